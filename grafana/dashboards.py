@@ -236,7 +236,7 @@ def sagas():
     d.graph("Reserved stock", "short",
             "Units reserved for orders, neither sold nor released. Inventory samples them every 5 s, at most the 1,000 "
             "oldest. Normally few, for milliseconds; a value that stays belongs to a saga that does not end.",
-            [('max(stock_held_units{job="saga"})', "reserved")],
+            [('max(stock_reserved_units{job="saga"})', "reserved")],
             "sagas?status=IN_PROGRESS", trace=None, runbook="SagasOverdue")
     d.graph("Last reconciliation", "short",
             "Discrepancies that it found (normally 0), and its age in minutes (normally below 15).",

@@ -385,7 +385,7 @@ def bank_is_down(system, alerts):
     system.place(12)
     alerts.wait_for("BreakerOpenTooLong")
     wait_until("calls are open", lambda: alerts.prometheus.now('task_open{service="payment"} > 0'))
-    for metric in ('saga_open_amount_minor{currency="EUR"}', "stock_held_units"):
+    for metric in ('saga_open_amount_minor{currency="EUR"}', "stock_reserved_units"):
         wait_until(f"{metric} is above 0", lambda: alerts.prometheus.now(f"{metric} > 0"))
     # 95 seconds pass.
     system.change("payment", "UPDATE task SET created_at = created_at - 95000000")

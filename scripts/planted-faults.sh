@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Applies each patch of tools/simulation/planted to a copy of the tree and checks that the simulation finds the fault.
 # Usage: scripts/planted-faults.sh [NAME ...]
-# The simulation plants other faults itself (--sabotage, and in its tests). Not part of test.sh: each patch needs a build.
+# The simulation plants other faults itself (--planted-fault, and in its tests). Not part of test.sh: each patch needs a build.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 

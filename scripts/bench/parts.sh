@@ -41,7 +41,7 @@ bench_throughput() {
   : >"$folder/closed"
   for clients in "${closed_clients[@]}"; do
     # Each client has an order in flight, more than the default limit allows.
-    setting=order.service.shed_under_way_from=$((clients + 100))
+    setting=order.service.min_in_flight_limit=$((clients + 100))
     start_system "$bin" --set "$setting"
     load "$folder/run.json" --clients "$clients" --warmup "${warmup_s}s" --duration "${step_s}s" --mix happy=100 ||
       die "the run with $clients clients failed"
@@ -86,7 +86,7 @@ bench_drain() {
   local per_second=1000 queued
   title "drain: $drain_orders orders while the broker is down"
   # Order must accept orders during the outage, so the limits on time are raised.
-  start_system "$bin" --set order.service.deadline=30m --set order.service.shed_held_up=10m
+  start_system "$bin" --set order.service.deadline=30m --set order.service.max_publish_stall=10m
   timeout 900 "$sagactl" --data "$data" load --rate "$per_second" --duration "$((drain_orders * 1000 / per_second))ms" \
     --mix happy=100 --drain 5m --timeline --json >"$folder/drain.json" 2>"$folder/load.err" &
   local load=$!
@@ -113,7 +113,7 @@ bench_drain() {
     when(0.05) as [$from, $first] | when(0.95) as [$until, $last]
     | {queued: $queued, per_s: (if $until > $from then ($last - $first) * 1000000 / ($until - $from) | round else 0 end),
        seconds: (($until - $from) / 100000 | round / 10),
-       settings: ["order.service.deadline=30m", "order.service.shed_held_up=10m"]}
+       settings: ["order.service.deadline=30m", "order.service.max_publish_stall=10m"]}
       + ($run[0] | {valid, reasons, errors_by_reason, rss_mib})' "$folder/ends")
   queued=$(jq .queued <<<"$drain")
   show "$(jq -r '"  \(.queued) orders were queued, and ended at \(.per_s)/s within \(.seconds) s"' <<<"$drain")"

@@ -12,7 +12,7 @@ scenario() {
   step "stop payment and place an order"
   control_process stop payment
   place ada tok_ok travel-mug 4
-  wait_until "reservation: HELD" "$short_wait" is HELD reservation "$id"
+  wait_until "reservation: RESERVED" "$short_wait" is RESERVED reservation "$id"
   wait_until "admin shows that payment owes the next step" "$short_wait" \
     is payment get "$admin/api/admin/sagas/$id" .next.owner
 

@@ -1,4 +1,4 @@
-//! Pure: what may happen to a charge in the bank's ledger.
+//! Pure: the states of a charge in the bank's ledger.
 
 use contract::money::Money;
 use contract::payment::PaymentFailure;
@@ -6,78 +6,60 @@ use saga_core::decider::{Decider, FieldValue};
 use saga_core::unit_of_work::Policy;
 use serde::{Deserialize, Serialize};
 
-/// What a merchant asks for.
+/// Charge requested by a merchant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
-    /// The money to take, 1 minor unit or more.
+pub struct ChargeRequest {
+    /// Amount to capture, at least 1 minor unit.
     pub amount: Money,
-    /// From which card.
     pub token: String,
-    /// What for, in the merchant's words.
+    /// Purpose, in the merchant's words.
     pub reference: String,
 }
 
-/// A charge in the ledger, under the key that its merchant chose.
+/// A charge in the ledger, under the key that the merchant chose.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Charge {
-    /// Never asked for.
     #[default]
     New,
-    /// Asked for, and stumbled over: the next try goes through (`tok_error_once`).
-    Stumbled,
-    /// The money was taken, and the bank has it.
-    Captured(Asked),
-    /// Nothing was taken, and never will be.
-    Refused(Asked, PaymentFailure),
-    /// Captured and given back.
-    Refunded(Asked),
-    /// Reversed before it was captured: it never will be.
+    /// Failed on purpose (`tok_error_once`); the next attempt is decided normally.
+    FailedOnce,
+    Captured(ChargeRequest),
+    /// Nothing was captured, now or later.
+    Refused(ChargeRequest, PaymentFailure),
+    Refunded(ChargeRequest),
+    /// Reversed before it was captured; it never will be.
     Blocked,
 }
 
-/// What may be asked of a charge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChargeCommand {
-    /// Capture the money, if it is not over this limit in minor units.
+    /// Captures the money unless it exceeds the limit.
     Capture {
-        /// What is asked.
-        asked: Asked,
-        /// The limit in minor units.
+        request: ChargeRequest,
         limit_minor: i64,
     },
-    /// Decline it, unless it was decided before.
-    Decline(Asked),
-    /// Give it back.
+    /// Refuses the charge (injected fault), unless it was decided before.
+    Decline(ChargeRequest),
     Refund,
-    /// Give it back if it was captured, and never capture it otherwise.
+    /// Refunds a captured charge and blocks any other.
     Reverse,
 }
 
-/// What happened to a charge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 pub enum ChargeEvent {
-    /// The bank stumbled.
-    Stumbled,
-    /// The money was captured.
-    Captured(Asked),
-    /// The bank refused.
-    Refused(Asked, PaymentFailure),
-    /// The money went back.
+    FailedOnce,
+    Captured(ChargeRequest),
+    Refused(ChargeRequest, PaymentFailure),
     Refunded,
-    /// It will never be captured.
     Blocked,
 }
 
-/// Why a charge says no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ChargeRejection {
-    /// There is no such charge.
     #[error("there is no such charge")]
     Unknown,
-    /// The key was used for another charge.
     #[error("the key was used for a charge of another amount, card or reference")]
     KeyReused,
-    /// Nothing was captured that could go back.
     #[error("nothing was captured that could go back")]
     NothingCaptured,
 }
@@ -92,27 +74,27 @@ impl Decider for Charge {
     fn decide(&self, command: &ChargeCommand) -> Result<Vec<ChargeEvent>, ChargeRejection> {
         use {Charge as State, ChargeCommand as Command, ChargeEvent as Event};
         match (self, command) {
-            (State::New, Command::Capture { asked, .. }) if asked.token == "tok_error_once" => {
-                Ok(vec![Event::Stumbled])
+            (State::New, Command::Capture { request, .. }) if request.token == "tok_error_once" => {
+                Ok(vec![Event::FailedOnce])
             }
-            (State::New | State::Stumbled, Command::Capture { asked, limit_minor }) => {
-                Ok(vec![match refusal(asked, *limit_minor) {
-                    Some(reason) => Event::Refused(asked.clone(), reason),
-                    None => Event::Captured(asked.clone()),
+            (State::New | State::FailedOnce, Command::Capture { request, limit_minor }) => {
+                Ok(vec![match refusal(request, *limit_minor) {
+                    Some(reason) => Event::Refused(request.clone(), reason),
+                    None => Event::Captured(request.clone()),
                 }])
             }
-            (State::New | State::Stumbled, Command::Decline(asked)) => {
-                Ok(vec![Event::Refused(asked.clone(), PaymentFailure::Declined)])
+            (State::New | State::FailedOnce, Command::Decline(request)) => {
+                Ok(vec![Event::Refused(request.clone(), PaymentFailure::Declined)])
             }
-            (State::New | State::Stumbled, Command::Reverse) => Ok(vec![Event::Blocked]),
-            (State::New | State::Stumbled, Command::Refund) => Err(ChargeRejection::Unknown),
+            (State::New | State::FailedOnce, Command::Reverse) => Ok(vec![Event::Blocked]),
+            (State::New | State::FailedOnce, Command::Refund) => Err(ChargeRejection::Unknown),
 
-            // A repetition, as long as it asks for the same.
+            // A repetition, if it requests the same.
             (
                 State::Captured(before) | State::Refused(before, _) | State::Refunded(before),
-                Command::Capture { asked, .. } | Command::Decline(asked),
+                Command::Capture { request, .. } | Command::Decline(request),
             ) => {
-                if before == asked {
+                if before == request {
                     Ok(vec![])
                 } else {
                     Err(ChargeRejection::KeyReused)
@@ -128,10 +110,10 @@ impl Decider for Charge {
 
     fn evolve(&mut self, event: &ChargeEvent) {
         *self = match (std::mem::take(self), event) {
-            (_, ChargeEvent::Stumbled) => Self::Stumbled,
-            (_, ChargeEvent::Captured(asked)) => Self::Captured(asked.clone()),
-            (_, ChargeEvent::Refused(asked, reason)) => Self::Refused(asked.clone(), *reason),
-            (Self::Captured(asked), ChargeEvent::Refunded) => Self::Refunded(asked),
+            (_, ChargeEvent::FailedOnce) => Self::FailedOnce,
+            (_, ChargeEvent::Captured(request)) => Self::Captured(request.clone()),
+            (_, ChargeEvent::Refused(request, reason)) => Self::Refused(request.clone(), *reason),
+            (Self::Captured(request), ChargeEvent::Refunded) => Self::Refunded(request),
             (before, ChargeEvent::Refunded) => before,
             (_, ChargeEvent::Blocked) => Self::Blocked,
         };
@@ -142,21 +124,20 @@ impl Decider for Charge {
     }
 
     fn fields(&self, _: &str) -> Vec<FieldValue> {
-        let reference = self.asked().map_or(FieldValue::Null, |asked| asked.reference.as_str().into());
+        let reference = self.request().map_or(FieldValue::Null, |request| request.reference.as_str().into());
         vec![reference, self.status().into()]
     }
 }
 
-/// The bank tells nobody anything: merchants ask.
+/// The bank publishes nothing: merchants poll it.
 impl<F> Policy<F> for Charge {}
 
 impl Charge {
-    /// The status in the API.
     #[must_use]
     pub const fn status(&self) -> &'static str {
         match self {
             Self::New => "NEW",
-            Self::Stumbled => "STUMBLED",
+            Self::FailedOnce => "FAILED_ONCE",
             Self::Captured(_) => "CAPTURED",
             Self::Refused(..) => "REFUSED",
             Self::Refunded(_) => "REFUNDED",
@@ -164,24 +145,24 @@ impl Charge {
         }
     }
 
-    /// What was asked for.
+    /// The request; `None` if it was never decided.
     #[must_use]
-    pub const fn asked(&self) -> Option<&Asked> {
+    pub const fn request(&self) -> Option<&ChargeRequest> {
         match self {
-            Self::Captured(asked) | Self::Refused(asked, _) | Self::Refunded(asked) => Some(asked),
-            Self::New | Self::Stumbled | Self::Blocked => None,
+            Self::Captured(request) | Self::Refused(request, _) | Self::Refunded(request) => Some(request),
+            Self::New | Self::FailedOnce | Self::Blocked => None,
         }
     }
 }
 
-/// The sandbox's rules: the token and the amount decide.
-fn refusal(asked: &Asked, limit_minor: i64) -> Option<PaymentFailure> {
-    match asked.token.as_str() {
+/// Rules of the sandbox: token and amount select the answer.
+fn refusal(request: &ChargeRequest, limit_minor: i64) -> Option<PaymentFailure> {
+    match request.token.as_str() {
         "tok_declined" => Some(PaymentFailure::Declined),
         "tok_insufficient_funds" => Some(PaymentFailure::InsufficientFunds),
-        _ if asked.amount.amount_minor > limit_minor => Some(PaymentFailure::LimitExceeded),
+        _ if request.amount.amount_minor > limit_minor => Some(PaymentFailure::LimitExceeded),
         "tok_ok" | "tok_slow" | "tok_error_once" | "tok_lost_answer" => None,
-        // A card that nobody knows.
+        // Unknown card.
         _ => Some(PaymentFailure::Declined),
     }
 }

@@ -1,4 +1,4 @@
-//! Shell: the bank's routes.
+//! Shell: the routes of the bank.
 
 use axum::Json;
 use axum::extract::State;
@@ -21,14 +21,14 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::BankApp;
-use crate::domain::{Asked, Charge, ChargeRejection};
-use crate::policy::{self, Answer, Command, CommandKind, reference};
+use crate::domain::{Charge, ChargeRejection, ChargeRequest};
+use crate::ledger::{bank_reference, ledger_entry};
+use crate::service::{Answer, Command, CommandKind};
 
 #[derive(OpenApi)]
 #[openapi(info(title = "Bank", description = "A simulated card processor with a ledger of its own."))]
 struct Api;
 
-/// What merchants may ask, with its description.
 pub fn routes(app: BankApp) -> OpenApiRouter {
     OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(charge, ledger))
@@ -38,26 +38,26 @@ pub fn routes(app: BankApp) -> OpenApiRouter {
         .with_state(app)
 }
 
-/// A charge that a merchant asks for.
+/// Charge requested by a merchant.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewCharge {
-    /// How much; positive.
+    /// Amount to capture; positive.
     #[garde(custom(is_positive))]
     #[schema(value_type = Amount)]
     amount: Money,
-    /// The card: `tok_ok`, `tok_declined`, `tok_insufficient_funds`, `tok_slow` (answers late),
-    /// `tok_error_once` (503 at first), `tok_lost_answer` (charges, but answers 500 at first).
+    /// Card token: `tok_ok`, `tok_declined`, `tok_insufficient_funds`, `tok_slow` (answers late),
+    /// `tok_error_once` (answers 503 at first), `tok_lost_answer` (captures, but answers 500 at first).
     #[garde(length(chars, min = 1, max = 100), custom(one_line))]
     #[schema(min_length = 1, max_length = 100, format = "one-line")]
     token: String,
-    /// What it is for, in the merchant's words.
+    /// Purpose, in the merchant's words.
     #[garde(length(chars, min = 1, max = 100), custom(one_line))]
     #[schema(min_length = 1, max_length = 100, format = "one-line")]
     reference: String,
 }
 
-/// [`Money`], as it is described where there must be some.
+/// [`Money`], described as a positive amount.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "describes what is read as [`Money`]")]
@@ -77,7 +77,8 @@ fn is_positive(amount: &Money, (): &()) -> garde::Result {
     }
 }
 
-/// Charge a card. The `Idempotency-Key`, a UUID, is the charge: asking again gives the first answer again.
+/// Charge a card. The `Idempotency-Key`, a UUID, identifies the charge: a repeated request gets the first
+/// answer again.
 #[utoipa::path(post, path = "/v1/charges", params(("Idempotency-Key" = Uuid, Header)), request_body = NewCharge, responses(
     (status = 200, body = Answer),
 ))]
@@ -94,31 +95,31 @@ async fn charge(
     if body.token == "tok_slow" {
         tokio::time::sleep(app.settings.service.slow).await;
     }
-    stumble(&app.controls.faults).await?;
+    inject_before(&app.controls.faults).await?;
     let loses_answer = body.token == "tok_lost_answer";
-    let asked = Asked { amount: body.amount, token: body.token, reference: body.reference };
+    let request = ChargeRequest { amount: body.amount, token: body.token, reference: body.reference };
     let kind = match app.controls.faults.strikes(faults::DECLINE, "") {
-        Some(_) => CommandKind::Decline(asked),
-        None => CommandKind::Capture(asked),
+        Some(_) => CommandKind::Decline(request),
+        None => CommandKind::Capture(request),
     };
     let answer = ask(&app, charge, kind).await?;
     if matches!(answer, Answer::Refused { .. }) {
-        // Its merchant undoes what it is for, and wants to see why.
+        // The merchant undoes its order, so the trace is worth keeping.
         app.engine.tracer().keep_the_answer();
     }
     match answer {
-        Answer::Captured { is_first: true, .. } if loses_answer => {
+        Answer::Captured { is_new: true, .. } if loses_answer => {
             Err(Problem::internal(&"tok_lost_answer: charged, answer lost on purpose"))
         }
-        Answer::Stumbled => Err(Problem::unavailable("the bank stumbled; ask again", 1)),
+        Answer::FailedOnce => Err(Problem::unavailable("tok_error_once: failed on purpose; try again", 1)),
         answer @ (Answer::Captured { .. } | Answer::Refused { .. } | Answer::Undone) => {
-            lose(&app.controls.faults, Json(answer))
+            inject_after(&app.controls.faults, Json(answer))
         }
     }
 }
 
-/// Injected faults that strike before anything is done.
-async fn stumble(faults: &Faults) -> Result<(), Problem> {
+/// Injects the faults that strike before any effect.
+async fn inject_before(faults: &Faults) -> Result<(), Problem> {
     if let Some(latency) = faults.strikes(faults::LATENCY, "") {
         tokio::time::sleep(latency).await;
     }
@@ -126,13 +127,13 @@ async fn stumble(faults: &Faults) -> Result<(), Problem> {
         return std::future::pending().await;
     }
     match faults.strikes(faults::ERROR, "") {
-        Some(_) => Err(Problem::unavailable("injected: the bank is out of order", 1)),
+        Some(_) => Err(Problem::unavailable("injected: the bank fails", 1)),
         None => Ok(()),
     }
 }
 
-/// The fault that strikes when everything is done.
-fn lose<T>(faults: &Faults, answer: T) -> Result<T, Problem> {
+/// Injects the fault that strikes after the effect.
+fn inject_after<T>(faults: &Faults, answer: T) -> Result<T, Problem> {
     match faults.strikes(faults::LOSE_ANSWER, "") {
         Some(_) => Err(Problem::internal(&"injected: done, and the answer lost")),
         None => Ok(answer),
@@ -140,12 +141,12 @@ fn lose<T>(faults: &Faults, answer: T) -> Result<T, Problem> {
 }
 
 async fn give_back(app: &BankApp, id: Uuid, kind: CommandKind) -> Result<Json<Answer>, Problem> {
-    stumble(&app.controls.faults).await?;
+    inject_before(&app.controls.faults).await?;
     if app.controls.faults.strikes(faults::REFUSE_REFUND, "").is_some() {
         return Err(Problem::conflict("injected: the account of the customer is closed"));
     }
     let answer = ask(app, id, kind).await.map(Json)?;
-    lose(&app.controls.faults, answer)
+    inject_after(&app.controls.faults, answer)
 }
 
 async fn ask(app: &BankApp, charge: Uuid, kind: CommandKind) -> Result<Answer, Problem> {
@@ -160,7 +161,7 @@ fn problem(rejection: &ChargeRejection) -> Problem {
     }
 }
 
-/// Give a captured charge back. Asking again changes nothing.
+/// Refund a captured charge. Repeating it changes nothing.
 #[utoipa::path(post, path = "/v1/charges/{key}/refund", params(("key" = Uuid, Path)), responses(
     (status = 200, body = Answer), (status = 404), (status = 409),
 ))]
@@ -168,7 +169,7 @@ async fn refund(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Resul
     give_back(&app, id, CommandKind::Refund).await
 }
 
-/// Undo a charge whose outcome is not known: what was captured goes back, what was not never will be.
+/// Undo a charge with unknown outcome: refunds a captured charge and blocks any other.
 #[utoipa::path(post, path = "/v1/charges/{key}/reverse", params(("key" = Uuid, Path)), responses(
     (status = 200, body = Answer), (status = 409),
 ))]
@@ -179,14 +180,14 @@ async fn reverse(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Resu
 /// A charge in the ledger.
 #[derive(Debug, Serialize, ToSchema)]
 struct ChargeView {
-    /// The bank's id.
+    /// The bank's id of the charge.
     id: String,
-    /// `CAPTURED`, `REFUSED`, `REFUNDED`, `STUMBLED` or `BLOCKED`.
+    /// `CAPTURED`, `REFUSED`, `REFUNDED`, `FAILED_ONCE` or `BLOCKED`.
     status: &'static str,
-    /// What was asked for; absent when `STUMBLED` or `BLOCKED`.
+    /// Requested amount; absent for `FAILED_ONCE` and `BLOCKED`.
     #[serde(skip_serializing_if = "Option::is_none")]
     amount: Option<Money>,
-    /// What it is for, in the merchant's words; absent when `STUMBLED` or `BLOCKED`.
+    /// Purpose, in the merchant's words; absent for `FAILED_ONCE` and `BLOCKED`.
     #[serde(skip_serializing_if = "Option::is_none")]
     reference: Option<String>,
 }
@@ -199,17 +200,17 @@ async fn show(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Result<
     let row = app.store.row(RowKey::of::<Charge>(id)).await?;
     let row = row.ok_or_else(|| Problem::not_found(format_args!("charge {id}")))?;
     let charge: Charge = serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))?;
-    let asked = charge.asked();
+    let request = charge.request();
     Ok(Json(ChargeView {
-        id: reference(id),
+        id: bank_reference(id),
         status: charge.status(),
-        amount: asked.map(|asked| asked.amount),
-        reference: asked.map(|asked| asked.reference.clone()),
+        amount: request.map(|request| request.amount),
+        reference: request.map(|request| request.reference.clone()),
     }))
 }
 
-/// The ledger by reference, a page at a time (`after` is the `next` of the page before). What a merchant can lay
-/// beside its own books: charges that were never decided have no reference, and are not in it.
+/// List the ledger by reference, page by page (`after` is the `next` of the page before), for the
+/// reconciliation of a merchant. Charges that were never decided have no reference and are not listed.
 #[utoipa::path(get, path = "/v1/charges", params(("after" = Option<String>, Query)), responses(
     (status = 200, description = "entries and the next page's `after`"),
 ))]
@@ -236,26 +237,27 @@ async fn ledger(
         }
         return entries_of(store, rows, None, entry).await?.encode(encoding);
     }
-    // The least text behind the last one, as a reference is a line, and not every store knows U+0000: all charges of one
-    // reference are on one page.
+    // The smallest text after the last reference, which is one line. Not every store accepts U+0000. All
+    // charges of one reference are on one page.
     let from = range.after.map(|after| after + "\u{1}").unwrap_or_default();
     query.from = vec![("reference", FieldValue::Text(from))];
     rows.extend(store.find(Charge::KIND, query).await?);
-    let next = if rows.len() == MAX_ENTRIES { leave_out_the_last(&mut rows) } else { None };
+    let next = if rows.len() == MAX_ENTRIES { drop_last_reference(&mut rows) } else { None };
     entries_of(store, rows, next, entry).await?.encode(encoding)
 }
 
 fn entry(id: &str, row: WithHistory<Charge>) -> Option<ChargeEntry> {
-    Some(policy::ledger_entry(id.parse().ok()?, &row.state, &row.events))
+    Some(ledger_entry(id.parse().ok()?, &row.state, &row.events))
 }
 
-/// Leaves the last reference to the next page, since more of it may follow; unless there is no other: that many
-/// charges of one reference are enough to see that something is wrong. Answers the reference that is now the last.
-fn leave_out_the_last(rows: &mut Vec<FoundRow>) -> Option<String> {
+/// Drops the rows of the last reference, since the next page may have more of it, and returns the reference
+/// that is last now. Keeps them if there is no other reference: a full page of charges for one reference
+/// shows the problem well enough.
+fn drop_last_reference(rows: &mut Vec<FoundRow>) -> Option<String> {
     let last = rows.last()?.ordered_by.clone();
-    let whole = rows.iter().take_while(|row| row.ordered_by != last).count();
-    if whole > 0 {
-        rows.truncate(whole);
+    let kept = rows.iter().take_while(|row| row.ordered_by != last).count();
+    if kept > 0 {
+        rows.truncate(kept);
     }
     match &rows.last()?.ordered_by {
         FieldValue::Text(reference) => Some(reference.clone()),
@@ -281,16 +283,16 @@ mod tests {
     }
 
     #[test]
-    fn a_full_page_holds_whole_references_and_the_next_begins_behind_them() {
+    fn full_page_ends_at_whole_reference() {
         for (references, kept, next) in [
             (&["a", "b", "c"][..], 2, Some("b")),
             (&["a", "b", "b"], 1, Some("a")),
-            // More charges of one reference than a page holds: the rest of them is passed over.
+            // More charges of one reference than a page has: the rest is skipped.
             (&["a", "a"], 2, Some("a")),
             (&[], 0, None),
         ] {
             let mut rows: Vec<_> = references.iter().map(|reference| row(reference)).collect();
-            let after = leave_out_the_last(&mut rows);
+            let after = drop_last_reference(&mut rows);
             assert_eq!((rows.len(), after.as_deref()), (kept, next), "{references:?}");
         }
     }

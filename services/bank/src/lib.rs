@@ -1,30 +1,32 @@
-//! Shell: a simulated card processor: a third party with its own ledger, honouring `Idempotency-Key`.
+//! Shell: a simulated card processor: a third party with its own ledger that honours `Idempotency-Key`.
 //!
-//! It stands on the same engine and store as the services, so that its answers are as durable as theirs, but it
-//! meets nobody on the broker: plain HTTP is all it speaks. The card token chooses its answer, as payment
-//! sandboxes do.
+//! It runs on the same engine and store as the services, so its answers are as durable as theirs. It speaks HTTP only
+//! and takes no part on the broker. The card token selects the answer, as in payment sandboxes.
+//! - [`domain`]: the states of a charge
+//! - [`service`]: handlers of commands
+//! - [`ledger`]: charges as a merchant's reconciliation sees them
 
 pub mod domain;
 pub mod http;
-pub mod policy;
+pub mod ledger;
+pub mod service;
 
 use std::time::Duration;
 
 use saga_engine::host::app::{App, Program, no_calls};
 use serde::{Deserialize, Serialize};
 
-use self::policy::BankService;
+use self::service::BankService;
 
-/// The bank's name.
 pub const NAME: &str = "bank";
 
-/// What can be set of the bank alone.
+/// Settings of the bank (section `service`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BankSettings {
-    /// Charges over this many major units (10,000.00) are declined.
+    /// Amount in major units above which a charge is refused.
     pub limit_major: i64,
-    /// How long `tok_slow` takes.
+    /// Delay of `tok_slow`.
     #[serde(with = "humantime_serde")]
     pub slow: Duration,
 }
@@ -33,17 +35,16 @@ const DEFAULTS: &str = r#"
 [http]
 bind = "127.0.0.1:8084"
 [trace]
-# Nobody but merchants of this system asks here.
+# Only services of this system call the bank.
 callers = "follow"
 [service]
 limit_major = 10000
 slow = "2s"
 "#;
 
-/// The running bank, as its routes see it.
+/// State that the routes share.
 pub type BankApp = App<BankService, BankSettings>;
 
-/// Everything that makes this program the bank.
 #[must_use]
 pub fn program() -> Program<BankService, BankSettings> {
     Program {

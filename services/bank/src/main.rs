@@ -1,8 +1,8 @@
-//! Shell: the bank's process.
+//! Shell: starts the bank.
 
 use std::process::ExitCode;
 
-/// It gives memory back once many connections are gone; others keep what is free but lies between what is not.
+/// Returns memory to the system after many connections have closed; other allocators keep fragmented pages.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

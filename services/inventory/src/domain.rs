@@ -1,111 +1,87 @@
-//! Pure: what may happen to stock, and to what an order holds of it.
+//! Pure: the states of a product's stock and of an order's reservation.
 
 use contract::money::Money;
 use contract::order::StockLine;
 use saga_core::decider::{Decider, FieldValue, RetentionPolicy, Sums};
 use serde::{Deserialize, Serialize};
 
-/// A product and its stock. Always: on hand + reserved + sold = supplied.
+/// A product and its stock. Invariant: on hand + reserved + sold = supplied.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Product {
-    /// What it is; `None` for a product that is not listed.
+    /// `None` while the product is not listed.
     pub listing: Option<Listing>,
-    /// Pieces that no order holds.
+    /// Pieces free to be ordered.
     pub on_hand: u32,
-    /// Pieces set aside for orders.
     pub reserved: u32,
-    /// Pieces sold and not taken back.
+    /// Pieces sold and not put back.
     pub sold: u32,
-    /// All pieces that ever came in.
+    /// All pieces ever supplied.
     pub supplied: u32,
-    /// Grows with every change of listing or price.
+    /// Increases with each change of listing or price.
     pub revision: u64,
 }
 
-/// What a product is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listing {
-    /// What people call it.
     pub name: String,
-    /// Price of one piece.
     pub unit_price: Money,
-    /// Whether the monitor replenishes it.
+    /// True if replenished automatically.
     pub replenish: bool,
 }
 
-/// What may be asked of a product.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProductCommand {
-    /// List it, with this many pieces.
+    /// Lists the product with this many pieces.
     List(Listing, u32),
-    /// More pieces came in.
     Restock(u32),
-    /// More pieces come in if fewer than `threshold` are free.
+    /// Adds pieces if fewer than `threshold` are on hand.
     Replenish {
-        /// So many free pieces are enough.
         threshold: u32,
-        /// Pieces that come in when there are fewer.
         amount: u32,
     },
-    /// Sell it at another price.
     ChangePrice(Money),
-    /// Set pieces aside.
     Reserve(u32),
-    /// Free pieces that were set aside.
     Release(u32),
-    /// Sell pieces that were set aside.
     Sell(u32),
-    /// Take sold pieces back.
+    /// Takes sold pieces back into stock.
     PutBack(u32),
 }
 
-/// What happened to a product.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 pub enum ProductEvent {
-    /// It was listed, with this many pieces.
     Listed(Listing, u32),
-    /// More pieces came in.
     Restocked(u32),
-    /// Its price changed.
     PriceChanged(Money),
-    /// Pieces were set aside.
     Reserved(u32),
-    /// Pieces were freed.
     Released(u32),
-    /// Pieces were sold.
     Sold(u32),
-    /// Sold pieces came back.
     PutBack(u32),
 }
 
-/// Why a product says no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProductRejection {
-    /// There is no such product.
     #[error("there is no such product")]
     Unknown,
-    /// It is listed already.
     #[error("the product is listed already")]
     AlreadyListed,
-    /// So many pieces do not fit the ledger.
+    /// The number of pieces would overflow.
     #[error("more pieces than can be counted")]
     TooMany,
-    /// Not enough pieces are free.
     #[error("only {available} piece(s) are free")]
     OutOfStock {
-        /// How many are; 0 also for a product that nobody listed.
+        /// Pieces on hand; 0 also for an unlisted product.
         available: u32,
     },
-    /// More was to be freed, sold or put back than was set aside or sold.
-    #[error("more pieces than the order holds")]
-    NotHeld,
+    /// More pieces were to be released, sold or put back than were reserved or sold.
+    #[error("more pieces than are reserved or sold")]
+    NotReserved,
 }
 
 impl Decider for Product {
     const KIND: &'static str = "product";
     const FIELDS: &'static [&'static str] = &["on_hand", "replenish"];
     const NUMBERS: &'static [&'static str] = Self::FIELDS;
-    /// Every order adds to it.
+    /// A product never ends, and each order adds events to it.
     const RETENTION: RetentionPolicy = RetentionPolicy::PurgeEvents;
     type Command = ProductCommand;
     type Event = ProductEvent;
@@ -116,7 +92,7 @@ impl Decider for Product {
         let Some(listing) = &self.listing else {
             return match command {
                 Command::List(listing, pieces) => Ok(vec![Event::Listed(listing.clone(), *pieces)]),
-                // A sku that nobody ever listed has no pieces: the same no as for one that ran out.
+                // An unlisted sku has no pieces: the same rejection as for a sold-out one.
                 Command::Reserve(_) => Err(No::OutOfStock { available: 0 }),
                 Command::Restock(_)
                 | Command::Replenish { .. }
@@ -140,7 +116,7 @@ impl Decider for Product {
             Command::Release(pieces) if pieces <= self.reserved => Ok(vec![Event::Released(pieces)]),
             Command::Sell(pieces) if pieces <= self.reserved => Ok(vec![Event::Sold(pieces)]),
             Command::PutBack(pieces) if pieces <= self.sold => Ok(vec![Event::PutBack(pieces)]),
-            Command::Release(_) | Command::Sell(_) | Command::PutBack(_) => Err(No::NotHeld),
+            Command::Release(_) | Command::Sell(_) | Command::PutBack(_) => Err(No::NotReserved),
         }
     }
 
@@ -188,68 +164,55 @@ impl Product {
     }
 }
 
-/// Moves pieces; never makes or loses one, whatever it is asked.
+/// Moves pieces from one counter to another. Never creates or loses one.
 fn shift(from: &mut u32, to: &mut u32, pieces: u32) {
     let pieces = pieces.min(*from);
     *from -= pieces;
     *to += pieces;
 }
 
-/// What an order holds of the stock.
+/// The stock that an order has reserved or bought.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reservation {
-    /// Nothing is known of the order.
     #[default]
     New,
-    /// These pieces are set aside.
-    Held(Vec<StockLine>),
-    /// Not every line was there, so nothing is set aside.
+    Reserved(Vec<StockLine>),
+    /// At least one line was short, so nothing is reserved.
     Refused,
-    /// These pieces are sold.
     Sold(Vec<StockLine>),
-    /// Freed, or put back: the order was cancelled.
+    /// Released, or put back after a sale: the order was cancelled.
     Released,
-    /// The cancellation came before the request: the late request does nothing.
+    /// Cancelled before the request arrived: the late request has no effect.
     Void,
 }
 
-/// What may be asked of a reservation. Whether the stock suffices is the products' matter.
+/// Commands for a reservation. The handler checks the stock before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReservationCommand {
-    /// Hold these pieces.
-    Hold(Vec<StockLine>),
-    /// Refuse: something is short.
+    Reserve(Vec<StockLine>),
+    /// Records that at least one line is short.
     Refuse,
-    /// The order was confirmed: the pieces are sold.
     Sell,
-    /// The order was cancelled: the pieces are free again.
     Release,
 }
 
-/// What happened to a reservation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 pub enum ReservationEvent {
-    /// These pieces were set aside.
-    Held(Vec<StockLine>),
-    /// Nothing was set aside.
+    Reserved(Vec<StockLine>),
     Refused,
-    /// The pieces were sold.
     Sold,
-    /// The pieces were freed, or put back after the sale.
+    /// Released, or put back after a sale.
     Released,
-    /// The cancellation came first.
+    /// Cancelled before anything was reserved.
     Voided,
 }
 
-/// Why a reservation says no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReservationRejection {
-    /// Nothing is known of the order.
     #[error("nothing is known of the order")]
     Unknown,
-    /// The order holds nothing that could be sold.
-    #[error("the order holds nothing that could be sold")]
-    NothingHeld,
+    #[error("nothing is reserved for the order")]
+    NothingReserved,
 }
 
 impl Decider for Reservation {
@@ -263,29 +226,29 @@ impl Decider for Reservation {
     fn decide(&self, command: &ReservationCommand) -> Result<Vec<ReservationEvent>, ReservationRejection> {
         use {Reservation as State, ReservationCommand as Command, ReservationEvent as Event};
         match (self, command) {
-            (State::New, Command::Hold(lines)) => Ok(vec![Event::Held(lines.clone())]),
+            (State::New, Command::Reserve(lines)) => Ok(vec![Event::Reserved(lines.clone())]),
             (State::New, Command::Refuse) => Ok(vec![Event::Refused]),
             (State::New, Command::Release) => Ok(vec![Event::Voided]),
             (State::New, Command::Sell) => Err(ReservationRejection::Unknown),
 
-            (State::Held(_), Command::Sell) => Ok(vec![Event::Sold]),
-            (State::Held(_) | State::Sold(_), Command::Release) => Ok(vec![Event::Released]),
-            (State::Held(_), Command::Hold(_) | Command::Refuse) => Ok(vec![]),
-            (State::Sold(_), Command::Hold(_) | Command::Refuse | Command::Sell) => Ok(vec![]),
+            (State::Reserved(_), Command::Sell) => Ok(vec![Event::Sold]),
+            (State::Reserved(_) | State::Sold(_), Command::Release) => Ok(vec![Event::Released]),
+            (State::Reserved(_), Command::Reserve(_) | Command::Refuse) => Ok(vec![]),
+            (State::Sold(_), Command::Reserve(_) | Command::Refuse | Command::Sell) => Ok(vec![]),
 
             (
                 State::Refused | State::Released | State::Void,
-                Command::Hold(_) | Command::Refuse | Command::Release,
+                Command::Reserve(_) | Command::Refuse | Command::Release,
             ) => Ok(vec![]),
             (State::Refused | State::Released | State::Void, Command::Sell) => {
-                Err(ReservationRejection::NothingHeld)
+                Err(ReservationRejection::NothingReserved)
             }
         }
     }
 
     fn evolve(&mut self, event: &ReservationEvent) {
         *self = match event {
-            ReservationEvent::Held(lines) => Self::Held(lines.clone()),
+            ReservationEvent::Reserved(lines) => Self::Reserved(lines.clone()),
             ReservationEvent::Refused => Self::Refused,
             ReservationEvent::Sold => Self::Sold(self.lines().to_vec()),
             ReservationEvent::Released => Self::Released,
@@ -303,24 +266,23 @@ impl Decider for Reservation {
 
     fn is_finished(&self) -> bool {
         match self {
-            Self::New | Self::Held(_) => false,
+            Self::New | Self::Reserved(_) => false,
             Self::Refused | Self::Sold(_) | Self::Released | Self::Void => true,
         }
     }
 
-    /// Pieces sold: their products count them for ever.
+    /// Sold pieces stay in the product's counters after the reservation is purged.
     fn carried(&self) -> Sums {
         self.lines().iter().map(|line| (line.sku.clone(), i64::from(line.quantity))).collect()
     }
 }
 
 impl Reservation {
-    /// The status in the API.
     #[must_use]
     pub const fn status(&self) -> &'static str {
         match self {
             Self::New => "NEW",
-            Self::Held(_) => "HELD",
+            Self::Reserved(_) => "RESERVED",
             Self::Refused => "REFUSED",
             Self::Sold(_) => "SOLD",
             Self::Released => "RELEASED",
@@ -328,11 +290,10 @@ impl Reservation {
         }
     }
 
-    /// The pieces that are set aside or sold.
     #[must_use]
     pub fn lines(&self) -> &[StockLine] {
         match self {
-            Self::Held(lines) | Self::Sold(lines) => lines,
+            Self::Reserved(lines) | Self::Sold(lines) => lines,
             Self::New | Self::Refused | Self::Released | Self::Void => &[],
         }
     }

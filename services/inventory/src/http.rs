@@ -1,4 +1,4 @@
-//! Shell: the inventory service's routes.
+//! Shell: the routes of the inventory service.
 
 use axum::Json;
 use axum::extract::State;
@@ -26,7 +26,9 @@ use uuid::Uuid;
 
 use crate::InventoryApp;
 use crate::domain::{Listing, Product, ProductCommand, ProductRejection, Reservation};
-use crate::policy::{self, Command, ProductView, Rejection};
+use crate::ledger::{reservation_entry, stock_entry};
+use crate::service::{Command, Rejection};
+use crate::view::ProductView;
 
 #[derive(OpenApi)]
 #[openapi(info(
@@ -35,7 +37,7 @@ use crate::policy::{self, Command, ProductView, Rejection};
 ))]
 struct Api;
 
-/// What people may ask, with its description, and the ledgers for the reconciliation.
+/// Routes for people, and the ledgers for the reconciliation.
 pub fn routes(app: InventoryApp) -> OpenApiRouter {
     OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(list_product, products))
@@ -62,7 +64,7 @@ struct NewProduct {
         example = "coffee-beans-1kg"
     )]
     sku: String,
-    /// What people call it, on one line.
+    /// Name for people, on one line.
     #[garde(length(chars, min = 1, max = 200), custom(one_line))]
     #[schema(min_length = 1, max_length = 200, format = "trimmed-line", example = "Coffee beans, 1 kg")]
     #[serde(deserialize_with = "trimmed")]
@@ -72,16 +74,16 @@ struct NewProduct {
     #[schema(value_type = Price)]
     unit_price: Money,
     /// Pieces on hand.
-    #[garde(range(max = MOST_PIECES))]
+    #[garde(range(max = MAX_PIECES))]
     #[schema(maximum = 1_000_000, example = 100)]
     quantity: u32,
-    /// Whether the monitor replenishes it when it runs low.
+    /// True to replenish the product automatically when it runs low.
     #[garde(skip)]
     #[serde(default = "yes")]
     replenish: bool,
 }
 
-/// [`Money`], as it is described where it is a price.
+/// [`Money`], described as a price.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "describes what is read as [`Money`]")]
@@ -94,14 +96,15 @@ struct Price {
     currency: Currency,
 }
 
-/// Most pieces that come in at once: keeps every sum far from overflow.
-const MOST_PIECES: u32 = 1_000_000;
+/// Maximum number of pieces per request. Keeps each sum far from overflow.
+const MAX_PIECES: u32 = 1_000_000;
 
 const fn yes() -> bool {
     true
 }
 
-/// A sku is part of URLs, where a segment of dots leads elsewhere (RFC 3986 §5.2.4): nobody could ask for it.
+/// Accepts what is safe in a URL. Segments of dots are relative paths (RFC 3986 §5.2.4), so such a product
+/// would be unreachable.
 fn is_sku(sku: &str, (): &()) -> garde::Result {
     if [".", ".."].contains(&sku) {
         return Err(garde::Error::new("a path goes elsewhere by '.' and '..'"));
@@ -131,19 +134,19 @@ async fn list_product(
 ) -> Result<Response, Problem> {
     let key = request_key(&headers, "POST /api/products", &bytes)?;
     let NewProduct { sku, name, unit_price, quantity, replenish } = body;
-    let asked = ProductCommand::List(Listing { name, unit_price, replenish }, quantity);
+    let change = ProductCommand::List(Listing { name, unit_price, replenish }, quantity);
     let location = (header::LOCATION, format!("/api/products/{sku}"));
-    let product = changed(&app, sku, asked, key).await?;
+    let product = apply(&app, sku, change, key).await?;
     Ok((StatusCode::CREATED, [location], Json(product)).into_response())
 }
 
-async fn changed(
+async fn apply(
     app: &InventoryApp,
     sku: String,
-    asked: ProductCommand,
+    change: ProductCommand,
     key: Option<RequestKey>,
 ) -> Result<ProductView, Problem> {
-    let outcome = app.engine.ask(Uuid::now_v7(), Command { sku, asked }, key).await?;
+    let outcome = app.engine.ask(Uuid::now_v7(), Command { sku, change }, key).await?;
     command_reply(outcome, problem).map(|reply| reply.product)
 }
 
@@ -153,23 +156,25 @@ fn problem(rejection: &Rejection) -> Problem {
         Rejection::Product(ProductRejection::Unknown) => Problem::new(StatusCode::NOT_FOUND, detail),
         Rejection::Product(ProductRejection::TooMany) => Problem::field("quantity", detail),
         Rejection::Product(
-            ProductRejection::AlreadyListed | ProductRejection::OutOfStock { .. } | ProductRejection::NotHeld,
+            ProductRejection::AlreadyListed
+            | ProductRejection::OutOfStock { .. }
+            | ProductRejection::NotReserved,
         )
         | Rejection::Reservation(_) => Problem::conflict(detail),
     }
 }
 
-/// Pieces of a product that came in.
+/// Pieces that were supplied.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Restock {
-    /// How many, 1 to 1,000,000.
-    #[garde(range(min = 1, max = MOST_PIECES))]
+    /// Number of pieces, 1 to 1,000,000.
+    #[garde(range(min = 1, max = MAX_PIECES))]
     #[schema(minimum = 1, maximum = 1_000_000, example = 50)]
     quantity: u32,
 }
 
-/// Bring in more pieces of a product.
+/// Add pieces to the stock of a product.
 #[utoipa::path(post, path = "/api/products/{sku}/restock", params(("sku" = String, Path), IdempotencyKey), request_body = Restock,
     responses((status = 200, body = ProductView), (status = 404)))]
 async fn restock(
@@ -179,10 +184,10 @@ async fn restock(
     Body(body, bytes): Body<Restock>,
 ) -> Result<Json<ProductView>, Problem> {
     let key = request_key(&headers, &format!("POST /api/products/{sku}/restock"), &bytes)?;
-    changed(&app, sku, ProductCommand::Restock(body.quantity), key).await.map(Json)
+    apply(&app, sku, ProductCommand::Restock(body.quantity), key).await.map(Json)
 }
 
-/// What a product costs from now on.
+/// New price of a product.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewPrice {
@@ -192,7 +197,7 @@ struct NewPrice {
     unit_price: Money,
 }
 
-/// Change the price of a product. Orders placed from then on pay it, once the order service has heard of it.
+/// Change the price of a product. Orders pay it once the order service has received the change.
 #[utoipa::path(put, path = "/api/products/{sku}/price", params(("sku" = String, Path)), request_body = NewPrice,
     responses((status = 200, body = ProductView), (status = 404)))]
 async fn change_price(
@@ -200,30 +205,30 @@ async fn change_price(
     Segment(sku): Segment<String>,
     Body(body, _): Body<NewPrice>,
 ) -> Result<Json<ProductView>, Problem> {
-    changed(&app, sku, ProductCommand::ChangePrice(body.unit_price), None).await.map(Json)
+    apply(&app, sku, ProductCommand::ChangePrice(body.unit_price), None).await.map(Json)
 }
 
-/// Which products to list.
+/// Filter of the list of products.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct ListParams {
-    /// At most this many (1 to 100; 20 when not given).
+    /// Page size, 1 to 100; 20 by default.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<usize>,
-    /// Where the last page ended.
+    /// `next` of the page before.
     cursor: Option<String>,
 }
 
 /// A page of products, by sku.
 #[derive(Debug, Serialize, ToSchema)]
 struct ProductPage {
-    /// At most `limit` of them, by sku.
+    /// Products, by sku, at most `limit`.
     products: Vec<ProductView>,
-    /// Ids of those on this page that are damaged and cannot be shown; absent when there are none.
+    /// Ids of damaged products on this page; absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreadable: Vec<String>,
-    /// `cursor` of the next page; absent on the last.
+    /// `cursor` of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -262,7 +267,7 @@ async fn product(
     }
 }
 
-/// A product's history, oldest first, page by page.
+/// Show the history of a product, oldest event first, page by page.
 #[utoipa::path(get, path = "/api/products/{sku}/events", params(("sku" = String, Path), HistoryParams), responses(
     (status = 200, body = EventPage), (status = 404),
 ))]
@@ -274,18 +279,19 @@ async fn events(
     history(app.store.as_ref(), RowKey::of::<Product>(sku), params, &SECRETS).await.map(Json)
 }
 
-/// What an order holds.
+/// Reservation of an order.
 #[derive(Debug, Serialize, ToSchema)]
 struct ReservationView {
-    /// Id of the order that holds it.
+    /// Id of the order.
     order: String,
-    /// `HELD`, `REFUSED`, `SOLD`, `RELEASED`, or `VOID` for an order whose cancellation came first.
+    /// `RESERVED`, `REFUSED`, `SOLD`, `RELEASED`, or `VOID` for an order that was cancelled before its
+    /// request arrived.
     status: &'static str,
-    /// Pieces set aside or sold.
+    /// Reserved or sold lines.
     lines: Vec<StockLine>,
 }
 
-/// Show what an order holds of the stock.
+/// Show the reservation of an order.
 #[utoipa::path(get, path = "/api/reservations/{order}", params(("order" = Uuid, Path)), responses(
     (status = 200, body = ReservationView), (status = 404),
 ))]
@@ -309,9 +315,8 @@ async fn stock_ledger(
     Params(range): Params<LedgerQuery>,
     encoding: Encoding,
 ) -> Result<Response, Problem> {
-    let entry = |row: &FoundRow| {
-        Some(policy::stock_entry(&row.id, row.version, &serde_json::from_str(&row.state).ok()?))
-    };
+    let entry =
+        |row: &FoundRow| Some(stock_entry(&row.id, row.version, &serde_json::from_str(&row.state).ok()?));
     let mut page = entries_page(app.store.as_ref(), Product::KIND, range, entry).await?;
     let left = app.store.left(Reservation::KIND).await?.carried;
     for entry in &mut page.entries {
@@ -326,7 +331,7 @@ async fn reservation_ledger(
     encoding: Encoding,
 ) -> Result<Response, Problem> {
     let entry = |order: &str, row: WithHistory<Reservation>| {
-        Some(policy::reservation_entry(order.parse().ok()?, &row.state, &row.events))
+        Some(reservation_entry(order.parse().ok()?, &row.state, &row.events))
     };
     entries_with_history(app.store.as_ref(), range, entry).await?.encode(encoding)
 }

@@ -1,14 +1,20 @@
-//! Shell: the inventory service: products, stock, reservations, the replenishment monitor.
+//! Shell: the inventory service: products, stock, reservations, replenishment.
 //!
-//! Everything that comes in is on this screen: the steps hear facts, the routes hear people, the monitor looks
-//! at the stock, another loop at what is held of it. What each causes is in [`policy`]; what may happen to stock is in
-//! [`domain`].
+//! Lists every input: the steps consume facts, the routes serve people, the replenishment monitor polls the stock.
+//! - [`domain`]: the states of products and reservations
+//! - [`service`]: handlers of commands and messages
+//! - [`policy`]: what follows from each event
+//! - [`view`], [`ledger`]: stock as the API and the reconciliation show it
+//! - `replenishment`, `reserved_gauge`: background loops
 
 pub mod domain;
-mod held;
 pub mod http;
-mod monitor;
+pub mod ledger;
 pub mod policy;
+mod replenishment;
+mod reserved_gauge;
+pub mod service;
+pub mod view;
 
 use std::time::Duration;
 
@@ -19,37 +25,34 @@ use saga_core::service::{Step, Subscription};
 use saga_engine::host::app::{App, Program, no_calls};
 use serde::{Deserialize, Serialize};
 
-use self::policy::InventoryService;
+use self::service::InventoryService;
 
-/// The inventory service's name.
 pub const NAME: &str = "inventory";
 
-/// Facts that the inventory service hears.
+/// Steps and the facts they consume.
 pub static STEPS: [Step; 3] = [
     Step::new("inventory-stock-reservation", &[Subscription::to("order", &[OrderCreated.message_type()])]),
     Step::new("inventory-stock-release", &[Subscription::to("order", &[OrderCancelled.message_type()])]),
     Step::new("inventory-sale", &[Subscription::to("order", &[OrderConfirmed.message_type()])]),
 ];
 
-/// What can be set of the inventory service alone.
+/// Settings of the inventory service (section `service`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InventorySettings {
-    /// The replenishment monitor.
     pub replenish: ReplenishSettings,
 }
 
-/// What the replenishment monitor does.
+/// Settings of the replenishment monitor.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplenishSettings {
-    /// Whether it runs.
     pub enabled: bool,
-    /// Products with fewer free pieces than this get more.
+    /// Pieces on hand below which a product is replenished.
     pub threshold: u32,
-    /// Pieces that come in at once.
+    /// Pieces added at once.
     pub amount: u32,
-    /// Pause between looks.
+    /// Pause between two checks of the stock.
     #[serde(with = "humantime_serde")]
     pub interval: Duration,
 }
@@ -64,10 +67,9 @@ amount = 200
 interval = "5s"
 "#;
 
-/// The running service, as its routes see it.
+/// State that the routes share.
 pub type InventoryApp = App<InventoryService, InventorySettings>;
 
-/// Everything that makes this program the inventory service.
 #[must_use]
 pub fn program() -> Program<InventoryService, InventorySettings> {
     Program {
@@ -80,7 +82,7 @@ pub fn program() -> Program<InventoryService, InventorySettings> {
         access: &contract::access::ACCESS,
         tasks: &[],
         metrics: &contract::metrics::OF_INVENTORY,
-        background: |app| vec![Box::pin(monitor::run(app.clone())), Box::pin(held::run(app))],
+        background: |app| vec![Box::pin(replenishment::run(app.clone())), Box::pin(reserved_gauge::run(app))],
         overload: |_| None,
         in_flight_limit: None,
     }

@@ -1,84 +1,63 @@
-//! Pure: what may happen to an order, and the catalogue it is priced by.
+//! Pure: the states of an order.
 
-use contract::money::Money;
 use contract::order::{CancelReason, Line, PaymentContext};
 use jiff::Timestamp;
 use saga_core::decider::{Decider, FieldValue, RetentionPolicy};
 use serde::{Deserialize, Serialize};
 
-/// An order as it was placed.
+/// Data of an order as it was placed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placed {
-    /// Its lines, priced.
     pub lines: Vec<Line>,
-    /// Who pays, how much, with what.
     pub payment: PaymentContext,
-    /// When it was placed.
     pub placed_at: Timestamp,
-    /// When it gives up.
     pub deadline: Timestamp,
 }
 
-/// An order, from before its placing to its end.
+/// An order. It cancels itself if its deadline passes before it is confirmed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
-    /// Nobody has placed it.
     #[default]
     New,
-    /// Waits for its stock and its payment.
+    /// Waits for stock and payment.
     Pending(Placed),
-    /// Is paid, and stands.
     Confirmed(Placed),
-    /// Is undone by everyone who did something for it.
+    /// Being undone, or undone, by every participant.
     Cancelled(Placed, CancelReason),
 }
 
-/// What may be asked of an order.
 #[derive(Debug, Clone)]
 pub enum OrderCommand {
-    /// Place it; once is enough, a second time does nothing.
+    /// Repeating it has no effect.
     Place(Placed),
-    /// Its payment was captured: confirm it.
     Confirm,
-    /// Cancel it. Once it is confirmed only people may.
+    /// Cancels the order. Only a customer or an operator may cancel a confirmed order.
     Cancel(CancelReason),
-    /// Let it wait longer.
     Extend {
-        /// When it is to give up.
         until: Timestamp,
-        /// What time it is.
         now: Timestamp,
     },
-    /// It is now this late: cancel it if its deadline has passed.
+    /// Cancels the order if its deadline has passed at this time.
     Expire(Timestamp),
 }
 
-/// What happened to an order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 pub enum OrderEvent {
-    /// It was placed.
     Placed(Placed),
-    /// Its payment was captured, and it stands.
     Confirmed,
-    /// It was cancelled.
     Cancelled(CancelReason),
-    /// It waits longer, until then.
+    /// New deadline of the order.
     DeadlineExtended(Timestamp),
 }
 
-/// Why an order says no.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OrderRejection {
-    /// There is no such order.
     #[error("there is no such order")]
     Unknown,
-    /// It is cancelled already; what was done for it is being undone.
     #[error("the order is cancelled already ({})", .0.as_str())]
     AlreadyCancelled(CancelReason),
-    /// It is confirmed already; only people may still cancel it.
     #[error("the order is confirmed already")]
     AlreadyConfirmed,
-    /// Its deadline has passed: others may act on that already.
     #[error("the deadline of the order has passed")]
     TooLate,
 }
@@ -86,7 +65,7 @@ pub enum OrderRejection {
 impl Decider for Order {
     const KIND: &'static str = "order";
     const FIELDS: &'static [&'static str] = &["customer", "status"];
-    /// Its customer may cancel it as long as it is here.
+    /// A customer may cancel an order as long as its row exists.
     const RETENTION: RetentionPolicy = RetentionPolicy::PurgeRowsFirst;
     type Command = OrderCommand;
     type Event = OrderEvent;
@@ -128,7 +107,7 @@ impl Decider for Order {
             },
 
             (State::Cancelled(..), Command::Place(_) | Command::Cancel(_) | Command::Expire(_)) => Ok(vec![]),
-            // Nothing to do about a late capture here: payment hears the cancellation too, and refunds it.
+            // A late capture needs no action here: payment consumes the cancellation too, and refunds it.
             (State::Cancelled(_, reason), Command::Confirm | Command::Extend { .. }) => {
                 Err(OrderRejection::AlreadyCancelled(*reason))
             }
@@ -166,7 +145,7 @@ impl Decider for Order {
     }
 
     fn is_finished(&self) -> bool {
-        self.is_settled()
+        self.has_ended()
     }
 
     fn due(&self) -> Option<Timestamp> {
@@ -178,7 +157,6 @@ impl Decider for Order {
 }
 
 impl Order {
-    /// The status in the API.
     #[must_use]
     pub const fn status(&self) -> &'static str {
         match self {
@@ -189,7 +167,7 @@ impl Order {
         }
     }
 
-    /// The order as it was placed.
+    /// Data of the order as placed.
     #[must_use]
     pub const fn placed(&self) -> Option<&Placed> {
         match self {
@@ -198,7 +176,6 @@ impl Order {
         }
     }
 
-    /// Why it was cancelled.
     #[must_use]
     pub const fn cancelled_because(&self) -> Option<CancelReason> {
         match self {
@@ -207,46 +184,9 @@ impl Order {
         }
     }
 
-    /// Whether the customer need not wait any longer.
+    /// True once confirmed or cancelled.
     #[must_use]
-    pub const fn is_settled(&self) -> bool {
+    pub const fn has_ended(&self) -> bool {
         matches!(self, Self::Confirmed(_) | Self::Cancelled(..))
-    }
-}
-
-/// A product as the order service knows it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CatalogueItem {
-    /// Its price; `None` while it is not known.
-    pub unit_price: Option<Money>,
-    /// The newest revision heard.
-    pub revision: u64,
-}
-
-/// What inventory said about a product: both the command and the event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PriceHeard {
-    /// Price of one piece at that revision.
-    pub unit_price: Money,
-    /// The product's revision at that price.
-    pub revision: u64,
-}
-
-impl Decider for CatalogueItem {
-    const KIND: &'static str = "catalogue_item";
-    type Command = PriceHeard;
-    type Event = PriceHeard;
-    type Rejection = std::convert::Infallible;
-
-    fn decide(&self, heard: &PriceHeard) -> Result<Vec<PriceHeard>, Self::Rejection> {
-        Ok(if heard.revision > self.revision { vec![*heard] } else { vec![] })
-    }
-
-    fn evolve(&mut self, heard: &PriceHeard) {
-        *self = Self { unit_price: Some(heard.unit_price), revision: heard.revision };
-    }
-
-    fn event_name(_: &PriceHeard) -> &'static str {
-        "PriceHeard"
     }
 }

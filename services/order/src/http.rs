@@ -1,4 +1,4 @@
-//! Shell: the order service's routes.
+//! Shell: the routes of the order service.
 
 use std::time::Duration;
 
@@ -29,14 +29,17 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::OrderApp;
-use crate::domain::{CatalogueItem, Order, OrderRejection};
-use crate::policy::{self, Command, NewOrder, OrderView, Rejection};
+use crate::catalogue::CatalogueItem;
+use crate::domain::{Order, OrderRejection};
+use crate::ledger::{copy_entry, ledger_entry};
+use crate::service::{Command, NewOrder, Rejection};
+use crate::view::OrderView;
 
 #[derive(OpenApi)]
 #[openapi(info(title = "Order service", description = "Places, shows and cancels orders."))]
 struct Api;
 
-/// What customers may ask, with its description, and the ledgers for the reconciliation.
+/// Routes for customers, and the ledgers for the reconciliation.
 pub fn routes(app: OrderApp) -> OpenApiRouter {
     OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(place, list))
@@ -52,16 +55,16 @@ pub fn routes(app: OrderApp) -> OpenApiRouter {
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct PlaceOrder {
-    /// Who orders and pays, by any name of one line; space around it is not part of it.
+    /// Customer who orders and pays: any name of one line. Leading and trailing space is removed.
     #[garde(length(chars, min = 1, max = 100), custom(one_line))]
     #[schema(min_length = 1, max_length = 100, format = "trimmed-line", example = "ada")]
     #[serde(deserialize_with = "trimmed")]
     customer: String,
-    /// What, at most 100 lines.
+    /// Ordered products, at most 100 lines.
     #[garde(length(min = 1, max = 100), dive)]
     #[schema(min_items = 1, max_items = 100)]
     lines: Vec<PlaceLine>,
-    /// How it is paid, and by which card.
+    /// Payment method and card.
     #[garde(dive)]
     payment: PlacePayment,
 }
@@ -74,49 +77,49 @@ struct PlaceLine {
     #[garde(length(chars, min = 1, max = 64), custom(one_line))]
     #[schema(min_length = 1, max_length = 64, format = "one-line", example = "coffee-beans-1kg")]
     sku: String,
-    /// Pieces, 1 to 10,000.
+    /// Number of pieces, 1 to 10,000.
     #[garde(range(min = 1, max = 10_000))]
     #[schema(minimum = 1, maximum = 10_000, example = 2)]
     quantity: u32,
 }
 
-/// How a new order is paid.
+/// Payment of a new order.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct PlacePayment {
-    /// Only cards for now.
+    /// Payment method; only cards are supported.
     #[garde(skip)]
     #[serde(default)]
     #[expect(dead_code, reason = "parsed so that another method is refused")]
     method: Method,
-    /// Token of the card, e.g. `tok_ok` or `tok_declined`.
+    /// Card token, e.g. `tok_ok` or `tok_declined`.
     #[garde(length(chars, min = 1, max = 100), custom(one_line))]
     #[schema(min_length = 1, max_length = 100, format = "one-line", example = "tok_ok")]
     token: String,
 }
 
-/// With what an order may be paid.
+/// Payment method.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Method {
-    /// A card, by token.
+    /// Card, by token.
     #[default]
     Card,
 }
 
-/// Place an order. 202 once it is durable; with `Prefer: wait=10` the answer is held until the order is
-/// confirmed or cancelled, then 201. With an `Idempotency-Key`, a repetition gets the same answer.
+/// Place an order. Answers 202 once the order is durable. With `Prefer: wait=10` the answer waits until the
+/// order is confirmed or cancelled, then it is 201. A repeated `Idempotency-Key` gets the same answer.
 #[utoipa::path(post, path = "/api/orders", params(IdempotencyKey, Prefer), request_body = PlaceOrder, responses(
-    (status = 201, description = "placed and settled", body = OrderView,
-        headers(("Location", description = "where the order is"), ("Preference-Applied", description = "the wait that was granted"))),
-    (status = 202, description = "placed", body = OrderView, headers(("Location", description = "where the order is"))),
+    (status = 201, description = "placed, and confirmed or cancelled while waiting", body = OrderView,
+        headers(("Location", description = "path of the order"), ("Preference-Applied", description = "the granted wait"))),
+    (status = 202, description = "placed", body = OrderView, headers(("Location", description = "path of the order"))),
     (status = 422, description = "invalid, or the key belongs to another request"),
-    (status = 503, description = "too many orders are under way, or too much waits for the broker; `Retry-After` says when to come again"),
+    (status = 503, description = "too many orders are in flight, or the outbox is too long; `Retry-After` says when to try again"),
 ))]
 async fn place(
     State(app): State<OrderApp>,
-    // Before the body is read: what is refused is to cost little.
-    InFlightSlot(permit): InFlightSlot,
+    // Before the body is read: a rejected request must cost little.
+    Admitted(permit): Admitted,
     headers: HeaderMap,
     Body(body, bytes): Body<PlaceOrder>,
 ) -> Result<Response, Problem> {
@@ -130,14 +133,14 @@ async fn place(
         customer: body.customer,
         lines: body.lines.into_iter().map(|line| (line.sku, line.quantity)).collect(),
         token: body.payment.token,
-        patience: SignedDuration::try_from(app.settings.service.deadline).unwrap_or(SignedDuration::MAX),
+        timeout: SignedDuration::try_from(app.settings.service.deadline).unwrap_or(SignedDuration::MAX),
     });
     let placed = command_reply(app.engine.ask(order, command, key).await?, problem)?.order;
-    // It has begun by now, and is known by that.
+    // The order is durable and counted as pending now.
     drop(permit);
     let location = (header::LOCATION, format!("/api/orders/{}", placed.id));
     if let Some(wait) = wait_preference(&headers) {
-        let current = wait_until_settled(&app, placed.id, wait).await?;
+        let current = wait_until_ended(&app, placed.id, wait).await?;
         if current.status != "PENDING" {
             let applied =
                 (header::HeaderName::from_static("preference-applied"), format!("wait={}", wait.as_secs()));
@@ -147,10 +150,10 @@ async fn place(
     Ok((StatusCode::ACCEPTED, [location], Json(placed)).into_response())
 }
 
-/// Permit for one more in-flight order, taken before the body is read.
-struct InFlightSlot(Option<InFlightPermit>);
+/// Permit for one more order in flight.
+struct Admitted(Option<InFlightPermit>);
 
-impl FromRequestParts<OrderApp> for InFlightSlot {
+impl FromRequestParts<OrderApp> for Admitted {
     type Rejection = Problem;
 
     async fn from_request_parts(_: &mut Parts, app: &OrderApp) -> Result<Self, Problem> {
@@ -159,18 +162,18 @@ impl FromRequestParts<OrderApp> for InFlightSlot {
     }
 }
 
-/// Why no new order is taken: what it would promise could not be told for too long.
+/// Reason to reject new orders: their facts could not be published soon enough.
 pub(crate) fn overload(app: &OrderApp) -> Option<String> {
     let (stats, limits) = (app.metrics.stats(), &app.settings.service);
-    if let Some(held_up) = app.messaging.publish_stall.in_words(limits.shed_held_up, Timestamp::now()) {
-        return Some(held_up);
+    if let Some(stall) = app.messaging.publish_stall.in_words(limits.max_publish_stall, Timestamp::now()) {
+        return Some(stall);
     }
-    let lag =
+    let age =
         stats.outbox_oldest.map_or(SignedDuration::ZERO, |oldest| app.clock.now().duration_since(oldest));
-    let is_late = Duration::try_from(lag).is_ok_and(|lag| lag > limits.shed_lag);
-    let is_much = stats.outbox_pending > limits.shed_pending;
-    (is_late || is_much).then(|| {
-        format!("{} facts wait for the broker, the oldest for {}s", stats.outbox_pending, lag.as_secs())
+    let is_too_old = Duration::try_from(age).is_ok_and(|age| age > limits.max_outbox_age);
+    let is_too_long = stats.outbox_pending > limits.max_outbox_entries;
+    (is_too_old || is_too_long).then(|| {
+        format!("{} outbox entries are unpublished, the oldest for {}s", stats.outbox_pending, age.as_secs())
     })
 }
 
@@ -188,22 +191,22 @@ fn problem(rejection: &Rejection) -> Problem {
     }
 }
 
-async fn wait_until_settled(app: &OrderApp, id: Uuid, wait: Duration) -> Result<OrderView, Problem> {
-    /// Looks again this often: a change made by another replica wakes nobody here.
-    const LOOK_AGAIN: Duration = Duration::from_millis(500);
+async fn wait_until_ended(app: &OrderApp, id: Uuid, wait: Duration) -> Result<OrderView, Problem> {
+    /// Time between two reads: a change by another replica wakes nobody here.
+    const POLL: Duration = Duration::from_millis(500);
     let until = tokio::time::Instant::now() + wait;
     loop {
-        // Armed before looking, or a change between the two would be missed.
+        // Armed before the read, or a change between the two would be missed.
         let changed = app.engine.changed(RowKey::of::<Order>(id));
         let (order, view) = load(app, id).await?;
         let now = tokio::time::Instant::now();
-        if order.is_settled() || now >= until || app.stop.is_cancelled() {
+        if order.has_ended() || now >= until || app.stop.is_cancelled() {
             return Ok(view);
         }
-        let look_again = (now + LOOK_AGAIN).min(until);
+        let poll_at = (now + POLL).min(until);
         tokio::select! {
             () = changed => {}
-            () = tokio::time::sleep_until(look_again) => {}
+            () = tokio::time::sleep_until(poll_at) => {}
             () = app.stop.cancelled() => {}
         }
     }
@@ -215,7 +218,7 @@ async fn load(app: &OrderApp, id: Uuid) -> Result<(Order, OrderView), Problem> {
     parse(&row)
 }
 
-/// Of an order that is not there: it may have left with its age.
+/// Builds the answer for an unknown order, which may have been purged.
 async fn missing(app: &OrderApp, id: Uuid) -> Result<Problem, Problem> {
     let left = app.store.left(Order::KIND).await?;
     Ok(match left.before {
@@ -235,7 +238,7 @@ fn parse(row: &FoundRow) -> Result<(Order, OrderView), Problem> {
     Ok((order, view))
 }
 
-/// Show an order. With `Prefer: wait=10` the answer is held until it is confirmed or cancelled.
+/// Show an order. With `Prefer: wait=10` the answer waits until the order is confirmed or cancelled.
 #[utoipa::path(get, path = "/api/orders/{id}", params(("id" = Uuid, Path), Prefer), responses(
     (status = 200, body = OrderView), (status = 404),
 ))]
@@ -245,23 +248,23 @@ async fn show(
     Segment(id): Segment<Uuid>,
 ) -> Result<Json<OrderView>, Problem> {
     let wait = wait_preference(&headers).unwrap_or(Duration::ZERO);
-    Ok(Json(wait_until_settled(&app, id, wait).await?))
+    Ok(Json(wait_until_ended(&app, id, wait).await?))
 }
 
-/// Which orders to list.
+/// Filter of the list of orders.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct ListParams {
-    /// Only this customer's.
+    /// Only orders of this customer.
     customer: Option<String>,
-    /// Only in this status.
+    /// Only orders with this status.
     #[param(inline)]
     status: Option<Status>,
-    /// At most this many (1 to 100; 20 when not given).
+    /// Page size, 1 to 100; 20 by default.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<usize>,
-    /// Where the last page ended.
+    /// `next` of the page before.
     cursor: Option<Uuid>,
 }
 
@@ -270,23 +273,23 @@ struct ListParams {
 #[serde(rename_all = "UPPERCASE")]
 #[strum(serialize_all = "UPPERCASE")]
 enum Status {
-    /// Waits for its stock and its payment.
+    /// Waits for stock and payment.
     Pending,
-    /// Is paid, and stands.
+    /// Paid; stock is sold.
     Confirmed,
-    /// Was undone, or is being undone.
+    /// Undone, or being undone.
     Cancelled,
 }
 
 /// A page of orders, newest first.
 #[derive(Debug, Serialize, ToSchema)]
 struct OrderPage {
-    /// At most `limit` of them, newest first.
+    /// Orders, newest first, at most `limit`.
     orders: Vec<OrderView>,
-    /// Ids of those on this page that are damaged and cannot be shown; absent when there are none.
+    /// Ids of damaged orders on this page; absent if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreadable: Vec<String>,
-    /// `cursor` of the next page; absent on the last.
+    /// `cursor` of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }
@@ -313,7 +316,7 @@ async fn list(
     Ok(Json(OrderPage { orders, unreadable, next }))
 }
 
-/// An order's history, oldest first, page by page.
+/// Show the history of an order, oldest event first, page by page.
 #[utoipa::path(get, path = "/api/orders/{id}/events", params(("id" = Uuid, Path), HistoryParams), responses(
     (status = 200, body = EventPage), (status = 404),
 ))]
@@ -325,7 +328,7 @@ async fn events(
     history(app.store.as_ref(), RowKey::of::<Order>(id), params, &SECRETS).await.map(Json)
 }
 
-/// Cancel an order that is pending or confirmed. Stock and money go back.
+/// Cancel a pending or confirmed order. Stock and money are given back.
 #[utoipa::path(post, path = "/api/orders/{id}/cancel", params(("id" = Uuid, Path)), responses(
     (status = 200, body = OrderView), (status = 404), (status = 409, description = "it was cancelled before"),
 ))]
@@ -339,8 +342,7 @@ async fn ledger(
     Params(range): Params<LedgerQuery>,
     encoding: Encoding,
 ) -> Result<Response, Problem> {
-    let entry =
-        |id: &str, row: WithHistory<Order>| policy::ledger_entry(id.parse().ok()?, &row.state, &row.events);
+    let entry = |id: &str, row: WithHistory<Order>| ledger_entry(id.parse().ok()?, &row.state, &row.events);
     entries_with_history(app.store.as_ref(), range, entry).await?.encode(encoding)
 }
 
@@ -349,7 +351,6 @@ async fn catalogue_ledger(
     Params(range): Params<LedgerQuery>,
     encoding: Encoding,
 ) -> Result<Response, Problem> {
-    let entry =
-        |sku: &str, row: WithHistory<CatalogueItem>| Some(policy::copy_entry(sku, &row.state, &row.events));
+    let entry = |sku: &str, row: WithHistory<CatalogueItem>| Some(copy_entry(sku, &row.state, &row.events));
     entries_with_history(app.store.as_ref(), range, entry).await?.encode(encoding)
 }

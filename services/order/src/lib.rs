@@ -1,11 +1,18 @@
 //! Shell: the order service: orders, their deadlines, a local copy of the catalogue.
 //!
-//! Everything that comes in is on this screen: the steps hear facts, the routes hear people, the rows' due
-//! times hear the clock. What each causes is in [`policy`]; what may happen to an order is in [`domain`].
+//! Lists every input: the steps consume facts, the routes serve customers, deadlines come due.
+//! - [`domain`], [`catalogue`]: the states of an order, and the prices it is placed at
+//! - [`service`]: handlers of commands, messages and deadlines
+//! - [`policy`]: what follows from each event
+//! - [`view`], [`ledger`]: orders as the API and the reconciliation show them
 
+pub mod catalogue;
 pub mod domain;
 pub mod http;
+pub mod ledger;
 pub mod policy;
+pub mod service;
+pub mod view;
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -25,12 +32,11 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use self::domain::Order;
-use self::policy::OrderService;
+use self::service::OrderService;
 
-/// The order service's name.
 pub const NAME: &str = "order";
 
-/// Facts that the order service hears.
+/// Steps and the facts they consume.
 pub static STEPS: [Step; 4] = [
     Step::new("order-confirmation", &[Subscription::to("payment", &[PaymentProcessed.message_type()])]),
     Step::new(
@@ -50,32 +56,32 @@ pub static STEPS: [Step; 4] = [
     ),
 ];
 
-/// What can be set of the order service alone.
+/// Settings of the order service (section `service`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OrderSettings {
-    /// An order that is not confirmed after this long cancels itself.
-    #[serde(deserialize_with = "some_time", serialize_with = "humantime_serde::serialize")]
+    /// Time after which an order that is not confirmed cancels itself.
+    #[serde(deserialize_with = "non_zero", serialize_with = "humantime_serde::serialize")]
     pub deadline: Duration,
-    /// New orders are refused while the oldest unpublished entry is older than this …
+    /// Age of the oldest unpublished outbox entry above which new orders are rejected.
     #[serde(with = "humantime_serde")]
-    pub shed_lag: Duration,
-    /// … or while more entries than this wait …
-    pub shed_pending: u64,
-    /// … or while the broker, although connected, has taken no messages for longer than this.
+    pub max_outbox_age: Duration,
+    /// Number of unpublished outbox entries above which new orders are rejected.
+    pub max_outbox_entries: u64,
+    /// Duration of a publish stall above which new orders are rejected: the broker is connected and accepts nothing.
     #[serde(with = "humantime_serde")]
-    pub shed_held_up: Duration,
-    /// And they are refused while so many orders are pending that a new one would wait for longer than this …
+    pub max_publish_stall: Duration,
+    /// Expected time in the queue of pending orders above which new ones are rejected, at the current rate of orders
+    /// that end.
     #[serde(with = "humantime_serde")]
-    pub shed_wait: Duration,
-    /// … which fewer than this never are; …
-    pub shed_under_way_from: u64,
-    /// … or while more than this are pending, as in a long outage of what they wait for.
-    pub shed_under_way: NonZeroU64,
+    pub max_queue_time: Duration,
+    /// Number of orders in flight up to which `max_queue_time` rejects none.
+    pub min_in_flight_limit: u64,
+    /// Number of orders in flight above which new ones are rejected, also in a long outage.
+    pub max_in_flight: NonZeroU64,
 }
 
-/// An order that never had the time to be confirmed would be none.
-fn some_time<'de, D: Deserializer<'de>>(of: D) -> Result<Duration, D::Error> {
+fn non_zero<'de, D: Deserializer<'de>>(of: D) -> Result<Duration, D::Error> {
     let time: Duration = humantime_serde::deserialize(of)?;
     if time.is_zero() { Err(D::Error::custom("it must be longer than 0s")) } else { Ok(time) }
 }
@@ -85,19 +91,18 @@ const DEFAULTS: &str = r#"
 bind = "127.0.0.1:8081"
 [service]
 deadline = "60s"
-shed_lag = "2m"
-shed_pending = 200000
-shed_held_up = "10s"
-shed_wait = "200ms"
-# At a thousand orders a second so many come before an outage is known as one (OUTAGE in saga_core::shedding).
-shed_under_way_from = 750
-shed_under_way = 50000
+max_outbox_age = "2m"
+max_outbox_entries = 200000
+max_publish_stall = "10s"
+max_queue_time = "200ms"
+# Orders that arrive at 1,000/s until an outage is recognised (OUTAGE in saga_core::shedding).
+min_in_flight_limit = 750
+max_in_flight = 50000
 "#;
 
-/// The running service, as its routes see it.
+/// State that the routes share.
 pub type OrderApp = App<OrderService, OrderSettings>;
 
-/// Everything that makes this program the order service.
 #[must_use]
 pub fn program() -> Program<OrderService, OrderSettings> {
     Program {
@@ -114,9 +119,9 @@ pub fn program() -> Program<OrderService, OrderSettings> {
         overload: http::overload,
         in_flight_limit: Some(InFlightLimit {
             bounds: |settings| Bounds {
-                few: settings.shed_under_way_from,
-                wait: settings.shed_wait,
-                most: settings.shed_under_way.get(),
+                few: settings.min_in_flight_limit,
+                wait: settings.max_queue_time,
+                most: settings.max_in_flight.get(),
             },
             rows: (Order::KIND, "status", "PENDING"),
             began: &contract::metrics::PLACED,

@@ -1,4 +1,4 @@
-//! Shell: the calls to the bank.
+//! Shell: the client of the bank.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,22 +13,22 @@ use saga_engine::runtime::tasks::{CallFailed, TaskHandler};
 use serde_json::{Value, json};
 
 use crate::PaymentSettings;
-use crate::policy::{BankAnswer, BankCall, BankTask};
+use crate::bank_task::{BankAnswer, BankCall, BankTask};
 
-/// What is called: the name of its breaker.
+/// Name of the dependency and of its circuit breaker.
 pub const DEPENDENCY: &str = "bank";
 
-/// Calls the bank.
 pub struct BankClient {
     http: Client,
     base: String,
 }
 
 impl BankClient {
-    /// A client of the bank that the settings name.
+    /// Creates a client for the configured bank.
     ///
     /// # Errors
-    /// When the address is none.
+    ///
+    /// If the address or the authorities are invalid.
     pub fn of(settings: &Settings<PaymentSettings>) -> anyhow::Result<Arc<dyn TaskHandler>> {
         let base = settings.service.bank.trim_end_matches('/').to_owned();
         reqwest::Url::parse(&base)
@@ -49,7 +49,7 @@ impl BankClient {
             is_final: true,
             source: Some(error.into()),
         })?;
-        // The payment's id is the key: even two tasks for one order would be one charge.
+        // The payment id is the key, so even two tasks for one order are one charge.
         let BankTask { order, payment: charge, call } = bank_task;
         let request = match call {
             BankCall::Charge { context, .. } => {
@@ -99,9 +99,9 @@ async fn checked(response: Response) -> Result<BankAnswer, CallFailed> {
     }
 }
 
-/// Whether the bank would answer the same however often it is asked. RFC 9110 §15.5 blames the request for all of
-/// 4xx; but some are about the moment, and some about the way to the bank: a key that was changed, a proxy that has
-/// lost the route. They concern every call alike, so they are tried again, and open the breaker.
+/// True if a repeated call would get the same answer. RFC 9110 §15.5 attributes all 4xx to the request. Some
+/// concern the moment, others the connection: a changed key, a proxy without the route. They affect every
+/// call alike, so they are retried and count for the breaker.
 fn is_final(status: StatusCode) -> bool {
     const MOMENT: [StatusCode; 3] =
         [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
@@ -116,7 +116,7 @@ fn is_final(status: StatusCode) -> bool {
     status.is_client_error() && !MOMENT.contains(&status) && !WAY.contains(&status)
 }
 
-/// What the bank's problem document says, in one line.
+/// Describes a failed call in one line, with the detail of the problem document.
 async fn complaint(status: StatusCode, response: Response) -> String {
     match response.json::<Problem>().await {
         Ok(problem) => format!("the bank answered {status}: {}", problem.detail),
@@ -125,7 +125,7 @@ async fn complaint(status: StatusCode, response: Response) -> String {
 }
 
 fn failed(context: &str, error: reqwest::Error) -> CallFailed {
-    // The URL is in the log of the task already, and may carry what should not be logged.
+    // The task's log line has the URL already, and it may contain secrets.
     let source = Some(Box::new(error.without_url()) as _);
     CallFailed { context: context.to_owned(), is_final: false, source }
 }
@@ -148,10 +148,10 @@ mod tests {
 
     const ORDER: Uuid = Uuid::from_u128(1);
 
-    /// What a bank was asked: where, under which key, and with what.
+    /// Received request: route, idempotency key, body.
     type Asked = (String, Option<String>, Value);
 
-    /// A bank that answers everything alike, and its client.
+    /// Starts a bank that gives the same answer to everything.
     async fn bank(status: u16, answer: Value) -> (BankClient, UnboundedReceiver<Asked>) {
         let (to, asked) = unbounded_channel();
         let answering = move |request: Request| {
@@ -208,16 +208,16 @@ mod tests {
         }
     }
 
-    /// A refusal of the request itself is not worth another try; everything else may be.
+    /// Only an error of the request itself is final.
     #[tokio::test]
-    async fn what_the_bank_blames_on_the_request_is_final_and_nothing_else() {
+    async fn only_request_errors_of_bank_are_final() {
         for (status, is_final) in [
             (400, true),
             (402, true),
             (409, true),
             (410, true),
             (422, true),
-            // Not the request's fault, but that of the key, the proxy, the address.
+            // Errors of the key, the proxy or the address, not of the request.
             (401, false),
             (403, false),
             (404, false),
@@ -239,9 +239,9 @@ mod tests {
         assert!(!failed.is_final, "{failed}");
     }
 
-    /// A human reads it in the dead letter.
+    /// An operator reads it in the dead letter.
     #[tokio::test]
-    async fn what_the_bank_complains_of_is_told_in_its_own_words() {
+    async fn failed_call_reports_problem_detail_of_bank() {
         let problem =
             json!({"type": "about:blank", "title": "Conflict", "status": 409, "detail": "key reused"});
         for (answer, complaint) in [

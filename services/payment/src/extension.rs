@@ -1,5 +1,4 @@
-//! Pure: the time that an order was given beyond its first deadline, as payment has heard of it: perhaps before it
-//! was asked to charge.
+//! Pure: a deadline extension as payment knows it. The fact may arrive before or after the request to charge.
 
 use std::convert::Infallible;
 
@@ -7,21 +6,21 @@ use jiff::Timestamp;
 use saga_core::decider::Decider;
 use serde::{Deserialize, Serialize};
 
-/// Until when an order waits by what operators gave it; the default is one that was given nothing.
+/// Latest deadline that operators gave an order; none by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extension(Option<Timestamp>);
 
 impl Extension {
-    /// The later of this and what another fact says.
+    /// Returns the later of this extension and the deadline in a fact.
     #[must_use]
-    pub fn of(self, deadline: Timestamp) -> Timestamp {
+    pub fn latest(self, deadline: Timestamp) -> Timestamp {
         self.0.map_or(deadline, |extended| extended.max(deadline))
     }
 }
 
 impl Decider for Extension {
     const KIND: &'static str = "extension";
-    /// The order waits until then: both the command and the event.
+    /// The new deadline, as command and as event.
     type Command = Timestamp;
     type Event = Timestamp;
     type Rejection = Infallible;

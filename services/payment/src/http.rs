@@ -1,4 +1,4 @@
-//! Shell: the payment service's routes.
+//! Shell: the routes of the payment service.
 
 use axum::Json;
 use axum::extract::State;
@@ -21,13 +21,14 @@ use uuid::Uuid;
 use crate::PaymentApp;
 use crate::domain::{Payment, PaymentRejection};
 use crate::ledger::ledger_entry;
-use crate::policy::{PaymentView, Refund};
+use crate::service::Refund;
+use crate::view::PaymentView;
 
 #[derive(OpenApi)]
 #[openapi(info(title = "Payment service", description = "Payments and refunds."))]
 struct Api;
 
-/// What people may ask, with its description, and the ledger for the reconciliation.
+/// Routes for people, and the ledger for the reconciliation.
 pub fn routes(app: PaymentApp) -> OpenApiRouter {
     OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(payments))
@@ -38,17 +39,17 @@ pub fn routes(app: PaymentApp) -> OpenApiRouter {
         .with_state(app)
 }
 
-/// Which payments to list.
+/// Filter of the list of payments.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 struct ListParams {
-    /// Only the one of this order.
+    /// Only the payment of this order.
     order: Option<Uuid>,
-    /// At most this many (1 to 100; 20 when not given).
+    /// Page size, 1 to 100; 20 by default.
     #[param(minimum = 1, maximum = 100)]
     limit: Option<usize>,
-    /// The `order` of the last payment of the page before.
+    /// `order` of the last payment on the page before.
     cursor: Option<Uuid>,
 }
 
@@ -65,7 +66,7 @@ async fn payments(
     let query = Query { equals, after, descending: true, ..Query::default() };
     let (rows, _) = list_page(app.store.as_ref(), Payment::KIND, params.limit, query).await?;
     match readable_rows(&rows, |row| parse(row).map(|(_, view)| view)) {
-        // Not even one: an empty list would say that there are none.
+        // All are damaged: an empty list would claim that there are none.
         (payments, unreadable) if payments.is_empty() && !unreadable.is_empty() => {
             Err(Problem::internal(&format_args!("damaged: {}", unreadable.join(", "))))
         }
@@ -81,7 +82,7 @@ fn parse(row: &FoundRow) -> Result<(Payment, PaymentView), Problem> {
     Ok((payment, view))
 }
 
-/// Show a payment, by its id or its order's.
+/// Show a payment, by its id or by the id of its order.
 #[utoipa::path(get, path = "/api/payments/{id}", params(("id" = Uuid, Path)), responses(
     (status = 200, body = PaymentView), (status = 404),
 ))]
@@ -102,7 +103,7 @@ async fn find(app: &PaymentApp, id: Uuid) -> Result<FoundRow, Problem> {
     rows.into_iter().next().ok_or_else(|| Problem::not_found(format_args!("payment {id}")))
 }
 
-/// A payment's history, oldest first, page by page.
+/// Show the history of a payment, oldest event first, page by page.
 #[utoipa::path(get, path = "/api/payments/{id}/events", params(("id" = Uuid, Path), HistoryParams), responses(
     (status = 200, body = EventPage), (status = 404),
 ))]
@@ -115,7 +116,7 @@ async fn events(
     history(app.store.as_ref(), RowKey::of::<Payment>(row.id), params, &SECRETS).await.map(Json)
 }
 
-/// Give the money of a payment back. The order stands.
+/// Refund a payment. The order stands.
 #[utoipa::path(post, path = "/api/payments/{id}/refund", params(("id" = Uuid, Path)), responses(
     (status = 200, body = PaymentView), (status = 404), (status = 409),
 ))]

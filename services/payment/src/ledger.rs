@@ -1,13 +1,13 @@
-//! Pure: the ledger of payments for the reconciliation.
+//! Pure: payments as the reconciliation sees them.
 
+use contract::FactType;
 use contract::reconciliation::{PaymentEntry, PaymentState, PublishedFact};
 use saga_core::row::PastEvent;
 use uuid::Uuid;
 
 use crate::domain::{Payment, PaymentEvent, RefundReason};
-use crate::policy::fact_of;
 
-/// What the reconciliation gets to see of a payment.
+/// Builds the ledger entry of a payment.
 #[must_use]
 pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[PastEvent<PaymentEvent>]) -> PaymentEntry {
     let state = match payment {
@@ -17,15 +17,15 @@ pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[PastEvent<Payment
         | Payment::Reversing(_)
         | Payment::Voiding(_)
         | Payment::Refunding(..)
-        // To the bank it is as open as it was.
-        | Payment::Settled(_) => PaymentState::Open,
+        // A manual resolution changes nothing at the bank.
+        | Payment::ResolvedManually(_) => PaymentState::Open,
         Payment::Captured(..) => PaymentState::Captured,
         Payment::Refunded(..) => PaymentState::Refunded,
     };
     let context = payment.context();
     let amount = context.map(|context| context.total);
-    let each = |is_it: fn(&PaymentEvent) -> bool| {
-        history.iter().filter(|it| is_it(&it.event)).filter_map(|_| amount).collect()
+    let amounts = |is_wanted: fn(&PaymentEvent) -> bool| {
+        history.iter().filter(|past| is_wanted(&past.event)).filter_map(|_| amount).collect()
     };
     PaymentEntry {
         order,
@@ -33,10 +33,28 @@ pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[PastEvent<Payment
         customer: context.map(|context| context.customer.clone()),
         amount,
         reference: payment.reference().to_owned(),
-        captured: each(|event| matches!(event, PaymentEvent::Captured(_))),
-        refunded: each(|event| matches!(event, PaymentEvent::Refunded)),
-        settled: matches!(payment, Payment::Settled(_)),
+        captured: amounts(|event| matches!(event, PaymentEvent::Captured(_))),
+        refunded: amounts(|event| matches!(event, PaymentEvent::Refunded)),
+        resolved_manually: matches!(payment, Payment::ResolvedManually(_)),
         refunded_by_operator: payment.refund_reason() == Some(RefundReason::Operator),
         published: PublishedFact::of(history, fact_of),
+    }
+}
+
+/// Type of the fact that an event is published as.
+#[must_use]
+pub const fn fact_of(event: &PaymentEvent) -> Option<FactType> {
+    match event {
+        PaymentEvent::Captured(_) => Some(FactType::PaymentProcessed),
+        PaymentEvent::Refused(_) | PaymentEvent::GivenUp => Some(FactType::PaymentFailed),
+        PaymentEvent::Refunded => Some(FactType::PaymentRefunded),
+        PaymentEvent::Voided | PaymentEvent::Reversed => Some(FactType::PaymentVoided),
+        PaymentEvent::Requested(_)
+        | PaymentEvent::Doomed
+        | PaymentEvent::ReversalRequested
+        | PaymentEvent::RefundRequested(_)
+        | PaymentEvent::ResolvedManually
+        | PaymentEvent::ResolutionWithdrawn
+        | PaymentEvent::CallAbandoned => None,
     }
 }

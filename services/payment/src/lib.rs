@@ -1,47 +1,54 @@
 //! Shell: the payment service: payments, and the calls to the bank.
 //!
-//! Everything that comes in is on this screen: the steps hear facts, the routes hear people, the bank answers
-//! calls. What each causes is in [`policy`]; what may happen to a payment is in [`domain`]; what is remembered of an
-//! order beside its payment is in [`extension`] and [`settlement`]; what others get to see of payments is in [`ledger`].
+//! Lists every input: the steps consume facts, the routes serve people, task results come from the bank.
+//! - [`domain`], `decider`: the states of a payment, and the decisions for each state and command
+//! - [`service`]: handlers of commands, messages and task results
+//! - [`policy`]: what follows from each event
+//! - [`bank_task`], `bank_client`: calls to the bank
+//! - [`extension`], [`manual_resolution`]: what operators requested for an order
+//! - [`view`], [`ledger`]: payments as the API and the reconciliation show them
 
 mod bank_client;
+pub mod bank_task;
+mod decider;
 pub mod domain;
 pub mod extension;
 pub mod http;
 pub mod ledger;
+pub mod manual_resolution;
 pub mod policy;
-pub mod settlement;
+pub mod service;
+pub mod view;
 
-use contract::FactType::{DeadlineExtended, OrderCancelled, SettlementRequested, StockReserved};
+use contract::FactType::{DeadlineExtended, ManualResolutionRequested, OrderCancelled, StockReserved};
 use contract::topology;
 use saga_core::fault::FaultKind;
 use saga_core::service::{Step, Subscription};
 use saga_engine::host::app::{App, Program};
 use serde::{Deserialize, Serialize};
 
-use self::policy::PaymentService;
+use self::service::PaymentService;
 
-/// The payment service's name.
 pub const NAME: &str = "payment";
 
-/// Facts that the payment service hears.
+/// Steps and the facts they consume.
 pub static STEPS: [Step; 4] = [
     Step::new("payment-processing", &[Subscription::to("inventory", &[StockReserved.message_type()])])
         .needing(&["bank"]),
-    // Only what ends in a call waits for the bank, as a task; the rest of a cancellation goes on.
+    // Does not need the bank: only its tasks wait for it, and cancellations without a refund go on.
     Step::new("payment-refund", &[Subscription::to("order", &[OrderCancelled.message_type()])]),
     Step::new("payment-extension", &[Subscription::to("order", &[DeadlineExtended.message_type()])]),
     Step::new(
-        "payment-settlement",
-        &[Subscription::to(topology::OPERATOR, &[SettlementRequested.message_type()])],
+        "payment-manual-resolution",
+        &[Subscription::to(topology::OPERATOR, &[ManualResolutionRequested.message_type()])],
     ),
 ];
 
-/// What can be set of the payment service alone.
+/// Settings of the payment service (section `service`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaymentSettings {
-    /// Where the bank is.
+    /// Base URL of the bank.
     pub bank: String,
 }
 
@@ -52,10 +59,9 @@ bind = "127.0.0.1:8083"
 bank = "http://127.0.0.1:8084"
 "#;
 
-/// The running service, as its routes see it.
+/// State that the routes share.
 pub type PaymentApp = App<PaymentService, PaymentSettings>;
 
-/// Everything that makes this program the payment service.
 #[must_use]
 pub fn program() -> Program<PaymentService, PaymentSettings> {
     Program {
@@ -66,7 +72,7 @@ pub fn program() -> Program<PaymentService, PaymentSettings> {
         handler: bank_client::BankClient::of,
         routes: http::routes,
         access: &contract::access::ACCESS,
-        tasks: &[policy::CHARGE, policy::GIVE_BACK],
+        tasks: &[bank_task::CHARGE, bank_task::REFUND],
         metrics: &contract::metrics::OF_PAYMENT,
         background: |_| Vec::new(),
         overload: |_| None,

@@ -17,7 +17,9 @@ use crate::inventory::{
 use crate::order::{
     DeadlineExtended, DeadlineExtensionRequested, OrderCancelled, OrderConfirmed, OrderCreated,
 };
-use crate::payment::{PaymentFailed, PaymentProcessed, PaymentRefunded, PaymentVoided, SettlementRequested};
+use crate::payment::{
+    ManualResolutionRequested, PaymentFailed, PaymentProcessed, PaymentRefunded, PaymentVoided,
+};
 use crate::topology::OPERATOR;
 
 /// Everything that services tell each other.
@@ -44,7 +46,7 @@ pub enum Fact {
     PaymentVoided(PaymentVoided),
     DeadlineExtended(DeadlineExtended),
     DeadlineExtensionRequested(DeadlineExtensionRequested),
-    SettlementRequested(SettlementRequested),
+    ManualResolutionRequested(ManualResolutionRequested),
 }
 
 impl FactType {
@@ -74,7 +76,9 @@ impl FactType {
             Self::DeadlineExtensionRequested => {
                 MessageType::new("DeadlineExtensionRequested", "deadline_extension_requested")
             }
-            Self::SettlementRequested => MessageType::new("SettlementRequested", "settlement_requested"),
+            Self::ManualResolutionRequested => {
+                MessageType::new("ManualResolutionRequested", "manual_resolution_requested")
+            }
         }
     }
 
@@ -85,7 +89,7 @@ impl FactType {
             Self::OrderCreated | Self::OrderConfirmed | Self::OrderCancelled | Self::DeadlineExtended => {
                 "order"
             }
-            Self::DeadlineExtensionRequested | Self::SettlementRequested => OPERATOR,
+            Self::DeadlineExtensionRequested | Self::ManualResolutionRequested => OPERATOR,
             Self::StockReserved
             | Self::StockReservationFailed
             | Self::StockReleased
@@ -206,7 +210,7 @@ impl Message for Fact {
             Self::PaymentVoided(fact) => Some(fact.order),
             Self::DeadlineExtended(fact) => Some(fact.order),
             Self::DeadlineExtensionRequested(fact) => Some(fact.order),
-            Self::SettlementRequested(fact) => Some(fact.order),
+            Self::ManualResolutionRequested(fact) => Some(fact.order),
             Self::StockReplenished(_) | Self::ProductListed(_) | Self::PriceChanged(_) => None,
         }
     }
@@ -214,7 +218,7 @@ impl Message for Fact {
     #[expect(clippy::wildcard_enum_match_arm, reason = "every other fact asks for something, or tells of it")]
     fn gives_up(&self) -> bool {
         match self {
-            Self::SettlementRequested(asked) => asked.settled,
+            Self::ManualResolutionRequested(request) => request.resolved,
             _ => false,
         }
     }
@@ -229,7 +233,7 @@ impl Message for Fact {
             | Self::PaymentVoided(_)
             | Self::DeadlineExtended(_)
             | Self::DeadlineExtensionRequested(_)
-            | Self::SettlementRequested(_) => true,
+            | Self::ManualResolutionRequested(_) => true,
             Self::OrderCreated(_)
             | Self::OrderConfirmed(_)
             | Self::StockReserved(_)
@@ -265,7 +269,9 @@ impl Message for Fact {
             FactType::DeadlineExtensionRequested => {
                 Self::DeadlineExtensionRequested(Deserialize::deserialize(data)?)
             }
-            FactType::SettlementRequested => Self::SettlementRequested(Deserialize::deserialize(data)?),
+            FactType::ManualResolutionRequested => {
+                Self::ManualResolutionRequested(Deserialize::deserialize(data)?)
+            }
         })
     }
 }
@@ -296,5 +302,5 @@ from!(
     PaymentVoided,
     DeadlineExtended,
     DeadlineExtensionRequested,
-    SettlementRequested
+    ManualResolutionRequested
 );

@@ -126,7 +126,7 @@ impl FactDetail {
             | Fact::PriceChanged(_)
             | Fact::PaymentVoided(_)
             | Fact::DeadlineExtensionRequested(_)
-            | Fact::SettlementRequested(_) => Self::default(),
+            | Fact::ManualResolutionRequested(_) => Self::default(),
         }
     }
 

@@ -164,12 +164,12 @@ pub const UNITS: Metric = Metric::counter(
 )
 .knowing(&[&["restocked"], &["reserved"], &["released"], &["sold"], &["put_back"]]);
 
-/// Units that wait.
-pub const HELD_UNITS: Metric = Metric::gauge(
-    "stock_held_units",
+/// Units of stock reserved for orders in flight.
+pub const RESERVED_UNITS: Metric = Metric::gauge(
+    "stock_reserved_units",
     &[],
-    "Units of stock that are held for orders, neither sold nor released; beyond 1,000 reservations that of the 1,000 oldest; \
-     NaN while not known",
+    "Units of stock reserved for orders, neither sold nor released. Counts the 1,000 oldest reservations at most; NaN if \
+     unknown",
 );
 
 // Payment.
@@ -207,7 +207,7 @@ pub const OF_ADMIN: [&Metric; 18] = [
 pub const OF_ORDER: [&Metric; 3] = [&PLACED, &ORDER_DURATION, &AMOUNT];
 
 /// What inventory counts.
-pub const OF_INVENTORY: [&Metric; 2] = [&UNITS, &HELD_UNITS];
+pub const OF_INVENTORY: [&Metric; 2] = [&UNITS, &RESERVED_UNITS];
 
 /// What payment counts.
 pub const OF_PAYMENT: [&Metric; 1] = [&MONEY];

@@ -59,18 +59,16 @@ pub struct PaymentVoided {
     pub payment: Uuid,
 }
 
-/// Operator: what this order still owes or is owed was settled outside, and nobody is to be asked for it any more; or
-/// that is taken back. For the payment service alone.
+/// Operator request to the payment service: money still owed for this order is resolved manually, or that is withdrawn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SettlementRequested {
+pub struct ManualResolutionRequested {
     /// The order; also the saga's id.
     pub order: Uuid,
-    /// Whether it is settled from now on.
-    pub settled: bool,
-    /// Grows with each of these about one order; an older one has no effect.
+    /// True to resolve, false to withdraw an earlier resolution.
+    pub resolved: bool,
+    /// Increases with each request for one order. An older request has no effect.
     pub revision: u64,
-    /// Whether the order was known to be cancelled: whoever hears of that only later does not begin to undo what is
-    /// settled.
+    /// True if the order was known to be cancelled. A cancellation that arrives later then refunds nothing.
     pub cancelled: bool,
 }
 

@@ -74,8 +74,8 @@ pub struct OrderEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ReservationState {
-    /// Stock is set aside.
-    Held,
+    /// Stock is reserved for the order.
+    Reserved,
     /// Stock is sold.
     Sold,
     /// Nothing is held: refused, released, put back, or cancelled first.
@@ -166,9 +166,9 @@ pub struct PaymentEntry {
     pub refunded: Vec<Money>,
     /// Whether an operator, not a cancellation, asked for the refund.
     pub refunded_by_operator: bool,
-    /// Whether an operator settled it outside: the bank is not asked any more, wherever it stands.
+    /// True if an operator resolved it manually: the bank is not called any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub settled: bool,
+    pub resolved_manually: bool,
     /// What its history told, oldest first.
     pub published: Vec<PublishedFact>,
 }

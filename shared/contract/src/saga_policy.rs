@@ -7,7 +7,7 @@ use saga_core::unit_of_work::{Policy, UnitOfWork};
 use crate::fact::{Fact, FactType};
 use crate::metrics;
 use crate::order::CancelReason;
-use crate::payment::SettlementRequested;
+use crate::payment::ManualResolutionRequested;
 use crate::saga::SagaStatus;
 use crate::saga_event::SagaEvent;
 use crate::saga_view::SagaView;
@@ -20,7 +20,7 @@ impl Policy<OperatorMessage<Fact>> for SagaView {
         before: &Self,
         work: &mut UnitOfWork<'_, OperatorMessage<Fact>>,
     ) {
-        let (settled, revision) = match event {
+        let (resolved, revision) = match event {
             SagaEvent::Heard(_) => {
                 let measured = measured(before, work.row::<Self>(id));
                 return measured.into_iter().for_each(|measurement| work.measure(measurement));
@@ -30,7 +30,7 @@ impl Policy<OperatorMessage<Fact>> for SagaView {
         };
         let cancelled = work.row::<Self>(id).has(FactType::OrderCancelled);
         let Ok(order) = id.parse() else { panic!("{id:?} is no saga's id") };
-        let asked = SettlementRequested { order, settled, revision, cancelled };
+        let asked = ManualResolutionRequested { order, resolved, revision, cancelled };
         work.publish(OperatorMessage::Fact(asked.into()));
     }
 }

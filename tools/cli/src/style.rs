@@ -27,13 +27,11 @@ const PLAIN: &str = "\u{1b}[0m";
 /// reconciliation.
 const fn tone_of(word: &str) -> Option<Tone> {
     Some(match word.as_bytes() {
-        b"COMPLETED" | b"CONFIRMED" | b"RESOLVED" | b"DONE" | b"CLOSED" | b"BALANCED" | b"SETTLED" => {
-            Tone::Good
-        }
+        b"COMPLETED" | b"CONFIRMED" | b"RESOLVED" | b"DONE" | b"CLOSED" | b"BALANCED" | b"SETTLED"
+        | b"RESOLVED_MANUALLY" => Tone::Good,
         b"STARTED" | b"IN_PROGRESS" | b"COMPENSATING" | b"COMPENSATED" | b"PENDING" | b"REPLAYING"
-        | b"CANARY" | b"RUNNING" | b"PAUSED" | b"HALF_OPEN" | b"FORCED_CLOSED" | b"HELD" | b"IN_FLIGHT" => {
-            Tone::Busy
-        }
+        | b"CANARY" | b"RUNNING" | b"PAUSED" | b"HALF_OPEN" | b"FORCED_CLOSED" | b"HELD" | b"RESERVED"
+        | b"IN_FLIGHT" => Tone::Busy,
         b"FAILED" | b"UNKNOWN" | b"TIMED_OUT" | b"PARKED" | b"OVERDUE" | b"DISCARDED" | b"STOPPED"
         | b"CANCELLED" | b"OPEN" | b"FORCED_OPEN" | b"UNBALANCED" | b"GREW" => Tone::Bad,
         _ => return None,

@@ -23,12 +23,12 @@ pub fn all() -> Vec<(&'static str, Permissions)> {
     let tells = |service| FactType::said_by(service).map(FactType::message_type);
     vec![
         (admin::NAME, Permissions::of_service::<admin::policy::AdminService>(tells(admin::NAME))),
-        (order::NAME, Permissions::of_service::<order::policy::OrderService>(tells(order::NAME))),
+        (order::NAME, Permissions::of_service::<order::service::OrderService>(tells(order::NAME))),
         (
             inventory::NAME,
-            Permissions::of_service::<inventory::policy::InventoryService>(tells(inventory::NAME)),
+            Permissions::of_service::<inventory::service::InventoryService>(tells(inventory::NAME)),
         ),
-        (payment::NAME, Permissions::of_service::<payment::policy::PaymentService>(tells(payment::NAME))),
+        (payment::NAME, Permissions::of_service::<payment::service::PaymentService>(tells(payment::NAME))),
         (SAGACTL, Permissions::of_reader(SAGACTL, [order::NAME, inventory::NAME, payment::NAME])),
     ]
 }

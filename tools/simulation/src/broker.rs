@@ -1,4 +1,4 @@
-//! Pure: the broker's model: streams that keep everything, deliveries that come in any order and any number.
+//! Pure: a model of the broker: streams that keep everything, and deliveries in any order and number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,47 +10,47 @@ use saga_core::message::Envelope;
 use saga_core::service::stream_of;
 use uuid::Uuid;
 
-/// A message without an acknowledgement comes again after this long.
+/// Time after which an unacknowledged message is redelivered.
 pub const ACK_WAIT: Duration = Duration::from_secs(20);
 
 /// A message in a stream.
 #[derive(Debug, Clone)]
 pub struct Stored {
-    /// Its subject, which names its stream.
+    /// Subject, whose first part names the stream.
     pub subject: String,
     pub payload: Bytes,
     pub at: Duration,
 }
 
-/// A delivery: which step is to have which message.
-pub type Place = (&'static str, usize);
+/// A step and the index of a message it consumes.
+pub type StepDelivery = (&'static str, usize);
 
-/// What one durable consumer still is to have.
+/// State of one durable consumer.
 #[derive(Debug)]
 struct Durable {
     step: &'static str,
     subjects: Vec<String>,
-    /// Messages not acknowledged, each with the time from which on it may be delivered, again or at all.
+    /// Unacknowledged messages, each with the time of its next delivery.
     waiting: BTreeMap<usize, Duration>,
-    /// What will never be delivered again.
+    /// Messages that reached the delivery limit.
     given_up: BTreeSet<usize>,
-    /// What was given up and nobody has taken note of, each with the time from which on it is told.
+    /// Advisories about these that nobody has acknowledged, each with the time of its next delivery.
     advisories: BTreeMap<usize, Duration>,
 }
 
 #[derive(Debug, Default)]
 pub struct Broker {
     messages: Vec<Stored>,
-    /// When each message id was first stored.
+    /// First time at which each message id was stored.
     known: BTreeMap<Uuid, Duration>,
     durables: BTreeMap<String, Durable>,
     is_away: bool,
-    /// So many messages were lost with its disk.
+    /// Number of messages lost with the disk.
     lost: usize,
 }
 
 impl Broker {
-    /// Makes a durable of a step, from the first message on.
+    /// Creates a durable that consumes from the first message on.
     pub fn declare(&mut self, name: String, step: &'static str, subjects: Vec<String>) {
         let (waiting, given_up, advisories) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         self.durables.insert(name, Durable { step, subjects, waiting, given_up, advisories });
@@ -65,13 +65,13 @@ impl Broker {
         self.is_away
     }
 
-    /// From now on nobody reaches it, or everybody does.
+    /// Makes the broker unreachable or reachable.
     pub const fn set_away(&mut self, is_away: bool) {
         self.is_away = is_away;
     }
 
-    /// Its disk is gone, and with it every message, every id and what each durable had yet to hear.
-    pub fn lose_everything(&mut self) {
+    /// Loses every message, every id and all pending deliveries.
+    pub fn lose_disk(&mut self) {
         self.lost = self.messages.len();
         self.known.clear();
         for durable in self.durables.values_mut() {
@@ -80,8 +80,8 @@ impl Broker {
         }
     }
 
-    /// Stores a message, unless its id is known and the window remembers it. Each durable gets it after a time of
-    /// its own. Answers the durables that hear it.
+    /// Stores a message unless the deduplication window knows its id. Delivers it to each durable after its
+    /// own latency, and returns their names.
     pub fn store(
         &mut self,
         (id, subject, payload): (Uuid, &str, Bytes),
@@ -95,17 +95,17 @@ impl Broker {
         self.known.entry(id).or_insert(at);
         let index = self.messages.len();
         self.messages.push(Stored { subject: subject.to_owned(), payload, at });
-        let mut hearers = Vec::new();
+        let mut consumers = Vec::new();
         for (name, durable) in &mut self.durables {
-            if durable.hears(subject) {
+            if durable.consumes(subject) {
                 durable.waiting.insert(index, at + latency());
-                hearers.push(name.clone());
+                consumers.push(name.clone());
             }
         }
-        hearers
+        consumers
     }
 
-    /// The next message of a durable, if one is there.
+    /// Takes the next message of a durable, if one is due.
     pub fn take(&mut self, durable: &str, at: Duration) -> Option<usize> {
         let durable = self.durables.get_mut(durable)?;
         let (index, visible) = durable.waiting.iter().min_by_key(|(index, visible)| (**visible, **index))?;
@@ -117,13 +117,13 @@ impl Broker {
         Some(index)
     }
 
-    /// When the next message of a durable will be there, if nothing else happens.
+    /// Time of the next delivery to a durable.
     #[must_use]
     pub fn next_of(&self, durable: &str) -> Option<Duration> {
         self.durables.get(durable)?.waiting.values().min().copied()
     }
 
-    /// The next message that was given up of one of these.
+    /// Takes the next advisory of any of these durables.
     pub fn take_advisory(&mut self, durables: &[String], at: Duration) -> Option<(String, usize)> {
         for name in durables {
             let Some(durable) = self.durables.get_mut(name) else { continue };
@@ -136,21 +136,20 @@ impl Broker {
         None
     }
 
-    /// When one of these will next be told of what was given up, if nothing else happens.
+    /// Time of the next advisory for these durables.
     #[must_use]
     pub fn next_advisory(&self, durables: &[String]) -> Option<Duration> {
         let known = durables.iter().filter_map(|name| self.durables.get(name));
         known.flat_map(|durable| durable.advisories.values()).min().copied()
     }
 
-    /// Somebody has taken note that a message was given up.
     pub fn acknowledge_advisory(&mut self, durable: &str, index: usize) {
         if let Some(durable) = self.durables.get_mut(durable) {
             durable.advisories.remove(&index);
         }
     }
 
-    /// The message is being worked on, and comes again that much later.
+    /// Extends the time until redelivery.
     pub fn in_progress(&mut self, durable: &str, index: usize, at: Duration) {
         let waiting = self.durables.get_mut(durable).and_then(|durable| durable.waiting.get_mut(&index));
         if let Some(visible) = waiting {
@@ -158,30 +157,29 @@ impl Broker {
         }
     }
 
-    /// The message need not come again.
     pub fn acknowledge(&mut self, durable: &str, index: usize) {
         if let Some(durable) = self.durables.get_mut(durable) {
             durable.waiting.remove(&index);
         }
     }
 
-    /// Every step that hears a message gets it once more, but for those that it was given up for.
-    pub fn deliver_again(&mut self, index: usize, at: Duration) -> Vec<String> {
+    /// Redelivers a message to each durable, except those for which it reached the delivery limit.
+    pub fn redeliver(&mut self, index: usize, at: Duration) -> Vec<String> {
         let there = self.messages.get(index).filter(|_| index >= self.lost);
         let Some(subject) = there.map(|stored| stored.subject.clone()) else {
             return vec![];
         };
-        let mut hearers = Vec::new();
+        let mut consumers = Vec::new();
         for (name, durable) in &mut self.durables {
-            if durable.hears(&subject) && !durable.given_up.contains(&index) {
+            if durable.consumes(&subject) && !durable.given_up.contains(&index) {
                 durable.waiting.insert(index, at);
-                hearers.push(name.clone());
+                consumers.push(name.clone());
             }
         }
-        hearers
+        consumers
     }
 
-    /// A message was delivered too often: never again. Its service is told so.
+    /// Stops the delivery of a message to a durable, with an advisory.
     pub fn give_up(&mut self, durable: &str, index: usize, at: Duration) {
         if let Some(durable) = self.durables.get_mut(durable) {
             durable.waiting.remove(&index);
@@ -190,7 +188,7 @@ impl Broker {
         }
     }
 
-    /// What is still on its way, as durable and message: nothing, when all is quiet.
+    /// Any pending delivery, as durable and message; `None` when idle.
     #[must_use]
     pub fn on_its_way(&self) -> Option<(&str, usize)> {
         let first = |(name, durable): (&'_ String, &'_ Durable)| {
@@ -201,13 +199,13 @@ impl Broker {
         self.durables.get_key_value(&name).map(|(name, _)| (name.as_str(), index))
     }
 
-    /// How much a durable waits for, or waits to hear of.
+    /// Number of pending deliveries of a durable.
     #[must_use]
     pub fn waiting(&self, durable: &str) -> u64 {
         self.durables.get(durable).map_or(0, |durable| durable.waiting.len() as u64)
     }
 
-    /// When the oldest message was first stored that some step may still get.
+    /// First storage time of the oldest message that may still be delivered.
     #[must_use]
     pub fn oldest_on_its_way(&self) -> Option<Duration> {
         let of = |durable: &Durable| {
@@ -217,7 +215,7 @@ impl Broker {
         self.durables.values().filter_map(of).min()
     }
 
-    /// When a message was first stored, under whichever number.
+    /// Time at which the id of this message was first stored.
     #[must_use]
     pub fn first_stored(&self, index: usize) -> Duration {
         self.known.get(&self.id(index)).copied().unwrap_or(self.messages[index].at)
@@ -228,7 +226,7 @@ impl Broker {
         &self.messages
     }
 
-    /// Where a message is, as the broker tells those it delivers it to.
+    /// Position of a message, as its consumers receive it.
     #[must_use]
     pub fn delivery(&self, index: usize) -> Delivery {
         let subject = self.messages[index].subject.clone();
@@ -236,7 +234,7 @@ impl Broker {
         Delivery { stream, sequence: index as u64, subject, headers: vec![] }
     }
 
-    /// The id under which steps know a message: its place, when it has none.
+    /// Id under which steps know a message: its stream position if it has no envelope.
     #[must_use]
     pub fn id(&self, index: usize) -> Uuid {
         let Delivery { stream, sequence, .. } = self.delivery(index);
@@ -251,16 +249,20 @@ impl Broker {
         subjects.into_iter().cloned().collect()
     }
 
-    /// Steps that hear a message.
+    /// Steps that consume a message.
     #[must_use]
-    pub fn hearers(&self, index: usize) -> Vec<&'static str> {
+    pub fn consumers(&self, index: usize) -> Vec<&'static str> {
         let subject = &self.messages[index].subject;
-        self.durables.values().filter(|durable| durable.hears(subject)).map(|durable| durable.step).collect()
+        self.durables
+            .values()
+            .filter(|durable| durable.consumes(subject))
+            .map(|durable| durable.step)
+            .collect()
     }
 }
 
 impl Durable {
-    fn hears(&self, subject: &str) -> bool {
-        self.subjects.iter().any(|heard| heard == subject)
+    fn consumes(&self, subject: &str) -> bool {
+        self.subjects.iter().any(|consumed| consumed == subject)
     }
 }

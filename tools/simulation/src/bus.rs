@@ -17,34 +17,32 @@ use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use crate::broker::{ACK_WAIT, Broker};
-use crate::endings::Ending;
+use crate::coverage::CoveragePoint;
+use crate::failure_reasons;
+use crate::planted_fault::PlantedFault;
 use crate::process::Process;
-use crate::reasons;
-use crate::sabotage::Sabotage;
 use crate::sim::Sim;
 
-/// Why nothing reaches the broker.
 const AWAY: &str = "the broker is away";
-/// Percent of what is given up that was told so often that nobody tries it any more.
-const TOLD_OFTEN: u8 = 50;
-/// How long a request takes that nobody answers, at most.
+/// Percentage of advisories that were delivered too often to be retried.
+const EXHAUSTED_PERCENT: u8 = 50;
+/// Maximum time until an unanswered request fails.
 const REQUEST_TIMEOUT_MS: u64 = 5_000;
 
-/// The broker that all processes share. Clones are the same.
+/// The broker that all processes share. Clones share its state.
 #[derive(Clone)]
 pub struct SharedBroker(Arc<Inner>);
 
 struct Inner {
     sim: Sim,
     broker: Mutex<Broker>,
-    /// Wakes those who wait for messages of a durable.
+    /// Wakes consumers of each durable.
     news: BTreeMap<String, Notify>,
-    /// Wakes those who wait for what was given up.
     given_up: Notify,
 }
 
 impl SharedBroker {
-    /// Shares a broker all of whose durables are declared.
+    /// Wraps a broker whose durables are all declared.
     #[must_use]
     pub fn new(sim: Sim, broker: Broker) -> Self {
         let news = broker.durables().map(|name| (name.to_owned(), Notify::new())).collect();
@@ -55,34 +53,34 @@ impl SharedBroker {
         self.0.broker.lock()
     }
 
-    /// Stores a message, which reaches each step that hears it after a while.
+    /// Stores a message and delivers it to its consumers after some latency.
     pub fn store(&self, id: Uuid, subject: &str, payload: Bytes, window_forgot: bool) {
         let sim = &self.0.sim;
         let latency = || if sim.chance(10) { sim.up_to(4_000) } else { sim.up_to(30) };
-        let hearers = self.lock().store((id, subject, payload), window_forgot, sim.age(), latency);
-        self.tell(&hearers);
-        for durable in hearers {
-            if sim.chance(sim.weather().gives_up) {
+        let consumers = self.lock().store((id, subject, payload), window_forgot, sim.age(), latency);
+        self.tell(&consumers);
+        for durable in consumers {
+            if sim.chance(sim.profile().max_deliveries_reached) {
                 let index = self.lock().messages().len() - 1;
-                sim.note(|| format!("the broker gives message {index} up for {durable}"));
+                sim.note(|| format!("message {index} reaches the delivery limit of {durable}"));
                 self.give_up(&durable, index);
             }
         }
     }
 
-    /// A message comes again, to every step that hears it.
-    pub fn deliver_again(&self, index: usize) {
-        let hearers = self.lock().deliver_again(index, self.0.sim.age());
-        self.tell(&hearers);
+    /// Redelivers a message to all its consumers.
+    pub fn redeliver(&self, index: usize) {
+        let consumers = self.lock().redeliver(index, self.0.sim.age());
+        self.tell(&consumers);
     }
 
-    /// A message was delivered too often, and comes no more; its service is told so.
+    /// Ends the delivery of a message after too many attempts.
     fn give_up(&self, durable: &str, index: usize) {
         self.lock().give_up(durable, index, self.0.sim.age());
         self.0.given_up.notify_waiters();
     }
 
-    /// From now on nobody reaches it, or everybody does.
+    /// Makes the broker unreachable or reachable.
     pub fn set_away(&self, is_away: bool) {
         self.lock().set_away(is_away);
         self.0.news.values().for_each(Notify::notify_waiters);
@@ -102,7 +100,6 @@ pub struct SimBus {
 }
 
 impl SimBus {
-    /// The way of this process to the broker.
     #[must_use]
     pub const fn new(process: Process, broker: SharedBroker) -> Self {
         Self { process, broker }
@@ -112,9 +109,9 @@ impl SimBus {
         self.process.sim()
     }
 
-    /// A request to the broker gets there and back, or not.
+    /// Simulates one request, which fails while the broker is away.
     async fn reach(&self) -> Result<(), BusError> {
-        self.process.moment("on its way to the broker").await;
+        self.process.crash_point("on its way to the broker").await;
         if self.broker.lock().is_away() {
             sleep(self.sim().up_to(REQUEST_TIMEOUT_MS)).await;
             return Err(AWAY.to_owned());
@@ -123,7 +120,7 @@ impl SimBus {
         Ok(())
     }
 
-    /// Waits for the next of what `take` finds; `until` tells when to look again by itself.
+    /// Waits until `take` finds something; `until` returns the next time to try without a wake-up.
     async fn wait_for<T>(
         &self,
         woken: &Notify,
@@ -131,7 +128,7 @@ impl SimBus {
         until: impl Fn(&Broker) -> Option<Duration>,
     ) -> Result<T, BusError> {
         loop {
-            // Armed before looking.
+            // Armed before `take`, or a wake-up between the two would be lost.
             let woken = woken.notified();
             let (taken, next) = {
                 let (mut broker, age) = (self.broker.lock(), self.sim().age());
@@ -141,8 +138,8 @@ impl SimBus {
                 (take(&mut broker, age), until(&broker))
             };
             if let Some(taken) = taken {
-                self.process.moment("with a message in hand").await;
-                return match self.sim().chance(self.sim().weather().connection_breaks) {
+                self.process.crash_point("with a message in hand").await;
+                return match self.sim().chance(self.sim().profile().connection_breaks) {
                     true => Err("the connection broke".to_owned()),
                     false => Ok(taken),
                 };
@@ -191,7 +188,6 @@ impl Bus for SimBus {
     }
 }
 
-/// Messages on their way to one durable.
 pub struct SimDeliveries {
     bus: SimBus,
     durable: String,
@@ -200,7 +196,7 @@ pub struct SimDeliveries {
 impl SimDeliveries {
     fn message(&self, index: usize) -> SimMessage {
         let bus = self.bus.clone();
-        if bus.sim().has(Sabotage::AcknowledgeBeforeCommit) {
+        if bus.sim().has(PlantedFault::AcknowledgeBeforeCommit) {
             bus.broker.lock().acknowledge(&self.durable, index);
         }
         SimMessage { bus, durable: self.durable.clone(), index }
@@ -232,7 +228,6 @@ impl Deliveries for SimDeliveries {
     }
 }
 
-/// A message that was delivered.
 pub struct SimMessage {
     bus: SimBus,
     durable: String,
@@ -248,7 +243,7 @@ impl BusMessage for SimMessage {
 
     fn payload(&self) -> Bytes {
         let payload = self.bus.broker.lock().messages()[self.index].payload.clone();
-        self.bus.sim().sabotage().spoil_delivery(payload, self.bus.sim().age())
+        self.bus.sim().planted_fault().alter_delivery(payload, self.bus.sim().age())
     }
 
     fn delivery(&self) -> Delivery {
@@ -257,19 +252,19 @@ impl BusMessage for SimMessage {
 
     async fn acknowledge(self) -> Result<(), BusError> {
         let bus = &self.bus;
-        bus.process.moment("before it acknowledges").await;
+        bus.process.crash_point("before it acknowledges").await;
         sleep(bus.sim().up_to(2)).await;
         if bus.broker.lock().is_away() {
             return Err(AWAY.to_owned());
         }
-        if !bus.sim().chance(bus.sim().weather().ack_lost) {
+        if !bus.sim().chance(bus.sim().profile().ack_lost) {
             bus.broker.lock().acknowledge(&self.durable, self.index);
         }
         Ok(())
     }
 }
 
-/// What the broker gave up on.
+/// Advisories about messages that reached the delivery limit.
 pub struct SimGivenUps {
     bus: SimBus,
     durables: Vec<String>,
@@ -282,15 +277,15 @@ impl GivenUps for SimGivenUps {
         let take = |broker: &mut Broker, at| broker.take_advisory(&self.durables, at);
         let (durable, index) =
             self.bus.wait_for(woken, take, |broker| broker.next_advisory(&self.durables)).await?;
-        if self.bus.sim().has(Sabotage::AdvisoryAcknowledgedFirst) {
+        if self.bus.sim().has(PlantedFault::AdvisoryAcknowledgedFirst) {
             self.bus.broker.lock().acknowledge_advisory(&durable, index);
         }
         self.current = Some((durable.clone(), index));
         let broker = self.bus.broker.lock();
         let (payload, delivery) = (broker.messages()[index].payload.clone(), broker.delivery(index));
-        let (why, is_terminated) = (reasons::GIVEN_UP.to_owned(), false);
-        // Now and then those who were told before have died of it.
-        let told = if self.bus.sim().chance(TOLD_OFTEN) { u64::MAX } else { 1 };
+        let (why, is_terminated) = (failure_reasons::MAX_DELIVERIES.to_owned(), false);
+        // Sometimes the processes that received it before have died of it.
+        let told = if self.bus.sim().chance(EXHAUSTED_PERCENT) { u64::MAX } else { 1 };
         Ok(GivenUp { durable, payload, delivery, why, is_terminated, told })
     }
 
@@ -314,15 +309,15 @@ impl Publish for SimBus {
                 delayed: entry.map(|entry| (entry.seq, why.to_owned())),
                 ..Published::default()
             };
-            self.process.moment("before it publishes").await;
+            self.process.crash_point("before it publishes").await;
             sleep(self.sim().up_to(4)).await;
             if self.broker.lock().is_away() {
                 return refuse(entries.first(), AWAY);
             }
             let published = self.take_some(entries);
-            self.process.moment("before it settles what it published").await;
+            self.process.crash_point("before it settles what it published").await;
             sleep(self.sim().up_to(4)).await;
-            match self.sim().chance(self.sim().weather().publish_fails) {
+            match self.sim().chance(self.sim().profile().publish_fails) {
                 true => refuse(entries.first(), "the acknowledgements were lost"),
                 false => published,
             }
@@ -331,21 +326,23 @@ impl Publish for SimBus {
 }
 
 impl SimBus {
-    /// The broker takes all, or only the first few.
+    /// Publishes all entries, or only the first few.
     fn take_some(&self, entries: &[OutboxEntry]) -> Published {
-        let (sim, weather) = (self.sim(), self.sim().weather());
-        let takes = if sim.chance(weather.publish_fails) { sim.below(2) } else { entries.len() };
-        let lies = sim.has(Sabotage::SettleWithoutPublish);
-        let refused = sim.chance(weather.refuses).then(|| sim.below(entries.len()));
+        let (sim, profile) = (self.sim(), self.sim().profile());
+        let takes = if sim.chance(profile.publish_fails) { sim.below(2) } else { entries.len() };
+        let lies = sim.has(PlantedFault::SettleWithoutPublish);
+        let refused = sim.chance(profile.publish_rejected).then(|| sim.below(entries.len()));
         let refused = refused.and_then(|refused| entries.get(refused));
         let mut published = Published::default();
         for (index, entry) in entries.iter().enumerate() {
-            // What follows a refused one in its saga waits.
+            // Later entries of the same saga wait behind a rejected one.
             let refused = refused.filter(|it| index < takes && it.saga == entry.saga && it.seq <= entry.seq);
             if let Some(refused) = refused {
                 if refused.seq == entry.seq {
-                    sim.note(|| format!("{} is refused {} {}", self.process.name(), entry.subject, entry.id));
-                    published.refused.push((entry.seq, "the broker refuses it".to_owned()));
+                    sim.note(|| {
+                        format!("{}: the broker rejects {} {}", self.process.name(), entry.subject, entry.id)
+                    });
+                    published.refused.push((entry.seq, "rejected by the broker".to_owned()));
                 }
                 continue;
             }
@@ -361,13 +358,14 @@ impl SimBus {
     }
 
     fn take(&self, entry: &OutboxEntry) {
-        let (sim, weather) = (self.sim(), self.sim().weather());
-        let newer = sim.chance(weather.too_new).then(|| reasons::in_newer_version(&entry.payload));
+        let (sim, profile) = (self.sim(), self.sim().profile());
+        let newer =
+            sim.chance(profile.newer_version).then(|| failure_reasons::in_newer_version(&entry.payload));
         let payload = newer.flatten().map_or_else(|| entry.payload.clone(), Bytes::from);
         sim.note(|| format!("{} publishes {} {}", self.process.name(), entry.subject, entry.id));
-        self.broker.store(entry.id, &entry.subject, payload, sim.chance(weather.window_forgets));
-        if sim.chance(weather.duplicates) {
-            sim.count(Ending::PublishedTwice);
+        self.broker.store(entry.id, &entry.subject, payload, sim.chance(profile.window_forgets));
+        if sim.chance(profile.duplicates) {
+            sim.count(CoveragePoint::PublishedTwice);
             self.broker.store(entry.id, &entry.subject, entry.payload.clone(), true);
         }
     }

@@ -1,4 +1,4 @@
-//! Shell: the clocks of the processes: none of them is right, and one of them drifts.
+//! Shell: the clocks of processes, which are off and may drift.
 
 use jiff::{SignedDuration, Timestamp};
 use saga_engine::runtime::clock::Clock;
@@ -7,9 +7,9 @@ use crate::sim::Sim;
 
 pub struct SimClock {
     sim: Sim,
-    /// How far it was ahead when the world began.
+    /// Offset at the start of the world.
     skew: SignedDuration,
-    /// Microseconds that it gains in a second.
+    /// Microseconds gained per second.
     drift: i64,
 }
 

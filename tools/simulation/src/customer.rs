@@ -1,25 +1,25 @@
-//! Shell: people who order, repeat themselves and change their minds.
+//! Shell: customers who place, repeat and cancel orders.
 
 use std::time::Duration;
 
 use contract::order::CancelReason;
-use order::policy::Command;
+use order::service::Command;
 use saga_core::input::Input;
 
 use crate::client::Client;
 use crate::world::World;
 
 const ORDERS: usize = 8;
-const PATIENCE: Duration = Duration::from_secs(60);
-/// A client repeats a key for so long.
-const REPETITION: Duration = Duration::from_secs(30);
+const ORDER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time during which clients repeat a key.
+const KEY_LIFETIME: Duration = Duration::from_secs(30);
 
 impl World {
-    /// Somebody orders, or repeats an order under the key of an earlier one.
-    pub fn place_an_order(&mut self) {
+    /// Places an order, or repeats one under its key.
+    pub fn place_order(&mut self) {
         let (sim, age) = (self.sim.clone(), self.sim.age());
         let mut customers = self.customers.lock();
-        let (used, known) = (customers.keys(), customers.keys_since(age.saturating_sub(REPETITION)));
+        let (used, known) = (customers.keys(), customers.keys_since(age.saturating_sub(KEY_LIFETIME)));
         let key = if sim.below(4) == 0 && !known.is_empty() {
             known[sim.below(known.len())].clone()
         } else if used < ORDERS {
@@ -32,25 +32,24 @@ impl World {
         let tokens = ["tok_ok", "tok_ok", "tok_ok", "tok_ok", "tok_declined", "tok_error_once"];
         let client = Client {
             sim: sim.clone(),
-            doors: self.order.doors.clone(),
+            live: self.order.live.clone(),
             customers: self.customers.clone(),
             key,
             lines: lines(sim.below(4)),
             token: sim.one_of(&tokens),
-            patience: PATIENCE,
+            timeout: ORDER_TIMEOUT,
         };
-        self.people.spawn(client.order());
+        self.clients.spawn(client.order());
     }
 
-    /// A customer wants an order cancelled.
-    pub fn cancel_an_order(&mut self) {
-        let (sim, doors) = (self.sim.clone(), self.order.doors.clone());
+    pub fn cancel_order(&mut self) {
+        let (sim, live) = (self.sim.clone(), self.order.live.clone());
         let customers = self.customers.lock();
         let Some(order) = customers.orders.get(sim.below(customers.orders.len())).copied() else { return };
-        self.people.spawn(async move {
-            sim.note(|| format!("order {order} is to be cancelled by its customer"));
+        self.clients.spawn(async move {
+            sim.note(|| format!("customer cancels order {order}"));
             let command = Command::Cancel { order, reason: CancelReason::CustomerRequest };
-            doors.ask(&sim, Input::command(sim.fresh_id(), order, command, None)).await;
+            live.ask(&sim, Input::command(sim.fresh_id(), order, command, None)).await;
         });
     }
 }

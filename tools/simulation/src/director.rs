@@ -1,13 +1,13 @@
-//! Shell: what happens in a world while it is rough, one thing after another, at times that chance decides.
+//! Shell: the random events of a world while faults are on.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use contract::money::{Currency, Money};
 use inventory::domain::{Listing, ProductCommand};
-use inventory::policy::Command;
+use inventory::service::Command;
 use jiff::Timestamp;
-use payment::policy::Refund;
+use payment::service::Refund;
 use saga_core::input::Input;
 use saga_core::message::Envelope;
 use saga_engine::runtime::admission::BreakerAction;
@@ -16,126 +16,125 @@ use saga_engine::store::{Cutoffs, Departures, Store as _};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use crate::endings::Ending;
-use crate::reasons::forged;
-use crate::sabotage::Sabotage;
+use crate::coverage::CoveragePoint;
+use crate::failure_reasons::forged;
+use crate::invariants::BANK;
+use crate::planted_fault::PlantedFault;
 use crate::sim::ready;
-use crate::watch::BANK;
 use crate::world::World;
 
-/// Things that happen before the world comes to rest.
-const HAPPENINGS: usize = 130;
-/// Which of them is the loss of the broker's disk.
+const EVENTS: usize = 130;
+/// Event at which the broker loses its disk.
 const DISK_LOST: usize = 65;
-/// Which of them is the operator who has seen it.
+/// Event at which an operator republishes what was lost.
 const LOSS_SEEN: usize = 75;
-/// Time between two of them, at most.
+/// Maximum pause between two events.
 const PAUSE_MS: u64 = 1_300;
-/// A redelivery takes no longer than this, whatever happens: how long an inbox mark is kept at least.
+/// Maximum time until a redelivery, and minimum time for which an inbox mark is kept.
 const LONGEST_REDELIVERY: Duration = Duration::from_secs(45);
-/// A mark may have been made under a clock that is so far behind.
+/// Maximum difference of two clocks, by which a mark may look older.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(6);
-/// A client repeats a key no longer than this.
+/// Maximum time during which a client repeats a key.
 const LONGEST_REPETITION: Duration = Duration::from_secs(150);
 
 impl World {
-    /// Lists what can be ordered, as soon as everybody lives.
+    /// Lists the products once all processes run.
     pub async fn list_products(&mut self) {
         sleep(Duration::from_secs(1)).await;
         for (sku, minor, pieces) in [("tea", 300, 6), ("cup", 500, 4), ("pot", 1_200, 1)] {
             let unit_price = Money::new(minor, Currency::EUR);
             let listing = Listing { name: sku.to_owned(), unit_price, replenish: false };
-            let asked = ProductCommand::List(listing, pieces);
+            let change = ProductCommand::List(listing, pieces);
             let id = self.sim.fresh_id();
-            let command = Command { sku: sku.to_owned(), asked };
+            let command = Command { sku: sku.to_owned(), change };
             if self.inventory.ask(&self.sim, (id, id), command, None).await.is_none() {
-                self.sim.object(format!("{sku} could not be listed"));
+                self.sim.violation(format!("{sku} could not be listed"));
             }
         }
     }
 
-    pub async fn live(&mut self) {
-        self.get_rough();
-        for happening in 0..HAPPENINGS {
-            self.set_outages(happening);
-            self.lose_the_disk(happening);
+    pub async fn run_events(&mut self) {
+        self.start_faults();
+        for event in 0..EVENTS {
+            self.set_outages(event);
+            self.lose_broker_disk(event);
             sleep(self.sim.up_to(PAUSE_MS)).await;
-            while self.people.try_join_next().is_some() {}
+            while self.clients.try_join_next().is_some() {}
             match self.sim.below(100) {
-                0..=17 => self.place_an_order(),
-                18..=23 => self.cancel_an_order(),
-                24..=27 => self.refund_something(),
-                28..=30 => self.change_a_product(),
-                31..=39 => self.deliver_something_again(),
-                40..=44 => self.kill_somebody(),
+                0..=17 => self.place_order(),
+                18..=23 => self.cancel_order(),
+                24..=27 => self.refund_order(),
+                28..=30 => self.change_product(),
+                31..=39 => self.redeliver_random_message(),
+                40..=44 => self.kill_process(),
                 45 => sleep(Duration::from_secs(5) + self.sim.up_to(60_000)).await,
-                46..=60 => self.operate().await,
+                46..=60 => self.act_on_dead_letter().await,
                 _ => {}
             }
-            self.go_wrong();
-            if self.sim.chance(self.sim.weather().refuses) {
+            self.inject_faults();
+            if self.sim.chance(self.sim.profile().publish_rejected) {
                 self.retry_refused();
             }
         }
-        self.get_calm();
+        self.stop_faults();
     }
 
-    fn set_outages(&self, happening: usize) {
-        let weather = self.sim.weather();
-        self.sim.set_bank_away(weather.bank_away.is_on(happening, HAPPENINGS));
-        let is_away = weather.broker_away.is_on(happening, HAPPENINGS);
+    fn set_outages(&self, event: usize) {
+        let profile = self.sim.profile();
+        self.sim.set_bank_away(profile.bank_away.is_on(event, EVENTS));
+        let is_away = profile.broker_away.is_on(event, EVENTS);
         if self.broker.lock().is_away() != is_away {
             self.sim.note(|| format!("the broker is away: {is_away}"));
             self.broker.set_away(is_away);
         }
     }
 
-    /// What was published is gone, and an operator has it published again.
-    fn lose_the_disk(&self, happening: usize) {
-        if !self.sim.weather().disk_lost {
+    /// Loses all published messages; later an operator republishes them.
+    fn lose_broker_disk(&self, event: usize) {
+        if !self.sim.profile().disk_lost {
             return;
         }
-        if happening == DISK_LOST {
+        if event == DISK_LOST {
             self.sim.note(|| "the broker loses its disk".to_owned());
-            self.broker.lock().lose_everything();
+            self.broker.lock().lose_disk();
         }
-        if happening == LOSS_SEEN && !self.sim.has(Sabotage::LossNotMadeGood) {
+        if event == LOSS_SEEN && !self.sim.has(PlantedFault::LossNotRepublished) {
             for (name, store) in self.stores() {
                 let count = republish(store);
-                self.sim.note(|| format!("{name} publishes {count} again"));
-                self.sim.count_many(Ending::Republished, count);
+                self.sim.note(|| format!("{name} republishes {count} messages"));
+                self.sim.count_many(CoveragePoint::Republished, count);
             }
         }
     }
 
-    /// An operator has everything tried again that the broker has refused.
+    /// Retries the outbox entries that the broker rejected, as an operator.
     pub fn retry_refused(&self) {
         for (name, store) in self.stores() {
             let count = ready(store.retry_failed(None)).unwrap_or_default();
             if count > 0 {
-                self.sim.note(|| format!("{name} tries {count} again that were refused"));
-                self.sim.count_many(Ending::RefusedAndRetried, count);
+                self.sim.note(|| format!("{name} retries {count} rejected entries"));
+                self.sim.count_many(CoveragePoint::RefusedAndRetried, count);
             }
         }
     }
 
-    fn go_wrong(&mut self) {
-        let weather = self.sim.weather().clone();
-        if self.sim.chance(weather.poison) {
+    fn inject_faults(&mut self) {
+        let profile = self.sim.profile().clone();
+        if self.sim.chance(profile.poison) {
             self.publish_poison();
         }
-        if self.sim.chance(weather.pauses) {
-            self.stop_somebody();
+        if self.sim.chance(profile.pauses) {
+            self.pause_process();
         }
-        if self.sim.chance(weather.breaker_forced) {
-            self.force_a_breaker();
+        if self.sim.chance(profile.breaker_forced) {
+            self.force_breaker();
         }
-        if self.sim.chance(weather.trims) {
+        if self.sim.chance(profile.trims) {
             self.trim();
         }
     }
 
-    /// Somebody publishes something that nobody can read: half of the time something with an envelope.
+    /// Publishes an unreadable message, half of the time with an envelope.
     fn publish_poison(&mut self) {
         let subjects = self.broker.lock().subjects();
         let (subject, id) = (subjects[self.sim.below(subjects.len())].clone(), self.sim.fresh_id());
@@ -158,25 +157,25 @@ impl World {
         if kind < 3 { forged(&envelope.payload, id, kind) } else { None }
     }
 
-    /// An operator gives money back, out of kindness.
-    fn refund_something(&mut self) {
-        let (sim, doors) = (self.sim.clone(), self.payment.doors.clone());
+    /// Refunds an order, as an operator.
+    fn refund_order(&mut self) {
+        let (sim, live) = (self.sim.clone(), self.payment.live.clone());
         let customers = self.customers.lock();
         let Some(order) = customers.orders.get(sim.below(customers.orders.len())).copied() else { return };
         if !sim.chance(40) {
             return;
         }
-        self.people.spawn(async move {
-            sim.note(|| format!("the money of order {order} is to go back"));
-            doors.ask(&sim, Input::command(sim.fresh_id(), order, Refund { order }, None)).await;
+        self.clients.spawn(async move {
+            sim.note(|| format!("operator refunds order {order}"));
+            live.ask(&sim, Input::command(sim.fresh_id(), order, Refund { order }, None)).await;
         });
     }
 
-    /// More pieces come in, or the price changes.
-    fn change_a_product(&mut self) {
-        let (sim, doors) = (self.sim.clone(), self.inventory.doors.clone());
+    /// Restocks a product or changes its price.
+    fn change_product(&mut self) {
+        let (sim, live) = (self.sim.clone(), self.inventory.live.clone());
         let sku = sim.one_of(&["tea", "cup", "pot"]).to_owned();
-        let asked = match sim.below(3) {
+        let change = match sim.below(3) {
             0 => ProductCommand::Restock(1),
             1 => ProductCommand::Replenish { threshold: 1, amount: 2 },
             _ => {
@@ -184,54 +183,54 @@ impl World {
                 ProductCommand::ChangePrice(Money::new(minor, Currency::EUR))
             }
         };
-        self.people.spawn(async move {
-            sim.note(|| format!("{sku}: {asked:?}"));
+        self.clients.spawn(async move {
+            sim.note(|| format!("{sku}: {change:?}"));
             let id = sim.fresh_id();
-            doors.ask(&sim, Input::command(id, id, Command { sku, asked }, None)).await;
+            live.ask(&sim, Input::command(id, id, Command { sku, change }, None)).await;
         });
     }
 
-    fn deliver_something_again(&self) {
+    fn redeliver_random_message(&self) {
         let messages = self.broker.lock().messages().len();
-        self.deliver_again(self.sim.below(messages));
+        self.redeliver(self.sim.below(messages));
     }
 
-    fn kill_somebody(&self) {
+    fn kill_process(&self) {
         let processes = self.processes();
-        if self.sim.weather().dies > 0 {
+        if self.sim.profile().dies > 0 {
             let process = &processes[self.sim.below(processes.len())];
             self.sim.note(|| format!("{} is killed", process.name()));
             process.kill();
         }
     }
 
-    /// A process stands still so long that its leases lapse, now and then.
-    fn stop_somebody(&mut self) {
+    /// Pauses a process, sometimes until its leases expire.
+    fn pause_process(&mut self) {
         let (processes, sim) = (self.processes(), self.sim.clone());
         let process = processes[sim.below(processes.len())].clone();
         let span = sim.up_to(sim.one_of(&[2_000, 15_000, 45_000]));
-        sim.note(|| format!("{} stands still for {span:?}", process.name()));
+        sim.note(|| format!("{} is paused for {span:?}", process.name()));
         process.pause();
-        self.people.spawn(async move {
+        self.clients.spawn(async move {
             sleep(span).await;
             process.resume();
         });
     }
 
-    /// An operator thinks better of it after a while.
-    fn force_a_breaker(&mut self) {
+    /// Forces a breaker and resets it later, as an operator.
+    fn force_breaker(&mut self) {
         let (sim, step) = (self.sim.clone(), self.sim.one_of(&Self::all_steps()).name);
         let name = if sim.below(4) == 0 { BANK } else { step };
         let action = sim.one_of(&[BreakerAction::Open, BreakerAction::Open, BreakerAction::Closed]);
-        sim.note(|| format!("the breaker {name} is forced: {action:?}"));
-        sim.count(Ending::BreakerForced);
+        sim.note(|| format!("operator forces breaker {name}: {action:?}"));
+        sim.count(CoveragePoint::BreakerForced);
         let all = (
-            self.order.doors.clone(),
-            self.inventory.doors.clone(),
-            self.payment.doors.clone(),
-            self.admin.doors.clone(),
+            self.order.live.clone(),
+            self.inventory.live.clone(),
+            self.payment.live.clone(),
+            self.admin.live.clone(),
         );
-        self.people.spawn(async move {
+        self.clients.spawn(async move {
             for action in [action, BreakerAction::Reset] {
                 all.0.turn_breaker(&sim, name, action);
                 all.1.turn_breaker(&sim, name, action);
@@ -242,7 +241,7 @@ impl World {
         });
     }
 
-    /// What is finished is trimmed, but for what a redelivery or a repetition may still ask for.
+    /// Purges finished entries that no redelivery or repetition can need.
     fn trim(&mut self) {
         let age = self.sim.age();
         let stats = self.stores().map(|(_, store)| ready(store.stats()).unwrap_or_default());
@@ -251,17 +250,17 @@ impl World {
         let finished = age.saturating_sub(LONGEST_REDELIVERY).min(under_way);
         let Some(mut inbox) = finished.checked_sub(CLOCKS_DIFFER) else { return };
         let mut keys = age.saturating_sub(LONGEST_REPETITION);
-        if self.sim.has(Sabotage::InboxTrimmedTooEarly) {
+        if self.sim.has(PlantedFault::InboxTrimmedTooEarly) {
             inbox = age;
         } else {
             self.trimmed_until = self.trimmed_until.max(finished);
         }
-        if self.sim.has(Sabotage::KeyForgottenTooEarly) {
+        if self.sim.has(PlantedFault::KeyForgottenTooEarly) {
             keys = age;
         }
         let cutoffs =
             Cutoffs { inbox: self.sim.at(inbox), keys: self.sim.at(keys), published: self.sim.at(inbox) };
-        // The laws read whole histories.
+        // The laws read complete histories.
         let before =
             Departures { history: Timestamp::MIN, began: Timestamp::MIN, dead_letters: self.sim.at(inbox) };
         let depart = |store: &SqliteStore| {
@@ -270,12 +269,12 @@ impl World {
         };
         let trim = |store: &SqliteStore| ready(store.trim(cutoffs, 100)).unwrap_or(0);
         let gone: u64 = self.stores().into_iter().map(|(_, store)| trim(store) + depart(store)).sum();
-        self.sim.note(|| format!("{gone} finished entries are trimmed"));
-        self.sim.count_many(Ending::Trimmed, gone);
+        self.sim.note(|| format!("{gone} finished entries are purged"));
+        self.sim.count_many(CoveragePoint::Trimmed, gone);
     }
 }
 
-/// Has everything published again that ever was, a few at a time.
+/// Republishes everything, in small pages.
 fn republish(store: &SqliteStore) -> u64 {
     let (mut count, mut after) = (0, 0);
     loop {

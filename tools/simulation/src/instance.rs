@@ -1,4 +1,4 @@
-//! Shell: one instance of a service: the real loops, started anew whenever it has died.
+//! Shell: one instance of a service with the real loops, restarted whenever it has crashed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,95 +32,92 @@ use tokio::time::{sleep, timeout};
 
 use crate::bus::{SharedBroker, SimBus};
 use crate::clock::SimClock;
-use crate::endings::Ending;
+use crate::coverage::CoveragePoint;
+use crate::instrumented::{HandlerOverride, Instrumented};
+use crate::invariants;
 use crate::journal::Journal;
+use crate::notifications::Notifications;
+use crate::planted_fault::PlantedFault;
 use crate::process::Process;
-use crate::sabotage::Sabotage;
-use crate::sayings::Sayings;
 use crate::sim::{Sim, ready};
-use crate::spoiler::{Forgotten, Spoiler};
 use crate::store::SimStore;
-use crate::tampered::{Tamper, Tampered};
-use crate::watch;
+use crate::store_faults::{Forgotten, StoreFaults};
 
-/// How long a claim on a task lasts.
 const TASK_LEASE: SignedDuration = SignedDuration::from_secs(30);
-/// How long a call may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long anybody waits for the answer to a command.
-const PATIENCE: Duration = Duration::from_secs(20);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What the instances of one service share: its database, and what nobody forgets of it.
+/// State that the instances of one service share, and that survives crashes.
 #[derive(Clone)]
 pub struct Shared {
-    /// The database, which crashes do not touch.
     pub store: Arc<SqliteStore>,
-    /// What became of every message.
     pub journal: Arc<Mutex<Journal>>,
-    /// What a planted fault makes the service forget.
+    /// Messages that a planted fault makes the service forget.
     pub forgotten: Forgotten,
     pub broker: SharedBroker,
-    /// What the instances tell each other.
-    pub sayings: Sayings,
+    pub notifications: Notifications,
 }
 
-/// The way into a service from outside: the engine of whoever of its instances lives.
-pub struct Doors<S: Service>(Arc<Mutex<BTreeMap<String, Life<S>>>>);
+/// The running instances of a service, through which clients reach it.
+pub struct LiveInstances<S: Service>(Arc<Mutex<BTreeMap<String, LiveInstance<S>>>>);
 
-struct Life<S: Service> {
-    engine: Engine<Tampered<S>>,
+struct LiveInstance<S: Service> {
+    engine: Engine<Instrumented<S>>,
     admission: SharedAdmission,
     overrides: Overrides,
 }
 
-impl<S: Service> Clone for Doors<S> {
+impl<S: Service> Clone for LiveInstances<S> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<S: Service> Default for Doors<S> {
+impl<S: Service> Default for LiveInstances<S> {
     fn default() -> Self {
         Self(Arc::default())
     }
 }
 
-impl<S: Service> Doors<S> {
-    /// The engine of the first instance that lives.
+impl<S: Service> LiveInstances<S> {
+    /// Engine of the first running instance.
     #[must_use]
-    pub fn engine(&self) -> Option<Engine<Tampered<S>>> {
+    pub fn engine(&self) -> Option<Engine<Instrumented<S>>> {
         self.engines().into_iter().next()
     }
 
-    /// The engines of all instances that live.
+    /// Engines of all running instances.
     #[must_use]
-    pub fn engines(&self) -> Vec<Engine<Tampered<S>>> {
+    pub fn engines(&self) -> Vec<Engine<Instrumented<S>>> {
         self.0.lock().values().map(|life| life.engine.clone()).collect()
     }
 
-    /// Asks one of the instances that live for a command. `None` when it does not answer in time.
-    pub async fn ask(&self, sim: &Sim, input: Input<Tampered<S>>) -> Option<CommandOutcome<Tampered<S>>> {
+    /// Runs a command on one of the running instances; `None` after a time-out.
+    pub async fn ask(
+        &self,
+        sim: &Sim,
+        input: Input<Instrumented<S>>,
+    ) -> Option<CommandOutcome<Instrumented<S>>> {
         let engines = self.engines();
         let engine = engines.get(sim.below(engines.len()))?;
-        timeout(PATIENCE, engine.settle(input)).await.ok()?.ok().and_then(Outcome::of_command)
+        timeout(COMMAND_TIMEOUT, engine.settle(input)).await.ok()?.ok().and_then(Outcome::of_command)
     }
 
-    /// Has one of the instances that live do something with the breakers of this name of all, if any lives.
+    /// Turns the breakers of this name in all instances, through one of them.
     pub fn turn_breaker(&self, sim: &Sim, name: &str, action: BreakerAction) {
         let all: Vec<_> = self.0.lock().values().map(|life| life.overrides.clone()).collect();
         if let Some(overrides) = all.get(sim.below(all.len())) {
-            // A store in memory that answers at once does not fail.
+            // A store in memory does not fail.
             let _ = ready(overrides.turn(name, action));
         }
     }
 
-    /// Lets every breaker work by itself again.
     pub fn release_breakers(&self) {
         self.reset_breakers(|view| matches!(view.state, State::ForcedOpen | State::ForcedClosed));
     }
 
-    /// Closes such breakers, which forget what they have seen.
+    /// Resets the breakers that match, with their history.
     pub fn reset_breakers(&self, such: impl Fn(&BreakerView) -> bool) {
         for life in self.0.lock().values() {
             for view in life.admission.breakers().iter().filter(|view| such(view)) {
@@ -129,38 +126,36 @@ impl<S: Service> Doors<S> {
         }
     }
 
-    /// What there is to see of the breakers of each instance.
     #[must_use]
     pub fn breakers(&self) -> Vec<Vec<BreakerView>> {
         self.0.lock().values().map(|life| life.admission.breakers()).collect()
     }
 
-    /// Calls waiting and under way.
+    /// Tasks waiting and in flight.
     #[must_use]
     pub fn calls(&self) -> usize {
         self.0.lock().values().map(|life| life.admission.tasks_held()).sum()
     }
 }
 
-/// What one life of an instance is to what runs in it beside the engine's loops.
-pub struct Inside<S: Service> {
+/// Parts of one running instance, for its background loop.
+pub struct InstanceParts<S: Service> {
     pub process: Process,
     pub store: Arc<dyn Store>,
-    pub engine: Engine<Tampered<S>>,
+    pub engine: Engine<Instrumented<S>>,
     pub admission: SharedAdmission,
 }
 
-/// What runs in each life beside the engine's loops.
-pub type Beside<S> = Arc<dyn Fn(Inside<S>) -> BoxFuture<'static, ()> + Send + Sync>;
+/// Loop that runs beside the engine's own.
+pub type Background<S> = Arc<dyn Fn(InstanceParts<S>) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// One instance of a service.
 pub struct Instance<S: Service> {
     process: Process,
     shared: Shared,
-    doors: Doors<S>,
-    service: Arc<Tampered<S>>,
+    live: LiveInstances<S>,
+    service: Arc<Instrumented<S>>,
     handler: Arc<dyn TaskHandler>,
-    beside: Option<Beside<S>>,
+    background: Option<Background<S>>,
     clock: SharedClock,
     is_clock_off: bool,
     faults: Faults,
@@ -169,37 +164,37 @@ pub struct Instance<S: Service> {
 }
 
 impl<S: Service> Instance<S> {
-    /// An instance of `service`, whose calls `handler` makes, with what runs beside it.
+    /// Creates an instance of `service`, whose calls are made by `handler`.
     #[must_use]
     pub fn new(
         process: Process,
         shared: Shared,
-        doors: Doors<S>,
-        service: Tampered<S>,
+        live: LiveInstances<S>,
+        service: Instrumented<S>,
         handler: Arc<dyn TaskHandler>,
-        beside: Option<Beside<S>>,
+        background: Option<Background<S>>,
     ) -> Self {
         let sim = process.sim();
-        let weather = sim.weather();
+        let profile = sim.profile();
         let skew =
-            SignedDuration::from_millis(i64::try_from(sim.below(2 * weather.skew_ms + 1)).unwrap_or(0))
-                - SignedDuration::from_millis(i64::try_from(weather.skew_ms).unwrap_or(0));
-        let drift = if sim.below(4) == 0 { weather.drift } else { 0 };
+            SignedDuration::from_millis(i64::try_from(sim.below(2 * profile.skew_ms + 1)).unwrap_or(0))
+                - SignedDuration::from_millis(i64::try_from(profile.skew_ms).unwrap_or(0));
+        let drift = if sim.below(4) == 0 { profile.drift } else { 0 };
         let is_clock_off = skew.abs() >= SignedDuration::from_secs(1);
         let clock = Arc::new(SimClock::new(sim.clone(), skew, drift));
         let steps = steps_of::<S>().into_iter().map(|step| step.name).collect();
         let settings = FaultSettings { enabled: true, seed: sim.below(usize::MAX) as u64 };
         let faults = Faults::new(settings, &FaultKind::OF_A_SERVICE, steps);
         let carriage = carriage(&process);
-        let observer = watch::observer(sim.clone());
+        let observer = invariants::observer(sim.clone());
         let service = Arc::new(service);
         Self {
             process,
             shared,
-            doors,
+            live,
             service,
             handler,
-            beside,
+            background,
             clock,
             is_clock_off,
             faults,
@@ -213,13 +208,13 @@ impl<S: Service> Instance<S> {
         self.process.clone()
     }
 
-    /// Its injected faults, which outlive it.
+    /// Injected faults, which survive a restart.
     #[must_use]
     pub fn faults(&self) -> Faults {
         self.faults.clone()
     }
 
-    /// Lives, dies, and lives again.
+    /// Runs, crashes and restarts until dropped.
     pub async fn run(self) {
         loop {
             let life = self.begin();
@@ -234,13 +229,13 @@ impl<S: Service> Instance<S> {
         let sim = self.process.sim();
         sim.note(|| format!("{} starts", self.process.name()));
         self.process.begin();
-        let Shared { store, journal, forgotten, broker, sayings } = self.shared.clone();
+        let Shared { store, journal, forgotten, broker, notifications } = self.shared.clone();
         let overridden = ready(store.overrides()).unwrap_or_default();
-        let spoiler = Spoiler::new(sim.sabotage(), steps_of::<S>(), forgotten);
+        let store_faults = StoreFaults::new(sim.planted_fault(), steps_of::<S>(), forgotten);
         let batch = self.service.batch.clone();
         let (process, is_off) = (self.process(), self.is_clock_off);
-        let store =
-            SimStore::new(store, process, broker.clone(), journal, batch, spoiler, is_off).heard_by(sayings);
+        let store = SimStore::new(store, process, broker.clone(), journal, batch, store_faults, is_off)
+            .with_notifications(notifications);
         let means = Means {
             store: Arc::new(store),
             handler: self.handler.clone(),
@@ -258,48 +253,51 @@ impl<S: Service> Instance<S> {
         } else {
             JoinSet::new()
         };
-        if let Some(beside) = &self.beside {
+        if let Some(background) = &self.background {
             let (process, store) = (self.process(), means.store.clone());
-            loops.spawn(beside(Inside {
+            loops.spawn(background(InstanceParts {
                 process,
                 store,
                 engine: engine.clone(),
                 admission: admission.clone(),
             }));
         }
-        self.doors.0.lock().insert(self.process.name().to_owned(), Life { engine, admission, overrides });
+        self.live
+            .0
+            .lock()
+            .insert(self.process.name().to_owned(), LiveInstance { engine, admission, overrides });
         [loops, messaging]
     }
 
-    /// Everything that is not in the database is gone at once.
+    /// Drops all that is not in the database.
     fn end(&self, loops: [JoinSet<()>; 2]) {
         let sim = self.process.sim();
-        let life = self.doors.0.lock().remove(self.process.name());
+        let life = self.live.0.lock().remove(self.process.name());
         drop(loops);
-        sim.note(|| format!("{} is dead", self.process.name()));
-        sim.count(Ending::Died);
+        sim.note(|| format!("{} has crashed", self.process.name()));
+        sim.count(CoveragePoint::Died);
         if let Some(life) = life {
-            let struck = watch::struck(&self.shared.journal.lock(), &self.faults);
-            watch::breakers(sim, struck, &life.admission.breakers());
+            let struck = invariants::injected_failures(&self.shared.journal.lock(), &self.faults);
+            invariants::check_breakers(sim, struck, &life.admission.breakers());
         }
     }
 }
 
-/// How an instance is carried; the bounds are small in some worlds, so that they are met.
+/// Selects the limits of an instance. They are small in some worlds, so that they are reached.
 fn carriage(process: &Process) -> Carriage {
     let sim: &Sim = process.sim();
-    let weather = sim.weather();
-    let poll = if weather.instances > 1 { Duration::from_secs(1) } else { Duration::from_secs(30) };
+    let profile = sim.profile();
+    let poll = if profile.instances > 1 { Duration::from_secs(1) } else { Duration::from_secs(30) };
     let policy = |max_attempts, cap| RetryPolicy { max_attempts, base: Duration::from_secs(1), cap };
     Carriage {
         rules: Rules {
             retry: policy(6, Duration::from_secs(20)),
             step_retry: BTreeMap::new(),
-            task_retry: policy(weather.task_attempts, Duration::from_secs(5)),
+            task_retry: policy(profile.task_attempts, Duration::from_secs(5)),
             owner: process.name().to_owned(),
             task_lease: TASK_LEASE,
             keep_failed: false,
-            use_inbox: weather.has_inbox,
+            use_inbox: profile.has_inbox,
         },
         bounds: Bounds {
             max_batch: sim.one_of(&[2, 5, 256, 256]),
@@ -319,28 +317,32 @@ fn carriage(process: &Process) -> Carriage {
     }
 }
 
-/// Has tries of the steps fail, or take long, as often as the weather says.
+/// Injects transient, permanent and slow failures as the profile says.
 pub fn inject(faults: &Faults, sim: &Sim) {
-    let weather = sim.weather();
+    let profile = sim.profile();
     let kinds = [
-        (FaultKind::FAIL_TRANSIENTLY, weather.step_fails, None),
-        (FaultKind::FAIL_PERMANENTLY, weather.step_breaks, None),
-        (FaultKind::DELAY, weather.step_delays, Some(700)),
+        (FaultKind::FAIL_TRANSIENTLY, profile.step_fails, None),
+        (FaultKind::FAIL_PERMANENTLY, profile.step_breaks, None),
+        (FaultKind::DELAY, profile.step_delays, Some(700)),
     ];
     for (kind, percent, delay_ms) in kinds {
         if percent > 0 {
             let new = NewFault { probability: Some(percent), delay_ms, ..NewFault::of(kind) };
             if let Err(refusal) = faults.inject(new) {
-                panic!("the weather cannot be: {refusal:?}");
+                panic!("impossible fault profile: {refusal:?}");
             }
         }
     }
 }
 
-/// A service as it is watched.
+/// Wraps a service for observation.
 #[must_use]
-pub fn watched<S: Service>(inner: S, tamper: Option<Tamper<S>>, sabotage: Sabotage) -> Tampered<S> {
-    let wants_all = sabotage == Sabotage::CallWhateverHappened;
-    let ignores_record = sabotage == Sabotage::RowsByTheFactAlone;
-    Tampered { inner, tamper, wants_all, ignores_record, batch: Arc::default() }
+pub fn watched<S: Service>(
+    inner: S,
+    handler_override: Option<HandlerOverride<S>>,
+    planted_fault: PlantedFault,
+) -> Instrumented<S> {
+    let needs_all_tasks = planted_fault == PlantedFault::UnneededCallMade;
+    let ignores_additional_rows = planted_fault == PlantedFault::AdditionalRowsIgnored;
+    Instrumented { inner, handler_override, needs_all_tasks, ignores_additional_rows, batch: Arc::default() }
 }

@@ -1,5 +1,4 @@
-//! Pure: what became of every message at every step, and what stood together in one batch: what a database
-//! forgets and a law wants to know.
+//! Pure: the effects of each batch and the inputs it combined, which laws need and databases purge.
 
 use std::collections::BTreeMap;
 
@@ -7,40 +6,37 @@ use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus};
 use saga_core::decision::{InboxState, Loaded, Reads, Writes};
 use uuid::Uuid;
 
-/// What the instances of one service have committed, in the order of the commits. No crash forgets it.
+/// Commits of one service's instances, in order. Crashes do not lose it.
 #[derive(Debug, Default)]
 pub struct Journal {
-    /// Messages that a step is done with, under the ids by which it knows them.
+    /// (step, inbox id) of each processed message.
     pub handled: Vec<(&'static str, Uuid)>,
-    /// Inputs that each instance has committed.
+    /// Number of committed inputs, by instance.
     pub inputs: BTreeMap<String, u64>,
-    /// How often injected faults struck that are over.
+    /// Number of injected failures of past faults.
     pub injected: u64,
-    /// Whether a batch could not be stored.
+    /// True once a batch could not be stored.
     pub has_store_failed: bool,
 }
 
-/// How many inputs of each kind stood in one batch.
+/// Number of inputs of each kind in one batch.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Batch {
+pub struct BatchInputs {
     pub commands: u64,
-    /// Messages that the broker delivered.
+    /// Messages delivered by the broker.
     pub messages: u64,
     /// Messages that had failed before.
     pub retries: u64,
     pub results: u64,
-    /// Rows whose time had come.
     pub due: u64,
 }
 
-impl Batch {
-    /// How many kinds there are.
+impl BatchInputs {
     #[must_use]
     pub fn kinds(&self) -> usize {
         self.counts().into_iter().filter(|count| *count > 0).count()
     }
 
-    /// How many inputs there are.
     #[must_use]
     pub fn inputs(&self) -> u64 {
         self.counts().into_iter().sum()
@@ -50,7 +46,7 @@ impl Batch {
         [self.commands, self.messages, self.retries, self.results, self.due]
     }
 
-    /// Takes from the reads what the service is not told: which messages are there, and which of them had failed.
+    /// Counts messages and retries, which only the reads distinguish.
     pub fn count_messages(&mut self, reads: &Reads, loaded: &Loaded) {
         let waited = loaded.inbox.values().filter(|state| **state == InboxState::Waiting).count() as u64;
         self.retries = waited;
@@ -58,19 +54,17 @@ impl Batch {
     }
 }
 
-/// What a batch came to, as the laws want to know it.
 #[derive(Debug, Default)]
-pub struct Entry {
-    /// Messages that a step is done with.
+pub struct BatchEffects {
+    /// (step, inbox id) of each processed message.
     pub handled: Vec<(&'static str, Uuid)>,
-    /// Why messages and calls are tried again.
     pub retried: Vec<String>,
-    /// Why inputs are parked, each with its step, origin, and whether it had been replayed.
-    pub parked: Vec<(String, DeadLetterOrigin, String)>,
+    /// (step, origin, reason) of each new dead letter, and of each that failed again.
+    pub dead_lettered: Vec<(String, DeadLetterOrigin, String)>,
 }
 
-impl Entry {
-    /// What these writes come to.
+impl BatchEffects {
+    /// Extracts the effects from the writes.
     #[must_use]
     pub fn of(writes: &Writes) -> Self {
         let mut entry = Self { handled: writes.inbox.clone(), ..Self::default() };
@@ -79,15 +73,15 @@ impl Entry {
         );
         entry.retried.extend(writes.task_retries.iter().map(|retry| retry.last_error.clone()));
         let again = writes.dead_letters.iter().filter(|stored| stored.status == DeadLetterStatus::Pending);
-        // A dead letter that was taken up again says nothing new: only one that failed at this very moment does.
+        // A replayed dead letter is new only if it failed in this batch.
         let again = again
             .map(|stored| &stored.dead_letter)
             .filter(|dead_letter| dead_letter.last_failed_at == writes.decided_at);
         for dead_letter in writes.parked.iter().chain(again) {
             let reason = dead_letter.reason.clone();
-            entry.parked.push((dead_letter.step.clone(), dead_letter.origin, reason));
+            entry.dead_lettered.push((dead_letter.step.clone(), dead_letter.origin, reason));
         }
-        // What nobody of this system sent leaves no mark.
+        // Messages from outside the system leave no inbox mark.
         let is_foreign = |(step, id): &&(&str, Uuid)| {
             writes.dead_letters.iter().any(|stored| {
                 let dead_letter = &stored.dead_letter;

@@ -1,5 +1,5 @@
-//! Shell: operators: they look at admin's dead letters and replay, edit, give up and take up again, two of them
-//! at once now and then, while the world is rough; in the end one of them mends everything.
+//! Shell: operators who replay, edit, discard, restore and resolve dead letters, sometimes two at once. At
+//! the end one of them handles all that are left.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,33 +22,34 @@ use saga_core::message::{Envelope, Message as _};
 use saga_core::service::Step;
 use uuid::Uuid;
 
-use crate::endings::Ending;
-use crate::reasons::{DISAGREES, misread};
-use crate::tampered::Tampered;
+use crate::coverage::CoveragePoint;
+use crate::failure_reasons::{LINES_DIFFER, edited_line};
+use crate::instrumented::Instrumented;
+use crate::law::Law;
 use crate::world::{World, events, rows};
 
-/// What an order is given from now on: more than most have.
+/// Extension of a deadline, longer than that of most orders.
 const MORE_TIME: Duration = Duration::from_secs(90);
 
-/// Looks of the operator who mends; a dead letter that is not handled by then never will be.
-const LOOKS: usize = 12;
+/// Rounds in which every dead letter must be handled.
+const ROUNDS: usize = 12;
 
 impl World {
-    /// Admin's dead letters, whatever became of them.
+    /// All dead letters as admin has them.
     #[must_use]
     pub fn dead_letters(&self) -> Vec<(Uuid, DeadLetterView)> {
         let rows = rows::<DeadLetterView>(self.admin.store()).into_iter();
         rows.filter_map(|(id, dead_letter)| Some((id.parse().ok()?, dead_letter))).collect()
     }
 
-    /// What happened to a dead letter, as admin has it, oldest first.
+    /// History of a dead letter as admin has it, oldest event first.
     #[must_use]
     pub fn history(&self, dead_letter: Uuid) -> Vec<DeadLetterEvent> {
         events::<DeadLetterView>(self.admin.store(), dead_letter)
     }
 
-    /// Does something with one of the dead letters; two operators may want the same at once.
-    pub async fn operate(&mut self) {
+    /// Performs a random action on a random dead letter; two operators may act at once.
+    pub async fn act_on_dead_letter(&mut self) {
         let dead_letters = self.dead_letters();
         if dead_letters.is_empty() {
             return;
@@ -63,9 +64,9 @@ impl World {
         let force = self.sim.below(100) < 10;
         match dead_letter.status() {
             Some(DeadLetterStatus::Pending) => match self.sim.below(100) {
-                0..=11 if !is_machinery(dead_letter) => self.discard(*id).await,
-                12..=21 if !is_machinery(dead_letter) => self.discard_by_mistake(*id).await,
-                90..=97 if !is_machinery(dead_letter) => self.settle(*id, dead_letter).await,
+                0..=11 if !is_operator_step(dead_letter) => self.discard(*id).await,
+                12..=21 if !is_operator_step(dead_letter) => self.discard_by_mistake(*id).await,
+                90..=97 if !is_operator_step(dead_letter) => self.resolve_manually(*id, dead_letter).await,
                 22..=39 => {
                     let edited = self.edit_of(*id, dead_letter);
                     self.replay(*id, dead_letter, force, edited).await;
@@ -74,15 +75,15 @@ impl World {
             },
             Some(DeadLetterStatus::Replaying) if force => self.replay(*id, dead_letter, true, None).await,
             Some(DeadLetterStatus::Discarded) => self.restore(*id).await,
-            Some(DeadLetterStatus::Settled) => self.unsettle(*id, dead_letter).await,
+            Some(DeadLetterStatus::Settled) => self.withdraw_resolution(*id, dead_letter).await,
             Some(DeadLetterStatus::Replaying | DeadLetterStatus::Resolved) | None => {}
         }
     }
 
-    /// Handles every dead letter, look by look, until none waits. After each look all must be `at_rest`.
-    pub async fn mend(&mut self, at_rest: fn(&Self)) {
-        self.unsettle_all().await;
-        for _ in 0..LOOKS {
+    /// Handles dead letters in rounds until none is open, and runs `at_rest` after each round.
+    pub async fn handle_dead_letters(&mut self, at_rest: fn(&Self)) {
+        self.withdraw_all_resolutions().await;
+        for _ in 0..ROUNDS {
             let open = self.open_dead_letters();
             if open.is_empty() {
                 return;
@@ -91,16 +92,19 @@ impl World {
                 self.redrive_all().await;
             } else {
                 for (id, dead_letter) in &open {
-                    self.mend_one(*id, dead_letter).await;
+                    self.handle_dead_letter(*id, dead_letter).await;
                 }
             }
-            self.come_to_rest().await;
+            self.wait_until_idle().await;
             at_rest(self);
         }
         let left = self.open_dead_letters().into_iter();
         let left: Vec<_> = left.map(|(id, dead_letter)| (id, dead_letter.status())).collect();
         if !left.is_empty() {
-            self.sim.object(format!("law 8: not handled although its cause was mended: {left:?}"));
+            self.sim.breaks(
+                Law::ReplayReachesItsStep,
+                format!("dead letters stay open without a cause: {left:?}"),
+            );
         }
     }
 
@@ -111,14 +115,14 @@ impl World {
         dead_letters
     }
 
-    async fn mend_one(&mut self, id: Uuid, dead_letter: &DeadLetterView) {
+    async fn handle_dead_letter(&mut self, id: Uuid, dead_letter: &DeadLetterView) {
         self.cancel_if_misread(dead_letter).await;
         let force = dead_letter.replays() >= MOST_REPLAYS;
         if dead_letter.status() == Some(DeadLetterStatus::Replaying) {
-            // Nothing is under way any more, so the request got lost.
+            // Nothing is in flight any more, so the request got lost.
             return self.replay(id, dead_letter, true, None).await;
         }
-        let may_go = self.sim.weather().discards_some && !is_machinery(dead_letter);
+        let may_go = self.sim.profile().discards_some && !is_operator_step(dead_letter);
         match self.sim.below(100) {
             0..=29 if may_go => self.discard(id).await,
             30..=34 => self.discard_by_mistake(id).await,
@@ -130,16 +134,16 @@ impl World {
         }
     }
 
-    /// An order that was edited into another cannot be kept: it is cancelled, and what is parked has nothing to do.
+    /// Cancels an order whose lines were edited: its confirmation can never be processed.
     async fn cancel_if_misread(&self, dead_letter: &DeadLetterView) {
-        let misread = dead_letter.said().filter(|said| said.reason.contains(DISAGREES));
-        let Some(order) = misread.and_then(|said| said.saga) else { return };
+        let edited_line = dead_letter.said().filter(|said| said.reason.contains(LINES_DIFFER));
+        let Some(order) = edited_line.and_then(|said| said.saga) else { return };
         let (id, reason) = (self.sim.fresh_id(), CancelReason::Operator);
-        let command = order::policy::Command::Cancel { order, reason };
+        let command = order::service::Command::Cancel { order, reason };
         self.order.ask(&self.sim, (id, order), command, None).await;
     }
 
-    /// Replays what can be read, edits what cannot, and gives up what nothing can be made of.
+    /// Replays a readable dead letter, edits an unreadable one, and discards it if neither works.
     async fn replay_or_discard(&mut self, id: Uuid, dead_letter: &DeadLetterView, force: bool) {
         if self.is_readable(id, dead_letter) {
             self.replay(id, dead_letter, force, None).await;
@@ -167,20 +171,23 @@ impl World {
         let granted =
             answers.iter().flatten().filter(|outcome| matches!(outcome, CommandOutcome::Done(_))).count();
         if granted > 1 && !force {
-            self.sim.object(format!("law 8: two operators replayed dead letter {id} at once"));
+            self.sim.breaks(
+                Law::ReplayReachesItsStep,
+                format!("two operators replayed dead letter {id} at once"),
+            );
         }
         self.sim.note(|| format!("{id} replayed, force {force}, edited {is_edit}: {granted} granted"));
-        self.sim.count_many(Ending::Replayed, granted as u64);
-        self.sim.count_many(Ending::ReplayForced, u64::from(force && granted > 0));
+        self.sim.count_many(CoveragePoint::Replayed, granted as u64);
+        self.sim.count_many(CoveragePoint::ReplayForced, u64::from(force && granted > 0));
         let refused = answers.iter().flatten().any(|outcome| matches!(outcome, CommandOutcome::Rejected(_)));
-        self.sim.count_many(Ending::SecondOperatorRefused, u64::from(granted == 1 && refused));
+        self.sim.count_many(CoveragePoint::SecondOperatorRefused, u64::from(granted == 1 && refused));
     }
 
-    /// The order behind a dead letter is given more time.
+    /// Extends the deadline of the order behind a dead letter.
     async fn extend(&self, dead_letter: &DeadLetterView) {
         let Some(order) = dead_letter.said().and_then(|said| said.saga) else { return };
         let until = self.sim.now().saturating_add(MORE_TIME).unwrap_or(Timestamp::MAX);
-        self.sim.note(|| format!("order {order} is to wait until {until}"));
+        self.sim.note(|| format!("operator extends order {order} until {until}"));
         self.ask_admin(order, CommandKind::Extend { orders: vec![order], until }).await;
     }
 
@@ -189,29 +196,29 @@ impl World {
         self.ask_admin(id, CommandKind::Discard(id)).await;
     }
 
-    /// Given up and taken up again at once: the two commands may well overtake each other.
+    /// Discards and restores at once, so that the two commands may overtake each other.
     async fn discard_by_mistake(&self, id: Uuid) {
         self.discard(id).await;
         self.restore(id).await;
     }
 
-    /// Settles a dead letter outside, and its saga with the last in its way; now and then that is taken back at once, and the two words
-    /// may overtake each other on their way.
-    async fn settle(&self, id: Uuid, dead_letter: &DeadLetterView) {
-        self.sim.note(|| format!("{id} settled"));
-        self.sim.count(Ending::Settled);
+    /// Resolves a dead letter and its saga manually. Sometimes withdraws that at once, so that the two
+    /// requests may overtake each other.
+    async fn resolve_manually(&self, id: Uuid, dead_letter: &DeadLetterView) {
+        self.sim.note(|| format!("{id} resolved manually"));
+        self.sim.count(CoveragePoint::ResolvedManually);
         self.ask_admin(id, CommandKind::Settle(Settling::Settle, self.case(id, dead_letter))).await;
         if self.sim.chance(50) {
-            self.unsettle(id, dead_letter).await;
+            self.withdraw_resolution(id, dead_letter).await;
         }
     }
 
-    async fn unsettle(&self, id: Uuid, dead_letter: &DeadLetterView) {
-        self.sim.note(|| format!("{id} no longer settled"));
+    async fn withdraw_resolution(&self, id: Uuid, dead_letter: &DeadLetterView) {
+        self.sim.note(|| format!("{id}: manual resolution withdrawn"));
         self.ask_admin(id, CommandKind::Settle(Settling::Unsettle, self.case(id, dead_letter))).await;
     }
 
-    /// A dead letter, and its saga with it.
+    /// A dead letter together with its saga.
     fn case(&self, id: Uuid, dead_letter: &DeadLetterView) -> Case {
         let saga = dead_letter.said().and_then(|said| said.saga);
         let views = rows::<SagaView>(self.admin.store()).into_iter();
@@ -224,11 +231,11 @@ impl World {
         }
     }
 
-    /// Whoever mends everything settles nothing outside.
-    async fn unsettle_all(&self) {
+    /// Withdraws all manual resolutions, since the simulation expects complete orders.
+    async fn withdraw_all_resolutions(&self) {
         for (id, dead_letter) in self.dead_letters() {
             if dead_letter.status() == Some(DeadLetterStatus::Settled) {
-                self.unsettle(id, &dead_letter).await;
+                self.withdraw_resolution(id, &dead_letter).await;
             }
         }
         for (saga, view) in rows::<SagaView>(self.admin.store()) {
@@ -242,22 +249,22 @@ impl World {
 
     async fn restore(&self, id: Uuid) {
         self.sim.note(|| format!("{id} restored"));
-        self.sim.count(Ending::Restored);
+        self.sim.count(CoveragePoint::Restored);
         self.ask_admin(id, CommandKind::Restore(id)).await;
     }
 
-    /// Asks one of the instances of admin for something. `None` when nobody answers in time.
+    /// Runs a command on one of admin's instances; `None` after a time-out.
     pub async fn ask_admin(
         &self,
         saga: Uuid,
         kind: CommandKind,
-    ) -> Option<CommandOutcome<Tampered<AdminService>>> {
+    ) -> Option<CommandOutcome<Instrumented<AdminService>>> {
         let id = self.sim.fresh_id();
         let by = By { operator: "grace".to_owned(), reason: Some("it has to end".to_owned()) };
         self.admin.ask(&self.sim, (id, saga), Command { id, by, kind }, None).await
     }
 
-    /// Whether the step could handle what is parked.
+    /// True if the step could process the message.
     fn is_readable(&self, id: Uuid, dead_letter: &DeadLetterView) -> bool {
         let Some(said) = dead_letter.said() else { return false };
         if said.origin == DeadLetterOrigin::Task {
@@ -275,8 +282,8 @@ impl World {
         BASE64.decode(announced.payload_base64).ok()
     }
 
-    /// The same message in a form that the step can read, or another one that it has heard already: that does no
-    /// harm. Always under an id of its own.
+    /// Edits a message into a form that the step can read, or replaces it by another that the step has
+    /// consumed, which does no harm. The result has an id of its own.
     fn edit_of(&self, id: Uuid, dead_letter: &DeadLetterView) -> Option<EditedMessage> {
         let said = dead_letter.said()?;
         if said.origin == DeadLetterOrigin::Task {
@@ -285,26 +292,27 @@ impl World {
         let step = Self::step(&said.step)?;
         let message_id = ids::derived(&["edited", &id.to_string(), &dead_letter.version().to_string()]);
         let payload = self.payload_of(id)?;
-        let payload = match reworded(&payload, message_id, step) {
-            // Whoever repairs by hand what a machine wrote may get it wrong.
-            Some(payload) if self.sim.below(2) == 0 => misread(payload),
+        let payload = match readdressed(&payload, message_id, step) {
+            // A manual edit may be wrong.
+            Some(payload) if self.sim.below(2) == 0 => edited_line(payload),
             Some(payload) => payload,
-            None if is_machinery(dead_letter) => return None,
-            None => self.something_like_it(message_id, step)?,
+            None if is_operator_step(dead_letter) => return None,
+            None => self.similar_message(message_id, step)?,
         };
         Some(EditedMessage { message_id, payload_base64: BASE64.encode(payload) })
     }
 
-    fn something_like_it(&self, message_id: Uuid, step: &'static Step) -> Option<Vec<u8>> {
+    fn similar_message(&self, message_id: Uuid, step: &'static Step) -> Option<Vec<u8>> {
         let broker = self.broker.lock();
         let all = 0..broker.messages().len();
-        let heard: Vec<usize> = all.filter(|index| broker.hearers(*index).contains(&step.name)).collect();
-        let index = heard.get(self.sim.below(heard.len()))?;
-        reworded(&broker.messages()[*index].payload, message_id, step)
+        let consumed: Vec<usize> =
+            all.filter(|index| broker.consumers(*index).contains(&step.name)).collect();
+        let index = consumed.get(self.sim.below(consumed.len()))?;
+        readdressed(&broker.messages()[*index].payload, message_id, step)
     }
 }
 
-/// What its service said of a dead letter, each time that it was parked, oldest first.
+/// Announcements of a dead letter by its service, oldest first.
 #[must_use]
 pub fn announced(history: &[DeadLetterEvent]) -> Vec<DeadLettered> {
     let announced = history.iter().filter_map(|event| match event {
@@ -321,16 +329,17 @@ pub fn announced(history: &[DeadLetterEvent]) -> Vec<DeadLettered> {
     announced.collect()
 }
 
-/// Whether it belongs to what moves dead letters: that is replayed, and never given up.
+/// True if it belongs to the handling of dead letters itself. Such a dead letter is replayed and never
+/// discarded.
 #[must_use]
-pub fn is_machinery(dead_letter: &DeadLetterView) -> bool {
+pub fn is_operator_step(dead_letter: &DeadLetterView) -> bool {
     let is_of_it =
         |step: &str| World::step(step).is_some_and(Step::is_for_operators) || step == "admin-dead-letters";
     dead_letter.said().is_some_and(|said| is_of_it(&said.step))
 }
 
-/// The message under another id, in the version that this build reads; `None` when the step cannot read it then.
-fn reworded(payload: &[u8], id: Uuid, step: &Step) -> Option<Vec<u8>> {
+/// Copies a message with another id and the current version; `None` if the step cannot read it.
+fn readdressed(payload: &[u8], id: Uuid, step: &Step) -> Option<Vec<u8>> {
     let mut envelope = Envelope::from_bytes(payload).ok()?;
     let message_type = AdminMessage::named(&envelope.message_type)?;
     envelope.version = message_type.version;

@@ -1,4 +1,4 @@
-//! Shell: a process of one service: it may die at any moment, and may stand still while its leases lapse.
+//! Shell: a process of one service, which may crash at any point and may be paused until its leases expire.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use crate::sim::Sim;
 
-/// A process. Clones are the same one, through all its lives.
+/// A process. Clones are the same one, across restarts.
 #[derive(Clone)]
 pub struct Process(Arc<Inner>);
 
@@ -21,7 +21,6 @@ struct Inner {
 }
 
 impl Process {
-    /// A process of this name, among its replicas.
     #[must_use]
     pub fn new(sim: Sim, name: String) -> Self {
         Self(Arc::new(Inner {
@@ -39,25 +38,24 @@ impl Process {
         &self.0.name
     }
 
-    /// What it shares with everybody.
     #[must_use]
     pub fn sim(&self) -> &Sim {
         &self.0.sim
     }
 
-    /// A moment at which it touches the outside: it goes on unless it stands still, or dies here.
-    pub async fn moment(&self, what: &str) {
+    /// A point at which the process touches the outside. It waits here while paused, and may crash here.
+    pub async fn crash_point(&self, what: &str) {
         while self.0.is_paused.load(Ordering::Acquire) {
             self.0.goes_on.notified().await;
         }
-        if self.0.sim.chance_of(self.0.sim.weather().dies) {
-            self.0.sim.note(|| format!("{} dies {what}", self.0.name));
+        if self.0.sim.chance_of(self.0.sim.profile().dies) {
+            self.0.sim.note(|| format!("{} crashes {what}", self.0.name));
             self.kill();
             std::future::pending::<()>().await;
         }
     }
 
-    /// A life of it begins.
+    /// Marks the process as started.
     pub fn begin(&self) {
         self.resume();
         self.0.is_alive.store(true, Ordering::Release);
@@ -68,24 +66,23 @@ impl Process {
         self.0.is_alive.load(Ordering::Acquire)
     }
 
-    /// Kills it, if it lives.
+    /// Kills the process if it is running.
     pub fn kill(&self) {
         if self.0.is_alive.swap(false, Ordering::AcqRel) {
             self.0.dies.notify_one();
         }
     }
 
-    /// Resolves when it is killed.
+    /// Waits until the process is killed.
     pub async fn killed(&self) {
         self.0.dies.notified().await;
     }
 
-    /// It stands still, as a stopped process does.
+    /// Pauses the process, like SIGSTOP.
     pub fn pause(&self) {
         self.0.is_paused.store(true, Ordering::Release);
     }
 
-    /// It goes on where it stood.
     pub fn resume(&self) {
         self.0.is_paused.store(false, Ordering::Release);
         self.0.goes_on.notify_waiters();

@@ -1,4 +1,4 @@
-//! Shell: the loop of admin that drives redrives, as it runs in each of its instances.
+//! Shell: admin's redrive loop, as it runs in each of its instances.
 
 use std::sync::Arc;
 
@@ -9,40 +9,40 @@ use saga_engine::runtime::engine::Engine;
 use saga_engine::store::Store;
 use uuid::Uuid;
 
-use crate::instance::Inside;
-use crate::tampered::Tampered;
+use crate::instance::InstanceParts;
+use crate::instrumented::Instrumented;
 
-/// The breakers of another service, whichever of its instances answers.
+/// Breakers of another service, from any of its instances.
 pub type Breakers = Arc<dyn Fn(&str) -> Option<Vec<BreakerView>> + Send + Sync>;
 
-/// Drives redrives in one life of an instance of admin.
-pub async fn run(inside: Inside<AdminService>, others: Breakers) {
-    drive(Here { inside, others }).await;
+/// Runs the loop in one life of an instance.
+pub async fn run(parts: InstanceParts<AdminService>, others: Breakers) {
+    drive(SimSurroundings { parts, others }).await;
 }
 
-struct Here {
-    inside: Inside<AdminService>,
+struct SimSurroundings {
+    parts: InstanceParts<AdminService>,
     others: Breakers,
 }
 
-impl Surroundings for Here {
-    type Service = Tampered<AdminService>;
+impl Surroundings for SimSurroundings {
+    type Service = Instrumented<AdminService>;
 
     fn store(&self) -> &dyn Store {
-        self.inside.store.as_ref()
+        self.parts.store.as_ref()
     }
 
     fn engine(&self) -> &Engine<Self::Service> {
-        &self.inside.engine
+        &self.parts.engine
     }
 
     fn fresh_id(&self) -> Uuid {
-        self.inside.process.sim().fresh_id()
+        self.parts.process.sim().fresh_id()
     }
 
     async fn breakers_of(&self, service: &str) -> Option<Vec<BreakerView>> {
         match service {
-            admin::NAME => Some(self.inside.admission.breakers()),
+            admin::NAME => Some(self.parts.admission.breakers()),
             other => (self.others)(other),
         }
     }

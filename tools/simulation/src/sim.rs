@@ -1,4 +1,4 @@
-//! Shell: what everybody in a world shares: chance, time, what goes wrong, and the notes of what was seen.
+//! Shell: state shared by the whole world: chance, time, faults, violations and the trace.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,30 +9,27 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::endings::{Ending, Endings};
-use crate::sabotage::Sabotage;
-use crate::weather::Weather;
+use crate::coverage::{Coverage, CoveragePoint};
+use crate::fault_profile::FaultProfile;
+use crate::law::Law;
+use crate::planted_fault::PlantedFault;
 
 const BEGINNING: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-/// What is done with the notes of what happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trace {
-    /// Nobody wants them.
     Off,
-    /// They are printed.
     Print,
-    /// They are kept, to be compared.
     Keep,
 }
 
-/// What everybody in a world shares. Clones are the same.
+/// State of a world. Clones share it.
 #[derive(Clone)]
 pub struct Sim(Arc<Inner>);
 
 struct Inner {
-    weather: Weather,
-    sabotage: Sabotage,
+    profile: FaultProfile,
+    planted_fault: PlantedFault,
     trace: Trace,
     born: Instant,
     state: Mutex<State>,
@@ -40,30 +37,30 @@ struct Inner {
 
 struct State {
     rng: fastrand::Rng,
-    is_rough: bool,
+    are_faults_on: bool,
     is_bank_away: bool,
-    seen: Endings,
+    coverage: Coverage,
     broken: Vec<String>,
     notes: Vec<String>,
 }
 
 impl Sim {
-    /// The beginning of a world. Everything that happens in it follows from the seed.
+    /// Starts a world. Everything that happens in it follows from the seed.
     #[must_use]
-    pub fn new(seed: u64, sabotage: Sabotage, trace: Trace) -> Self {
-        // The loops draw their jitter from the thread's own generator.
+    pub fn new(seed: u64, planted_fault: PlantedFault, trace: Trace) -> Self {
+        // The loops draw jitter from the thread's generator.
         fastrand::seed(seed);
         let state = State {
             rng: fastrand::Rng::with_seed(seed),
-            is_rough: false,
+            are_faults_on: false,
             is_bank_away: false,
-            seen: Endings::default(),
+            coverage: Coverage::default(),
             broken: Vec::new(),
             notes: Vec::new(),
         };
         Self(Arc::new(Inner {
-            weather: Weather::of(seed),
-            sabotage,
+            profile: FaultProfile::of(seed),
+            planted_fault,
             trace,
             born: Instant::now(),
             state: Mutex::new(state),
@@ -71,75 +68,74 @@ impl Sim {
     }
 
     #[must_use]
-    pub fn weather(&self) -> &Weather {
-        &self.0.weather
+    pub fn profile(&self) -> &FaultProfile {
+        &self.0.profile
     }
 
-    /// Whether this fault is planted.
+    /// True if this fault is planted.
     #[must_use]
-    pub fn has(&self, sabotage: Sabotage) -> bool {
-        self.0.sabotage == sabotage
+    pub fn has(&self, planted_fault: PlantedFault) -> bool {
+        self.0.planted_fault == planted_fault
     }
 
     #[must_use]
-    pub fn sabotage(&self) -> Sabotage {
-        self.0.sabotage
+    pub fn planted_fault(&self) -> PlantedFault {
+        self.0.planted_fault
     }
 
-    /// How old the world is.
     #[must_use]
     pub fn age(&self) -> Duration {
         self.0.born.elapsed()
     }
 
-    /// The true time of day, which no process knows.
+    /// True time, which no process knows.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.at(self.age())
     }
 
-    /// The true time of day at this age of the world.
+    /// True time at this age of the world.
     #[must_use]
     pub fn at(&self, age: Duration) -> Timestamp {
         BEGINNING.saturating_add(age).unwrap_or(Timestamp::MAX)
     }
 
-    /// The age of the world at this time of day.
+    /// Age of the world at this time.
     #[must_use]
     pub fn age_at(&self, at: Timestamp) -> Option<Duration> {
         at.duration_since(BEGINNING).try_into().ok()
     }
 
-    /// From now on things go wrong, or no longer do.
-    pub fn set_rough(&self, is_rough: bool) {
-        self.0.state.lock().is_rough = is_rough;
+    /// Switches random faults on or off.
+    pub fn set_faults_on(&self, are_faults_on: bool) {
+        self.0.state.lock().are_faults_on = are_faults_on;
     }
 
-    /// Whether nobody reaches the bank.
+    /// True while nobody reaches the bank.
     #[must_use]
     pub fn is_bank_away(&self) -> bool {
         self.0.state.lock().is_bank_away
     }
 
-    /// From now on nobody reaches the bank, or everybody does.
+    /// Makes the bank unreachable or reachable.
     pub fn set_bank_away(&self, is_away: bool) {
         self.0.state.lock().is_bank_away = is_away;
     }
 
-    /// Whether something that goes wrong so often of a hundred times does so now.
+    /// True with this probability in percent, while faults are on.
     #[must_use]
     pub fn chance(&self, percent: u8) -> bool {
         self.chance_of(u32::from(percent) * 10)
     }
 
-    /// The same for so often of a thousand times.
+    /// True with this probability per mille, while faults are on.
     #[must_use]
     pub fn chance_of(&self, per_mille: u32) -> bool {
         let mut state = self.0.state.lock();
-        per_mille > 0 && state.is_rough && state.rng.u32(0..1000) < per_mille
+        per_mille > 0 && state.are_faults_on && state.rng.u32(0..1000) < per_mille
     }
 
-    /// A number below `end`, whatever the weather.
+    /// Random number below `end`, also while faults are off.
     #[must_use]
     pub fn below(&self, end: usize) -> usize {
         self.0.state.lock().rng.usize(0..end.max(1))
@@ -150,35 +146,37 @@ impl Sim {
         all[self.below(all.len())]
     }
 
-    /// A time of so many milliseconds at most.
+    /// Random duration up to this maximum.
     #[must_use]
     pub fn up_to(&self, millis: u64) -> Duration {
         Duration::from_micros(self.0.state.lock().rng.u64(0..=millis * 1000))
     }
 
-    /// An id that nobody has had before.
     #[must_use]
     pub fn fresh_id(&self) -> Uuid {
         Uuid::from_u128(self.0.state.lock().rng.u128(..))
     }
 
-    /// A run came to this.
-    pub fn count(&self, ending: Ending) {
-        self.count_many(ending, 1);
+    pub fn count(&self, point: CoveragePoint) {
+        self.count_many(point, 1);
     }
 
-    /// A run came to this so many times.
-    pub fn count_many(&self, ending: Ending, times: u64) {
-        self.0.state.lock().seen.count_many(ending, times);
+    pub fn count_many(&self, point: CoveragePoint, times: u64) {
+        self.0.state.lock().coverage.count_many(point, times);
     }
 
-    /// How often the run came to this.
     #[must_use]
-    pub fn seen(&self, ending: Ending) -> u64 {
-        self.0.state.lock().seen.of(ending)
+    pub fn count_of(&self, point: CoveragePoint) -> u64 {
+        self.0.state.lock().coverage.of(point)
     }
 
-    pub fn object(&self, what: String) {
+    /// Records that a law does not hold.
+    pub fn breaks(&self, law: Law, what: String) {
+        self.violation(format!("{law}: {what}"));
+    }
+
+    /// Records something that must not happen.
+    pub fn violation(&self, what: String) {
         self.note(|| format!("BROKEN: {what}"));
         let mut state = self.0.state.lock();
         if !state.broken.contains(&what) {
@@ -186,7 +184,7 @@ impl Sim {
         }
     }
 
-    /// Something happened, for whoever follows.
+    /// Adds a line to the trace.
     pub fn note(&self, what: impl FnOnce() -> String) {
         match self.0.trace {
             Trace::Off => {}
@@ -198,18 +196,18 @@ impl Sim {
         }
     }
 
-    /// What became of it all: broken laws, endings, notes.
     #[must_use]
-    pub fn result(&self) -> (Vec<String>, Endings, Vec<String>) {
+    pub fn result(&self) -> (Vec<String>, Coverage, Vec<String>) {
         let state = self.0.state.lock();
-        (state.broken.clone(), state.seen.clone(), state.notes.clone())
+        (state.broken.clone(), state.coverage.clone(), state.notes.clone())
     }
 }
 
-/// The answer of a store in memory, which is always there at once.
+/// Returns the result of a store in memory, which never waits.
 ///
 /// # Panics
-/// When it is not.
+///
+/// If it does.
 pub fn ready<T>(answer: impl Future<Output = T>) -> T {
     match answer.now_or_never() {
         Some(answer) => answer,

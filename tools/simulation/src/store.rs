@@ -1,4 +1,5 @@
-//! Shell: the database of one process: slow, sometimes failing, and cut off at any moment of a transaction.
+//! Shell: the database of one process: slow, sometimes failing, and interrupted at any point of a
+//! transaction.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,16 +22,16 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::bus::SharedBroker;
-use crate::endings::Ending;
-use crate::journal::{Batch, Entry, Journal};
+use crate::coverage::CoveragePoint;
+use crate::invariants;
+use crate::journal::{BatchEffects, BatchInputs, Journal};
+use crate::notifications::{Notifications, notifications_of};
+use crate::planted_fault::PlantedFault;
 use crate::process::Process;
-use crate::sabotage::Sabotage;
-use crate::sayings::{Sayings, said_of};
-use crate::spoiler::Spoiler;
-use crate::watch;
+use crate::store_faults::StoreFaults;
 
-/// What was decided of a batch, as the laws and the others want to know it.
-type Decided = (Entry, Batch, Vec<Heard>);
+/// Effects, inputs and notifications of a batch.
+type Decided = (BatchEffects, BatchInputs, Vec<Heard>);
 
 /// The database as one life of a process reaches it.
 pub struct SimStore {
@@ -38,97 +39,95 @@ pub struct SimStore {
     process: Process,
     broker: SharedBroker,
     journal: Arc<Mutex<Journal>>,
-    /// What the batch under way has brought so far.
-    batch: Arc<Mutex<Batch>>,
-    spoiler: Spoiler,
-    /// What the others that share the database hear, if there are others.
-    sayings: Option<Sayings>,
-    /// Whether the process's clock is seconds off.
+    /// Inputs of the current batch so far.
+    batch: Arc<Mutex<BatchInputs>>,
+    store_faults: StoreFaults,
+    /// Notifications to other instances, if there are any.
+    notifications: Option<Notifications>,
+    /// True if the process's clock is seconds off.
     is_clock_off: bool,
 }
 
 impl SimStore {
-    /// The way of one life of `process` to its database.
     #[must_use]
     pub const fn new(
         inner: Arc<SqliteStore>,
         process: Process,
         broker: SharedBroker,
         journal: Arc<Mutex<Journal>>,
-        batch: Arc<Mutex<Batch>>,
-        spoiler: Spoiler,
+        batch: Arc<Mutex<BatchInputs>>,
+        store_faults: StoreFaults,
         is_clock_off: bool,
     ) -> Self {
-        Self { inner, process, broker, journal, batch, spoiler, sayings: None, is_clock_off }
+        Self { inner, process, broker, journal, batch, store_faults, notifications: None, is_clock_off }
     }
 
-    /// The same, which others share, if there are others.
+    /// Adds notifications if the database is shared.
     #[must_use]
-    pub fn heard_by(self, sayings: Sayings) -> Self {
-        let sayings = (self.process.sim().weather().instances > 1).then_some(sayings);
-        Self { sayings, ..self }
+    pub fn with_notifications(self, notifications: Notifications) -> Self {
+        let notifications = (self.process.sim().profile().instances > 1).then_some(notifications);
+        Self { notifications, ..self }
     }
 
-    /// A request reaches the database, unless the process dies or the database fails: then nothing happens.
+    /// Starts a request. Nothing happens if the process crashes or the database fails here.
     async fn begin(&self, what: &'static str) -> Result<(), StoreFault> {
-        self.process.moment(what).await;
+        self.process.crash_point(what).await;
         self.take_time().await;
         let sim = self.process.sim();
-        if sim.chance_of(sim.weather().store_fails) {
+        if sim.chance_of(sim.profile().store_fails) {
             sim.note(|| format!("{}'s store fails {what}", self.process.name()));
-            sim.count(Ending::StoreFaultSurvived);
+            sim.count(CoveragePoint::StoreFaultSurvived);
             return Err(StoreFault::Database { context: what, source: "injected: the disk is full".into() });
         }
         Ok(())
     }
 
-    /// The answer gets back, unless the process dies: then nobody knows what happened.
+    /// Ends a request. The outcome is unknown if the process crashes here.
     async fn end(&self, what: &'static str) {
         self.take_time().await;
-        self.process.moment(what).await;
+        self.process.crash_point(what).await;
     }
 
     async fn take_time(&self) {
         let sim = self.process.sim();
-        sleep(if sim.chance(sim.weather().store_delays) { sim.up_to(400) } else { sim.up_to(4) }).await;
+        sleep(if sim.chance(sim.profile().store_delays) { sim.up_to(400) } else { sim.up_to(4) }).await;
     }
 
-    /// The closure that the engine hands in, watched.
+    /// Wraps the engine's closure to record what it reads and decides.
     fn watched(&self, reads: &Reads, mut decide: Decide, entry: Arc<Mutex<Decided>>) -> Decide {
-        let (reads, batch, spoiler) = (reads.clone(), self.batch.clone(), self.spoiler.clone());
+        let (reads, batch, store_faults) = (reads.clone(), self.batch.clone(), self.store_faults.clone());
         Box::new(move |mut loaded: Loaded| {
-            spoiler.spoil_loaded(&mut loaded);
-            let mut counts = Batch::default();
+            store_faults.alter_loaded(&mut loaded);
+            let mut counts = BatchInputs::default();
             counts.count_messages(&reads, &loaded);
             *batch.lock() = counts;
             let mut writes = decide(loaded);
-            *entry.lock() = (Entry::of(&writes), *batch.lock(), said_of(&writes));
-            spoiler.spoil_writes(&mut writes);
+            *entry.lock() = (BatchEffects::of(&writes), *batch.lock(), notifications_of(&writes));
+            store_faults.alter_writes(&mut writes);
             writes
         })
     }
 
-    /// What the laws want to know of a batch that is durable now.
-    fn committed(&self, (entry, batch, said): Decided) {
+    fn committed(&self, (entry, batch, notifications): Decided) {
         let sim = self.process.sim();
-        self.say(&said);
+        self.notify(&notifications);
         sim.note(|| format!("{} committed {batch:?} {entry:?}", self.process.name()));
-        watch::batch(sim, &batch);
-        watch::entry(sim, &entry);
-        sim.count_many(Ending::ClockSkewSurvived, if self.is_clock_off { batch.due } else { 0 });
+        invariants::record_batch(sim, &batch);
+        invariants::check_entry(sim, &entry);
+        sim.count_many(CoveragePoint::ClockSkewSurvived, if self.is_clock_off { batch.due } else { 0 });
         let mut journal = self.journal.lock();
         journal.handled.extend(entry.handled);
         let inputs = journal.inputs.entry(self.process.name().to_owned()).or_default();
         *inputs += batch.inputs();
     }
 
-    fn say(&self, said: &[Heard]) {
-        if let Some(sayings) = &self.sayings {
-            sayings.say(self.process.sim(), self.process.name(), said);
+    fn notify(&self, all: &[Heard]) {
+        if let Some(notifications) = &self.notifications {
+            notifications.notify(self.process.sim(), self.process.name(), all);
         }
     }
 
-    /// Does in two transactions what must be one, to plant a fault.
+    /// Commits in two transactions in place of one, to plant a fault.
     async fn commit_in_two(&self, reads: Reads, mut decide: Decide) -> Result<Vec<OutboxEntry>, StoreFault> {
         let slot = Arc::new(Mutex::new(Writes::default()));
         let decided = slot.clone();
@@ -140,7 +139,7 @@ impl SimStore {
         });
         self.inner.transact(reads, only_decide).await?;
         let writes = slot.lock().clone();
-        if self.process.sim().has(Sabotage::PublishBeforeCommit) {
+        if self.process.sim().has(PlantedFault::PublishBeforeCommit) {
             for entry in &writes.outbox {
                 self.broker.store(entry.id, &entry.subject, entry.payload.clone(), false);
             }
@@ -162,7 +161,7 @@ impl Store for SimStore {
             let mut decide = self.watched(&reads, decide, Arc::clone(&entry));
             if let Err(fault) = begun {
                 self.journal.lock().has_store_failed = true;
-                if !self.process.sim().has(Sabotage::StoreFaultPassedOver) {
+                if !self.process.sim().has(PlantedFault::StoreFaultIgnored) {
                     return Err(fault);
                 }
                 let only_decide = Box::new(move |loaded| {
@@ -171,25 +170,25 @@ impl Store for SimStore {
                 });
                 return self.inner.transact(reads, only_decide).await;
             }
-            let two = [Sabotage::PublishBeforeCommit, Sabotage::InboxBeforeWork];
-            let promised = match two.contains(&self.process.sim().sabotage()) {
+            let two = [PlantedFault::PublishBeforeCommit, PlantedFault::InboxBeforeWork];
+            let promised = match two.contains(&self.process.sim().planted_fault()) {
                 true => self.commit_in_two(reads, decide).await?,
                 false => self.inner.transact(reads, decide).await?,
             };
             let entry = std::mem::take(&mut *entry.lock());
             self.committed(entry);
-            self.spoiler.publish_replays(&self.broker);
-            self.end("before anybody knows that it committed").await;
+            self.store_faults.publish_replays(&self.broker);
+            self.end("before the commit is acknowledged").await;
             Ok(promised)
         })
     }
 
     fn is_shared(&self) -> bool {
-        self.sayings.is_some()
+        self.notifications.is_some()
     }
 
     fn heard(&self) -> Option<mpsc::Receiver<Heard>> {
-        self.sayings.as_ref().map(|sayings| sayings.listen(self.process.name()))
+        self.notifications.as_ref().map(|notifications| notifications.listen(self.process.name()))
     }
 
     fn take_lease<'a>(
@@ -215,7 +214,7 @@ impl Store for SimStore {
 
     fn behind(&self, position: i64, limit: usize) -> Answer<'_, Option<Vec<OutboxEntry>>> {
         Box::pin(async move {
-            self.begin("before it reads what others have promised").await?;
+            self.begin("before it reads later outbox entries").await?;
             self.inner.behind(position, limit).await
         })
     }
@@ -230,7 +229,7 @@ impl Store for SimStore {
             self.begin("before it settles").await?;
             let settled = self.inner.settle(&lease, published, now).await?;
             if !settled {
-                self.process.sim().count(Ending::FencedOff);
+                self.process.sim().count(CoveragePoint::FencedOff);
             }
             self.end("after it settled").await;
             Ok(settled)
@@ -243,7 +242,7 @@ impl Store for SimStore {
             self.begin("before it settles a run").await?;
             let settled = self.inner.settle_run(&lease, run).await?;
             if !settled {
-                self.process.sim().count(Ending::FencedOff);
+                self.process.sim().count(CoveragePoint::FencedOff);
             }
             self.end("after it settled a run").await;
             Ok(settled)
@@ -251,8 +250,8 @@ impl Store for SimStore {
     }
 
     fn settles_apart(&self) -> Duration {
-        // As in a database on a server.
-        if self.sayings.is_some() { SETTLES_APART } else { self.inner.settles_apart() }
+        // The value of PostgreSQL.
+        if self.notifications.is_some() { SETTLES_APART } else { self.inner.settles_apart() }
     }
 
     fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64> {
@@ -265,9 +264,9 @@ impl Store for SimStore {
 
     fn due(&self, query: DueQuery) -> Answer<'_, Due> {
         Box::pin(async move {
-            self.begin("before it looks for what is due").await?;
+            self.begin("before it reads what is due").await?;
             let mut due = self.inner.due(query.clone()).await?;
-            self.spoiler.spoil_due(&mut due, &query);
+            self.store_faults.alter_due(&mut due, &query);
             self.end("with what is due in hand").await;
             Ok(due)
         })
@@ -399,7 +398,7 @@ impl Store for SimStore {
     fn override_with(&self, revision: i64, text: String) -> Answer<'_, bool> {
         Box::pin(async move {
             let is_done = self.inner.override_with(revision, text).await?;
-            self.say(&[Heard::Overridden]);
+            self.notify(&[Heard::Overridden]);
             Ok(is_done)
         })
     }

@@ -1,4 +1,4 @@
-//! Shell: everything there is: the services with their databases, the broker, the bank; and how they come to rest.
+//! Shell: the world: services with their databases, the broker and the bank; and how it becomes idle.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -8,13 +8,13 @@ use std::time::Duration;
 use admin::policy::AdminService;
 use admin::redrive::decider::{Drive, Redrive};
 use admin::redrive::progress;
-use bank::policy::BankService;
+use bank::service::BankService;
 use futures::FutureExt as _;
-use inventory::policy::InventoryService;
+use inventory::service::InventoryService;
 use jiff::{SignedDuration, Timestamp};
-use order::policy::OrderService;
+use order::service::OrderService;
 use parking_lot::Mutex;
-use payment::policy::PaymentService;
+use payment::service::PaymentService;
 use saga_core::decider::Decider;
 use saga_core::input::{CommandOutcome, Input, RequestKey};
 use saga_core::query::Query;
@@ -29,51 +29,51 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use crate::bank::BankHandler;
+use crate::bank_calls::BankHandler;
 use crate::broker::Broker;
 use crate::bus::SharedBroker;
 use crate::client::Customers;
-use crate::instance::{Beside, Doors, Instance, Shared, inject, watched};
+use crate::instance::{Background, Instance, LiveInstances, Shared, inject, watched};
+use crate::instrumented::{HandlerOverride, Instrumented};
+use crate::invariants;
+use crate::notifications::Notifications;
 use crate::process::Process;
 use crate::redriver::{self, Breakers};
-use crate::sayings::Sayings;
 use crate::sim::{Sim, ready};
-use crate::tampered::{Tamper, Tampered};
-use crate::watch;
 
-/// A world that needs longer than this to come to rest never does.
-const LONGEST_UNREST: Duration = Duration::from_mins(30);
+/// Time after which a world that is not idle counts as stuck.
+const MAX_TIME_TO_IDLE: Duration = Duration::from_mins(30);
 
 pub struct World {
     pub sim: Sim,
     pub broker: SharedBroker,
-    pub order: Site<OrderService>,
-    pub inventory: Site<InventoryService>,
-    pub payment: Site<PaymentService>,
-    pub admin: Site<AdminService>,
-    pub bank: Site<BankService>,
+    pub order: Deployment<OrderService>,
+    pub inventory: Deployment<InventoryService>,
+    pub payment: Deployment<PaymentService>,
+    pub admin: Deployment<AdminService>,
+    pub bank: Deployment<BankService>,
     pub customers: Arc<Mutex<Customers>>,
-    /// People who wait for an answer.
-    pub people: JoinSet<()>,
+    /// Clients that wait for an answer.
+    pub clients: JoinSet<()>,
     /// Messages with an envelope that no service has published, by subject.
     pub forged: BTreeMap<String, u64>,
-    /// Inbox marks and keys of what is older than this may be gone.
+    /// Inbox marks and keys before this age may be purged.
     pub trimmed_until: Duration,
-    /// Whether it did not come to rest, and never will.
+    /// True once the world did not become idle in time.
     is_stuck: bool,
     instances: JoinSet<()>,
 }
 
 /// A service with its database and its instances.
-pub struct Site<S: Service> {
+pub struct Deployment<S: Service> {
     pub shared: Shared,
-    pub doors: Doors<S>,
+    pub live: LiveInstances<S>,
     pub processes: Vec<Process>,
     pub faults: Vec<Faults>,
 }
 
 impl World {
-    /// A world in which everybody lives, and nothing has happened.
+    /// Creates a world with all instances, in which nothing has happened yet.
     #[must_use]
     pub fn new(sim: Sim) -> Self {
         let mut broker = Broker::default();
@@ -82,17 +82,17 @@ impl World {
         declare::<PaymentService>(&mut broker);
         declare::<AdminService>(&mut broker);
         let (broker, mut instances) = (SharedBroker::new(sim.clone(), broker), JoinSet::new());
-        let (sabotage, all) = (sim.sabotage(), sim.weather().instances);
+        let (planted_fault, all) = (sim.planted_fault(), sim.profile().instances);
         let mut make = Maker { sim: &sim, broker: &broker, instances: &mut instances };
         let bank = make.site(1, || BankService { limit_major: 10_000 }, None, |_| Arc::new(NoCalls), None);
-        let called = bank.doors.clone();
+        let called = bank.live.clone();
         let to_bank =
             |process| -> Arc<dyn TaskHandler> { Arc::new(BankHandler::new(process, called.clone())) };
-        let order = make.site(all, || OrderService, sabotage.of_order(), |_| Arc::new(NoCalls), None);
+        let order = make.site(all, || OrderService, planted_fault.of_order(), |_| Arc::new(NoCalls), None);
         let inventory =
-            make.site(all, || InventoryService, sabotage.of_inventory(), |_| Arc::new(NoCalls), None);
-        let payment = make.site(all, || PaymentService, sabotage.of_payment(), to_bank, None);
-        let others = (order.doors.clone(), inventory.doors.clone(), payment.doors.clone());
+            make.site(all, || InventoryService, planted_fault.of_inventory(), |_| Arc::new(NoCalls), None);
+        let payment = make.site(all, || PaymentService, planted_fault.of_payment(), to_bank, None);
+        let others = (order.live.clone(), inventory.live.clone(), payment.live.clone());
         let breakers: Breakers = Arc::new(move |service| {
             let breakers = match service {
                 OrderService::NAME => others.0.breakers(),
@@ -102,9 +102,9 @@ impl World {
             };
             breakers.into_iter().next()
         });
-        let beside: Beside<AdminService> =
-            Arc::new(move |inside| redriver::run(inside, breakers.clone()).boxed());
-        let admin = make.site(all, || AdminService, None, |_| Arc::new(NoCalls), Some(beside));
+        let background: Background<AdminService> =
+            Arc::new(move |parts| redriver::run(parts, breakers.clone()).boxed());
+        let admin = make.site(all, || AdminService, None, |_| Arc::new(NoCalls), Some(background));
         Self {
             sim,
             broker,
@@ -114,7 +114,7 @@ impl World {
             admin,
             bank,
             customers: Arc::default(),
-            people: JoinSet::new(),
+            clients: JoinSet::new(),
             forged: BTreeMap::new(),
             trimmed_until: Duration::ZERO,
             is_stuck: false,
@@ -122,7 +122,7 @@ impl World {
         }
     }
 
-    /// The stores of those who speak on the bus.
+    /// Stores of the services that use the broker.
     #[must_use]
     pub fn stores(&self) -> [(&'static str, &SqliteStore); 4] {
         [
@@ -157,87 +157,85 @@ impl World {
         all.into_iter().flatten().collect()
     }
 
-    /// The step of this name, of whatever service.
+    /// Finds a step by name.
     #[must_use]
     pub fn step(name: &str) -> Option<&'static Step> {
         Self::all_steps().into_iter().find(|step| step.name == name)
     }
 
-    /// From now on things go wrong.
-    pub fn get_rough(&mut self) {
-        self.sim.set_rough(true);
+    pub fn start_faults(&mut self) {
+        self.sim.set_faults_on(true);
         self.order.inject(&self.sim);
         self.inventory.inject(&self.sim);
         self.payment.inject(&self.sim);
         self.admin.inject(&self.sim);
     }
 
-    /// From now on nothing goes wrong any more.
-    pub fn get_calm(&mut self) {
-        self.sim.set_rough(false);
+    /// Ends all faults and outages.
+    pub fn stop_faults(&mut self) {
+        self.sim.set_faults_on(false);
         self.sim.set_bank_away(false);
         self.broker.set_away(false);
         self.processes().iter().for_each(Process::resume);
-        self.order.get_calm();
-        self.inventory.get_calm();
-        self.payment.get_calm();
-        self.admin.get_calm();
+        self.order.stop_faults();
+        self.inventory.stop_faults();
+        self.payment.stop_faults();
+        self.admin.stop_faults();
     }
 
-    /// Lets time pass until nobody owes anything.
-    pub async fn come_to_rest(&mut self) {
-        let deadline = self.sim.age() + LONGEST_UNREST;
+    /// Lets time pass until no work is pending.
+    pub async fn wait_until_idle(&mut self) {
+        let deadline = self.sim.age() + MAX_TIME_TO_IDLE;
         let mut pause = Duration::from_millis(500);
         while !self.is_stuck {
-            while self.people.try_join_next().is_some() {}
+            while self.clients.try_join_next().is_some() {}
             self.retry_refused();
-            let Some(unrest) = self.unrest() else { return };
+            let Some(pending_work) = self.pending_work() else { return };
             if self.sim.age() > deadline {
                 self.is_stuck = true;
-                self.sim.object(format!("not at rest after {LONGEST_UNREST:?}: {unrest}"));
+                self.sim.violation(format!("not idle after {MAX_TIME_TO_IDLE:?}: {pending_work}"));
             }
             sleep(pause).await;
             pause = (pause * 2).min(Duration::from_secs(4));
         }
     }
 
-    /// What is still under way.
+    /// Any work that is pending; `None` when idle.
     #[must_use]
-    pub fn unrest(&self) -> Option<String> {
-        if !self.people.is_empty() {
-            return Some(format!("{} people wait for an answer", self.people.len()));
+    pub fn pending_work(&self) -> Option<String> {
+        if !self.clients.is_empty() {
+            return Some(format!("{} clients wait for an answer", self.clients.len()));
         }
         if let Some(dead) = self.processes().iter().find(|process| !process.is_alive()) {
-            return Some(format!("{} is dead", dead.name()));
+            return Some(format!("{} is down", dead.name()));
         }
         if let Some((durable, index)) = self.broker.lock().on_its_way() {
-            return Some(format!("{durable} is to have message {index}"));
+            return Some(format!("message {index} is to be delivered to {durable}"));
         }
-        if self.payment.doors.calls() > 0 {
+        if self.payment.live.calls() > 0 {
             return Some("the bank is being called".to_owned());
         }
-        if let Some(redrive) = self.redrive_under_way() {
-            return Some(format!("redrive {redrive} goes on"));
+        if let Some(redrive) = self.running_redrive() {
+            return Some(format!("redrive {redrive} is running"));
         }
         self.stores().into_iter().find_map(|(name, store)| {
             let stats = ready(store.stats()).unwrap_or_default();
             if stats.outbox_pending + stats.outbox_failed + stats.retries + stats.tasks > 0 {
-                return Some(format!("{name} still owes something: {stats:?}"));
+                return Some(format!("{name} has work left: {stats:?}"));
             }
             overdue(store, Timestamp::MAX).map(|row| format!("{row} will come due"))
         })
     }
 
-    /// All redrives, whatever became of them.
     #[must_use]
     pub fn redrives(&self) -> Vec<(Uuid, Drive)> {
         let rows = rows::<Redrive>(self.admin.store()).into_iter();
         rows.filter_map(|(id, redrive)| Some((id.parse().ok()?, redrive.drive()?.clone()))).collect()
     }
 
-    /// A redrive that waits for nothing outside of admin, and is not over.
+    /// A redrive that waits for nothing and has not ended.
     #[must_use]
-    pub fn redrive_under_way(&self) -> Option<Uuid> {
+    pub fn running_redrive(&self) -> Option<Uuid> {
         let goes_on = |(id, drive): &(Uuid, Drive)| {
             drive.status.is_sending()
                 && ready(progress::in_flight(self.admin.store(), drive.tag(*id)))
@@ -246,8 +244,8 @@ impl World {
         self.redrives().into_iter().find(goes_on).map(|(id, _)| id)
     }
 
-    /// A message comes again, unless a mark of it may have been trimmed: so long, no redelivery takes.
-    pub fn deliver_again(&self, index: usize) {
+    /// Redelivers a message, unless its inbox mark may be purged: redeliveries do not take that long.
+    pub fn redeliver(&self, index: usize) {
         let stored_at = {
             let broker = self.broker.lock();
             if index >= broker.messages().len() {
@@ -256,25 +254,25 @@ impl World {
             broker.first_stored(index)
         };
         if stored_at > self.trimmed_until {
-            self.broker.deliver_again(index);
+            self.broker.redeliver(index);
         }
     }
 
-    /// Checks what memory alone knows, before it goes.
-    pub fn look_at_breakers(&self) {
-        self.order.look_at_breakers(&self.sim);
-        self.inventory.look_at_breakers(&self.sim);
-        self.payment.look_at_breakers(&self.sim);
-        self.admin.look_at_breakers(&self.sim);
+    /// Checks the breakers before their state in memory is lost.
+    pub fn check_breakers(&self) {
+        self.order.check_breakers(&self.sim);
+        self.inventory.check_breakers(&self.sim);
+        self.payment.check_breakers(&self.sim);
+        self.admin.check_breakers(&self.sim);
     }
 
     pub fn end(&mut self) {
-        self.people.abort_all();
+        self.clients.abort_all();
         self.instances.abort_all();
     }
 }
 
-impl<S: Service> Site<S> {
+impl<S: Service> Deployment<S> {
     #[must_use]
     pub fn store(&self) -> &SqliteStore {
         &self.shared.store
@@ -284,37 +282,37 @@ impl<S: Service> Site<S> {
         self.faults.iter().for_each(|faults| inject(faults, sim));
     }
 
-    fn get_calm(&self) {
-        self.doors.release_breakers();
-        // Whoever is dead starts with none that is forced.
+    fn stop_faults(&self) {
+        self.live.release_breakers();
+        // A process that is down starts without forced breakers.
         let Overridden { revision, .. } = ready(self.store().overrides()).unwrap_or_default();
         let _ = ready(self.store().override_with(revision, "{}".to_owned()));
         for faults in &self.faults {
-            self.shared.journal.lock().injected += watch::hits(faults);
+            self.shared.journal.lock().injected += invariants::hits(faults);
             faults.clear();
         }
     }
 
-    fn look_at_breakers(&self, sim: &Sim) {
-        for (views, faults) in self.doors.breakers().iter().zip(&self.faults) {
-            let struck = watch::struck(&self.shared.journal.lock(), faults);
-            watch::breakers(sim, struck, views);
+    fn check_breakers(&self, sim: &Sim) {
+        for (views, faults) in self.live.breakers().iter().zip(&self.faults) {
+            let struck = invariants::injected_failures(&self.shared.journal.lock(), faults);
+            invariants::check_breakers(sim, struck, views);
         }
     }
 
-    /// Asks one of the instances for a command. `None` when nobody answers in time.
+    /// Runs a command on one of the instances; `None` after a time-out.
     pub async fn ask(
         &self,
         sim: &Sim,
         (id, saga): (Uuid, Uuid),
         command: S::Command,
         key: Option<RequestKey>,
-    ) -> Option<CommandOutcome<Tampered<S>>> {
-        self.doors.ask(sim, Input::command(id, saga, command, key)).await
+    ) -> Option<CommandOutcome<Instrumented<S>>> {
+        self.live.ask(sim, Input::command(id, saga, command, key)).await
     }
 }
 
-/// The empty database of a service, made once for all seeds.
+/// Empty database of a service, created once for all seeds.
 fn template<S: Service>() -> Result<Arc<Template>, StoreFault> {
     static MADE: Mutex<BTreeMap<&str, Arc<Template>>> = Mutex::new(BTreeMap::new());
     match MADE.lock().entry(S::NAME) {
@@ -330,34 +328,34 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// A service with an empty database and so many instances.
+    /// Creates a service with an empty database and this many instances.
     fn site<S: Service>(
         &mut self,
         instances: usize,
         service: impl Fn() -> S,
-        tamper: Option<Tamper<S>>,
+        handler_override: Option<HandlerOverride<S>>,
         handler: impl Fn(Process) -> Arc<dyn TaskHandler>,
-        beside: Option<Beside<S>>,
-    ) -> Site<S> {
+        background: Option<Background<S>>,
+    ) -> Deployment<S> {
         let store = match template::<S>().and_then(|template| SqliteStore::copy_of(&template)) {
             Ok(store) => Arc::new(store),
             Err(fault) => panic!("no database in memory: {fault}"),
         };
         let (journal, forgotten, broker) = (Arc::default(), Arc::default(), self.broker.clone());
-        let sayings = Sayings::default();
-        let shared = Shared { store, journal, forgotten, broker, sayings };
-        let (doors, mut processes, mut faults) = (Doors::default(), Vec::new(), Vec::new());
+        let notifications = Notifications::default();
+        let shared = Shared { store, journal, forgotten, broker, notifications };
+        let (live, mut processes, mut faults) = (LiveInstances::default(), Vec::new(), Vec::new());
         for number in 1..=instances {
             let process = Process::new(self.sim.clone(), format!("{}-{number}", S::NAME));
             let (service, handler) =
-                (watched(service(), tamper, self.sim.sabotage()), handler(process.clone()));
+                (watched(service(), handler_override, self.sim.planted_fault()), handler(process.clone()));
             let instance =
-                Instance::new(process, shared.clone(), doors.clone(), service, handler, beside.clone());
+                Instance::new(process, shared.clone(), live.clone(), service, handler, background.clone());
             processes.push(instance.process());
             faults.push(instance.faults());
             self.instances.spawn(instance.run());
         }
-        Site { shared, doors, processes, faults }
+        Deployment { shared, live, processes, faults }
     }
 }
 
@@ -367,7 +365,7 @@ fn declare<S: Service>(broker: &mut Broker) {
     }
 }
 
-/// A row that should have come due by then, and did not.
+/// Any row that came due before this time.
 #[must_use]
 pub fn overdue(store: &SqliteStore, now: Timestamp) -> Option<String> {
     let (owner, paused) = ("nobody".to_owned(), vec![]);
@@ -384,13 +382,13 @@ pub fn rows<D: Decider>(store: &SqliteStore) -> Vec<(String, D)> {
     found.into_iter().filter_map(|row| Some((row.id, serde_json::from_str(&row.state).ok()?))).collect()
 }
 
-/// The whole history of a row, oldest event first.
+/// Complete history of a row, oldest event first.
 #[must_use]
 pub fn history<D: Decider>(store: &SqliteStore, id: impl ToString) -> Vec<StoredEvent> {
     ready(store.events(RowKey::of::<D>(id), 0, usize::MAX)).unwrap_or_default()
 }
 
-/// The same, as far as it can be read.
+/// Readable events of a row, oldest first.
 #[must_use]
 pub fn events<D: Decider>(store: &SqliteStore, id: impl ToString) -> Vec<D::Event> {
     let history = history::<D>(store, id).into_iter();

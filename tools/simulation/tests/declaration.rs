@@ -1,12 +1,12 @@
-//! Pure: the saga's declaration, held against what the services really do.
+//! Pure: the declaration of the saga, compared with what the services really do.
 //!
-//! The real policies of order, inventory, payment and the bank go through every kind of path; whatever one of them
-//! tells is noted with the step and the fact that made it. [`ORDER_SAGA`] must say the same, no more and no less.
+//! The real handlers of order, inventory, payment and bank run through every kind of path. Each published
+//! fact is recorded with its step and the fact that caused it. [`ORDER_SAGA`] must declare exactly these.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use bank::domain::Asked;
-use bank::policy::{BankService, CommandKind};
+use bank::domain::ChargeRequest;
+use bank::service::{BankService, CommandKind};
 use contract::heard_fact::HeardFact;
 use contract::money::{Currency, Money};
 use contract::order::CancelReason;
@@ -14,11 +14,12 @@ use contract::saga::{ORDER_SAGA, SagaStatus, Stage};
 use contract::saga_view::{Owed, SagaView};
 use contract::{Fact, FactType};
 use inventory::domain::{Listing, ProductCommand};
-use inventory::policy::InventoryService;
+use inventory::service::InventoryService;
 use jiff::SignedDuration;
 use order::domain::Order;
-use order::policy::{NewOrder, OrderService};
-use payment::policy::{BankCall, BankTask, PaymentService};
+use order::service::{NewOrder, OrderService};
+use payment::bank_task::{BankCall, BankTask};
+use payment::service::PaymentService;
 use saga_core::message::{Envelope, Message};
 use saga_core::service::{Service, Step};
 use saga_engine::testing::service_under_test::envelope;
@@ -27,11 +28,11 @@ use saga_engine::testing::{NOON, ServiceUnderTest};
 use uuid::Uuid;
 
 const ORDER: Uuid = Uuid::from_u128(1);
-const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+const TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 const STOCK: u32 = 10;
 
 #[test]
-fn every_stage_is_done_by_the_step_that_the_declaration_names() {
+fn each_stage_is_done_by_declared_step() {
     let seen = seen_on_all_paths();
     for stage in &ORDER_SAGA {
         let Some(after) = stage.after else {
@@ -40,7 +41,7 @@ fn every_stage_is_done_by_the_step_that_the_declaration_names() {
             assert!(step(stage.owner, stage.step).is_none(), "{} begins with a command", stage.step);
             continue;
         };
-        assert!(hears(stage.owner, stage.step, after), "{} hears {after:?}", stage.step);
+        assert!(consumes(stage.owner, stage.step, after), "{} consumes {after:?}", stage.step);
         for says in [stage.says].into_iter().chain(stage.refuses) {
             let done = Seen { owner: stage.owner, step: stage.step, after: Some(after), says };
             assert!(seen.contains(&done), "{done:?} was not seen");
@@ -49,13 +50,13 @@ fn every_stage_is_done_by_the_step_that_the_declaration_names() {
 }
 
 #[test]
-fn every_stage_is_undone_by_the_step_that_the_declaration_names() {
+fn each_stage_is_undone_by_declared_step() {
     let seen = seen_on_all_paths();
     for stage in &ORDER_SAGA {
         assert_eq!(stage.undone_by.is_empty(), stage.undoing_step.is_none(), "{}", stage.step);
         let Some(undoing_step) = stage.undoing_step else { continue };
         let after = FactType::OrderCancelled;
-        assert!(hears(stage.owner, undoing_step, after), "{undoing_step} hears {after:?}");
+        assert!(consumes(stage.owner, undoing_step, after), "{undoing_step} consumes {after:?}");
         for says in stage.undone_by {
             let undone = Seen { owner: stage.owner, step: undoing_step, after: Some(after), says: *says };
             assert!(seen.contains(&undone), "{undone:?} was not seen");
@@ -64,7 +65,7 @@ fn every_stage_is_undone_by_the_step_that_the_declaration_names() {
 }
 
 #[test]
-fn whatever_the_participants_tell_of_a_saga_is_declared() {
+fn every_published_fact_of_saga_is_declared() {
     let declared = |fact: FactType| {
         let by = |stage: &Stage| {
             stage.says == fact || stage.refuses == Some(fact) || stage.undone_by.contains(&fact)
@@ -72,14 +73,14 @@ fn whatever_the_participants_tell_of_a_saga_is_declared() {
         ORDER_SAGA.iter().filter(|stage| by(stage)).map(|stage| stage.owner).collect::<Vec<_>>()
     };
     for seen in seen_on_all_paths() {
-        // The one fact that is everybody's duty to hear, and so no stage's.
+        // The compensation fact belongs to no stage: every participant consumes it.
         let wanted = if seen.says == FactType::OrderCancelled { vec!["order"] } else { declared(seen.says) };
         assert_eq!(wanted, [seen.owner], "{seen:?}");
     }
 }
 
 #[test]
-fn each_stage_follows_from_what_an_earlier_one_says() {
+fn each_stage_follows_fact_of_earlier_stage() {
     for (index, stage) in ORDER_SAGA.iter().enumerate() {
         let earlier: Vec<_> = ORDER_SAGA[..index].iter().map(|stage| stage.says).collect();
         assert!(stage.after.is_none_or(|after| earlier.contains(&after)), "{}", stage.step);
@@ -88,12 +89,12 @@ fn each_stage_follows_from_what_an_earlier_one_says() {
 }
 
 #[test]
-fn what_the_view_says_is_owed_next_is_what_happens_next() {
+fn view_predicts_next_fact() {
     for path in [happy, cancelled_after_confirmation] {
         let mut view = SagaView::default();
         for (seen, heard) in path().told {
             let done = Owed { step: seen.step.to_owned(), owner: seen.owner.to_owned(), fact: seen.says };
-            // Nobody owes a command.
+            // Commands are not declared.
             assert!(seen.after.is_none() || view.remaining().contains(&done), "{done:?} was not owed");
             view.record(&heard);
         }
@@ -102,7 +103,7 @@ fn what_the_view_says_is_owed_next_is_what_happens_next() {
 }
 
 #[test]
-fn every_path_ends_where_it_should() {
+fn each_path_ends_in_expected_status() {
     assert_eq!(happy().status(), SagaStatus::Completed);
     let undone: [fn() -> System; 5] = [
         out_of_stock,
@@ -144,11 +145,11 @@ fn cancelled_while_charging() -> System {
     system
 }
 
-/// Payment hears of the order only after the deadline.
+/// Payment receives the order after the deadline.
 fn timed_out_before_payment() -> System {
     let mut system = System::with_order(2, "tok_ok");
-    system.order.now = NOON + PATIENCE;
-    let then = system.order.is_due::<Order>(ORDER, NOON + PATIENCE);
+    system.order.now = NOON + TIMEOUT;
+    let then = system.order.is_due::<Order>(ORDER, NOON + TIMEOUT);
     system.note(COMMAND, None, then);
     system.run();
     system
@@ -173,10 +174,10 @@ fn seen_on_all_paths() -> BTreeSet<Seen> {
     paths.into_iter().flat_map(|path| path().told).map(|(seen, _)| seen).collect()
 }
 
-/// The step of those who were asked, or whose time had come.
+/// Step name for commands and deadlines.
 const COMMAND: &str = "a command";
 
-/// A participant told something, at a step, because of a fact.
+/// A fact published by a step because of another fact.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Seen {
     owner: &'static str,
@@ -185,14 +186,14 @@ struct Seen {
     says: FactType,
 }
 
-/// All participants, and what is on its way between them.
+/// All participants, and the facts in flight between them.
 struct System {
     order: ServiceUnderTest<OrderService>,
     inventory: ServiceUnderTest<InventoryService>,
     payment: ServiceUnderTest<PaymentService>,
     bank: ServiceUnderTest<BankService>,
     on_its_way: VecDeque<(&'static str, Fact)>,
-    /// Which step, because of what, noted a task.
+    /// Step and fact that caused each task.
     noted: BTreeMap<Uuid, (&'static str, Option<FactType>)>,
     told: Vec<(Seen, HeardFact)>,
 }
@@ -210,32 +211,32 @@ impl System {
         };
         let listing =
             Listing { name: "Mug".to_owned(), unit_price: Money::new(800, Currency::EUR), replenish: false };
-        let asked = ProductCommand::List(listing, STOCK);
-        let listed = system.inventory.is_asked(inventory::policy::Command { sku: "mug".to_owned(), asked });
+        let change = ProductCommand::List(listing, STOCK);
+        let listed = system.inventory.is_asked(inventory::service::Command { sku: "mug".to_owned(), change });
         system.note(COMMAND, None, listed);
         system.deliver();
 
         let (customer, lines) = ("ada".to_owned(), vec![("mug".to_owned(), quantity)]);
-        let new = NewOrder { order: ORDER, customer, lines, token: token.to_owned(), patience: PATIENCE };
-        let placed = system.order.is_asked(order::policy::Command::Place(new));
+        let new = NewOrder { order: ORDER, customer, lines, token: token.to_owned(), timeout: TIMEOUT };
+        let placed = system.order.is_asked(order::service::Command::Place(new));
         system.note(COMMAND, None, placed);
         system
     }
 
     fn cancel(&mut self) {
         let reason = CancelReason::CustomerRequest;
-        let then = self.order.is_asked(order::policy::Command::Cancel { order: ORDER, reason });
+        let then = self.order.is_asked(order::service::Command::Cancel { order: ORDER, reason });
         self.note(COMMAND, None, then);
     }
 
-    /// Delivers and calls until nothing is left to do.
+    /// Delivers facts and runs tasks until none is left.
     fn run(&mut self) {
         self.deliver();
         while let Some(task) = self.payment.kept.tasks.values().next().cloned() {
             let asked: BankTask = serde_json::from_str(&task.payload).expect("a task of the bank");
             let BankTask { order, payment: charge, call } = asked;
             let kind = match call {
-                BankCall::Charge { context, .. } => CommandKind::Capture(Asked {
+                BankCall::Charge { context, .. } => CommandKind::Capture(ChargeRequest {
                     amount: context.total,
                     token: context.token,
                     reference: order.to_string(),
@@ -243,7 +244,7 @@ impl System {
                 BankCall::Refund => CommandKind::Refund,
                 BankCall::Reverse => CommandKind::Reverse,
             };
-            let reply = self.bank.is_asked(bank::policy::Command { charge, kind }).reply();
+            let reply = self.bank.is_asked(bank::service::Command { charge, kind }).reply();
             let answer = serde_json::to_value(reply).expect("every answer has a JSON form");
             let then = self.payment.is_answered(&task, answer);
             let (step, after) = self.noted[&task.id];
@@ -252,19 +253,19 @@ impl System {
         }
     }
 
-    /// Delivers whatever is on its way, in the order it was told.
+    /// Delivers all facts in flight, in the order of publication.
     fn deliver(&mut self) {
         while let Some((producer, fact)) = self.on_its_way.pop_front() {
             let after = fact.fact_type();
-            for step in steps_that_hear::<OrderService>(producer, after) {
+            for step in steps_that_consume::<OrderService>(producer, after) {
                 let then = self.order.hears_from(producer, fact.clone());
                 self.note(step.name, Some(after), then);
             }
-            for step in steps_that_hear::<InventoryService>(producer, after) {
+            for step in steps_that_consume::<InventoryService>(producer, after) {
                 let then = self.inventory.hears_from(producer, fact.clone());
                 self.note(step.name, Some(after), then);
             }
-            for step in steps_that_hear::<PaymentService>(producer, after) {
+            for step in steps_that_consume::<PaymentService>(producer, after) {
                 let then = self.payment.hears_from(producer, fact.clone());
                 self.note(step.name, Some(after), then);
             }
@@ -303,7 +304,7 @@ fn step(owner: &str, name: &str) -> Option<&'static Step> {
     steps.iter().find(|step| step.name == name)
 }
 
-fn steps_that_hear<S: Service>(producer: &str, fact: FactType) -> Vec<&'static Step> {
+fn steps_that_consume<S: Service>(producer: &str, fact: FactType) -> Vec<&'static Step> {
     let hears = |step: &&Step| {
         let mut said = step.consumes.iter().filter(|heard| heard.producer == producer);
         said.any(|heard| heard.types.contains(&fact.message_type()))
@@ -311,7 +312,7 @@ fn steps_that_hear<S: Service>(producer: &str, fact: FactType) -> Vec<&'static S
     S::steps().iter().filter(hears).collect()
 }
 
-fn hears(owner: &str, name: &str, fact: FactType) -> bool {
+fn consumes(owner: &str, name: &str, fact: FactType) -> bool {
     let step = step(owner, name).unwrap_or_else(|| panic!("{owner} has no step {name}"));
     step.consumes.iter().any(|heard| heard.types.contains(&fact.message_type()))
 }

@@ -283,7 +283,7 @@ impl Ledgers {
                     None => self.skus.entry(line.sku.clone()).or_default(),
                 };
                 match reservation.state {
-                    ReservationState::Held => change.apply(&mut sku.held, u64::from(line.quantity)),
+                    ReservationState::Reserved => change.apply(&mut sku.held, u64::from(line.quantity)),
                     ReservationState::Sold => change.apply(&mut sku.sold, u64::from(line.quantity)),
                     ReservationState::Free => {}
                 }

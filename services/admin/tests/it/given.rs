@@ -15,7 +15,8 @@ use contract::order::{
     OrderCreated, PaymentContext, StockLine,
 };
 use contract::payment::{
-    PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided, SettlementRequested,
+    ManualResolutionRequested, PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded,
+    PaymentVoided,
 };
 use contract::{Fact, FactType, payment_id};
 use jiff::{SignedDuration, Timestamp};
@@ -109,8 +110,8 @@ fn of_the_shop(fact_type: FactType, order: Uuid) -> Fact {
         FactType::DeadlineExtensionRequested => {
             DeadlineExtensionRequested { order, deadline: extended() }.into()
         }
-        FactType::SettlementRequested => {
-            SettlementRequested { order, settled: true, revision: 1, cancelled: false }.into()
+        FactType::ManualResolutionRequested => {
+            ManualResolutionRequested { order, resolved: true, revision: 1, cancelled: false }.into()
         }
     }
 }

@@ -122,7 +122,7 @@ fn what_is_settled_is_newer_than_all_before_though_the_database_was_lost_or_the_
         let case = Case { named: Named::Saga(ORDER, accepted.clone()), with: vec![], in_the_way: [].into() };
         admin.is_asked(asks(1, CommandKind::Settle(settling, case))).comes_out("done");
         let told = admin.told().into_iter().filter_map(|told| match told {
-            AdminMessage::Fact(Fact::SettlementRequested(asked)) => Some(asked.revision),
+            AdminMessage::Fact(Fact::ManualResolutionRequested(asked)) => Some(asked.revision),
             AdminMessage::Fact(_) | AdminMessage::DeadLetter(_) => None,
         });
         told.max().expect("payment is told")
@@ -202,7 +202,7 @@ fn what_operators_look_for_is_searchable() {
 #[test]
 fn every_fact_of_a_saga_is_heard_and_kept() {
     // What operators wish is admin's own word: what comes of it the services say.
-    let own = ["DeadlineExtensionRequested", "SettlementRequested"];
+    let own = ["DeadlineExtensionRequested", "ManualResolutionRequested"];
     let is_heard = |said: &&str| fact(said, ORDER).saga().is_some() && !own.contains(said);
     let of_sagas = all_types().filter(is_heard);
     // Of which saga it was, nobody knows any more.

@@ -1,4 +1,4 @@
-//! Law 1, seen from outside: what a service has said it did, the disk has.
+//! Shell: law 1 seen from outside: what was answered is on the disk.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -8,11 +8,11 @@ use serde_json::json;
 
 const BANK: &str = env!("CARGO_BIN_EXE_bank");
 
-/// Every answer that tells of something new comes after the write-ahead log was synced. At `synchronous=NORMAL` SQLite
-/// syncs with the checkpoints alone: a power cut takes what was answered since the last one.
+/// At `synchronous=NORMAL` SQLite syncs at checkpoints only, so a power cut loses what was answered since the
+/// last one.
 #[test]
 #[cfg(target_os = "linux")]
-fn nothing_is_answered_before_the_disk_has_it() {
+fn answer_comes_after_sync_of_write_ahead_log() {
     let folder = tempfile::tempdir().expect("a folder");
     let (script, calls) = (folder.path().join("traced-bank"), folder.path().join("calls"));
     let text = format!(
@@ -32,7 +32,7 @@ fn nothing_is_answered_before_the_disk_has_it() {
     }
 }
 
-/// Syncs of the write-ahead log so far.
+/// Counts the syncs of the write-ahead log so far.
 fn syncs(calls: &Path) -> usize {
     let calls = std::fs::read_to_string(calls).expect("strace runs (scripts/setup.sh --tests gets it)");
     calls.lines().filter(|call| call.contains("-wal>") && call.contains("sync(")).count()

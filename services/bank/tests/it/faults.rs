@@ -1,4 +1,4 @@
-//! The running bank with faults made on purpose, seen by a merchant.
+//! Shell: the running bank with injected faults, seen by a merchant.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ const ON: &str = "[faults]\nenabled = true\nseed = 7\n";
 const KEY: &str = "00000000-0000-0000-0000-000000000001";
 
 #[test]
-fn the_bank_takes_no_faults_unless_its_settings_allow_them() {
+fn bank_rejects_faults_unless_enabled() {
     let bank = Running::start(BANK, "");
     let answer = inject(&bank, json!({ "kind": "bank_error" }));
     assert_eq!(answer.status, 403, "{answer:?}");
@@ -21,7 +21,7 @@ fn the_bank_takes_no_faults_unless_its_settings_allow_them() {
 }
 
 #[test]
-fn a_fault_that_is_not_the_banks_is_refused_by_name() {
+fn invalid_fault_is_rejected_with_field_name() {
     let bank = Running::start(BANK, ON);
     for (fault, member) in [
         (json!({ "kind": "fail_transiently" }), "kind"),
@@ -36,7 +36,7 @@ fn a_fault_that_is_not_the_banks_is_refused_by_name() {
 }
 
 #[test]
-fn an_error_does_nothing_and_ends_when_it_was_told_to() {
+fn injected_error_has_no_effect_and_ends_after_given_count() {
     let bank = Running::start(BANK, ON);
     assert_eq!(inject(&bank, json!({ "kind": "bank_error", "next": 2 })).status, 201);
     assert_eq!(charge(&bank, KEY).status, 503);
@@ -46,9 +46,9 @@ fn an_error_does_nothing_and_ends_when_it_was_told_to() {
     assert_eq!(bank.get("/internal/faults").body["faults"], json!([]));
 }
 
-/// Law 4: the answer is lost, the charge is not; asked again the bank gives the first answer.
+/// Law 4: only the answer is lost, and a repeated request gets the first answer.
 #[test]
-fn a_lost_answer_was_done_and_is_given_again() {
+fn charge_with_lost_answer_is_captured_and_answered_when_repeated() {
     let bank = Running::start(BANK, ON);
     assert_eq!(inject(&bank, json!({ "kind": "bank_lose_answer", "next": 1 })).status, 201);
     assert_eq!(charge(&bank, KEY).status, 500);
@@ -58,16 +58,16 @@ fn a_lost_answer_was_done_and_is_given_again() {
     assert_eq!(ledger["entries"].as_array().map(Vec::len), Some(1), "{ledger}");
 }
 
-/// A defect: the charge was captured and its answer lost; asked again, the bank said "declined" and kept the money.
+/// A past defect: the bank answered "declined" to the repeated request, and kept the captured money.
 #[test]
-fn a_charge_that_was_captured_is_not_declined_afterwards_whatever_is_injected() {
+fn captured_charge_is_not_declined_by_later_fault() {
     let bank = Running::start(BANK, ON);
     inject(&bank, json!({ "kind": "bank_lose_answer", "next": 1 }));
     assert_eq!(charge(&bank, KEY).status, 500);
     inject(&bank, json!({ "kind": "bank_decline" }));
     assert_eq!(outcome(&charge(&bank, KEY)), "captured");
 
-    // And the other way round: what was declined is not captured afterwards.
+    // The other way round: a declined charge is not captured afterwards.
     let other = "00000000-0000-0000-0000-000000000002";
     assert_eq!(outcome(&charge(&bank, other)), "refused");
     bank.delete("/internal/faults");
@@ -76,7 +76,7 @@ fn a_charge_that_was_captured_is_not_declined_afterwards_whatever_is_injected() 
 }
 
 #[test]
-fn a_refund_that_is_refused_says_why_and_changes_nothing() {
+fn refused_refund_reports_reason_and_changes_nothing() {
     let bank = Running::start(BANK, ON);
     charge(&bank, KEY);
     inject(&bank, json!({ "kind": "bank_refuse_refund", "next": 2 }));
@@ -91,9 +91,8 @@ fn a_refund_that_is_refused_says_why_and_changes_nothing() {
     assert_eq!(status(&bank), "REFUNDED");
 }
 
-/// A refund whose answer is lost was made once, and asking again says so.
 #[test]
-fn a_refund_whose_answer_is_lost_was_made() {
+fn refund_with_lost_answer_is_made() {
     let bank = Running::start(BANK, ON);
     charge(&bank, KEY);
     inject(&bank, json!({ "kind": "bank_lose_answer", "next": 1 }));
@@ -104,7 +103,7 @@ fn a_refund_whose_answer_is_lost_was_made() {
 }
 
 #[test]
-fn latency_delays_the_answer_and_nothing_else() {
+fn injected_latency_delays_answer_only() {
     let bank = Running::start(BANK, ON);
     inject(&bank, json!({ "kind": "bank_latency", "delay_ms": 300, "next": 1 }));
     let began = Instant::now();
@@ -112,9 +111,9 @@ fn latency_delays_the_answer_and_nothing_else() {
     assert!(began.elapsed() >= Duration::from_millis(300));
 }
 
-/// Whoever calls a bank that hangs has to give up by itself; the bank goes on serving others.
+/// The caller needs a time-out; the bank continues to serve others.
 #[test]
-fn a_call_that_hangs_gets_no_answer_and_does_nothing() {
+fn hanging_call_gets_no_answer_and_has_no_effect() {
     let bank = Running::start(BANK, ON);
     inject(&bank, json!({ "kind": "bank_hang", "next": 1 }));
     let headers = [("Idempotency-Key", KEY)];
@@ -124,9 +123,8 @@ fn a_call_that_hangs_gets_no_answer_and_does_nothing() {
     assert_eq!(outcome(&charge(&bank, KEY)), "captured");
 }
 
-/// What an operator injects is there until he takes it away, whoever restarts the bank meanwhile.
 #[test]
-fn a_fault_is_there_after_a_restart_until_it_is_cleared() {
+fn injected_fault_survives_restart_until_cleared() {
     let folder = Arc::new(Folder::new());
     let bank = Running::start_in(&folder, BANK, ON);
     inject(&bank, json!({ "kind": "bank_error" }));

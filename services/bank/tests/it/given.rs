@@ -1,7 +1,8 @@
-//! Pure: what the bank's tests ask it for.
+//! Pure: requests for the tests of the bank.
 
-use bank::domain::Asked;
-use bank::policy::{Answer, BankService, Command, CommandKind, reference};
+use bank::domain::ChargeRequest;
+use bank::ledger::bank_reference;
+use bank::service::{Answer, BankService, Command, CommandKind};
 use contract::money::{Currency, Money};
 use uuid::Uuid;
 
@@ -14,18 +15,18 @@ pub fn bank() -> ServiceUnderTest<BankService> {
     ServiceUnderTest::of(BankService { limit_major: LIMIT_MAJOR })
 }
 
-pub fn asked(token: &str, amount_minor: i64) -> Asked {
+pub fn request(token: &str, amount_minor: i64) -> ChargeRequest {
     let (amount, reference) = (Money::new(amount_minor, Currency::EUR), "order 1".to_owned());
-    Asked { amount, token: token.to_owned(), reference }
+    ChargeRequest { amount, token: token.to_owned(), reference }
 }
 
-pub fn capture(asked: Asked) -> Command {
-    Command { charge: CHARGE, kind: CommandKind::Capture(asked) }
+pub fn capture(request: ChargeRequest) -> Command {
+    Command { charge: CHARGE, kind: CommandKind::Capture(request) }
 }
 
-/// A capture that the bank is told to decline.
-pub fn decline(asked: Asked) -> Command {
-    Command { charge: CHARGE, kind: CommandKind::Decline(asked) }
+/// A capture that an injected fault declines.
+pub fn decline(request: ChargeRequest) -> Command {
+    Command { charge: CHARGE, kind: CommandKind::Decline(request) }
 }
 
 pub fn refund() -> Command {
@@ -36,7 +37,7 @@ pub fn reverse() -> Command {
     Command { charge: CHARGE, kind: CommandKind::Reverse }
 }
 
-/// The answer to a captured charge.
-pub fn captured(is_first: bool) -> Answer {
-    Answer::Captured { reference: reference(CHARGE), is_first }
+/// Answer to a captured charge.
+pub fn captured(is_new: bool) -> Answer {
+    Answer::Captured { reference: bank_reference(CHARGE), is_new }
 }

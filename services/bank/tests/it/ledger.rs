@@ -1,23 +1,24 @@
-//! Pure: what an auditor gets to see of the bank's charges.
+//! Pure: ledger entries of charges.
 
 use bank::domain::Charge;
-use bank::policy::{Command, ledger_entry, reference};
+use bank::ledger::{bank_reference, ledger_entry};
+use bank::service::Command;
 use contract::reconciliation::ChargeState;
 
-use crate::given::{CHARGE, asked, bank, capture, refund, reverse};
+use crate::given::{CHARGE, bank, capture, refund, request, reverse};
 
 #[test]
-fn a_charge_is_seen_with_what_was_captured_and_given_back() {
-    let fine = || capture(asked("tok_ok", 3300));
-    let (amount, none) = (vec![asked("tok_ok", 3300).amount], vec![]);
+fn ledger_entry_lists_captures_and_refunds() {
+    let fine = || capture(request("tok_ok", 3300));
+    let (amount, none) = (vec![request("tok_ok", 3300).amount], vec![]);
     let cases: [(Vec<Command>, _, _, _); 6] = [
         (vec![], ChargeState::None, &none, &none),
         (vec![fine()], ChargeState::Captured, &amount, &none),
         (vec![fine(), refund()], ChargeState::Refunded, &amount, &amount),
-        (vec![capture(asked("tok_declined", 3300))], ChargeState::None, &none, &none),
+        (vec![capture(request("tok_declined", 3300))], ChargeState::None, &none, &none),
         (vec![reverse()], ChargeState::None, &none, &none),
         (
-            vec![capture(asked("tok_error_once", 3300)), capture(asked("tok_error_once", 3300))],
+            vec![capture(request("tok_error_once", 3300)), capture(request("tok_error_once", 3300))],
             ChargeState::Captured,
             &amount,
             &none,
@@ -30,14 +31,14 @@ fn a_charge_is_seen_with_what_was_captured_and_given_back() {
         }
         let charge = bank.row::<Charge>(CHARGE);
         let entry = ledger_entry(CHARGE, &charge, &bank.history::<Charge>(CHARGE));
-        assert_eq!((entry.charge, &entry.id), (CHARGE, &reference(CHARGE)));
+        assert_eq!((entry.charge, &entry.id), (CHARGE, &bank_reference(CHARGE)));
         assert_eq!(
             (entry.state, &entry.captured, &entry.refunded),
             (state, captured, refunded),
             "{commands:?}"
         );
-        assert_eq!(entry.amount, charge.asked().map(|asked| asked.amount));
-        assert_eq!(entry.reference, charge.asked().map_or("", |_| "order 1"));
+        assert_eq!(entry.amount, charge.request().map(|request| request.amount));
+        assert_eq!(entry.reference, charge.request().map_or("", |_| "order 1"));
     }
-    assert_eq!(reference(CHARGE), "ch_00000000000000000000000000000001");
+    assert_eq!(bank_reference(CHARGE), "ch_00000000000000000000000000000001");
 }

@@ -1,10 +1,10 @@
-//! The bank: its table, its policy, its properties, and the running program with faults made on purpose.
+//! Tests of the bank: state table, handlers, properties, and the running program with injected faults.
 
-mod described;
 mod durability;
 mod faults;
 mod given;
 mod ledger;
-mod policy;
+mod openapi;
 mod properties;
+mod service;
 mod table;

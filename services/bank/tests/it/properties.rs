@@ -1,11 +1,11 @@
-//! Pure: what holds of charges whatever merchants ask for, in whatever order, however often.
+//! Pure: properties of charges under any order and repetition of requests.
 
-use bank::domain::{Asked, Charge, ChargeCommand, ChargeEvent};
-use bank::policy::{BankService, Command, CommandKind};
+use bank::domain::{Charge, ChargeCommand, ChargeEvent, ChargeRequest};
+use bank::service::{BankService, Command, CommandKind};
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use crate::given::{LIMIT_MAJOR, asked};
+use crate::given::{LIMIT_MAJOR, request};
 use crate::table::{TOKENS, commands};
 use saga_engine::testing::decider::any_sequence;
 use saga_engine::testing::{Stimulus, batches_do_what_single_inputs_do};
@@ -14,11 +14,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn a_charge_is_captured_and_given_back_at_most_once(
+    fn charge_is_captured_and_refunded_at_most_once(
         commands in prop::collection::vec(prop::sample::select(commands()), 0..16),
     ) {
         let mut happened = Vec::new();
-        any_sequence::<Charge>(&commands, stumbles, |charge, events| {
+        any_sequence::<Charge>(&commands, fails_once, |charge, events| {
             happened.extend(events.iter().cloned());
             let count = |wanted: fn(&ChargeEvent) -> bool| happened.iter().filter(|event| wanted(event)).count();
             let captured = count(|event| matches!(event, ChargeEvent::Captured(_)));
@@ -29,7 +29,7 @@ proptest! {
     }
 
     #[test]
-    fn a_batch_does_what_its_inputs_do_one_by_one(
+    fn batch_has_same_effect_as_single_inputs(
         commands in prop::collection::vec((0..3_u128, kind()), 1..32), size in 2_usize..33,
     ) {
         let ask = |(number, (charge, kind)): (usize, (u128, CommandKind))| {
@@ -42,17 +42,17 @@ proptest! {
     }
 }
 
-/// The one kind that does something else the second time: `tok_error_once`, by design.
-fn stumbles(kind: &ChargeCommand) -> bool {
+/// True for `tok_error_once`, the only request that has another effect when repeated.
+fn fails_once(kind: &ChargeCommand) -> bool {
     match kind {
-        ChargeCommand::Capture { asked: Asked { token, .. }, .. } => token == "tok_error_once",
+        ChargeCommand::Capture { request: ChargeRequest { token, .. }, .. } => token == "tok_error_once",
         ChargeCommand::Decline(_) | ChargeCommand::Refund | ChargeCommand::Reverse => false,
     }
 }
 
 fn kind() -> impl Strategy<Value = CommandKind> {
     let capture =
-        prop::sample::select(TOKENS.to_vec()).prop_map(|token| CommandKind::Capture(asked(token, 3300)));
-    let decline = Just(CommandKind::Decline(asked("tok_ok", 3300)));
+        prop::sample::select(TOKENS.to_vec()).prop_map(|token| CommandKind::Capture(request(token, 3300)));
+    let decline = Just(CommandKind::Decline(request("tok_ok", 3300)));
     prop_oneof![3 => capture, 1 => decline, 1 => Just(CommandKind::Refund), 1 => Just(CommandKind::Reverse)]
 }

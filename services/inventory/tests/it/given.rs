@@ -1,4 +1,4 @@
-//! Pure: the facts and commands that the inventory service's tests are made of.
+//! Pure: facts and commands for the tests of the inventory service.
 
 use contract::inventory::{Shortage, StockReleased, StockReservationFailed, StockReserved};
 use contract::money::{Currency, Money};
@@ -7,7 +7,7 @@ use contract::order::{
 };
 use contract::{Fact, payment_id};
 use inventory::domain::{Listing, Product, ProductCommand};
-use inventory::policy::{Command, InventoryService};
+use inventory::service::{Command, InventoryService};
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
@@ -16,14 +16,14 @@ use saga_engine::testing::{NOON, ServiceUnderTest};
 pub const ORDER: Uuid = Uuid::from_u128(1);
 pub const OTHER_ORDER: Uuid = Uuid::from_u128(2);
 
-/// So many pieces of a sku.
+/// A sku and a number of pieces.
 pub type Pieces<'a> = (&'a str, u32);
 
 pub fn euros(minor: i64) -> Money {
     Money::new(minor, Currency::EUR)
 }
 
-/// An inventory service with 10 packs of beans and 3 mugs.
+/// Inventory service with 10 packs of beans and 3 mugs.
 pub fn warehouse() -> ServiceUnderTest<InventoryService> {
     let mut warehouse = ServiceUnderTest::of(InventoryService);
     warehouse.is_asked(of("beans", ProductCommand::List(listing(), 10)));
@@ -37,8 +37,8 @@ pub fn stock(warehouse: &ServiceUnderTest<InventoryService>, sku: &str) -> (u32,
     (product.on_hand, product.reserved, product.sold)
 }
 
-pub fn of(sku: &str, asked: ProductCommand) -> Command {
-    Command { sku: sku.to_owned(), asked }
+pub fn of(sku: &str, change: ProductCommand) -> Command {
+    Command { sku: sku.to_owned(), change }
 }
 
 pub fn listing() -> Listing {
@@ -73,7 +73,7 @@ pub fn reserved(order: Uuid, lines: &[Pieces<'_>]) -> Fact {
     })
 }
 
-/// Of each sku: pieces asked for, pieces there.
+/// (sku, requested, available) of each shortage.
 pub fn refused(order: Uuid, shortages: &[(&str, u32, u32)]) -> Fact {
     let shortage = |(sku, requested, available): &(&str, u32, u32)| Shortage {
         sku: (*sku).to_owned(),

@@ -1,15 +1,17 @@
-//! Pure: what people and the reconciliation get to see of stock and of reservations.
+//! Pure: views and ledger entries of stock and reservations.
 
 use contract::FactType;
 use contract::reconciliation::ReservationState;
 use inventory::domain::{Product, ProductCommand, Reservation};
-use inventory::policy::{InventoryService, ProductView, reservation_entry, stock_entry};
+use inventory::ledger::{reservation_entry, stock_entry};
+use inventory::service::InventoryService;
+use inventory::view::ProductView;
 use saga_engine::testing::{NOON, ServiceUnderTest};
 
 use crate::given::{ORDER, cancelled, confirmed, created, euros, of, warehouse};
 
 #[test]
-fn a_product_is_seen_with_all_its_pieces() {
+fn product_view_and_stock_entry_show_all_pieces() {
     let mut warehouse = warehouse();
     warehouse.hears(created(ORDER, &[("beans", 3)]));
     warehouse.hears(confirmed(ORDER, &[("beans", 3)]));
@@ -27,9 +29,9 @@ fn a_product_is_seen_with_all_its_pieces() {
     assert_eq!(ProductView::of("beans", &Product::default()), None);
 }
 
-/// What was held is seen after it has gone back, too: it was somebody's.
+/// A released reservation shows the lines that it had.
 #[test]
-fn a_reservation_is_seen_with_what_it_held_and_what_was_said_of_it() {
+fn reservation_entry_shows_lines_and_published_facts() {
     let lines = [("beans", 2), ("mug", 1)];
     let nothing: fn(&mut ServiceUnderTest<InventoryService>) = |_| {};
     let (reserved, released) = (FactType::StockReserved, FactType::StockReleased);
@@ -42,7 +44,7 @@ fn a_reservation_is_seen_with_what_it_held_and_what_was_said_of_it() {
     let give_up: Then = Box::new(move |it| drop(it.hears(cancelled(ORDER, &lines))));
     let mut all = Vec::new();
     for (then, state, held, said) in [
-        (Box::new(nothing) as Then, ReservationState::Held, true, vec![reserved]),
+        (Box::new(nothing) as Then, ReservationState::Reserved, true, vec![reserved]),
         (sell, ReservationState::Sold, true, vec![reserved]),
         (give_up, ReservationState::Free, true, vec![reserved, released]),
     ] {

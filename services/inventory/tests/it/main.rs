@@ -1,11 +1,11 @@
-//! The inventory service: its table, its policy, its properties, and the running program's monitor.
+//! Tests of the inventory service: state tables, handlers, properties, and the running program.
 
-mod described;
 mod given;
-mod held;
 mod ledger;
-mod monitor;
-mod policy;
+mod openapi;
 mod properties;
+mod replenishment;
+mod reserved_gauge;
+mod service;
 mod startup;
 mod table;

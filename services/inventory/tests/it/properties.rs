@@ -1,10 +1,11 @@
-//! Pure: what holds of stock whatever is heard, in whatever order, however often.
+//! Pure: properties of stock under any order and repetition of inputs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use contract::FactType;
 use inventory::domain::{Product, ProductCommand, Reservation};
-use inventory::policy::{InventoryService, fact_of};
+use inventory::ledger::fact_of;
+use inventory::service::InventoryService;
 use proptest::prelude::*;
 use saga_core::Message as _;
 use uuid::Uuid;
@@ -20,14 +21,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn a_product_takes_any_sequence_of_commands_and_never_loses_a_piece(
+    fn product_keeps_its_pieces_under_any_sequence_of_commands(
         commands in prop::collection::vec(prop::sample::select(product_commands()), 0..24),
     ) {
-        any_sequence::<Product>(&commands, adds_up, |product, _| assert_books_balance(product));
+        any_sequence::<Product>(&commands, adds_up, |product, _| assert_pieces_add_up(product));
     }
 
     #[test]
-    fn a_reservation_takes_any_sequence_of_commands(
+    fn reservation_accepts_any_sequence_of_commands(
         commands in prop::collection::vec(prop::sample::select(reservation_commands()), 0..12),
     ) {
         let mut last = Reservation::default();
@@ -39,7 +40,7 @@ proptest! {
     }
 
     #[test]
-    fn what_orders_hold_is_what_products_have_set_aside_whatever_is_heard(story in story()) {
+    fn reservations_equal_reserved_stock_in_any_order_of_inputs(story in story()) {
         let mut warehouse = ServiceUnderTest::of(InventoryService);
         for stimulus in story.stimuli() {
             warehouse.takes(stimulus);
@@ -51,7 +52,7 @@ proptest! {
     }
 
     #[test]
-    fn once_every_order_is_cancelled_nothing_is_held_and_each_was_answered(story in story()) {
+    fn cancellation_of_all_orders_releases_all_stock_and_answers_each(story in story()) {
         let mut warehouse = ServiceUnderTest::of(InventoryService);
         for stimulus in story.stimuli() {
             warehouse.takes(stimulus);
@@ -69,9 +70,9 @@ proptest! {
             prop_assert_eq!((product.reserved, product.sold, product.on_hand), (0, 0, product.supplied));
         }
         for order in story.orders.keys() {
-            let told = warehouse.told();
+            let published = warehouse.told();
             let count = |wanted: FactType| {
-                told.iter().filter(|fact| fact.saga() == Some(*order) && fact.fact_type() == wanted).count()
+                published.iter().filter(|fact| fact.saga() == Some(*order) && fact.fact_type() == wanted).count()
             };
             let answers = (count(FactType::StockReservationFailed), count(FactType::StockReleased));
             prop_assert!(answers == (1, 0) || answers == (0, 1), "refused or released, once: {answers:?}");
@@ -80,20 +81,20 @@ proptest! {
     }
 
     #[test]
-    fn a_batch_does_what_its_inputs_do_one_by_one(story in story(), size in 2_usize..41, use_inbox: bool) {
+    fn batch_has_same_effect_as_single_inputs(story in story(), size in 2_usize..41, use_inbox: bool) {
         batches_do_what_single_inputs_do(|| InventoryService, &story.stimuli(), size, use_inbox);
     }
 }
 
 fn check(warehouse: &ServiceUnderTest<InventoryService>, orders: &BTreeMap<Uuid, Vec<(usize, u32)>>) {
     for (event, fact) in warehouse.kept.events_told::<Reservation>() {
-        assert_eq!(fact, fact_of(&event).map(FactType::name), "the ledger knows what {event:?} tells");
+        assert_eq!(fact, fact_of(&event).map(FactType::name), "ledger and outbox agree about {event:?}");
     }
     let (mut reserved, mut sold) = (BTreeMap::new(), BTreeMap::new());
     for order in orders.keys() {
         let reservation: Reservation = warehouse.row(order);
         let pieces = match &reservation {
-            Reservation::Held(_) => &mut reserved,
+            Reservation::Reserved(_) => &mut reserved,
             Reservation::Sold(_) => &mut sold,
             Reservation::New | Reservation::Refused | Reservation::Released | Reservation::Void => continue,
         };
@@ -103,7 +104,7 @@ fn check(warehouse: &ServiceUnderTest<InventoryService>, orders: &BTreeMap<Uuid,
     }
     for sku in SKUS {
         let product: Product = warehouse.row(sku);
-        assert_books_balance(&product);
+        assert_pieces_add_up(&product);
         let held = |pieces: &BTreeMap<String, u32>| pieces.get(sku).copied().unwrap_or(0);
         assert_eq!(
             (product.reserved, product.sold),
@@ -111,19 +112,24 @@ fn check(warehouse: &ServiceUnderTest<InventoryService>, orders: &BTreeMap<Uuid,
             "{sku}: products = orders"
         );
     }
-    let parked: BTreeSet<_> =
+    let dead_lettered: BTreeSet<_> =
         warehouse.kept.dead.iter().map(|dead_letter| dead_letter.step.as_str()).collect();
-    assert!(parked.is_subset(&BTreeSet::from(["inventory-sale"])), "parked: {:?}", warehouse.kept.dead);
+    assert!(
+        dead_lettered.is_subset(&BTreeSet::from(["inventory-sale"])),
+        "dead-lettered: {:?}",
+        warehouse.kept.dead
+    );
 }
 
-fn assert_books_balance(product: &Product) {
+fn assert_pieces_add_up(product: &Product) {
     let pieces = [product.on_hand, product.reserved, product.sold].map(u64::from);
     assert_eq!(pieces.iter().sum::<u64>(), u64::from(product.supplied), "{product:?}");
 }
 
-/// Commands that mean something again each time. Whoever repeats them is told apart by the reservation, or by key.
-fn adds_up(asked: &ProductCommand) -> bool {
-    match asked {
+/// Commands that are not idempotent by themselves. The reservation, or an idempotency key, recognises
+/// repetitions.
+fn adds_up(change: &ProductCommand) -> bool {
+    match change {
         ProductCommand::Restock(_)
         | ProductCommand::Replenish { .. }
         | ProductCommand::Reserve(_)
@@ -134,7 +140,7 @@ fn adds_up(asked: &ProductCommand) -> bool {
     }
 }
 
-/// A few products, a few orders of them, and what is heard of both.
+/// A few products, a few orders of them, and a sequence of inputs.
 #[derive(Debug, Clone)]
 struct Story {
     stock: [u32; 3],
@@ -164,9 +170,9 @@ impl Story {
             Act::Created(order) => Stimulus::Fact(created(order, &self.lines(&order))),
             Act::Confirmed(order) => Stimulus::Fact(confirmed(order, &self.lines(&order))),
             Act::Cancelled(order) => Stimulus::Fact(cancelled(order, &self.lines(&order))),
-            Act::Asked(sku, asked) => {
+            Act::Asked(sku, change) => {
                 let id = Uuid::from_u128(1000 + number as u128);
-                Stimulus::Command { id, saga: id, command: of(SKUS[sku], asked), key: None }
+                Stimulus::Command { id, saga: id, command: of(SKUS[sku], change), key: None }
             }
         })
         .collect()

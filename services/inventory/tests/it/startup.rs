@@ -1,11 +1,11 @@
-//! The running inventory service, before it has met the broker: only the broker knows whether its database has lost
-//! something, and one that has would count stock as if nothing had ever been sold.
+//! Shell: the running inventory service before it reached the broker. Only the broker knows whether the
+//! database has lost data.
 
 use saga_engine::testing::program::Running;
 use serde_json::json;
 
 #[test]
-fn without_the_broker_it_takes_no_commands() {
+fn inventory_service_without_broker_rejects_commands() {
     let config = "[bus]\nurl = \"nats://127.0.0.1:1\"\n";
     let inventory = Running::start(env!("CARGO_BIN_EXE_inventory"), config);
     let refused = inventory.post("/api/products/coffee-beans-1kg/restock", &[], &json!({"quantity": 1}));

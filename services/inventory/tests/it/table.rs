@@ -1,6 +1,6 @@
-//! Pure: what every state of a product and of a reservation answers to every command, printed.
+//! Pure: each state × command of products and reservations, printed.
 //!
-//! The lists are complete by construction: a new variant stops the build in the `match` that walks them.
+//! The lists are complete: a new variant fails to compile in the `match` that walks them.
 
 use std::iter::successors;
 
@@ -12,7 +12,7 @@ use saga_core::decider::Decider as _;
 use saga_engine::testing::decider::{Names, table};
 
 #[test]
-fn every_state_of_a_product_answers_every_command() {
+fn product_state_table() {
     let unlisted = Product::default();
     let sold_out =
         Product { listing: Some(listing()), sold: 5, supplied: 5, revision: 1, ..Product::default() };
@@ -26,11 +26,11 @@ fn every_state_of_a_product_answers_every_command() {
 }
 
 #[test]
-fn every_state_of_a_reservation_answers_every_command() {
+fn reservation_state_table() {
     let names = Names {
         state: |reservation: &Reservation| reservation.status().to_owned(),
-        command: |asked| match asked {
-            ReservationCommand::Hold(_) => "Hold".to_owned(),
+        command: |change| match change {
+            ReservationCommand::Reserve(_) => "Reserve".to_owned(),
             ReservationCommand::Refuse => "Refuse".to_owned(),
             ReservationCommand::Sell => "Sell".to_owned(),
             ReservationCommand::Release => "Release".to_owned(),
@@ -42,9 +42,9 @@ fn every_state_of_a_reservation_answers_every_command() {
     });
 }
 
-/// What is sold counts for ever; what is held, or never was, does not.
+/// Sold pieces stay counted after a purge; open and refused reservations have none.
 #[test]
-fn only_reservations_that_are_over_may_leave_and_what_they_sold_is_carried() {
+fn only_ended_reservations_may_be_purged_and_sold_pieces_are_carried_over() {
     let all = reservations();
     let over: Vec<_> = all.iter().filter(|one| one.is_finished()).map(Reservation::status).collect();
     assert_eq!(over, ["REFUSED", "SOLD", "RELEASED", "VOID"]);
@@ -52,12 +52,12 @@ fn only_reservations_that_are_over_may_leave_and_what_they_sold_is_carried() {
     assert_eq!(carried, [("beans".to_owned(), 2)]);
 }
 
-/// Commands around what the usual product has: 5 on hand, 4 reserved, 3 sold.
+/// Commands around the usual product: 5 on hand, 4 reserved, 3 sold.
 pub fn product_commands() -> Vec<ProductCommand> {
     use ProductCommand as CommandKind;
     let low = CommandKind::Replenish { threshold: 6, amount: 10 };
-    let next = |asked: &CommandKind| {
-        Some(match asked {
+    let next = |change: &CommandKind| {
+        Some(match change {
             CommandKind::List(..) => CommandKind::Restock(10),
             CommandKind::Restock(_) => low.clone(),
             CommandKind::Replenish { threshold: 6, .. } => {
@@ -82,19 +82,19 @@ pub fn product_commands() -> Vec<ProductCommand> {
 }
 
 pub fn reservation_commands() -> Vec<ReservationCommand> {
-    let next = |asked: &ReservationCommand| match asked {
-        ReservationCommand::Hold(_) => Some(ReservationCommand::Refuse),
+    let next = |change: &ReservationCommand| match change {
+        ReservationCommand::Reserve(_) => Some(ReservationCommand::Refuse),
         ReservationCommand::Refuse => Some(ReservationCommand::Sell),
         ReservationCommand::Sell => Some(ReservationCommand::Release),
         ReservationCommand::Release => None,
     };
-    successors(Some(ReservationCommand::Hold(lines())), next).collect()
+    successors(Some(ReservationCommand::Reserve(lines())), next).collect()
 }
 
 fn reservations() -> Vec<Reservation> {
     let next = |reservation: &Reservation| match reservation {
-        Reservation::New => Some(Reservation::Held(lines())),
-        Reservation::Held(_) => Some(Reservation::Refused),
+        Reservation::New => Some(Reservation::Reserved(lines())),
+        Reservation::Reserved(_) => Some(Reservation::Refused),
         Reservation::Refused => Some(Reservation::Sold(lines())),
         Reservation::Sold(_) => Some(Reservation::Released),
         Reservation::Released => Some(Reservation::Void),
@@ -107,7 +107,7 @@ fn lines() -> Vec<StockLine> {
     vec![StockLine { sku: "beans".to_owned(), quantity: 2 }]
 }
 
-/// Every field of a product is shown; a new one stops the build here.
+/// Prints every field: a new one fails to compile here.
 fn stock_in(product: &Product) -> String {
     let Product { listing, on_hand, reserved, sold, supplied, revision } = product;
     match listing {
@@ -125,8 +125,8 @@ fn stock_in(product: &Product) -> String {
     }
 }
 
-fn name_of_command(asked: &ProductCommand) -> String {
-    match asked {
+fn name_of_command(change: &ProductCommand) -> String {
+    match change {
         ProductCommand::List(_, pieces) => format!("List({pieces})"),
         ProductCommand::Restock(pieces) => format!("Restock({pieces})"),
         ProductCommand::Replenish { threshold, amount } => format!("Replenish(below {threshold}: {amount})"),

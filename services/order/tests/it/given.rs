@@ -1,4 +1,4 @@
-//! Pure: the facts and commands that the order service's tests are made of.
+//! Pure: facts and commands for the tests of the order service.
 
 use contract::Fact;
 use contract::inventory::{PriceChanged, ProductListed, Shortage, StockReservationFailed};
@@ -10,22 +10,22 @@ use contract::order::{
 use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed};
 use contract::payment_id;
 use jiff::{SignedDuration, Timestamp};
-use order::policy::{Command, NewOrder, OrderService};
+use order::service::{Command, NewOrder, OrderService};
 use uuid::Uuid;
 
 use saga_engine::testing::{NOON, ServiceUnderTest};
 
 pub const ORDER: Uuid = Uuid::from_u128(1);
-pub const PATIENCE: SignedDuration = SignedDuration::from_secs(60);
+pub const TIMEOUT: SignedDuration = SignedDuration::from_secs(60);
 
-/// What every order here asks for: two packs of beans and a mug, 33.00 EUR in all.
+/// Lines of each order: two packs of beans and a mug, 33.00 EUR in total.
 pub const LINES: [(&str, u32); 2] = [("beans", 2), ("mug", 1)];
 
 pub fn euros(minor: i64) -> Money {
     Money::new(minor, Currency::EUR)
 }
 
-/// An order service that knows the price of beans (12.50) and of mugs (8.00).
+/// Order service with known prices of beans (12.50) and mugs (8.00).
 pub fn shop() -> ServiceUnderTest<OrderService> {
     let mut shop = ServiceUnderTest::of(OrderService);
     shop.hears(listed("beans", euros(1250), 1));
@@ -33,14 +33,14 @@ pub fn shop() -> ServiceUnderTest<OrderService> {
     shop
 }
 
-/// The same with a pending order.
+/// [`shop`] with a pending order.
 pub fn shop_with_pending_order() -> ServiceUnderTest<OrderService> {
     let mut shop = shop();
     shop.is_asked(place(ORDER, &LINES)).tells([created(ORDER)]);
     shop
 }
 
-/// The same with a confirmed order.
+/// [`shop`] with a confirmed order.
 pub fn shop_with_confirmed_order() -> ServiceUnderTest<OrderService> {
     let mut shop = shop_with_pending_order();
     shop.hears(paid(ORDER)).tells([confirmed(ORDER)]);
@@ -50,7 +50,7 @@ pub fn shop_with_confirmed_order() -> ServiceUnderTest<OrderService> {
 pub fn place(order: Uuid, lines: &[(&str, u32)]) -> Command {
     let lines = lines.iter().map(|(sku, quantity)| ((*sku).to_owned(), *quantity)).collect();
     let (customer, token) = ("ada".to_owned(), "tok_ok".to_owned());
-    Command::Place(NewOrder { order, customer, lines, token, patience: PATIENCE })
+    Command::Place(NewOrder { order, customer, lines, token, timeout: TIMEOUT })
 }
 
 pub fn cancel(order: Uuid, reason: CancelReason) -> Command {
@@ -87,7 +87,7 @@ pub fn short_of_stock(order: Uuid) -> Fact {
     Fact::StockReservationFailed(StockReservationFailed { order, shortages })
 }
 
-/// What the order service tells of an order of [`LINES`].
+/// `OrderCreated` for an order of [`LINES`].
 pub fn created(order: Uuid) -> Fact {
     let priced =
         |(sku, quantity): (&str, u32), unit_price| Line { sku: sku.to_owned(), quantity, unit_price };
@@ -100,7 +100,7 @@ pub fn created(order: Uuid) -> Fact {
             token: "tok_ok".to_owned(),
             id: payment_id(order),
         },
-        deadline: NOON + PATIENCE,
+        deadline: NOON + TIMEOUT,
     })
 }
 

@@ -1,19 +1,22 @@
-//! Pure: what people and the reconciliation get to see of orders, and of the copy of the catalogue.
+//! Pure: views and ledger entries of orders and of the catalogue copy.
 
 use contract::FactType;
 use contract::order::CancelReason;
 use contract::reconciliation::OrderState;
-use order::domain::{CatalogueItem, Order};
-use order::policy::{OrderService, OrderView, copy_entry, ledger_entry};
+use order::catalogue::CatalogueItem;
+use order::domain::Order;
+use order::ledger::{copy_entry, ledger_entry};
+use order::service::OrderService;
+use order::view::OrderView;
 use saga_engine::testing::{NOON, ServiceUnderTest};
 
 use crate::given::{
-    LINES, ORDER, PATIENCE, cancel, euros, listed, repriced, shop, shop_with_confirmed_order,
+    LINES, ORDER, TIMEOUT, cancel, euros, listed, repriced, shop, shop_with_confirmed_order,
     shop_with_pending_order,
 };
 
 #[test]
-fn an_order_is_seen_as_it_was_placed_with_what_became_of_it() {
+fn order_view_and_ledger_entry_show_placed_data_and_outcome() {
     let mut cancelled = shop_with_confirmed_order();
     cancelled.is_asked(cancel(ORDER, CancelReason::CustomerRequest));
     let (created, confirmed) = (FactType::OrderCreated, FactType::OrderConfirmed);
@@ -30,16 +33,16 @@ fn an_order_is_seen_as_it_was_placed_with_what_became_of_it() {
         ),
     ] {
         let order = shop.row::<Order>(ORDER);
-        assert_eq!(order.is_settled(), state != OrderState::Pending, "nobody waits any longer");
+        assert_eq!(order.has_ended(), state != OrderState::Pending, "nobody waits any longer");
         let entry = ledger_entry(ORDER, &order, &shop.history::<Order>(ORDER)).expect("an entry");
         assert_eq!((entry.order, entry.state, entry.cancelled_because), (ORDER, state, reason));
-        assert_eq!((&entry.customer[..], entry.total, entry.deadline), ("ada", euros(3300), NOON + PATIENCE));
+        assert_eq!((&entry.customer[..], entry.total, entry.deadline), ("ada", euros(3300), NOON + TIMEOUT));
         assert_eq!(entry.published.iter().map(|said| said.fact).collect::<Vec<_>>(), said);
         assert!(entry.published.iter().all(|said| said.at == NOON));
         let view = OrderView::of(ORDER, &order).expect("a view");
         assert_eq!((view.id, &view.status[..], view.cancelled_because), (ORDER, status, reason));
         assert_eq!((&view.customer[..], view.total), ("ada", euros(3300)));
-        assert_eq!((view.placed_at, view.deadline), (NOON, NOON + PATIENCE));
+        assert_eq!((view.placed_at, view.deadline), (NOON, NOON + TIMEOUT));
         for lines in [&entry.lines, &view.lines] {
             let lines: Vec<_> = lines.iter().map(|line| (&line.sku[..], line.quantity)).collect();
             assert_eq!(lines, LINES);
@@ -48,15 +51,15 @@ fn an_order_is_seen_as_it_was_placed_with_what_became_of_it() {
 }
 
 #[test]
-fn an_order_that_nobody_placed_is_in_no_ledger() {
-    assert!(!Order::New.is_settled());
+fn order_never_placed_has_no_ledger_entry() {
+    assert!(!Order::New.has_ended());
     assert_eq!(ledger_entry(ORDER, &Order::New, &[]), None);
     assert_eq!(OrderView::of(ORDER, &Order::New), None);
 }
 
-/// An order may be priced by any price there ever was.
+/// The reconciliation accepts any price that the product ever had.
 #[test]
-fn the_copy_of_a_product_has_every_price_once() {
+fn copy_entry_lists_each_price_once() {
     let mut shop: ServiceUnderTest<OrderService> = shop();
     for (price, revision) in [(1300, 2), (1250, 3), (1400, 4)] {
         shop.hears(repriced("beans", euros(price), revision));

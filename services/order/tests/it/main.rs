@@ -1,9 +1,9 @@
-//! Pure: the order service's domain: its table, its policy, its properties.
+//! Tests of the order service: state tables, handlers, properties, and the running program.
 
-mod described;
 mod given;
 mod ledger;
-mod policy;
+mod openapi;
 mod properties;
+mod service;
 mod startup;
 mod table;

@@ -1,10 +1,12 @@
-//! Pure: what holds of orders whatever happens, in whatever order, however often.
+//! Pure: properties of orders under any order and repetition of inputs.
 
 use contract::order::CancelReason;
 use contract::{Fact, FactType};
 use jiff::{SignedDuration, Timestamp};
-use order::domain::{CatalogueItem, Order, OrderCommand, PriceHeard};
-use order::policy::{Command, NewOrder, OrderService, fact_of};
+use order::catalogue::{CatalogueItem, PriceUpdate};
+use order::domain::{Order, OrderCommand};
+use order::ledger::fact_of;
+use order::service::{Command, NewOrder, OrderService};
 use proptest::prelude::*;
 use saga_core::Message as _;
 use saga_core::decider::Decider;
@@ -23,30 +25,30 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn an_order_takes_any_sequence_of_commands(
+    fn order_accepts_any_sequence_of_commands(
         commands in prop::collection::vec(prop::sample::select(commands()), 0..12),
     ) {
         let mut last = Order::default();
         any_sequence::<Order>(&commands, |_| false, |order, _| {
             assert_eq!(order.due().is_some(), matches!(order, Order::Pending(_)), "only a pending order is due");
-            assert!(last.cancelled_because().is_none() || *order == last, "cancelled is the end");
+            assert!(last.cancelled_because().is_none() || *order == last, "a cancelled order changes no more");
             last = order.clone();
         });
         let at_last = last.decide(&OrderCommand::Expire(Timestamp::MAX)).unwrap_or_default();
         at_last.iter().for_each(|event| last.evolve(event));
-        prop_assert!(last == Order::New || last.is_settled(), "whoever waits long enough is done: {:?}", last);
+        prop_assert!(last == Order::New || last.has_ended(), "an expired order has ended: {:?}", last);
     }
 
     #[test]
-    fn a_catalogue_item_ends_at_the_newest_price_in_whatever_order_prices_are_heard(
+    fn catalogue_item_keeps_newest_price_in_any_order_of_updates(
         revisions in prop::collection::vec(1_u64..9, 1..12),
     ) {
-        let heard: Vec<_> = revisions
+        let updates: Vec<_> = revisions
             .iter()
-            .map(|revision| PriceHeard { unit_price: euros(100 + i64::try_from(*revision).unwrap_or(0)), revision: *revision })
+            .map(|revision| PriceUpdate { unit_price: euros(100 + i64::try_from(*revision).unwrap_or(0)), revision: *revision })
             .collect();
         let mut newest = 0;
-        any_sequence::<CatalogueItem>(&heard, |_| false, |item, events| {
+        any_sequence::<CatalogueItem>(&updates, |_| false, |item, events| {
             assert_eq!(events.is_empty(), item.revision == newest, "only a newer price is recorded");
             newest = item.revision;
         });
@@ -54,7 +56,7 @@ proptest! {
     }
 
     #[test]
-    fn an_order_is_told_once_and_ends_once_whatever_is_heard(acts in prop::collection::vec(act(), 0..40)) {
+    fn order_is_published_once_and_ends_once_in_any_order_of_inputs(acts in prop::collection::vec(act(), 0..40)) {
         let mut shop = ServiceUnderTest::of(OrderService);
         for act in acts {
             shop.takes(act);
@@ -62,11 +64,11 @@ proptest! {
         }
         shop.kept.measures_only(order::program().metrics);
         for (event, fact) in shop.kept.events_told::<Order>() {
-            prop_assert_eq!(fact, fact_of(&event).map(FactType::name), "the ledger knows what {:?} tells", event);
+            prop_assert_eq!(fact, fact_of(&event).map(FactType::name), "ledger and outbox agree about {:?}", event);
         }
         for order in (0..ORDERS).map(Uuid::from_u128) {
-            let told: Vec<_> = shop.told().into_iter().filter(|fact| fact.saga() == Some(order)).collect();
-            let names: Vec<_> = told.iter().map(|fact| fact.fact_type().name()).collect();
+            let published: Vec<_> = shop.told().into_iter().filter(|fact| fact.saga() == Some(order)).collect();
+            let names: Vec<_> = published.iter().map(|fact| fact.fact_type().name()).collect();
             let wanted: &[&str] = match shop.row::<Order>(order) {
                 Order::New => &[],
                 Order::Pending(_) => &["OrderCreated"],
@@ -79,14 +81,14 @@ proptest! {
     }
 
     #[test]
-    fn a_batch_does_what_its_inputs_do_one_by_one(
+    fn batch_has_same_effect_as_single_inputs(
         acts in prop::collection::vec(act(), 1..40), size in 2_usize..41, use_inbox: bool,
     ) {
         batches_do_what_single_inputs_do(|| OrderService, &acts, size, use_inbox);
     }
 }
 
-/// Anything that can come in: prices, posts under keys, cancellations, answers, deadlines that have passed.
+/// Any input: prices, requests with keys, cancellations, answers, passed deadlines.
 fn act() -> impl Strategy<Value = Stimulus<OrderService>> {
     let order = || (0..ORDERS).prop_map(Uuid::from_u128);
     let reason = prop::sample::select(vec![CancelReason::CustomerRequest, CancelReason::Operator]);
@@ -105,15 +107,15 @@ fn act() -> impl Strategy<Value = Stimulus<OrderService>> {
     ]
 }
 
-/// An order, with or without patience, under one of two keys or none.
-fn post((order, key, patience, id): (Uuid, u8, i64, u128)) -> Stimulus<OrderService> {
+/// Request for an order, with a timeout of 0 or 1 minutes, under one of two keys or none.
+fn post((order, key, timeout, id): (Uuid, u8, i64, u128)) -> Stimulus<OrderService> {
     let key = (key > 0).then(|| RequestKey { key: format!("k{key}"), fingerprint: order.to_string() });
     let new = NewOrder {
         order,
         customer: "ada".to_owned(),
         lines: vec![("beans".to_owned(), 1)],
         token: "tok_ok".to_owned(),
-        patience: SignedDuration::from_mins(patience),
+        timeout: SignedDuration::from_mins(timeout),
     };
     command(id, order, Command::Place(new), key)
 }

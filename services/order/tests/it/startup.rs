@@ -1,11 +1,11 @@
-//! The running order service, before it has met the broker: only the broker knows whether its database has lost
-//! something, and one that has would take orders as if nothing had ever been ordered.
+//! Shell: the running order service before it reached the broker. Only the broker knows whether the database
+//! has lost data.
 
 use saga_engine::testing::program::Running;
 use serde_json::json;
 
 #[test]
-fn without_the_broker_it_is_not_ready_and_takes_no_orders() {
+fn order_service_without_broker_is_not_ready_and_rejects_orders() {
     let order = Running::start(env!("CARGO_BIN_EXE_order"), "[bus]\nurl = \"nats://127.0.0.1:1\"\n");
     let why = "waits for the broker, which knows how far the database had come";
     let ready = order.get("/readyz");

@@ -1,25 +1,26 @@
-//! Pure: what every state of an order and of a catalogue item answers to every command, printed.
+//! Pure: each state × command of orders and catalogue items, printed.
 //!
-//! The lists are complete by construction: a new variant stops the build in the `match` that walks them.
+//! The lists are complete: a new variant fails to compile in the `match` that walks them.
 
 use std::iter::successors;
 
 use contract::order::{CancelReason, Line, PaymentContext};
 use jiff::{SignedDuration, Timestamp};
-use order::domain::{CatalogueItem, Order, OrderCommand, Placed, PriceHeard};
+use order::catalogue::{CatalogueItem, PriceUpdate};
+use order::domain::{Order, OrderCommand, Placed};
 
 use uuid::Uuid;
 
-use crate::given::{PATIENCE, euros};
+use crate::given::{TIMEOUT, euros};
 use saga_core::decider::Decider as _;
 use saga_engine::testing::NOON;
 use saga_engine::testing::decider::{Names, table};
 
-/// What an order may be given beyond its deadline.
+/// A deadline later than the order's own.
 const LONGER: Timestamp = Timestamp::constant(2_000_000_000, 0);
 
 #[test]
-fn every_state_of_an_order_answers_every_command() {
+fn order_state_table() {
     let names = Names { state: name_of_state, command: name_of_command, rejection: |no| format!("{no:?}") };
     insta::with_settings!({ snapshot_path => "../snapshots", prepend_module_to_snapshot => false }, {
         insta::assert_snapshot!("order", table(&states(), &commands(), &names));
@@ -27,8 +28,8 @@ fn every_state_of_an_order_answers_every_command() {
 }
 
 #[test]
-fn every_state_of_a_catalogue_item_answers_every_price() {
-    let price = |price: &PriceHeard| format!("{} at revision {}", price.unit_price, price.revision);
+fn catalogue_item_state_table() {
+    let price = |price: &PriceUpdate| format!("{} at revision {}", price.unit_price, price.revision);
     let names = Names {
         state: |item: &CatalogueItem| {
             let CatalogueItem { unit_price, revision } = item;
@@ -39,14 +40,14 @@ fn every_state_of_a_catalogue_item_answers_every_price() {
         rejection: |never| match *never {},
     };
     let states = [CatalogueItem::default(), CatalogueItem { unit_price: Some(euros(1250)), revision: 5 }];
-    let prices = [4, 5, 6].map(|revision| PriceHeard { unit_price: euros(1300), revision });
+    let prices = [4, 5, 6].map(|revision| PriceUpdate { unit_price: euros(1300), revision });
     insta::with_settings!({ snapshot_path => "../snapshots", prepend_module_to_snapshot => false }, {
         insta::assert_snapshot!("catalogue_item", table(&states, &prices, &names));
     });
 }
 
 #[test]
-fn only_orders_that_have_ended_may_leave() {
+fn only_ended_orders_may_be_purged() {
     let over: Vec<_> = states().into_iter().filter(Order::is_finished).map(|order| order.status()).collect();
     assert_eq!(over, ["CONFIRMED", "CANCELLED"]);
 }
@@ -62,7 +63,7 @@ pub fn states() -> Vec<Order> {
 }
 
 pub fn commands() -> Vec<OrderCommand> {
-    let early = NOON + PATIENCE - SignedDuration::from_micros(1);
+    let early = NOON + TIMEOUT - SignedDuration::from_micros(1);
     let next = |command: &OrderCommand| match command {
         OrderCommand::Place(_) => Some(OrderCommand::Confirm),
         OrderCommand::Confirm => Some(OrderCommand::Cancel(CancelReason::OutOfStock)),
@@ -73,13 +74,13 @@ pub fn commands() -> Vec<OrderCommand> {
             CancelReason::CustomerRequest => OrderCommand::Cancel(CancelReason::Operator),
             CancelReason::Operator => OrderCommand::Expire(early),
         }),
-        OrderCommand::Expire(at) if *at == early => Some(OrderCommand::Expire(NOON + PATIENCE)),
+        OrderCommand::Expire(at) if *at == early => Some(OrderCommand::Expire(NOON + TIMEOUT)),
         OrderCommand::Expire(_) => Some(OrderCommand::Extend { until: LONGER, now: early }),
         OrderCommand::Extend { until, now } if *until == LONGER && *now == early => {
-            Some(OrderCommand::Extend { until: NOON + PATIENCE, now: early })
+            Some(OrderCommand::Extend { until: NOON + TIMEOUT, now: early })
         }
         OrderCommand::Extend { now, .. } if *now == early => {
-            Some(OrderCommand::Extend { until: LONGER, now: NOON + PATIENCE })
+            Some(OrderCommand::Extend { until: LONGER, now: NOON + TIMEOUT })
         }
         OrderCommand::Extend { .. } => None,
     };
@@ -96,7 +97,7 @@ fn placed() -> Placed {
             id: Uuid::nil(),
         },
         placed_at: NOON,
-        deadline: NOON + PATIENCE,
+        deadline: NOON + TIMEOUT,
     }
 }
 
@@ -112,9 +113,9 @@ fn name_of_command(command: &OrderCommand) -> String {
         OrderCommand::Place(_) => "Place".to_owned(),
         OrderCommand::Confirm => "Confirm".to_owned(),
         OrderCommand::Cancel(reason) => format!("Cancel({})", reason.as_str()),
-        OrderCommand::Expire(at) if *at < NOON + PATIENCE => "Expire(early)".to_owned(),
+        OrderCommand::Expire(at) if *at < NOON + TIMEOUT => "Expire(early)".to_owned(),
         OrderCommand::Expire(_) => "Expire(at its deadline)".to_owned(),
-        OrderCommand::Extend { now, .. } if *now >= NOON + PATIENCE => "Extend(at its deadline)".to_owned(),
+        OrderCommand::Extend { now, .. } if *now >= NOON + TIMEOUT => "Extend(at its deadline)".to_owned(),
         OrderCommand::Extend { until, .. } if *until == LONGER => "Extend(early)".to_owned(),
         OrderCommand::Extend { .. } => "Extend(early, by nothing)".to_owned(),
     }

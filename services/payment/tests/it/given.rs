@@ -1,15 +1,17 @@
-//! Pure: the facts, answers and commands that the payment service's tests are made of.
+//! Pure: facts, answers and commands for the tests of the payment service.
 
 use contract::Fact;
 use contract::inventory::StockReserved;
 use contract::money::{Currency, Money};
 use contract::order::{CancelReason, DeadlineExtended, OrderCancelled, PaymentContext, StockLine};
 use contract::payment::{
-    PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided, SettlementRequested,
+    ManualResolutionRequested, PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded,
+    PaymentVoided,
 };
 use contract::payment_id;
 use jiff::Timestamp;
-use payment::policy::{BankAnswer, PaymentService};
+use payment::bank_task::BankAnswer;
+use payment::service::PaymentService;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -17,7 +19,6 @@ use saga_engine::testing::ServiceUnderTest;
 
 pub const ORDER: Uuid = Uuid::from_u128(1);
 pub const REFERENCE: &str = "ch_1";
-/// When every order gives up.
 pub const DEADLINE: Timestamp = Timestamp::constant(1_800_000_060, 0);
 
 pub fn total() -> Money {
@@ -33,21 +34,21 @@ pub fn context() -> PaymentContext {
     }
 }
 
-/// A payment service that is asking the bank for an order's money.
+/// Payment service with an open charge.
 pub fn charging() -> ServiceUnderTest<PaymentService> {
     let mut payment = ServiceUnderTest::of(PaymentService);
     payment.hears(reserved(ORDER));
     payment
 }
 
-/// A payment service that has an order's money.
+/// Payment service with a captured payment.
 pub fn captured() -> ServiceUnderTest<PaymentService> {
     let mut payment = charging();
     payment.is_answered(&payment.open_task(), bank_captured()).tells([processed(ORDER)]);
     payment
 }
 
-/// Three lines of stock are set aside: payment is asked for the whole order's total.
+/// Stock reservation of three lines: payment charges the total of the order.
 pub fn reserved(order: Uuid) -> Fact {
     let line = |sku: &str| StockLine { sku: sku.to_owned(), quantity: 2 };
     let lines = ["beans", "filter", "mug"].map(line).to_vec();
@@ -62,14 +63,14 @@ pub fn extended(order: Uuid, deadline: Timestamp) -> Fact {
     Fact::DeadlineExtended(DeadlineExtended { order, deadline })
 }
 
-/// An operator has settled it outside, or takes that back.
-pub fn settled_outside(order: Uuid, settled: bool, revision: u64) -> Fact {
-    Fact::SettlementRequested(SettlementRequested { order, settled, revision, cancelled: false })
+/// Manual resolution of an order, or its withdrawal.
+pub fn resolved_manually(order: Uuid, resolved: bool, revision: u64) -> Fact {
+    Fact::ManualResolutionRequested(ManualResolutionRequested { order, resolved, revision, cancelled: false })
 }
 
-/// The same, of an order that its operator knew to be cancelled.
-pub fn settled_once_cancelled(order: Uuid, settled: bool, revision: u64) -> Fact {
-    Fact::SettlementRequested(SettlementRequested { order, settled, revision, cancelled: true })
+/// Manual resolution of an order that the operator knew to be cancelled.
+pub fn resolved_once_cancelled(order: Uuid, resolved: bool, revision: u64) -> Fact {
+    Fact::ManualResolutionRequested(ManualResolutionRequested { order, resolved, revision, cancelled: true })
 }
 
 pub fn processed(order: Uuid) -> Fact {

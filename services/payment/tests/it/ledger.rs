@@ -1,20 +1,20 @@
-//! Pure: what people and the reconciliation get to see of a payment.
+//! Pure: views and ledger entries of payments.
 
 use contract::payment::PaymentFailure;
 use contract::reconciliation::PaymentState;
 use contract::{FactType, payment_id};
 use payment::domain::{Payment, PaymentEvent, RefundReason};
-use payment::ledger::ledger_entry;
-use payment::policy::{PaymentView, fact_of};
+use payment::ledger::{fact_of, ledger_entry};
+use payment::view::PaymentView;
 use saga_engine::testing::NOON;
 
 use crate::given::{
     ORDER, REFERENCE, bank_refused, bank_undone, cancelled, captured, charging, context, total,
 };
 
-/// Every status that a payment may have, with what its ledger says of it.
+/// Covers each status with its ledger state.
 #[test]
-fn a_payment_is_seen_with_its_status_and_its_money() {
+fn payment_view_and_ledger_entry_show_status_and_money() {
     let (pays, reference) = (context(), REFERENCE.to_owned());
     let back = |reason| (pays.clone(), reference.clone(), reason);
     let (by_order, by_operator) = (back(RefundReason::OrderCancelled), back(RefundReason::Operator));
@@ -69,7 +69,7 @@ fn a_payment_is_seen_with_its_status_and_its_money() {
 }
 
 #[test]
-fn a_ledger_has_what_was_captured_and_given_back_and_when_it_was_said() {
+fn ledger_entry_lists_captures_refunds_and_published_facts() {
     let mut given_back = captured();
     given_back.hears(cancelled(ORDER));
     given_back.is_answered(&given_back.open_task(), bank_undone());
@@ -90,9 +90,8 @@ fn a_ledger_has_what_was_captured_and_given_back_and_when_it_was_said() {
     }
 }
 
-/// What nobody else has to know is told to nobody.
 #[test]
-fn each_event_is_told_as_what_it_is() {
+fn each_event_maps_to_its_fact() {
     let failed = Some(FactType::PaymentFailed);
     for (event, fact) in [
         (PaymentEvent::Requested(context()), None),

@@ -1,11 +1,11 @@
-//! The payment service: its table, its policy, its properties, and the running program with its settings.
+//! Tests of the payment service: state tables, handlers, properties, and the running program.
 
-mod described;
 mod given;
 mod ledger;
-mod policy;
+mod manual_resolution;
+mod openapi;
 mod properties;
+mod service;
 mod settings;
-mod settled;
 mod table;
-mod verifying;
+mod verify;

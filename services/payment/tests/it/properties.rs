@@ -1,31 +1,33 @@
-//! Pure: what holds of payments whatever is heard, and whatever the bank does, in whatever order, however often.
+//! Pure: properties of payments under any order and repetition of inputs, and any behaviour of the bank.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use contract::FactType;
 use contract::payment::PaymentFailure;
+use payment::bank_task::{BankAnswer, BankCall, BankTask, CHARGE, REFUND};
 use payment::domain::{Payment, PaymentEvent};
-use payment::policy::{BankAnswer, BankCall, BankTask, CHARGE, GIVE_BACK, PaymentService, Refund, fact_of};
+use payment::ledger::fact_of;
+use payment::service::{PaymentService, Refund};
 use proptest::prelude::*;
 use saga_core::Message as _;
 use saga_core::retry::{FailedTry, FailureKind};
 use saga_core::waiting::Task;
 use uuid::Uuid;
 
-use crate::given::{cancelled, reserved, settled_outside};
+use crate::given::{cancelled, reserved, resolved_manually};
 use crate::table::commands;
 use saga_engine::testing::decider::any_sequence;
 use saga_engine::testing::{ATTEMPTS, ServiceUnderTest, Stimulus, batches_do_what_single_inputs_do};
 
 const ORDERS: u128 = 3;
-/// More than what operators have said of any order.
+/// Higher than any generated revision.
 const REVISIONS: u64 = 20;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn a_payment_takes_any_sequence_of_commands(
+    fn payment_accepts_any_sequence_of_commands(
         commands in prop::collection::vec(prop::sample::select(commands()), 0..16),
     ) {
         let mut happened = Vec::new();
@@ -33,14 +35,14 @@ proptest! {
             happened.extend(events.iter().cloned());
             let count = |wanted: fn(&PaymentEvent) -> bool| happened.iter().filter(|event| wanted(event)).count();
             let captured = count(|event| matches!(event, PaymentEvent::Captured(_)));
-            assert!(captured <= 1, "money comes at most once");
-            assert!(count(|event| matches!(event, PaymentEvent::Refunded)) <= captured, "and goes back if it came");
-            assert_eq!(payment.reference().is_empty(), captured == 0, "{payment:?} knows whether it came");
+            assert!(captured <= 1, "money is captured at most once");
+            assert!(count(|event| matches!(event, PaymentEvent::Refunded)) <= captured, "and refunded at most once");
+            assert_eq!(payment.reference().is_empty(), captured == 0, "{payment:?} has a reference if captured");
         });
     }
 
     #[test]
-    fn money_of_a_cancelled_order_never_stays(
+    fn money_of_cancelled_order_is_given_back_in_any_order_of_inputs(
         acts in prop::collection::vec(act(), 0..50), declining in 0..=ORDERS,
     ) {
         let mut scene = Scene::new(declining);
@@ -49,14 +51,14 @@ proptest! {
             scene.check(false);
         }
         scene.let_everything_end();
-        scene.unsettle_all();
+        scene.withdraw_all_resolutions();
         scene.let_everything_end();
         scene.check(true);
         scene.payment.kept.measures_only(payment::program().metrics);
     }
 
     #[test]
-    fn a_batch_does_what_its_inputs_do_one_by_one(
+    fn batch_has_same_effect_as_single_inputs(
         acts in prop::collection::vec(act(), 1..50), size in 2_usize..51, use_inbox: bool,
     ) {
         let mut scene = Scene::new(2);
@@ -65,18 +67,16 @@ proptest! {
     }
 }
 
-/// Something that may happen.
 #[derive(Debug, Clone)]
 enum Act {
     Reserve(u128),
     Cancel(u128),
     Refund(u128),
-    /// Settled outside, or no longer; words of an older revision come late.
-    Settle(u128, bool, u64),
-    /// One of the tasks noted so far is called, again if it was before; a call may be lost before or after the
-    /// bank has done what it was asked.
+    /// Manual resolution or withdrawal; older revisions may arrive late.
+    Resolve(u128, bool, u64),
+    /// Runs one of the tasks, possibly again. The request may be lost before or after the bank has acted.
     Call(prop::sample::Index, Fate),
-    /// One of the tasks is about to be called, and asked about.
+    /// Asks whether one of the tasks is still needed.
     Ask(prop::sample::Index),
 }
 
@@ -87,7 +87,7 @@ enum Fate {
     NeverArrived,
 }
 
-/// How a charge stands in the bank's ledger.
+/// State of a charge at the bank.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Ledger {
     Captured,
@@ -96,19 +96,19 @@ enum Ledger {
     Blocked,
 }
 
-/// A payment service and a bank that honours the payment's id as idempotency key.
+/// Payment service, and a bank that honours the payment id as idempotency key.
 struct Scene {
     payment: ServiceUnderTest<PaymentService>,
     ledger: BTreeMap<Uuid, Ledger>,
     cancelled: BTreeSet<Uuid>,
-    /// Tasks that nobody called, nor will.
+    /// Tasks that were withdrawn before they were sent.
     withdrawn: BTreeSet<Uuid>,
     declining: u128,
     played: Vec<Stimulus<PaymentService>>,
 }
 
 impl Scene {
-    /// The bank declines the order of this number.
+    /// Creates a scene in which the bank declines the order with this number.
     fn new(declining: u128) -> Self {
         let (ledger, cancelled) = (BTreeMap::new(), BTreeSet::new());
         Self {
@@ -133,17 +133,17 @@ impl Scene {
                     (Uuid::from_u128(1000 + self.played.len() as u128), Uuid::from_u128(*order));
                 Stimulus::Command { id, saga: order, command: Refund { order }, key: None }
             }
-            Act::Settle(order, settled, revision) => {
-                Stimulus::Fact(settled_outside(Uuid::from_u128(*order), *settled, *revision))
+            Act::Resolve(order, resolved, revision) => {
+                Stimulus::Fact(resolved_manually(Uuid::from_u128(*order), *resolved, *revision))
             }
             Act::Call(..) | Act::Ask(_) if self.payment.kept.called.is_empty() => return,
             Act::Ask(index) => {
-                let unknown = FailedTry::new(FailureKind::Untried, "nobody wants it any more");
+                let unknown = FailedTry::new(FailureKind::Untried, "no longer needed");
                 Stimulus::Called(self.task(*index), Err(unknown))
             }
             Act::Call(index, fate) => {
                 let task = self.task(*index);
-                // Its only claim was that of the one who did not call.
+                // The runner held the only claim and did not call.
                 if self.withdrawn.contains(&task.id) {
                     return;
                 }
@@ -160,12 +160,12 @@ impl Scene {
         match ended {
             Some((id, 1, FailureKind::Untried)) if outcome == "done" => drop(self.withdrawn.insert(id)),
             None | Some((_, _, FailureKind::Untried)) => {}
-            // Whoever tries it next has claimed it anew.
+            // The next attempt has a new claim.
             Some((id, ..)) => drop(self.payment.kept.tasks.get_mut(&id).map(|task| task.claim += 1)),
         }
     }
 
-    /// One of the tasks noted so far, as it is now if it is open.
+    /// One of the tasks so far, in its current state if it is open.
     fn task(&self, index: prop::sample::Index) -> Task {
         let noted = index.get(&self.payment.kept.called);
         self.payment.kept.tasks.get(&noted.id).unwrap_or(noted).clone()
@@ -202,7 +202,7 @@ impl Scene {
         if is_charge { answer_to_charge(after) } else { BankAnswer::Undone }
     }
 
-    /// Every open task is called until it is answered or given up, and what that causes too.
+    /// Runs every open task until it is answered or given up, and all that follows.
     fn let_everything_end(&mut self) {
         while let Some(task) = self.payment.kept.tasks.values().next().cloned() {
             let stimulus = self.call(task, Fate::Answered);
@@ -210,17 +210,16 @@ impl Scene {
         }
     }
 
-    /// Nothing was settled outside, after all.
-    fn unsettle_all(&mut self) {
+    fn withdraw_all_resolutions(&mut self) {
         for order in (0..ORDERS).map(Uuid::from_u128) {
-            self.payment.hears(settled_outside(order, false, REVISIONS));
+            self.payment.hears(resolved_manually(order, false, REVISIONS));
         }
     }
 
     fn check(&self, at_the_end: bool) {
         let kept = &self.payment.kept;
         for (event, fact) in kept.events_told::<Payment>() {
-            assert_eq!(fact, fact_of(&event).map(FactType::name), "the ledger knows what {event:?} tells");
+            assert_eq!(fact, fact_of(&event).map(FactType::name), "ledger and outbox agree about {event:?}");
         }
         for order in (0..ORDERS).map(Uuid::from_u128) {
             let of_order = kept.called.iter().filter(|task| task.correlation_id == order);
@@ -228,35 +227,38 @@ impl Scene {
             assert!(charges <= 1, "{charges} charges of one order");
 
             let count = |wanted| {
-                let told = self.payment.told();
-                told.iter().filter(|fact| fact.saga() == Some(order) && fact.fact_type() == wanted).count()
+                let published = self.payment.told();
+                published
+                    .iter()
+                    .filter(|fact| fact.saga() == Some(order) && fact.fact_type() == wanted)
+                    .count()
             };
             let (processed, refunded) = (count(FactType::PaymentProcessed), count(FactType::PaymentRefunded));
             let failed = count(FactType::PaymentFailed);
-            assert!(processed + failed <= 1, "the outcome of a payment is told once");
-            assert!(refunded <= processed, "money goes back once, if it came");
+            assert!(processed + failed <= 1, "the outcome of a payment is published once");
+            assert!(refunded <= processed, "captured money is refunded at most once");
             let voided = count(FactType::PaymentVoided);
             assert!(voided + refunded <= 1, "a cancellation is answered once");
 
             let state: Payment = self.payment.row(order);
             let is_open = kept.tasks.values().any(|task| task.correlation_id == order);
-            let is_parked = kept
+            let is_dead_lettered = kept
                 .dead
                 .iter()
-                .any(|dead_letter| dead_letter.saga == Some(order) && dead_letter.step == GIVE_BACK);
+                .any(|dead_letter| dead_letter.saga == Some(order) && dead_letter.step == REFUND);
             if self.cancelled.contains(&order) {
                 assert!(
                     !matches!(state, Payment::Captured(..)),
-                    "money of a cancelled order is on its way back"
+                    "money of a cancelled order is being refunded"
                 );
-                let is_settled = matches!(state, Payment::Settled(_));
+                let is_resolved = matches!(state, Payment::ResolvedManually(_));
                 let money_is_there = self.ledger.get(&order) == Some(&Ledger::Captured);
                 assert!(
-                    !money_is_there || is_open || is_parked || is_settled,
+                    !money_is_there || is_open || is_dead_lettered || is_resolved,
                     "{state:?}: money of a cancelled order stays"
                 );
             }
-            if at_the_end && !is_parked {
+            if at_the_end && !is_dead_lettered {
                 let is_unclear = matches!(state, Payment::Failed(_, reason) if reason.is_unclear());
                 let is_answered = voided + refunded == 1 || (failed == 1 && !is_unclear);
                 assert!(
@@ -264,33 +266,34 @@ impl Scene {
                     "{state:?}: a cancellation is answered"
                 );
                 assert!(voided == 0 || self.ledger.get(&order) != Some(&Ledger::Captured), "void is void");
-                let books = match &state {
-                    Payment::Captured(..) => Some(Ledger::Captured),
-                    Payment::Refunded(..) => Some(Ledger::GivenBack),
-                    Payment::New => None,
-                    // The bank may have heard of it before.
-                    Payment::Void | Payment::Voided(_) => continue,
-                    Payment::Failed(_, PaymentFailure::Exhausted) => {
-                        assert_ne!(
-                            self.ledger.get(&order),
-                            Some(&Ledger::Captured),
-                            "an exhausted charge is undone"
-                        );
-                        continue;
-                    }
-                    Payment::Failed(..) => Some(Ledger::Refused),
-                    Payment::Charging(_)
-                    | Payment::Doomed(_)
-                    | Payment::Reversing(_)
-                    | Payment::Voiding(_)
-                    | Payment::Refunding(..)
-                    | Payment::Settled(_) => {
-                        panic!("{state:?} is not the end of a payment")
-                    }
-                };
-                assert_eq!(self.ledger.get(&order).copied(), books, "bank ledger = payments");
+                self.check_end(order, &state);
             }
         }
+    }
+
+    /// Compares an ended payment with the bank's ledger.
+    fn check_end(&self, order: Uuid, state: &Payment) {
+        let at_bank = self.ledger.get(&order).copied();
+        let expected = match state {
+            Payment::Captured(..) => Some(Ledger::Captured),
+            Payment::Refunded(..) => Some(Ledger::GivenBack),
+            Payment::New => None,
+            // The bank may have received the charge before.
+            Payment::Void | Payment::Voided(_) => return,
+            Payment::Failed(_, PaymentFailure::Exhausted) => {
+                return assert_ne!(at_bank, Some(Ledger::Captured), "an exhausted charge is undone");
+            }
+            Payment::Failed(..) => Some(Ledger::Refused),
+            Payment::Charging(_)
+            | Payment::Doomed(_)
+            | Payment::Reversing(_)
+            | Payment::Voiding(_)
+            | Payment::Refunding(..)
+            | Payment::ResolvedManually(_) => {
+                panic!("{state:?} is not the end of a payment")
+            }
+        };
+        assert_eq!(at_bank, expected, "bank ledger = payments");
     }
 }
 
@@ -304,7 +307,7 @@ fn answer_to_charge(ledger: Ledger) -> BankAnswer {
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    // Most calls are answered; few enough are that some tasks use up all their tries.
+    // Most calls are answered, but few enough that some tasks use up their attempts.
     let fate = prop_oneof![
         ATTEMPTS => Just(Fate::Answered),
         2 => Just(Fate::AnswerLost),
@@ -314,7 +317,7 @@ fn act() -> impl Strategy<Value = Act> {
         3 => (0..ORDERS).prop_map(Act::Reserve),
         2 => (0..ORDERS).prop_map(Act::Cancel),
         1 => (0..ORDERS).prop_map(Act::Refund),
-        2 => (0..ORDERS, any::<bool>(), 1..REVISIONS).prop_map(|(order, is, at)| Act::Settle(order, is, at)),
+        2 => (0..ORDERS, any::<bool>(), 1..REVISIONS).prop_map(|(order, is, at)| Act::Resolve(order, is, at)),
         8 => (any::<prop::sample::Index>(), fate).prop_map(|(index, fate)| Act::Call(index, fate)),
         3 => any::<prop::sample::Index>().prop_map(Act::Ask),
     ]

@@ -1,4 +1,4 @@
-//! The running payment service: what a file says of its breakers and calls is what they do.
+//! Shell: breaker and call settings of the running payment service.
 
 use serde_json::{Value, json};
 
@@ -6,11 +6,11 @@ use saga_engine::testing::program::{Running, refusal};
 
 const PAYMENT: &str = env!("CARGO_BIN_EXE_payment");
 
-/// A broker that is not there: nothing of this needs one.
+/// Configuration without a reachable broker.
 const NOWHERE: &str = "[bus]\nurl = \"nats://127.0.0.1:1\"\n";
 
 #[test]
-fn a_file_changes_the_breaker_it_names_and_no_other() {
+fn config_file_changes_only_named_breaker() {
     let config = "[breaker]\nminimum_calls = 7\n[resilience.bank.breaker]\nopen_for = \"3s\"\nwindow = { calls = 20 }\n\
                   [resilience.payment-refund.breaker]\nhalf_open_calls = 1\n";
     let payment = Running::start(PAYMENT, &format!("{NOWHERE}{config}"));
@@ -26,10 +26,10 @@ fn a_file_changes_the_breaker_it_names_and_no_other() {
         [
             "bank",
             "payment-extension",
+            "payment-manual-resolution",
             "payment-operations",
             "payment-processing",
-            "payment-refund",
-            "payment-settlement"
+            "payment-refund"
         ]
     );
     let seen = |name: &str| {
@@ -43,7 +43,7 @@ fn a_file_changes_the_breaker_it_names_and_no_other() {
 }
 
 #[test]
-fn a_breaker_that_is_not_here_is_refused_by_name_and_what_is_here_is_said() {
+fn unknown_breaker_in_config_is_error_that_lists_known_names() {
     for (name, section) in [
         ("resilience.bnak", "[resilience.bnak]\ntimeout = \"1s\"\n"),
         ("resilience.order-confirmation", "[resilience.order-confirmation.breaker]\nopen_for = \"1s\"\n"),
@@ -60,9 +60,8 @@ fn a_breaker_that_is_not_here_is_refused_by_name_and_what_is_here_is_said() {
     }
 }
 
-/// An operator turns a breaker by hand; the answer shows it, and who asks later sees it too.
 #[test]
-fn an_operator_opens_and_resets_a_breaker() {
+fn operator_opens_and_resets_breaker() {
     let payment = Running::start(PAYMENT, &format!("instance = \"payment-2\"\n{NOWHERE}"));
     let turn = |name: &str, action: &str| {
         payment.post(&format!("/internal/breakers/{name}"), &[], &json!({ "action": action }))

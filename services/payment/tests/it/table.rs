@@ -1,27 +1,27 @@
-//! Pure: what every state of a payment answers to every command, printed.
+//! Pure: each state × command of payments, printed.
 //!
-//! The lists are complete by construction: a new variant stops the build in the `match` that walks them.
+//! The lists are complete: a new variant fails to compile in the `match` that walks them.
 
 use std::iter::successors;
 
 use contract::payment::PaymentFailure;
-use payment::domain::{Payment, PaymentCommand, RefundReason, Settled};
+use payment::domain::{Payment, PaymentCommand, RefundReason, Resolved};
 
 use crate::given::{REFERENCE, context};
 use saga_core::decider::Decider as _;
 use saga_engine::testing::decider::{Names, table};
 
 #[test]
-fn every_state_of_a_payment_answers_every_command() {
+fn payment_state_table() {
     let names = Names { state: name_of_state, command: name_of_command, rejection: |no| format!("{no:?}") };
     insta::with_settings!({ snapshot_path => "../snapshots", prepend_module_to_snapshot => false }, {
         insta::assert_snapshot!("payment", table(&states(), &commands(), &names));
     });
 }
 
-/// What is open may end with money that goes back.
+/// An open payment may still end with a refund.
 #[test]
-fn only_payments_that_are_over_may_leave() {
+fn only_ended_payments_may_be_purged() {
     let states = states();
     let over: Vec<_> = states.iter().filter(|payment| payment.is_finished()).map(Payment::status).collect();
     assert_eq!(over, ["CAPTURED", "FAILED", "FAILED", "REFUNDED", "VOID", "VOID"]);
@@ -48,10 +48,10 @@ pub fn states() -> Vec<Payment> {
         }
         Payment::Refunded(..) => Some(Payment::Void),
         Payment::Void => Some(Payment::Voided(context())),
-        Payment::Voided(_) => Some(settled(Payment::Doomed(context()), false)),
-        Payment::Settled(settled_one) => match (&settled_one.was, settled_one.is_stopped) {
-            (Payment::Doomed(_), _) => Some(settled(Payment::Reversing(context()), false)),
-            (Payment::Reversing(_), false) => Some(settled(Payment::Reversing(context()), true)),
+        Payment::Voided(_) => Some(resolved(Payment::Doomed(context()), false)),
+        Payment::ResolvedManually(current) => match (&current.before, current.is_call_abandoned) {
+            (Payment::Doomed(_), _) => Some(resolved(Payment::Reversing(context()), false)),
+            (Payment::Reversing(_), false) => Some(resolved(Payment::Reversing(context()), true)),
             (_, _) => None,
         },
     };
@@ -62,31 +62,31 @@ pub fn commands() -> Vec<PaymentCommand> {
     let next = |command: &PaymentCommand| match command {
         PaymentCommand::Charge(_) => Some(PaymentCommand::Expire),
         PaymentCommand::Expire => Some(PaymentCommand::Cancel),
-        PaymentCommand::Cancel => Some(PaymentCommand::TakeCapture(REFERENCE.to_owned())),
-        PaymentCommand::TakeCapture(_) => Some(PaymentCommand::TakeRefusal(PaymentFailure::Declined)),
-        PaymentCommand::TakeRefusal(_) => Some(PaymentCommand::GiveUp),
+        PaymentCommand::Cancel => Some(PaymentCommand::RecordCapture(REFERENCE.to_owned())),
+        PaymentCommand::RecordCapture(_) => Some(PaymentCommand::RecordRefusal(PaymentFailure::Declined)),
+        PaymentCommand::RecordRefusal(_) => Some(PaymentCommand::GiveUp),
         PaymentCommand::GiveUp => Some(PaymentCommand::Withdraw),
         PaymentCommand::Withdraw => Some(PaymentCommand::Reverse),
-        PaymentCommand::Reverse => Some(PaymentCommand::TakeReversal),
-        PaymentCommand::TakeReversal => Some(PaymentCommand::Refund),
-        PaymentCommand::Refund => Some(PaymentCommand::TakeRefund),
-        PaymentCommand::TakeRefund => Some(PaymentCommand::Settle),
-        PaymentCommand::Settle => Some(PaymentCommand::Unsettle),
-        PaymentCommand::Unsettle => Some(PaymentCommand::Stop),
-        PaymentCommand::Stop => None,
+        PaymentCommand::Reverse => Some(PaymentCommand::RecordReversal),
+        PaymentCommand::RecordReversal => Some(PaymentCommand::Refund),
+        PaymentCommand::Refund => Some(PaymentCommand::RecordRefund),
+        PaymentCommand::RecordRefund => Some(PaymentCommand::ResolveManually),
+        PaymentCommand::ResolveManually => Some(PaymentCommand::WithdrawResolution),
+        PaymentCommand::WithdrawResolution => Some(PaymentCommand::AbandonCall),
+        PaymentCommand::AbandonCall => None,
     };
     successors(Some(PaymentCommand::Charge(context())), next).collect()
 }
 
-fn settled(was: Payment, is_stopped: bool) -> Payment {
-    Payment::Settled(Box::new(Settled { was, is_stopped }))
+fn resolved(before: Payment, is_call_abandoned: bool) -> Payment {
+    Payment::ResolvedManually(Box::new(Resolved { before, is_call_abandoned }))
 }
 
 fn name_of_state(state: &Payment) -> String {
     let detail = match state {
-        Payment::Settled(settled) => {
-            let stopped = if settled.is_stopped { ", stopped" } else { "" };
-            return format!("SETTLED ({}{stopped})", name_of_state(&settled.was));
+        Payment::ResolvedManually(resolved) => {
+            let call = if resolved.is_call_abandoned { ", call abandoned" } else { "" };
+            return format!("RESOLVED_MANUALLY ({}{call})", name_of_state(&resolved.before));
         }
         Payment::Failed(_, reason) => reason.as_str(),
         Payment::Refunding(_, _, RefundReason::Operator)
@@ -110,17 +110,17 @@ fn name_of_command(command: &PaymentCommand) -> String {
         PaymentCommand::Charge(_) => "Charge",
         PaymentCommand::Expire => "Expire",
         PaymentCommand::Cancel => "Cancel",
-        PaymentCommand::TakeCapture(_) => "TakeCapture",
-        PaymentCommand::TakeRefusal(_) => "TakeRefusal",
+        PaymentCommand::RecordCapture(_) => "RecordCapture",
+        PaymentCommand::RecordRefusal(_) => "RecordRefusal",
         PaymentCommand::GiveUp => "GiveUp",
         PaymentCommand::Withdraw => "Withdraw",
         PaymentCommand::Reverse => "Reverse",
-        PaymentCommand::TakeReversal => "TakeReversal",
+        PaymentCommand::RecordReversal => "RecordReversal",
         PaymentCommand::Refund => "Refund",
-        PaymentCommand::TakeRefund => "TakeRefund",
-        PaymentCommand::Settle => "Settle",
-        PaymentCommand::Unsettle => "Unsettle",
-        PaymentCommand::Stop => "Stop",
+        PaymentCommand::RecordRefund => "RecordRefund",
+        PaymentCommand::ResolveManually => "ResolveManually",
+        PaymentCommand::WithdrawResolution => "WithdrawResolution",
+        PaymentCommand::AbandonCall => "AbandonCall",
     };
     name.to_owned()
 }

@@ -1,4 +1,4 @@
-//! Shell: the allocator of this test, which counts.
+//! Shell: a global allocator that counts.
 
 #![expect(
     unsafe_code,
@@ -28,7 +28,7 @@ fn count(bytes: usize) {
     }
 }
 
-// SAFETY: the system's allocator does everything.
+// SAFETY: every call is passed on to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
@@ -54,12 +54,12 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Allocations of all threads so far, and what they asked for.
-pub fn so_far() -> (u64, u64) {
+/// Number and bytes of all allocations of all threads so far.
+pub fn total() -> (u64, u64) {
     (ALLOCATIONS.load(Ordering::Relaxed), BYTES.load(Ordering::Relaxed))
 }
 
-/// Does something of the test's own: what this thread allocates meanwhile is not counted.
+/// Runs code of the test itself without counting what this thread allocates.
 pub fn uncounted<T>(work: impl FnOnce() -> T) -> T {
     let before = IS_UNCOUNTED.replace(true);
     let done = work();

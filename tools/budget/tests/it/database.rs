@@ -1,4 +1,4 @@
-//! Shell: what SQLite does for a database, heard from SQLite itself: every connection that a store opens is watched.
+//! Shell: counts what SQLite does, through trace callbacks on each connection that a store opens.
 
 #![expect(unsafe_code, reason = "SQLite calls back in C; no safe way leads to the connections of a store")]
 
@@ -12,44 +12,42 @@ use rusqlite::{Connection, OpenFlags, auto_extension, ffi};
 
 use crate::allocations::uncounted;
 
-/// Bytes of the head of a write-ahead log, and of the head of each page in it, in which the page's number is first.
+/// Sizes of the write-ahead log's header and of each page's header, which starts with the page number.
 const LOG_HEAD: usize = 32;
 const PAGE_HEAD: usize = 24;
 const PAGE: usize = 4096;
 
-/// The databases that are watched, by path. There for as long as the process, as SQLite holds on to them.
-static WATCHED: Mutex<BTreeMap<String, &'static Watched>> = Mutex::new(BTreeMap::new());
+/// Traces by path of the database. They are never freed, since SQLite keeps pointers to them.
+static TRACES: Mutex<BTreeMap<String, &'static DatabaseTrace>> = Mutex::new(BTreeMap::new());
 
-/// What SQLite has done so far inside of transactions. What stands outside of them is no saga's: marks, by the clock.
+/// Work of SQLite inside transactions. Work outside of them, such as periodic markers, belongs to no saga.
 #[derive(Default)]
-pub struct Watched {
+pub struct DatabaseTrace {
     statements: Mutex<BTreeMap<String, u64>>,
     pages: AtomicU64,
 }
 
-/// A look at a database.
+/// Resources used by a database so far.
 #[derive(Debug, Clone, Default)]
-pub struct Seen {
+pub struct Usage {
     /// Statements by verb and table.
     pub statements: BTreeMap<String, u64>,
-    /// Pages that were written to the log.
+    /// Pages written to the log.
     pub pages: u64,
-    /// Bytes of the log.
     pub log_bytes: u64,
-    /// Bytes of the database, once the log is copied back.
+    /// Size of the database after a checkpoint.
     pub database_bytes: u64,
 }
 
-impl Watched {
-    /// Write transactions that were committed.
+impl DatabaseTrace {
+    /// Number of committed write transactions.
     pub fn commits(&self) -> u64 {
         self.statements.lock().get("COMMIT").copied().unwrap_or(0)
     }
 
-    /// What it has come to.
-    pub fn look(&self, path: &Path) -> Seen {
+    pub fn usage(&self, path: &Path) -> Usage {
         let (_, pages_in_all) = pages_of(path);
-        Seen {
+        Usage {
             statements: self.statements.lock().clone(),
             pages: self.pages.load(Ordering::Relaxed),
             log_bytes: log(path).len() as u64,
@@ -58,19 +56,19 @@ impl Watched {
     }
 }
 
-/// Watches whatever is opened by `open`, which opens the database at this path.
-pub fn watched<T>(path: &Path, open: impl FnOnce() -> T) -> (T, &'static Watched) {
-    let watched: &'static Watched = Box::leak(Box::default());
-    WATCHED.lock().insert(path.display().to_string(), watched);
-    // SAFETY: `watch` opens and closes nothing, and changes no list of extensions.
-    unsafe { auto_extension::register_auto_extension(watch) }.expect("SQLite takes extensions");
+/// Traces the connections that `open` opens to the database at this path.
+pub fn watched<T>(path: &Path, open: impl FnOnce() -> T) -> (T, &'static DatabaseTrace) {
+    let watched: &'static DatabaseTrace = Box::leak(Box::default());
+    TRACES.lock().insert(path.display().to_string(), watched);
+    // SAFETY: `on_open` opens and closes nothing, and changes no list of extensions.
+    unsafe { auto_extension::register_auto_extension(on_open) }.expect("SQLite takes extensions");
     let opened = open();
-    auto_extension::cancel_auto_extension(watch);
+    auto_extension::cancel_auto_extension(on_open);
     (opened, watched)
 }
 
-/// Which tables and indexes the pages are of that were written to the log behind its first so many bytes. In the first
-/// page of all stands how many commits there were, so that each writes it.
+/// Counts the pages in the log after its first `behind` bytes, by table or index. The first page of the
+/// database has the change counter, so each commit writes it.
 pub fn pages_written(path: &Path, behind: u64) -> BTreeMap<String, u64> {
     let (names, _) = pages_of(path);
     let log = log(path);
@@ -87,7 +85,7 @@ pub fn pages_written(path: &Path, behind: u64) -> BTreeMap<String, u64> {
     written
 }
 
-/// Copies the log back to the database, and begins it anew: with what is counted it must not come to that by itself.
+/// Runs a checkpoint and truncates the log, so that none happens while pages are counted.
 pub fn empty_log(path: &Path) {
     let conn = Connection::open(path).expect("the database");
     let is_busy: bool = conn
@@ -100,7 +98,7 @@ fn log(path: &Path) -> Vec<u8> {
     std::fs::read(format!("{}-wal", path.display())).expect("a write-ahead log")
 }
 
-/// Whose each page is, and how many there are.
+/// Owner of each page, and the number of pages.
 fn pages_of(path: &Path) -> (BTreeMap<u32, String>, u64) {
     let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).expect("the database");
     let mut select = conn.prepare("SELECT pageno, name FROM dbstat").expect("the bundled SQLite has it");
@@ -110,41 +108,41 @@ fn pages_of(path: &Path) -> (BTreeMap<u32, String>, u64) {
     (names, count.unsigned_abs())
 }
 
-/// SQLite has opened a connection.
-unsafe extern "C" fn watch(
+/// Called by SQLite for each new connection.
+unsafe extern "C" fn on_open(
     db: *mut ffi::sqlite3,
     _: *mut *mut c_char,
     _: *const ffi::sqlite3_api_routines,
 ) -> c_int {
-    // SAFETY: SQLite has just opened it, and names a file that ends with a zero.
+    // SAFETY: SQLite passes an open connection, and the name of its file ends with a zero byte.
     let path = unsafe { CStr::from_ptr(ffi::sqlite3_db_filename(db, c"main".as_ptr())) };
-    let watched = WATCHED.lock().get(path.to_string_lossy().as_ref()).copied();
+    let watched = TRACES.lock().get(path.to_string_lossy().as_ref()).copied();
     if let Some(watched) = watched {
         let events = ffi::SQLITE_TRACE_STMT | ffi::SQLITE_TRACE_PROFILE;
         let context = std::ptr::from_ref(watched).cast_mut().cast::<c_void>();
-        // SAFETY: what is watched is there for as long as the process.
-        unsafe { ffi::sqlite3_trace_v2(db, events, Some(hear), context) };
+        // SAFETY: a trace is never freed.
+        unsafe { ffi::sqlite3_trace_v2(db, events, Some(on_trace), context) };
     }
     ffi::SQLITE_OK
 }
 
-/// SQLite begins with a statement, or is done with it.
-unsafe extern "C" fn hear(
+/// Called by SQLite when a statement starts or ends.
+unsafe extern "C" fn on_trace(
     event: c_uint,
     context: *mut c_void,
     statement: *mut c_void,
     _: *mut c_void,
 ) -> c_int {
-    // SAFETY: `watch` has given it, and it is never freed; a statement is what both events are about.
+    // SAFETY: the context is the trace that `on_open` has set; both events are about a statement.
     let (watched, statement) =
-        unsafe { (&*context.cast::<Watched>(), statement.cast::<ffi::sqlite3_stmt>()) };
-    // SAFETY: the statement is there, and so is its connection.
+        unsafe { (&*context.cast::<DatabaseTrace>(), statement.cast::<ffi::sqlite3_stmt>()) };
+    // SAFETY: the statement and its connection are open.
     let (db, sql) =
         unsafe { (ffi::sqlite3_db_handle(statement), CStr::from_ptr(ffi::sqlite3_sql(statement))) };
     let sql = sql.to_str().unwrap_or_default();
     uncounted(|| match event {
         ffi::SQLITE_TRACE_STMT => {
-            // SAFETY: the connection is there.
+            // SAFETY: the connection is open.
             let is_outside = unsafe { ffi::sqlite3_get_autocommit(db) } != 0;
             if !is_outside || sql.starts_with("BEGIN") {
                 *watched.statements.lock().entry(named(sql)).or_default() += 1;
@@ -152,7 +150,7 @@ unsafe extern "C" fn hear(
         }
         _ if sql == "COMMIT" => {
             let (mut pages, mut highest) = (0, 0);
-            // SAFETY: as above; it is asked by the thread that uses it.
+            // SAFETY: the connection is open, and used by this thread only.
             unsafe {
                 ffi::sqlite3_db_status(db, ffi::SQLITE_DBSTATUS_CACHE_WRITE, &mut pages, &mut highest, 1)
             };
@@ -163,7 +161,7 @@ unsafe extern "C" fn hear(
     0
 }
 
-/// A statement by its verb and its table.
+/// Names a statement by its verb and its table.
 fn named(sql: &str) -> String {
     let words: Vec<&str> =
         sql.split(|c: char| c.is_whitespace() || "(),".contains(c)).filter(|it| !it.is_empty()).collect();

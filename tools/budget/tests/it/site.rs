@@ -1,7 +1,7 @@
-//! Shell: a service on its real engine, store and relay, one batch at a time, and what each batch costs it.
+//! Shell: a service on its real engine, store and relay, batch by batch, and the cost of each batch.
 //!
-//! Neither gathering windows nor timers nor a broker: what is in a batch is scripted. Whatever the service does until the
-//! batch is settled is counted as its own, as nobody else does anything meanwhile.
+//! There are no batching delays, timers or broker: the script decides what is in a batch. All work until the
+//! batch is settled counts as the service's own, since nothing else runs meanwhile.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -37,16 +37,15 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, unconstrained};
 
 use crate::allocations::{self, uncounted};
-use crate::database::{self, Seen, Watched};
+use crate::database::{self, DatabaseTrace, Usage};
 
-/// When everything happens; a batch later, it is a millisecond later.
+/// Start of the scripted clock, which advances by a millisecond per batch.
 pub const NOON: Timestamp = Timestamp::constant(1_767_268_800, 0);
-/// Tasks that may be held: all that there ever are.
+/// Limit of open tasks; higher than the number there ever is.
 const TASKS: usize = 1 << 20;
-/// What nobody waits for is settled within this, or never.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for work that no caller waits for.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The time of day, as the script says.
 #[derive(Default)]
 pub struct ScriptedClock(AtomicI64);
 
@@ -62,31 +61,31 @@ impl Clock for ScriptedClock {
     }
 }
 
-/// What was published together, by one service.
-pub struct Told {
+/// Messages that one service published in one batch.
+pub struct PublishedBatch {
     pub producer: &'static str,
     pub entries: Vec<OutboxEntry>,
 }
 
-/// A service.
+/// A service, with the cost counted so far.
 pub struct Site<S: Service> {
     pub store: Arc<SqliteStore>,
     path: PathBuf,
-    watched: &'static Watched,
+    watched: &'static DatabaseTrace,
     clock: Arc<ScriptedClock>,
     engine: Engine<S>,
     looping: JoinHandle<()>,
     relay: Relay,
     tasks: mpsc::UnboundedReceiver<Waiting>,
     settled: Arc<Settled>,
-    /// Messages that each of its durables has had.
-    heard: u64,
+    /// Number of batches that each of its durables has consumed.
+    consumed: u64,
     cost: Cost,
-    began: Seen,
+    began: Usage,
 }
 
 impl<S: Service> Site<S> {
-    /// The service with an empty database in this folder.
+    /// Creates the service with an empty database in this folder.
     pub fn new(service: S, folder: &Path, clock: Arc<ScriptedClock>) -> Self {
         let path = folder.join(format!("{}.db", S::NAME));
         let (store, watched) = database::watched(&path, || SqliteStore::open(&path, S::rows()));
@@ -110,21 +109,20 @@ impl<S: Service> Site<S> {
         let looping = tokio::spawn(engine::run(looping));
         let relay = Relay::new(store.clone(), S::NAME.to_owned(), RelaySettings::default());
         let relay = relay.fed_by(engine.relay());
-        let (heard, cost, began) = (0, Cost::default(), Seen::default());
-        Self { store, path, watched, clock, engine, looping, relay, tasks, settled, heard, cost, began }
+        let (consumed, cost, began) = (0, Cost::default(), Usage::default());
+        Self { store, path, watched, clock, engine, looping, relay, tasks, settled, consumed, cost, began }
     }
 
-    /// What has happened until now is not counted.
     pub fn begin(&mut self) {
         database::empty_log(&self.path);
         self.cost = Cost::default();
-        self.began = self.watched.look(&self.path);
+        self.began = self.watched.usage(&self.path);
     }
 
-    /// What has been counted since then.
+    /// Stops the service and returns the cost counted since [`Self::begin`].
     pub fn end(self) -> Cost {
         self.looping.abort();
-        let (before, now) = (&self.began, self.watched.look(&self.path));
+        let (before, now) = (&self.began, self.watched.usage(&self.path));
         let statements = now
             .statements
             .iter()
@@ -142,10 +140,10 @@ impl<S: Service> Site<S> {
         }
     }
 
-    /// Takes these in as one batch, and answers their outcomes.
-    pub async fn takes(&mut self, make: impl FnOnce() -> Vec<Input<S>>) -> Vec<Outcome<S>> {
+    /// Runs inputs as one batch and returns their outcomes.
+    pub async fn run_batch(&mut self, make: impl FnOnce() -> Vec<Input<S>>) -> Vec<Outcome<S>> {
         self.clock.go_on();
-        let (before, batches) = (allocations::so_far(), self.settled.batches.load(Ordering::SeqCst));
+        let (before, batches) = (allocations::total(), self.settled.batches.load(Ordering::SeqCst));
         let inputs = make();
         let count = inputs.len();
         let (outcomes, is_over) =
@@ -164,9 +162,9 @@ impl<S: Service> Site<S> {
                 self.engine.hand_in(input, settled).await.expect("the store works");
             }
         };
-        // The engine gets to run when all are in its queue.
+        // The engine starts to run when all inputs are in its queue.
         unconstrained(handing_in).await;
-        tokio::time::timeout(PATIENCE, is_over.notified()).await.expect("a batch is settled");
+        tokio::time::timeout(TIMEOUT, is_over.notified()).await.expect("a batch is settled");
         uncounted(|| {
             self.allocated_since(before);
             assert_eq!(self.settled.batches.load(Ordering::SeqCst), batches + 1, "they are one batch");
@@ -175,10 +173,11 @@ impl<S: Service> Site<S> {
         })
     }
 
-    /// Hears what was told, as one batch, and publishes what it has to say to that.
-    pub async fn hears(&mut self, told: &Told) -> Option<Told> {
+    /// Consumes a batch of messages and publishes what follows.
+    pub async fn consume(&mut self, published: &PublishedBatch) -> Option<PublishedBatch> {
         let durables = Durable::all(S::NAME, &steps_of::<S>());
-        let durables = durables.into_iter().filter(|durable| durable.subscription.producer == told.producer);
+        let durables =
+            durables.into_iter().filter(|durable| durable.subscription.producer == published.producer);
         let durables: Vec<_> = durables
             .map(|durable| {
                 (durable.step, durable.subscription.stream(), durable.subscription.subjects(S::NAME))
@@ -186,18 +185,19 @@ impl<S: Service> Site<S> {
             .collect();
         let for_it =
             |entry: &OutboxEntry| durables.iter().any(|(_, _, subjects)| subjects.contains(&entry.subject));
-        if !told.entries.iter().any(for_it) {
+        if !published.entries.iter().any(for_it) {
             return None;
         }
-        let heard = self.heard;
-        let outcomes = self.takes(|| {
+        let consumed = self.consumed;
+        let outcomes = self.run_batch(|| {
             let mut inputs = Vec::new();
-            for (index, entry) in (1..).zip(&told.entries) {
+            for (index, entry) in (1..).zip(&published.entries) {
                 for (step, stream, _) in
                     durables.iter().filter(|(_, _, subjects)| subjects.contains(&entry.subject))
                 {
-                    let headers = vec![(PACK_HEADER.to_owned(), format!("{index}/{}", told.entries.len()))];
-                    let (stream, subject, sequence) = (stream.clone(), entry.subject.clone(), heard);
+                    let headers =
+                        vec![(PACK_HEADER.to_owned(), format!("{index}/{}", published.entries.len()))];
+                    let (stream, subject, sequence) = (stream.clone(), entry.subject.clone(), consumed);
                     let delivery = Delivery { stream, sequence, subject, headers };
                     inputs.push(Input::delivered(step, entry.payload.clone(), delivery, 0));
                 }
@@ -205,15 +205,15 @@ impl<S: Service> Site<S> {
             inputs
         });
         for outcome in outcomes.await {
-            assert_eq!(outcome.name(), "done", "{} of {}", S::NAME, told.entries[0].subject);
+            assert_eq!(outcome.name(), "done", "{} of {}", S::NAME, published.entries[0].subject);
         }
-        self.heard += 1;
-        self.publishes().await
+        self.consumed += 1;
+        self.publish().await
     }
 
-    /// Publishes what it has promised, all at once.
-    pub async fn publishes(&mut self) -> Option<Told> {
-        let before = allocations::so_far();
+    /// Publishes all outbox entries at once.
+    pub async fn publish(&mut self) -> Option<PublishedBatch> {
+        let before = allocations::total();
         let (recorder, commits, published) =
             (Recorder::default(), self.watched.commits(), self.settled.published());
         let round = self.relay.round(&recorder, self.settled.as_ref(), self.clock.now()).await;
@@ -226,7 +226,8 @@ impl<S: Service> Site<S> {
             Round::Delayed(why) => panic!("{} publishes nothing: {why}", S::NAME),
             Round::Standby => panic!("somebody else publishes for {}", S::NAME),
         };
-        // Nobody waits for it, so it is carried by another commit if one comes soon. None does, however slow this is.
+        // No caller waits for the settlement, so the relay attaches it to another commit if one comes soon.
+        // None does here.
         let settling = async {
             while self.watched.commits() == commits || self.settled.published() < published + count {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -236,29 +237,29 @@ impl<S: Service> Site<S> {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, settling).await.expect("what was published is settled");
+        tokio::time::timeout(TIMEOUT, settling).await.expect("what was published is settled");
         self.allocated_since(before);
         let entries = std::mem::take(&mut *recorder.0.lock());
         for entry in &entries {
             *self.cost.messages.entry(entry.subject.clone()).or_default() += 1;
             self.cost.message_bytes += entry.payload.len() as u64;
         }
-        Some(Told { producer: S::NAME, entries })
+        Some(PublishedBatch { producer: S::NAME, entries })
     }
 
-    /// The calls that it wants to have made.
+    /// Tasks that the service wants to run.
     pub fn tasks(&mut self) -> Vec<Task> {
         std::iter::from_fn(|| self.tasks.try_recv().ok()).map(|waiting| waiting.task).collect()
     }
 
     fn allocated_since(&mut self, (allocations, bytes): (u64, u64)) {
-        let (now, bytes_now) = allocations::so_far();
+        let (now, bytes_now) = allocations::total();
         self.cost.allocations += now - allocations;
         self.cost.allocated_bytes += bytes_now - bytes;
     }
 }
 
-/// What the loops say that they have done.
+/// Counts what the loops report.
 #[derive(Default)]
 struct Settled {
     batches: AtomicUsize,
@@ -281,7 +282,7 @@ impl Observer for Settled {
     }
 }
 
-/// A broker that takes everything.
+/// A broker that accepts everything.
 #[derive(Default)]
 struct Recorder(Mutex<Vec<OutboxEntry>>);
 

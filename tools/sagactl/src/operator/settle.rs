@@ -124,13 +124,13 @@ mod tests {
         let open = "payment OPEN, 1 charges captured at the bank";
         let saga = json!({"id": "7", "status": "SETTLED", "settled": {"operator": "ada", "accepted": [
             {"rule": "cancelled = money back", "detail": open, "difference": "33.00 EUR"},
-            {"rule": "cancelled = stock back", "detail": "reservation HELD"},
+            {"rule": "cancelled = stock back", "detail": "reservation RESERVED"},
         ]}});
         assert_eq!(
             told(saga).expect("a saga").told,
             "7 is SETTLED\n  accepted: cancelled = money back: payment OPEN (it asked the bank for something, and has no \
              answer), 1 charges captured at the bank; difference 33.00 EUR\n  accepted: cancelled = stock back: \
-             reservation HELD"
+             reservation RESERVED"
         );
         let open = json!({"id": "7", "status": "FAILED"});
         assert_eq!(told(open).expect("a saga").told, "7 is FAILED");

@@ -117,7 +117,7 @@ fn with_a_small_disk() -> (System, Watched) {
     let settings = [
         "order.bus.publish_timeout=1s",
         "order.readiness.max_publish_stall=1s",
-        "order.service.shed_held_up=2s",
+        "order.service.max_publish_stall=2s",
         "order.service.deadline=5m",
     ];
     // Without a broker's past, which stays behind on the other disk.

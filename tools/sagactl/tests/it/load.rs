@@ -114,7 +114,7 @@ async fn a_run_goes_on_behind_a_restart_of_the_broker_and_at_another_rate() {
 #[tokio::test]
 async fn a_run_whose_orders_are_refused_is_not_good() {
     // Whatever waits to be published is too much.
-    let system = System::start(&["order.service.shed_lag=0s", "order.service.shed_pending=0"]);
+    let system = System::start(&["order.service.max_outbox_age=0s", "order.service.max_outbox_entries=0"]);
     let run = system.try_sagactl(&["load", "--rate", "400", "--duration", "3s", "--json"]);
     let report = report_of(&run);
     assert!(report["errors_by_reason"]["503"].as_u64() > Some(0), "{report:#}");

@@ -9,7 +9,7 @@ use crate::system::{System, order_for, wait_until};
 /// when it is empty.
 #[tokio::test]
 async fn orders_are_refused_while_too_much_waits_to_be_published() {
-    let system = System::start(&["order.service.shed_pending=3"]);
+    let system = System::start(&["order.service.max_outbox_entries=3"]);
     system.list("pen", 100).await;
     system.sagactl(&["kill", "nats"]);
     let place = async || {
@@ -31,7 +31,7 @@ async fn orders_are_refused_while_too_much_waits_to_be_published() {
 /// However long what orders wait for is away, no more of them are under way than may be; which a restart does not forget.
 #[tokio::test]
 async fn no_more_orders_are_under_way_than_may_be() {
-    let system = System::start(&["order.service.shed_under_way=5", "order.service.deadline=10m"]);
+    let system = System::start(&["order.service.max_in_flight=5", "order.service.deadline=10m"]);
     system.list("pen", 100).await;
     system.sagactl(&["faults", "inject", "payment", "pause", "--step", "payment-processing"]);
     let place = async || {

@@ -1,5 +1,5 @@
-//! Shell: law 8: a replay reaches only the step that failed, and is never swallowed; admin and the services agree
-//! about every dead letter; what was given up stays given up.
+//! Shell: law 8: replays reach only their step and are never swallowed. Admin and the services agree about
+//! every dead letter, and a discarded one stays discarded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,12 +15,13 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::messages::handled;
-use crate::endings::Ending;
-use crate::operator::{announced, is_machinery};
+use crate::coverage::CoveragePoint;
+use crate::law::Law;
+use crate::operator::{announced, is_operator_step};
 use crate::sim::ready;
 use crate::world::World;
 
-/// Whether a dead letter waits for nobody any more.
+/// True if nobody has to act on the dead letter.
 const fn is_over(status: Option<DeadLetterStatus>) -> bool {
     matches!(
         status,
@@ -28,7 +29,7 @@ const fn is_over(status: Option<DeadLetterStatus>) -> bool {
     )
 }
 
-/// What operators settled outside, its service has as given up.
+/// Status in the service: it stores a manually resolved dead letter as discarded.
 const fn as_its_service_has_it(status: DeadLetterStatus) -> DeadLetterStatus {
     match status {
         DeadLetterStatus::Settled => DeadLetterStatus::Discarded,
@@ -39,47 +40,47 @@ const fn as_its_service_has_it(status: DeadLetterStatus) -> DeadLetterStatus {
     }
 }
 
-/// The messages that were parked.
+/// Stream positions of all messages that were ever dead-lettered.
 #[must_use]
-pub fn places(world: &World) -> BTreeSet<usize> {
+pub fn dead_lettered_messages(world: &World) -> BTreeSet<usize> {
     let dead_letters = world.dead_letters().into_iter();
     let first = dead_letters.filter_map(|(id, _)| first_announced(&world.history(id)));
     first.filter_map(|announced| usize::try_from(announced.delivery?.sequence).ok()).collect()
 }
 
-/// Orders of which something was given up.
+/// Orders with a discarded dead letter.
 #[must_use]
-pub fn sagas_given_up(world: &World) -> BTreeSet<Uuid> {
+pub fn sagas_discarded(world: &World) -> BTreeSet<Uuid> {
     let discarded = |view: &DeadLetterView| view.status() == Some(DeadLetterStatus::Discarded);
     let views = world.dead_letters().into_iter().filter(|(_, view)| discarded(view));
     views.filter_map(|(_, view)| view.said()?.saga).collect()
 }
 
-/// Orders of which something was edited, perhaps into something else than was ordered.
+/// Orders with an edited dead letter, which may have changed what was ordered.
 #[must_use]
 pub fn sagas_edited(world: &World) -> BTreeSet<Uuid> {
     let views = world.dead_letters().into_iter().filter(|(_, view)| view.is_edited());
     views.filter_map(|(_, view)| view.said()?.saga).collect()
 }
 
-/// Products of which some news was given up.
+/// Products with a discarded dead letter.
 #[must_use]
-pub fn skus_given_up(world: &World) -> BTreeSet<String> {
-    let given_up = world.dead_letters().into_iter();
-    let given_up = given_up.filter(|(_, view)| view.status() == Some(DeadLetterStatus::Discarded));
-    given_up.filter_map(|(id, _)| sku_of(&announced(&world.history(id)).pop()?)).collect()
+pub fn skus_discarded(world: &World) -> BTreeSet<String> {
+    let discarded = world.dead_letters().into_iter();
+    let discarded = discarded.filter(|(_, view)| view.status() == Some(DeadLetterStatus::Discarded));
+    discarded.filter_map(|(id, _)| sku_of(&announced(&world.history(id)).pop()?)).collect()
 }
 
-/// The product that a parked message tells of.
+/// Product that a dead-lettered message names.
 fn sku_of(dead_letter: &DeadLettered) -> Option<String> {
     let payload = BASE64.decode(&dead_letter.payload_base64).ok()?;
     let data: Value = serde_json::from_str(Envelope::from_bytes(&payload).ok()?.data.get()).ok()?;
     Some(data.get("sku")?.as_str()?.to_owned())
 }
 
-/// Whether a dead letter waits, or was given up, that should undo something of this order.
+/// True if a compensation of the order is dead-lettered or discarded.
 #[must_use]
-pub fn is_compensation_parked(world: &World, order: Uuid) -> bool {
+pub fn is_compensation_dead_lettered(world: &World, order: Uuid) -> bool {
     let undoing: Vec<_> = ORDER_SAGA.iter().filter_map(|stage| stage.undoing_step).collect();
     world.dead_letters().iter().any(|(_, view)| {
         view.status() != Some(DeadLetterStatus::Resolved)
@@ -89,11 +90,11 @@ pub fn is_compensation_parked(world: &World, order: Uuid) -> bool {
     })
 }
 
-/// At rest, admin and the service that holds a dead letter say the same of it.
-pub fn admin_and_services_agree(world: &World) {
+/// Checks that admin and the services have the same status of each dead letter.
+pub fn check_admin_agrees_with_services(world: &World) {
     let views = world.dead_letters();
-    // What moves the dead letters is parked itself: until that is mended, they may well differ.
-    if views.iter().any(|(_, view)| is_machinery(view) && !is_over(view.status())) {
+    // While commands of operators are dead-lettered themselves, the two may differ.
+    if views.iter().any(|(_, view)| is_operator_step(view) && !is_over(view.status())) {
         return;
     }
     let mut stored: BTreeMap<Uuid, StoredDeadLetter> = BTreeMap::new();
@@ -104,22 +105,25 @@ pub fn admin_and_services_agree(world: &World) {
     for (id, view) in &views {
         match stored.remove(id) {
             Some(stored) if view.status().map(as_its_service_has_it) == Some(stored.status) => {}
-            // What was handled long ago is trimmed.
+            // Dead letters processed long ago are purged.
             None if view.status() == Some(DeadLetterStatus::Resolved) && !world.trimmed_until.is_zero() => {}
             other => {
                 let (seen, here) = (view.status(), other.map(|stored| stored.status));
-                world.sim.object(format!("law 8: admin has dead letter {id} {seen:?}, its service {here:?}"));
+                world.sim.breaks(
+                    Law::ReplayReachesItsStep,
+                    format!("admin has dead letter {id} {seen:?}, its service {here:?}"),
+                );
             }
         }
     }
     for (id, stored) in stored {
         let reason = &stored.dead_letter.reason;
-        world.sim.object(format!("law 2: dead letter {id} is parked and nobody was told: {reason}"));
+        world.sim.breaks(Law::NoMessageLost, format!("dead letter {id} was never announced: {reason}"));
     }
 }
 
-/// Law 8: what an operator asked for happened, once, at the step that failed.
-pub fn replays_reach_their_step_alone(world: &World) {
+/// Law 8: each replay happened once, at the step that failed.
+pub fn check_replays(world: &World) {
     let handled = handled(world);
     for (id, view) in world.dead_letters() {
         let Some(said) = view.said() else { continue };
@@ -130,11 +134,17 @@ pub fn replays_reach_their_step_alone(world: &World) {
         let replays = u64::from(view.replays()) + u64::from(is_resolved);
         if replays > asked.replays {
             let wanted = asked.replays;
-            world.sim.object(format!("law 8: {id} was replayed {replays} times, {wanted} were asked for"));
+            world.sim.breaks(
+                Law::ReplayReachesItsStep,
+                format!("dead letter {id} was replayed {replays} times, {wanted} were requested"),
+            );
         }
         let is_edit_elsewhere = |(step, id): &&(&str, Uuid)| asked.edited.contains(id) && *step != said.step;
         if let Some((step, _)) = handled.iter().find(is_edit_elsewhere) {
-            world.sim.object(format!("law 8: the replay of {id} at {} reached {step}", said.step));
+            world.sim.breaks(
+                Law::ReplayReachesItsStep,
+                format!("the replay of {id} at {} reached {step}", said.step),
+            );
         }
         if said.origin == DeadLetterOrigin::Task {
             continue;
@@ -144,27 +154,36 @@ pub fn replays_reach_their_step_alone(world: &World) {
         let is_it =
             |(step, id): &&(&str, Uuid)| *step == said.step && (*id == known_as || asked.edited.contains(id));
         let times = handled.iter().filter(is_it).count();
-        if times > 1 && world.sim.weather().has_inbox {
-            world.sim.object(format!("law 8: {id}: the message and its edit were both handled"));
+        if times > 1 && world.sim.profile().has_inbox {
+            world.sim.breaks(
+                Law::ReplayReachesItsStep,
+                format!("dead letter {id}: the message and its edit were both processed"),
+            );
         }
         if times == 0 && is_resolved {
-            world.sim.object(format!("law 8: {id} ended and its message was never handled"));
+            world.sim.breaks(
+                Law::ReplayReachesItsStep,
+                format!("dead letter {id} is resolved and its message was never processed"),
+            );
         }
         if times > 0 && view.status() == Some(DeadLetterStatus::Discarded) {
-            world.sim.object(format!("law 8: {id} was given up, and its message was handled"));
+            world.sim.breaks(
+                Law::ReplayReachesItsStep,
+                format!("dead letter {id} is discarded and its message was processed"),
+            );
         }
     }
 }
 
 fn count(world: &World, view: &DeadLetterView, asked: &Asked) {
     let (sim, is_resolved) = (&world.sim, view.status() == Some(DeadLetterStatus::Resolved));
-    sim.count_many(Ending::ReplayResolved, u64::from(is_resolved));
-    sim.count_many(Ending::ReplayFailed, view.replays().into());
-    sim.count_many(Ending::EditedAndResolved, u64::from(is_resolved && !asked.edited.is_empty()));
-    sim.count_many(Ending::Discarded, u64::from(view.status() == Some(DeadLetterStatus::Discarded)));
+    sim.count_many(CoveragePoint::ReplayResolved, u64::from(is_resolved));
+    sim.count_many(CoveragePoint::ReplayFailed, view.replays().into());
+    sim.count_many(CoveragePoint::EditedAndResolved, u64::from(is_resolved && !asked.edited.is_empty()));
+    sim.count_many(CoveragePoint::Discarded, u64::from(view.status() == Some(DeadLetterStatus::Discarded)));
 }
 
-/// What operators asked for of one dead letter.
+/// Requests of operators about one dead letter.
 #[derive(Default)]
 struct Asked {
     replays: u64,

@@ -1,73 +1,77 @@
-//! Shell: laws 3 to 5, read from the rows and histories of the services and of the bank themselves: lines sku by sku,
-//! money order by order. Nothing here is shared with the reconciliation, which is judged by it.
+//! Shell: laws 3 to 5, among them one charge per order. They are read from the rows and histories of services
+//! and bank: stock by sku, money by order. They share no code with the reconciliation, which is itself
+//! checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bank::domain::{Charge, ChargeEvent};
 use inventory::domain::{Product, ProductEvent, Reservation};
-use order::domain::{CatalogueItem, Order, Placed};
+use order::catalogue::CatalogueItem;
+use order::domain::{Order, Placed};
 use payment::domain::{Payment, RefundReason};
 use saga_core::decider::Decider;
 use saga_engine::store::sqlite::SqliteStore;
 use uuid::Uuid;
 
-use super::dead_letters::{sagas_given_up, skus_given_up};
+use super::dead_letters::{sagas_discarded, skus_discarded};
+use crate::law::Law;
 use crate::world::{World, events, rows};
 
-/// Pieces by sku.
+/// Number of pieces by sku.
 type Pieces = BTreeMap<String, u64>;
 
-/// What every order came to, against what everybody keeps of it.
-pub fn every_order_came_to_what_it_says(world: &World) {
-    // What an operator gave up is not done: its orders are his concern.
-    let given_up = sagas_given_up(world);
+/// Compares each order with its reservation, its payment and its charges.
+pub fn check_orders(world: &World) {
+    // Discarded work is not done, so its orders are exempt.
+    let discarded = sagas_discarded(world);
     let ledgers = Ledgers::of(world);
-    let must = |holds: bool, law: &str, order: Uuid, what: &dyn Fn() -> String| {
-        if !holds && !given_up.contains(&order) {
-            world.sim.object(format!("{law}: order {order}: {}", what()));
+    let must = |holds: bool, law: Law, order: Uuid, what: &dyn Fn() -> String| {
+        if !holds && !discarded.contains(&order) {
+            world.sim.breaks(law, format!("order {order}: {}", what()));
         }
     };
     for (id, order) in &ledgers.orders {
         let Some(placed) = order.placed() else { continue };
         let own = ledgers.own(*id);
-        must(order.is_settled(), "law 3", *id, &|| "never ended".to_owned());
-        must(ledgers.is_priced_right(placed), "law 3", *id, &|| format!("is priced {placed:?}"));
+        must(order.has_ended(), Law::OrderEnds, *id, &|| "has not ended".to_owned());
+        must(ledgers.is_priced_right(placed), Law::OrderEnds, *id, &|| format!("is priced {placed:?}"));
         let held = own.reservation.map(|reservation| pieces(reservation.lines())).unwrap_or_default();
         let (confirmed, wanted) = match order {
             Order::Confirmed(_) => (true, ordered(placed)),
             Order::New | Order::Pending(_) | Order::Cancelled(..) => (false, Pieces::new()),
         };
-        must(held == wanted, "law 3", *id, &|| format!("{order:?} has the pieces {held:?}"));
+        must(held == wanted, Law::OrderEnds, *id, &|| format!("{order:?} has the pieces {held:?}"));
         let is_sold = matches!(own.reservation, Some(Reservation::Sold(_)));
-        must(is_sold == confirmed, "law 3", *id, &|| format!("{order:?} has {:?}", own.reservation));
-        must(own.money_is_right(confirmed, placed), "law 3", *id, &|| {
+        must(is_sold == confirmed, Law::OrderEnds, *id, &|| format!("{order:?} has {:?}", own.reservation));
+        must(own.is_money_right(confirmed, placed), Law::OrderEnds, *id, &|| {
             format!("{order:?} has {:?}, and the bank {:?}", own.payment, own.charges)
         });
-        must(own.charges.len() <= 1, "law 4", *id, &|| format!("charged as {:?}", own.charges));
-        must(own.is_known_by_name(placed), "law 4", *id, &|| {
+        must(own.charges.len() <= 1, Law::OneCharge, *id, &|| format!("charged as {:?}", own.charges));
+        must(own.is_identified(placed), Law::OneCharge, *id, &|| {
             format!("{:?} is paid as {:?}, {:?}", placed.payment, own.payment, own.charges)
         });
     }
     for stray in ledgers.strays() {
-        world.sim.object(format!("law 3: {stray} belongs to no order"));
+        world.sim.breaks(Law::OrderEnds, format!("{stray} has no order"));
     }
 }
 
-/// The stock of each product, against what the orders have taken. What was given up silences its own products alone.
-pub fn every_piece_is_accounted_for(world: &World) {
-    let given_up = sagas_given_up(world);
+/// Compares the stock of each product with what orders have taken. A discarded dead letter exempts its own
+/// products only.
+pub fn check_stock(world: &World) {
+    let discarded = sagas_discarded(world);
     let held = by_order::<Reservation>(world.inventory.store());
-    let (mut sold, mut loose) = (Pieces::new(), Pieces::new());
+    let (mut sold, mut unconfirmed) = (Pieces::new(), Pieces::new());
     for (id, order) in orders(world) {
         let Some(placed) = order.placed() else { continue };
-        if given_up.contains(&id) {
-            // It may hold other pieces than were ordered, if it was edited before.
+        if discarded.contains(&id) {
+            // An edited order may have reserved other pieces than were ordered.
             for (sku, pieces) in held.get(&id).map(|held| pieces(held.lines())).unwrap_or_default() {
-                *loose.entry(sku).or_default() += pieces;
+                *unconfirmed.entry(sku).or_default() += pieces;
             }
         }
         let of = match order {
-            _ if given_up.contains(&id) => &mut loose,
+            _ if discarded.contains(&id) => &mut unconfirmed,
             Order::Confirmed(_) => &mut sold,
             Order::New | Order::Pending(_) | Order::Cancelled(..) => continue,
         };
@@ -79,35 +83,38 @@ pub fn every_piece_is_accounted_for(world: &World) {
         let pieces = |of: &Pieces| of.get(&sku).copied().unwrap_or(0);
         let taken = u64::from(product.reserved) + u64::from(product.sold);
         let adds_up = u64::from(product.on_hand) + taken == u64::from(product.supplied);
-        let most = pieces(&sold) + pieces(&loose);
+        let most = pieces(&sold) + pieces(&unconfirmed);
         let is_exact = most > pieces(&sold) || product.reserved == 0;
         if !adds_up || !is_exact || !(pieces(&sold)..=most).contains(&taken) {
-            let (sold, loose) = (pieces(&sold), pieces(&loose));
-            world.sim.object(format!("law 5: {sku}: {product:?}; {sold} sold by orders, {loose} given up"));
+            let (sold, unconfirmed) = (pieces(&sold), pieces(&unconfirmed));
+            world.sim.breaks(
+                Law::NoOversell,
+                format!("{sku}: {product:?}; {sold} confirmed, {unconfirmed} of discarded work"),
+            );
         }
     }
 }
 
-/// The copy of the catalogue is the catalogue.
-pub fn the_catalogue_was_copied(world: &World) {
-    let given_up = skus_given_up(world);
+/// Compares the catalogue copy with the catalogue.
+pub fn check_catalogue_copy(world: &World) {
+    let discarded = skus_discarded(world);
     let copies: BTreeMap<_, _> = rows::<CatalogueItem>(world.order.store()).into_iter().collect();
     for (sku, product) in rows::<Product>(world.inventory.store()) {
         let (price, copy) = (product.listing.map(|listing| listing.unit_price), copies.get(&sku));
-        if copy.and_then(|copy| copy.unit_price) != price && !given_up.contains(&sku) {
-            world.sim.object(format!("law 2: {sku} costs {price:?}, its copy says {copy:?}"));
+        if copy.and_then(|copy| copy.unit_price) != price && !discarded.contains(&sku) {
+            world.sim.breaks(Law::NoMessageLost, format!("{sku} costs {price:?}, its copy says {copy:?}"));
         }
     }
 }
 
-/// What everybody keeps, by order.
+/// Rows of all services, by order.
 struct Ledgers {
     orders: BTreeMap<Uuid, Order>,
     reservations: BTreeMap<Uuid, Reservation>,
     payments: BTreeMap<Uuid, Payment>,
-    /// By the reference that the merchant gave: each charge that came to anything.
+    /// Charges that were captured or refunded, by the merchant's reference.
     charges: BTreeMap<String, Vec<Charged>>,
-    /// Every price, in minor units, that a product ever had.
+    /// Every price in minor units that a product ever had.
     prices: BTreeMap<String, BTreeSet<i64>>,
 }
 
@@ -120,8 +127,7 @@ struct Charged {
     refunds: usize,
 }
 
-/// What there is of one order.
-struct Own<'a> {
+struct OrderLedgers<'a> {
     reservation: Option<&'a Reservation>,
     payment: Option<&'a Payment>,
     charges: &'a [Charged],
@@ -136,7 +142,7 @@ impl Ledgers {
                 |wanted: fn(&ChargeEvent) -> bool| history.iter().filter(|event| wanted(event)).count();
             let captures = count(|event| matches!(event, ChargeEvent::Captured(_)));
             let refunds = count(|event| matches!(event, ChargeEvent::Refunded));
-            let Some(asked) = charge.asked().filter(|_| captures + refunds > 0) else { continue };
+            let Some(asked) = charge.request().filter(|_| captures + refunds > 0) else { continue };
             let amount_minor = asked.amount.amount_minor;
             let of_order = charges.entry(asked.reference.clone()).or_default();
             of_order.push(Charged { key, amount_minor, captures, refunds });
@@ -164,8 +170,8 @@ impl Ledgers {
         }
     }
 
-    fn own(&self, order: Uuid) -> Own<'_> {
-        Own {
+    fn own(&self, order: Uuid) -> OrderLedgers<'_> {
+        OrderLedgers {
             reservation: self.reservations.get(&order),
             payment: self.payments.get(&order),
             charges: self.charges.get(&order.to_string()).map_or(&[], Vec::as_slice),
@@ -181,7 +187,6 @@ impl Ledgers {
         sum == placed.payment.total.amount_minor && placed.lines.iter().all(is_known)
     }
 
-    /// What is there of orders that are not.
     fn strays(&self) -> Vec<String> {
         let is_stray = |order: &&Uuid| !self.orders.contains_key(*order);
         let reservations = self.reservations.keys().filter(is_stray).map(|it| format!("reservation {it}"));
@@ -192,9 +197,10 @@ impl Ledgers {
     }
 }
 
-impl Own<'_> {
-    /// A confirmed order is paid in full, once, unless an operator gave it back; of any other the bank keeps nothing.
-    fn money_is_right(&self, confirmed: bool, placed: &Placed) -> bool {
+impl OrderLedgers<'_> {
+    /// True if a confirmed order is paid once and in full, or refunded by an operator, and the bank keeps
+    /// nothing of any other.
+    fn is_money_right(&self, confirmed: bool, placed: &Placed) -> bool {
         let total = placed.payment.total.amount_minor;
         let taken = |charge: &Charged| charge.amount_minor * count(charge.captures);
         let given_back = |charge: &Charged| charge.amount_minor * count(charge.refunds);
@@ -205,7 +211,7 @@ impl Own<'_> {
             (Some(Payment::Refunded(_, _, reason)), confirmed) => {
                 (taken, kept) == (total, 0) && (!confirmed || *reason == RefundReason::Operator)
             }
-            // Its charge may have been captured and reversed.
+            // The charge may have been captured and reversed.
             (Some(Payment::Failed(..) | Payment::Void | Payment::Voided(_)), false) => {
                 kept == 0 && (taken == 0 || taken == total)
             }
@@ -222,7 +228,7 @@ impl Own<'_> {
                     | Payment::Reversing(_)
                     | Payment::Voiding(_)
                     | Payment::Refunding(..)
-                    | Payment::Settled(_),
+                    | Payment::ResolvedManually(_),
                 ),
                 _,
             )
@@ -230,8 +236,8 @@ impl Own<'_> {
         }
     }
 
-    /// The payment and the charge are this order's: the same payer, the same total, the one key, the one reference.
-    fn is_known_by_name(&self, placed: &Placed) -> bool {
+    /// True if payment and charges have the order's customer, total, key and reference.
+    fn is_identified(&self, placed: &Placed) -> bool {
         let key = placed.payment.id;
         let reference = format!("ch_{}", key.simple());
         let is_own = |payment: &Payment| {

@@ -1,4 +1,4 @@
-//! Shell: laws 1 and 2: no message is dropped, none is handled twice, and nobody owes anything.
+//! Shell: laws 1 and 2: no message is lost or processed twice, and no work is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,42 +10,46 @@ use saga_core::service_stats::{ServiceStats, StepStats};
 use saga_engine::store::Store;
 use uuid::Uuid;
 
-use crate::broker::Place;
+use crate::broker::StepDelivery;
 use crate::journal::Journal;
+use crate::law::Law;
 use crate::sim::ready;
-use crate::world::{Site, World};
+use crate::world::{Deployment, World};
 
-/// A step, and the id under which it knows a message.
+/// A step and an inbox id.
 type StepMessage = (&'static str, Uuid);
 
-/// Law 2: every message of the streams is, for every step that hears it, handled or parked.
-pub fn no_message_is_dropped(world: &World) {
+/// Law 2: each consumer of each message has processed or dead-lettered it.
+pub fn check_no_message_lost(world: &World) {
     let broker = world.broker.lock();
-    let places: Vec<Place> = (0..broker.messages().len())
-        .flat_map(|index| broker.hearers(index).into_iter().map(move |step| (step, index)))
+    let deliveries: Vec<StepDelivery> = (0..broker.messages().len())
+        .flat_map(|index| broker.consumers(index).into_iter().map(move |step| (step, index)))
         .collect();
     let wanted: BTreeSet<StepMessage> =
-        places.into_iter().map(|(step, index)| (step, broker.id(index))).collect();
+        deliveries.into_iter().map(|(step, index)| (step, broker.id(index))).collect();
     let mut known = states(&world.order, &wanted);
     known.extend(states(&world.inventory, &wanted));
     known.extend(states(&world.payment, &wanted));
     known.extend(states(&world.admin, &wanted));
-    // Marks are trimmed, the journal is not.
+    // Inbox marks are purged, the journal is not.
     let handled: BTreeSet<StepMessage> = handled(world).into_iter().collect();
     for (step, id) in wanted {
         match known.get(&(step, id)) {
             Some(InboxState::Handled | InboxState::Parked) => {}
             Some(InboxState::Waiting) => {
-                world.sim.object(format!("law 2: {step} never comes to message {id}"));
+                world.sim.breaks(Law::NoMessageLost, format!("{step} never processed message {id}"));
             }
             None if handled.contains(&(step, id)) => {}
-            None => world.sim.object(format!("law 2: {step} knows nothing of message {id}")),
+            None => world.sim.breaks(Law::NoMessageLost, format!("{step} has lost message {id}")),
         }
     }
 }
 
-/// What the steps of one service know of these.
-fn states<S: Service>(site: &Site<S>, wanted: &BTreeSet<StepMessage>) -> BTreeMap<StepMessage, InboxState> {
+/// Inbox states of one service.
+fn states<S: Service>(
+    site: &Deployment<S>,
+    wanted: &BTreeSet<StepMessage>,
+) -> BTreeMap<StepMessage, InboxState> {
     let steps = steps_of::<S>();
     let is_here = |(step, _): &&StepMessage| steps.iter().any(|here| here.name == *step);
     let reads = Reads { inbox: wanted.iter().filter(is_here).copied().collect(), ..Reads::default() };
@@ -61,9 +65,9 @@ fn states<S: Service>(site: &Site<S>, wanted: &BTreeSet<StepMessage>) -> BTreeMa
     std::mem::take(&mut *slot.lock())
 }
 
-/// Law 2: whoever has an inbox is done with a message once.
-pub fn no_message_is_handled_twice(world: &World) {
-    if !world.sim.weather().has_inbox {
+/// Law 2: with an inbox, each step processes a message once.
+pub fn check_handled_once(world: &World) {
+    if !world.sim.profile().has_inbox {
         return;
     }
     let mut times: BTreeMap<StepMessage, u32> = BTreeMap::new();
@@ -72,12 +76,12 @@ pub fn no_message_is_handled_twice(world: &World) {
     }
     for ((step, id), times) in times {
         if times > 1 {
-            world.sim.object(format!("law 2: {step} handled message {id} {times} times"));
+            world.sim.breaks(Law::NoMessageLost, format!("{step} processed message {id} {times} times"));
         }
     }
 }
 
-/// What every step was done with, each time.
+/// All processed messages, with repetitions.
 #[must_use]
 pub fn handled(world: &World) -> Vec<StepMessage> {
     let journals = [
@@ -89,7 +93,7 @@ pub fn handled(world: &World) -> Vec<StepMessage> {
     journals.into_iter().flat_map(|journal| journal.lock().handled.clone()).collect()
 }
 
-/// How many services had both of their instances at work.
+/// Number of services of which more than one instance worked.
 #[must_use]
 pub fn services_shared(world: &World) -> usize {
     let journals = [
@@ -104,7 +108,7 @@ pub fn services_shared(world: &World) -> usize {
     journals.iter().filter(is_shared).count()
 }
 
-/// What the reconciliation gets to see of every service's machinery; what was forged counts as said.
+/// Statistics of each service as the reconciliation sees them. Forged messages count as published.
 #[must_use]
 pub fn service_stats(world: &World) -> Vec<ServiceStats> {
     let mut all = vec![
@@ -122,7 +126,7 @@ pub fn service_stats(world: &World) -> Vec<ServiceStats> {
     all
 }
 
-fn service_stats_of<S: Service>(world: &World, site: &Site<S>) -> ServiceStats {
+fn service_stats_of<S: Service>(world: &World, site: &Deployment<S>) -> ServiceStats {
     let tallies = ready(site.store().tallies()).unwrap_or_default();
     let of = |counts: &BTreeMap<String, u64>, step: &str| counts.get(step).copied().unwrap_or(0);
     let steps = steps_of::<S>().into_iter().map(|step| StepStats {
@@ -139,23 +143,23 @@ fn service_stats_of<S: Service>(world: &World, site: &Site<S>) -> ServiceStats {
         instance: S::NAME.to_owned(),
         at: world.sim.now(),
         stats: ready(site.store().stats()).unwrap_or_default(),
-        calls_open: site.doors.calls(),
+        calls_open: site.live.calls(),
         newest: None,
         steps: steps.collect(),
         published: tallies.published,
     }
 }
 
-/// Every row is the fold of its events, and nobody owes anything.
-pub fn the_stores_are_in_order(world: &World) {
+/// Checks that each row equals the fold of its events, and that no work is left.
+pub fn check_stores(world: &World) {
     for (name, store) in world.stores().into_iter().chain([("bank", world.bank.store())]) {
         match ready(store.verify()) {
             Ok(report) if report.differing.is_empty() => {}
-            other => world.sim.object(format!("rows of {name} are not the fold of their events: {other:?}")),
+            other => world.sim.violation(format!("rows of {name} differ from their events: {other:?}")),
         }
         match ready(store.stats()) {
             Ok(stats) if stats.outbox_pending + stats.outbox_failed + stats.retries + stats.tasks == 0 => {}
-            other => world.sim.object(format!("law 2: {name} still owes something: {other:?}")),
+            other => world.sim.breaks(Law::NoMessageLost, format!("{name} has work left: {other:?}")),
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Shell: what must hold when the world has come to rest: by the numbers of the laws.
+//! Shell: the laws checked when the world is idle. [`crate::law::Law`] lists their numbers and names.
 
-pub mod audit;
-pub mod charges;
 pub mod dead_letters;
+pub mod late_charges;
 pub mod ledgers;
 pub mod messages;
+pub mod reconciliation;
 pub mod redrives;
 
 use std::collections::BTreeSet;
@@ -22,57 +22,63 @@ use saga_core::row::RowKey;
 use saga_engine::store::Store as _;
 use uuid::Uuid;
 
-use crate::endings::Ending;
+use crate::coverage::CoveragePoint;
+use crate::fault_profile::Outage;
+use crate::law::Law;
 use crate::sim::{Sim, ready};
-use crate::weather::Outage;
 use crate::world::{World, history, rows};
 
-/// Law 7, when everything is there again and nobody has mended anything: what was away did no harm.
-pub fn an_outage_does_no_harm(world: &World) {
-    if !world.sim.weather().is_outage_alone() {
+/// Law 7, checked before operators act: an outage did no harm.
+pub fn check_outage_costs_nothing(world: &World) {
+    if !world.sim.profile().is_outage_only() {
         return;
     }
-    let parked = world.sim.seen(Ending::Parked);
+    let parked = world.sim.count_of(CoveragePoint::DeadLettered);
     if parked > 0 || !world.dead_letters().is_empty() {
-        world.sim.object(format!("law 7: an outage made {parked} dead letters"));
+        world.sim.breaks(Law::OutageCostsNothing, format!("an outage made {parked} dead letters"));
     }
     let gave_up = |payment: &Payment| {
         matches!(payment, Payment::Reversing(_) | Payment::Failed(_, PaymentFailure::Exhausted))
     };
     let exhausted = rows::<Payment>(world.payment.store()).into_iter().find(|(_, payment)| gave_up(payment));
     if let Some((order, _)) = exhausted {
-        world.sim.object(format!("law 7: an outage exhausted the payment of order {order}"));
+        world
+            .sim
+            .breaks(Law::OutageCostsNothing, format!("an outage exhausted the payment of order {order}"));
     }
-    let survived = match world.sim.weather().bank_away {
-        Outage::Whole => Ending::BankOutageSurvived,
-        Outage::Never | Outage::Long => Ending::BrokerOutageSurvived,
+    let survived = match world.sim.profile().bank_away {
+        Outage::Whole => CoveragePoint::BankOutageSurvived,
+        Outage::Never | Outage::Long => CoveragePoint::BrokerOutageSurvived,
     };
     world.sim.count_many(survived, u64::from(!world.customers.lock().orders.is_empty()));
 }
 
-/// Law 6, where nothing but the broker was ever away, and no card made the bank stumble: nothing failed.
-pub fn a_business_no_opens_no_breaker(world: &World) {
-    let (weather, opened) = (world.sim.weather(), world.sim.seen(Ending::BreakerOpened));
-    let is_bank_fine = weather.bank_away == Outage::Never && world.sim.seen(Ending::CallFailed) == 0;
-    if weather.is_outage_alone() && is_bank_fine && opened > 0 {
-        world.sim.object(format!("law 6: breakers opened {opened} times, and nothing had failed"));
+/// Law 6: breakers stay closed where only the broker was away and no call failed.
+pub fn check_rejections_open_no_breaker(world: &World) {
+    let (profile, opened) = (world.sim.profile(), world.sim.count_of(CoveragePoint::BreakerOpened));
+    let is_bank_fine =
+        profile.bank_away == Outage::Never && world.sim.count_of(CoveragePoint::CallFailed) == 0;
+    if profile.is_outage_only() && is_bank_fine && opened > 0 {
+        world
+            .sim
+            .breaks(Law::RejectionIsNoFault, format!("breakers opened {opened} times without a failure"));
     }
 }
 
-/// What the ends of all orders are, and whether admin sees each as it is.
-pub fn every_order_is_seen(world: &World) {
-    let given_up = dead_letters::sagas_given_up(world);
+/// Counts the ends of all orders, and checks admin's view of each.
+pub fn check_saga_views(world: &World) {
+    let discarded = dead_letters::sagas_discarded(world);
     let (orders, keys) = (rows::<Order>(world.order.store()), world.customers.lock().keys());
     if orders.len() > keys {
-        world.sim.object(format!("{} orders were placed with {keys} keys", orders.len()));
+        world.sim.violation(format!("{} orders were placed with {keys} keys", orders.len()));
     }
     for (id, order) in orders {
         let Ok(id) = id.parse() else { continue };
         count_order(&world.sim, &order);
-        check_view(world, id, &order, given_up.contains(&id));
+        check_view(world, id, &order, discarded.contains(&id));
     }
     for (_, reservation) in rows::<Reservation>(world.inventory.store()) {
-        world.sim.count_many(Ending::StockVoid, u64::from(reservation == Reservation::Void));
+        world.sim.count_many(CoveragePoint::StockVoid, u64::from(reservation == Reservation::Void));
     }
     for (id, payment) in rows::<Payment>(world.payment.store()) {
         if let Ok(id) = id.parse() {
@@ -80,10 +86,10 @@ pub fn every_order_is_seen(world: &World) {
         }
     }
     let extended = rows::<Extension>(world.payment.store()).len();
-    world.sim.count_many(Ending::Extended, extended as u64);
+    world.sim.count_many(CoveragePoint::Extended, extended as u64);
 }
 
-/// Sagas that wait for a human now.
+/// Sagas that need an operator now.
 #[must_use]
 pub fn failed_sagas(world: &World) -> BTreeSet<String> {
     let views = rows::<SagaView>(world.admin.store()).into_iter();
@@ -92,26 +98,26 @@ pub fn failed_sagas(world: &World) -> BTreeSet<String> {
 
 fn count_order(sim: &Sim, order: &Order) {
     match order {
-        Order::Confirmed(_) => sim.count(Ending::Confirmed),
-        Order::Cancelled(_, CancelReason::OutOfStock) => sim.count(Ending::OutOfStock),
-        Order::Cancelled(_, CancelReason::PaymentFailed) => sim.count(Ending::PaymentFailed),
-        Order::Cancelled(_, CancelReason::TimedOut) => sim.count(Ending::TimedOut),
-        Order::Cancelled(_, CancelReason::CustomerRequest) => sim.count(Ending::CustomerRequest),
+        Order::Confirmed(_) => sim.count(CoveragePoint::Confirmed),
+        Order::Cancelled(_, CancelReason::OutOfStock) => sim.count(CoveragePoint::OutOfStock),
+        Order::Cancelled(_, CancelReason::PaymentFailed) => sim.count(CoveragePoint::PaymentFailed),
+        Order::Cancelled(_, CancelReason::TimedOut) => sim.count(CoveragePoint::TimedOut),
+        Order::Cancelled(_, CancelReason::CustomerRequest) => sim.count(CoveragePoint::CustomerRequest),
         Order::Cancelled(_, CancelReason::Operator) | Order::New | Order::Pending(_) => {}
     }
 }
 
 fn count_payment(world: &World, order: Uuid, payment: &Payment) {
     match payment {
-        Payment::Void | Payment::Voided(_) => world.sim.count(Ending::PaymentVoid),
+        Payment::Void | Payment::Voided(_) => world.sim.count(CoveragePoint::PaymentVoid),
         Payment::Refunded(..) => {
-            world.sim.count(Ending::Refunded);
+            world.sim.count(CoveragePoint::Refunded);
             let history = history::<Payment>(world.payment.store(), order);
             let was_doomed =
                 history.iter().any(|event| event.name == Payment::event_name(&PaymentEvent::Doomed));
-            world.sim.count_many(Ending::DoomedAndRefunded, u64::from(was_doomed));
+            world.sim.count_many(CoveragePoint::DoomedAndRefunded, u64::from(was_doomed));
         }
-        Payment::Failed(_, PaymentFailure::Exhausted) => world.sim.count(Ending::Reversed),
+        Payment::Failed(_, PaymentFailure::Exhausted) => world.sim.count(CoveragePoint::Reversed),
         Payment::New
         | Payment::Charging(_)
         | Payment::Doomed(_)
@@ -120,12 +126,12 @@ fn count_payment(world: &World, order: Uuid, payment: &Payment) {
         | Payment::Reversing(_)
         | Payment::Voiding(_)
         | Payment::Refunding(..)
-        | Payment::Settled(_) => {}
+        | Payment::ResolvedManually(_) => {}
     }
 }
 
-/// The view agrees with the order's own ledger; a saga is failed only while a compensation is parked.
-fn check_view(world: &World, id: Uuid, order: &Order, is_given_up: bool) {
+/// Checks that the view agrees with the order, and is failed only while a compensation is dead-lettered.
+fn check_view(world: &World, id: Uuid, order: &Order, is_discarded: bool) {
     let row = ready(world.admin.store().row(RowKey::of::<SagaView>(id)));
     let view: SagaView = match row {
         Ok(Some(row)) => serde_json::from_str(&row.state).unwrap_or_default(),
@@ -136,11 +142,14 @@ fn check_view(world: &World, id: Uuid, order: &Order, is_given_up: bool) {
         Order::Cancelled(..) => SagaStatus::Compensated,
         Order::New | Order::Pending(_) => return,
     };
-    if view.status() != wanted && !is_given_up {
-        let heard: Vec<_> = view.heard.keys().collect();
-        world.sim.object(format!("admin sees saga {id} {:?}, it is {wanted:?}: {heard:?}", view.status()));
+    if view.status() != wanted && !is_discarded {
+        let facts: Vec<_> = view.heard.keys().collect();
+        world.sim.violation(format!(
+            "admin shows saga {id} as {:?} in place of {wanted:?}: {facts:?}",
+            view.status()
+        ));
     }
-    if view.status() == SagaStatus::Failed && !dead_letters::is_compensation_parked(world, id) {
-        world.sim.object(format!("admin sees saga {id} failed, and no compensation is parked"));
+    if view.status() == SagaStatus::Failed && !dead_letters::is_compensation_dead_lettered(world, id) {
+        world.sim.violation(format!("admin shows saga {id} as failed without a dead-lettered compensation"));
     }
 }

@@ -1,4 +1,5 @@
-//! Shell: redrives: the rest follows only once the canary is resolved, and nothing while they are not to send.
+//! Shell: law 8 for redrives: the rest follows after the canary is resolved, and a paused or ended redrive
+//! sends nothing.
 
 use std::collections::BTreeMap;
 
@@ -9,62 +10,73 @@ use admin::redrive::events::{RedriveEvent, RedriveStatus};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::endings::Ending;
+use crate::coverage::CoveragePoint;
+use crate::law::Law;
 use crate::world::{World, events, history};
 
-/// What one round of a redrive has sent.
+/// Dead letters sent in one round of a redrive.
 #[derive(Default)]
 struct Sent {
-    /// When, by admin's clock, and when it was heard that the dead letter is handled.
+    /// Times at which each was sent and resolved, by admin's clock.
     at: Vec<(Timestamp, Timestamp)>,
-    /// Dead letters that nobody has replayed by hand since.
+    /// Number of dead letters not replayed by hand since.
     counted: u32,
 }
 
-/// As its plan says, and no longer than it is wanted.
-pub fn redrives_keep_to_their_plans(world: &World) {
+/// Checks that each redrive keeps to its plan.
+pub fn check_redrives(world: &World) {
     let sent = sent(world);
     for (id, drive) in world.redrives() {
-        world.sim.count_many(Ending::RedriveDone, u64::from(drive.status == RedriveStatus::Done));
-        world.sim.count_many(Ending::RedriveStopped, u64::from(drive.status == RedriveStatus::Stopped));
+        world.sim.count_many(CoveragePoint::RedriveDone, u64::from(drive.status == RedriveStatus::Done));
+        world
+            .sim
+            .count_many(CoveragePoint::RedriveStopped, u64::from(drive.status == RedriveStatus::Stopped));
         for (number, round) in (1..).zip(rounds(world, id, &drive)) {
             let Some(sent) = sent.get(&(id, number)) else { continue };
-            world.sim.count_many(Ending::Redriven, sent.at.len() as u64);
+            world.sim.count_many(CoveragePoint::Redriven, sent.at.len() as u64);
             if round.canary_passed_at.is_none() && round.has_canary && sent.counted > drive.plan.canary {
                 let (sent, canary) = (sent.counted, drive.plan.canary);
-                world.sim.object(format!("law 8: redrive {id} sent {sent} with a canary of {canary}"));
+                world.sim.breaks(
+                    Law::ReplayReachesItsStep,
+                    format!("redrive {id} sent {sent} with a canary of {canary}"),
+                );
             }
-            // Two clocks of two instances say nothing of each other.
-            if world.sim.weather().instances > 1 {
+            // Clocks of two instances are not comparable.
+            if world.sim.profile().instances > 1 {
                 continue;
             }
             if sent.at.iter().any(|(at, _)| round.is_silent_at(*at)) {
-                world.sim.object(format!("law 8: redrive {id} sent something when it was not to send"));
+                world.sim.breaks(
+                    Law::ReplayReachesItsStep,
+                    format!("redrive {id} sent a dead letter while paused or ended"),
+                );
             }
             let is_open =
                 |passed: Timestamp| sent.at.iter().any(|(at, resolved)| *at < passed && *resolved > passed);
             if round.canary_passed_at.is_some_and(is_open) {
-                world.sim.object(format!("law 8: redrive {id} did not wait for its canary"));
+                world
+                    .sim
+                    .breaks(Law::ReplayReachesItsStep, format!("redrive {id} did not wait for its canary"));
             }
         }
     }
 }
 
-/// One round.
+/// A round of a redrive.
 struct Round {
     has_canary: bool,
     canary_passed_at: Option<Timestamp>,
-    /// Since when it sends, or does not.
+    /// Times since which it sends or does not.
     sends: Vec<(Timestamp, bool)>,
 }
 
 impl Round {
-    fn begun(at: Timestamp, drive: &Drive) -> Self {
+    fn started(at: Timestamp, drive: &Drive) -> Self {
         let has_canary = drive.plan.canary > 0;
         Self { has_canary, canary_passed_at: None, sends: vec![(at, true)] }
     }
 
-    /// Whether it sent neither just before nor at this time.
+    /// True if it sent neither just before nor at this time.
     fn is_silent_at(&self, at: Timestamp) -> bool {
         let before = self.sends.iter().rev().find(|(since, _)| *since < at);
         let then = self.sends.iter().any(|(since, _)| *since == at);
@@ -72,13 +84,13 @@ impl Round {
     }
 }
 
-/// The rounds of a redrive, from the first.
+/// Rounds of a redrive, in order.
 fn rounds(world: &World, id: Uuid, drive: &Drive) -> Vec<Round> {
     let mut rounds: Vec<Round> = Vec::new();
     for event in events::<Redrive>(world.admin.store(), id) {
         match (event, rounds.last_mut()) {
             (RedriveEvent::Started(_, at) | RedriveEvent::BegunAgain(at), _) => {
-                rounds.push(Round::begun(at, drive));
+                rounds.push(Round::started(at, drive));
             }
             (RedriveEvent::CanaryPassed(at), Some(round)) => round.canary_passed_at = Some(at),
             (RedriveEvent::Resumed(at), Some(round)) => round.sends.push((at, true)),
@@ -95,7 +107,7 @@ fn rounds(world: &World, id: Uuid, drive: &Drive) -> Vec<Round> {
     rounds
 }
 
-/// What was sent, by redrive and round.
+/// Dead letters sent, by redrive and round.
 fn sent(world: &World) -> BTreeMap<(Uuid, u32), Sent> {
     let mut sent = BTreeMap::<_, Sent>::new();
     for (dead_letter, _) in world.dead_letters() {

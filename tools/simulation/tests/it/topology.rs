@@ -1,4 +1,4 @@
-//! Shell: the one list of who takes part, held against what each program declares.
+//! Shell: the topology, compared with what each program declares.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use contract::FactType;
 use contract::topology::{PARTICIPANTS, Participant};
 use saga_core::service::{Service, Step};
 
-/// Holds what the topology says of a program against its own steps and its default settings.
+/// Compares the topology of a program with its steps and default settings.
 #[track_caller]
 fn declares<S: Service>(steps: &[Step], defaults: &str, calls: &[&str]) {
     let known = PARTICIPANTS.iter().find(|participant| participant.name == S::NAME);
@@ -25,11 +25,11 @@ fn declares<S: Service>(steps: &[Step], defaults: &str, calls: &[&str]) {
 }
 
 #[test]
-fn every_program_is_as_the_topology_says() {
-    declares::<order::policy::OrderService>(&order::STEPS, order::program().defaults, &[]);
-    declares::<inventory::policy::InventoryService>(&inventory::STEPS, inventory::program().defaults, &[]);
-    declares::<payment::policy::PaymentService>(&payment::STEPS, payment::program().defaults, &["bank"]);
-    declares::<bank::policy::BankService>(&[], bank::program().defaults, &[]);
+fn topology_matches_declared_programs() {
+    declares::<order::service::OrderService>(&order::STEPS, order::program().defaults, &[]);
+    declares::<inventory::service::InventoryService>(&inventory::STEPS, inventory::program().defaults, &[]);
+    declares::<payment::service::PaymentService>(&payment::STEPS, payment::program().defaults, &["bank"]);
+    declares::<bank::service::BankService>(&[], bank::program().defaults, &[]);
     let others: Vec<_> =
         PARTICIPANTS.iter().map(|other| other.name).filter(|name| *name != "admin").collect();
     declares::<admin::policy::AdminService>(&admin::STEPS, admin::program().defaults, &others);

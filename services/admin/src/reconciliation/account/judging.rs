@@ -39,7 +39,7 @@ impl Account {
     pub fn open(&self) -> Vec<Found> {
         let order = self.order.as_ref().filter(|order| order.state == OrderState::Pending);
         let reservation = self.reservation.as_ref();
-        let reservation = reservation.filter(|reservation| reservation.state == ReservationState::Held);
+        let reservation = reservation.filter(|reservation| reservation.state == ReservationState::Reserved);
         let left = "though the order is so old that what is finished of it may have left";
         let pending =
             order.map(|_| (Rule::EveryOrderEnds, format!("neither confirmed nor cancelled, {left}")));

@@ -35,7 +35,9 @@ impl Account {
     /// Whether payment asks the bank for something, or is to, that nobody has settled.
     #[must_use]
     pub fn has_open_call(&self) -> bool {
-        self.payment.as_ref().is_some_and(|payment| payment.state == PaymentState::Open && !payment.settled)
+        self.payment
+            .as_ref()
+            .is_some_and(|payment| payment.state == PaymentState::Open && !payment.resolved_manually)
     }
 
     /// Whether some service acted on an order that there is not.

@@ -284,13 +284,13 @@ fn of_stock() -> Vec<Corruption> {
         }),
         ("reservation: quantity", |shop| shop.reservations[CONFIRMED].lines[0].quantity = 2),
         ("reservation: sold one is held", |shop| {
-            shop.reservations[CONFIRMED].state = ReservationState::Held;
+            shop.reservations[CONFIRMED].state = ReservationState::Reserved;
         }),
         ("reservation: sold one is free", |shop| {
             shop.reservations[CONFIRMED].state = ReservationState::Free;
         }),
         ("reservation: a cancelled order's is held", |shop| {
-            shop.reservations[CANCELLED].state = ReservationState::Held;
+            shop.reservations[CANCELLED].state = ReservationState::Reserved;
         }),
         ("reservation: history of a free one", |shop| {
             shop.reservations[CANCELLED].lines[0].sku = "cup".to_owned();

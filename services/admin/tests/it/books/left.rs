@@ -51,7 +51,7 @@ fn what_is_open_of_an_old_order_is_told_whatever_has_left_of_it() {
     assert_eq!(rules(&shop), all);
     shop.orders.remove(PENDING);
     assert_eq!(rules(&shop), all[1..]);
-    shop.payments[PENDING].settled = true;
+    shop.payments[PENDING].resolved_manually = true;
     assert_eq!(rules(&shop), all[1..2]);
     shop.payments[PENDING].state = PaymentState::Captured;
     assert_eq!(rules(&shop), all[1..2]);

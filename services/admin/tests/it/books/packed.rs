@@ -54,7 +54,7 @@ async fn entries_are_the_same_in_either_form_and_none_is_cut_short() {
     shop.stock[0].version = i64::MIN;
     shop.stock[1].unit_price = None;
     shop.payments[CONFIRMED].captured = vec![extreme; 3];
-    shop.payments[CANCELLED].settled = true;
+    shop.payments[CANCELLED].resolved_manually = true;
     shop.charges[0].amount = None;
     same(&shop.orders).await;
     same(&shop.reservations).await;

@@ -317,7 +317,7 @@ fn subject(fact_type: FactType) -> String {
         | FactType::OrderConfirmed
         | FactType::OrderCancelled
         | FactType::DeadlineExtended => "order",
-        FactType::DeadlineExtensionRequested | FactType::SettlementRequested => "admin",
+        FactType::DeadlineExtensionRequested | FactType::ManualResolutionRequested => "admin",
         FactType::StockReserved
         | FactType::StockReservationFailed
         | FactType::StockReleased

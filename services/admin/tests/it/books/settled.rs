@@ -60,9 +60,9 @@ async fn told(books: &Books) -> (Vec<&'static str>, Vec<bool>) {
     let told = books.admin.tells().await;
     let names = told.iter().map(|told| told.message_type().name).collect();
     let settled = told.into_iter().filter_map(|told| match told {
-        AdminMessage::Fact(Fact::SettlementRequested(asked)) => {
+        AdminMessage::Fact(Fact::ManualResolutionRequested(asked)) => {
             assert!(asked.cancelled, "{asked:?}");
-            Some(asked.settled)
+            Some(asked.resolved)
         }
         AdminMessage::Fact(_) | AdminMessage::DeadLetter(_) => None,
     });
@@ -87,7 +87,7 @@ async fn a_refund_that_was_paid_by_cheque_is_settled_and_listed_until_that_is_ta
     assert_eq!(each(&settled["settled"]["accepted"], "rule"), [MONEY_BACK], "{settled}");
     assert_eq!(admin.get(&format!("/dlq/{}", dead.id)).await["status"], "SETTLED");
     let (names, settlements) = told(&books).await;
-    assert_eq!(names, ["SettlementRequested", "DeadLetterDiscarded"]);
+    assert_eq!(names, ["ManualResolutionRequested", "DeadLetterDiscarded"]);
     assert_eq!(settlements, [true]);
 
     let report = audit(&books).await;
@@ -118,7 +118,7 @@ async fn a_refund_that_was_paid_by_cheque_is_settled_and_listed_until_that_is_ta
     assert_eq!((&open["status"], &open["settled"]), (&json!("FAILED"), &Value::Null));
     assert_eq!(admin.get(&format!("/dlq/{}", dead.id)).await["status"], "PENDING");
     let (names, settlements) = told(&books).await;
-    assert_eq!(names, ["SettlementRequested", "DeadLetterRestored"]);
+    assert_eq!(names, ["ManualResolutionRequested", "DeadLetterRestored"]);
     assert_eq!(settlements, [false]);
     let report = audit(&books).await;
     assert_eq!((&report["verdict"], &report["settled"]), (&json!(UNBALANCED), &json!([])));
@@ -243,7 +243,7 @@ async fn an_open_call_is_settled_before_it_is_parked() {
     assert_eq!((&settled["status"], &settled["settled"]["was"]), (&json!("SETTLED"), &json!("COMPENSATING")));
     assert_eq!(told(&books).await.1, [true]);
     // Payment says that it asks no more.
-    books.played.lock().shop.payments[CANCELLED].settled = true;
+    books.played.lock().shop.payments[CANCELLED].resolved_manually = true;
     books.admin.post(&format!("{path}/settle"), &why(), 409).await;
     assert_eq!(audit(&books).await["verdict"], BALANCED);
     let open = books.admin.post(&format!("{path}/unsettle"), &json!({"reason": "it bounced"}), 200).await;
@@ -381,7 +381,11 @@ async fn the_saga_of_many_is_settled_after_the_last_of_its_dead_letters() {
     assert_eq!(books.admin.get(&saga()).await["status"], "SETTLED");
     let (names, settlements) = told(&books).await;
     assert_eq!(settlements, [true]);
-    assert_eq!(names.last(), Some(&"SettlementRequested"), "the saga came before the last of its letters");
+    assert_eq!(
+        names.last(),
+        Some(&"ManualResolutionRequested"),
+        "the saga came before the last of its letters"
+    );
 }
 
 /// Inventory hears nothing of settlements: what it was going to do it does, and nobody has done that by hand.
@@ -390,7 +394,7 @@ async fn stock_that_comes_back_by_itself_after_a_settlement_is_not_told_as_done_
     for is_parked in [false, true] {
         let mut shop = shop_with_a_stuck_refund();
         let free = shop.clone();
-        shop.reservations[CANCELLED].state = ReservationState::Held;
+        shop.reservations[CANCELLED].state = ReservationState::Reserved;
         (shop.stock[1].on_hand, shop.stock[1].reserved) = (0, 1);
         let books = Books::of(shop).await;
         books.says(&announced(&refund(77))).await;
@@ -411,7 +415,7 @@ async fn stock_that_comes_back_by_itself_after_a_settlement_is_not_told_as_done_
         if is_parked {
             assert_eq!(report["verdict"], UNBALANCED, "{report}");
             let detail = report["discrepancies"][0]["detail"].as_str().unwrap_or_default();
-            assert!(detail.contains("reservation HELD") && detail.contains("done twice"), "{report}");
+            assert!(detail.contains("reservation RESERVED") && detail.contains("done twice"), "{report}");
         } else {
             assert_eq!(report["verdict"], BALANCED, "{report}");
             assert_eq!(each(&report["settled"], "what"), [MONEY_BACK], "{report}");
@@ -423,7 +427,7 @@ async fn stock_that_comes_back_by_itself_after_a_settlement_is_not_told_as_done_
 #[tokio::test]
 async fn an_admin_whose_database_is_new_tells_what_was_settled_as_wrong_until_it_is_settled_again() {
     let mut shop = shop_with_a_stuck_refund();
-    shop.payments[CANCELLED].settled = true;
+    shop.payments[CANCELLED].resolved_manually = true;
     let books = Books::of(shop).await;
     assert_eq!(audit(&books).await["verdict"], UNBALANCED);
     books.admin.post(&format!("{}/settle", saga()), &why(), 200).await;

@@ -187,7 +187,7 @@ impl Shop {
         self.reservations.push(ReservationEntry {
             order,
             state: match state {
-                OrderState::Pending => ReservationState::Held,
+                OrderState::Pending => ReservationState::Reserved,
                 OrderState::Confirmed => ReservationState::Sold,
                 OrderState::Cancelled => ReservationState::Free,
             },
@@ -215,7 +215,7 @@ impl Shop {
             captured: captured.clone(),
             refunded: refunded.clone(),
             refunded_by_operator: false,
-            settled: false,
+            resolved_manually: false,
             published: said(&[
                 FactType::PaymentProcessed,
                 FactType::PaymentFailed,
@@ -276,7 +276,7 @@ impl Shop {
             | FactType::PaymentRefunded
             | FactType::PaymentVoided
             | FactType::DeadlineExtensionRequested
-            | FactType::SettlementRequested => FactDetail::default(),
+            | FactType::ManualResolutionRequested => FactDetail::default(),
         };
         view.record(&HeardFact {
             message_id: Uuid::from_u128((order * 100) as u128 + second as u128),

@@ -72,9 +72,12 @@ pub fn page(figures: &Figures, results: &Value) -> String {
     let mut page = String::from(HEAD);
     measured(&mut page, results);
     page.push_str(COUNTED);
-    let Figures { past, orders, together, .. } = figures;
+    let Figures { warm_up, orders, batch, .. } = figures;
     let orders = *orders;
-    let _ = writeln!(page, "Here {orders} orders, {together} together, after {past}.\n{COUNTED_HOW}");
+    let _ = writeln!(
+        page,
+        "Here {orders} orders in batches of {batch}, after {warm_up} to warm up.\n{COUNTED_HOW}"
+    );
     let of_all = |cost: fn(&Cost) -> u64| figures.services.values().map(cost).sum::<u64>();
     let services: Vec<_> =
         PROCESSES.into_iter().filter(|name| figures.services.contains_key(*name)).collect();

@@ -7,10 +7,11 @@ use admin::push::notice::NOTICE;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use contract::topology::PARTICIPANTS;
-use inventory::policy::InventoryService;
+use inventory::service::InventoryService;
 use jiff::{SignedDuration, Timestamp};
-use order::policy::OrderService;
-use payment::policy::{CHARGE, GIVE_BACK, PaymentService};
+use order::service::OrderService;
+use payment::bank_task::{CHARGE, REFUND};
+use payment::service::PaymentService;
 use saga_core::dead_letter::DeadLetterStatus;
 use saga_core::service::steps_of;
 use serde::{Serialize, Serializer};
@@ -53,7 +54,7 @@ fn steps() -> impl Iterator<Item = &'static str> {
         steps_of::<PaymentService>(),
         steps_of::<AdminService>(),
     ];
-    let calls = [CHARGE, GIVE_BACK, NOTICE].into_iter();
+    let calls = [CHARGE, REFUND, NOTICE].into_iter();
     let names: BTreeSet<_> = all.into_iter().flatten().map(|step| step.name).chain(calls).collect();
     names.into_iter()
 }

@@ -149,12 +149,12 @@ mod tests {
                 "at_sustained": {"latency_ms": {"p50": 1.0, "p99": 2.0}, "cpu_ms": {"order": 500}, "completed": 1000, "rss_mib": {"order": 60.6, "bank": 40, "nats": 160.2}},
                 "steps": [{"rate_wanted": 400, "latency_ms": {"p50": 1.0, "p99": 2.0}}],
                 "closed": [{"clients": 64, "rate_in_time": 900.0, "latency_ms": {"p50": 1.0, "p99": 2.0},
-                    "settings": ["order.service.shed_under_way_from=164"]}]
+                    "settings": ["order.service.min_in_flight_limit=164"]}]
             },
             "overload": {"rate": 3000, "services_rss_mib_max": 310.5, "order_rss_mib_max": 75, "rss_mib": {"order": 70, "nats": 161}, "timeline": [{"at": 0, "ended": 5, "refused": 1, "sent": 6, "p99_ms": 4.0}]},
             "history": {"orders": 5000, "rate_wanted": 750, "latency_ms": {"p50": 1.0, "p99": 2.0}, "rss_mib": {"admin": 300.4, "nats": 100},
                 "audit_whole": {"seconds": 60.5, "orders_read": 5600}, "audit_again": {"seconds": 0.025, "orders_read": 0}},
-            "drain": {"per_s": 7000, "queued": 9900, "settings": ["order.service.deadline=30m", "order.service.shed_held_up=10m"]},
+            "drain": {"per_s": 7000, "queued": 9900, "settings": ["order.service.deadline=30m", "order.service.max_publish_stall=10m"]},
             "store": {"sizes": [{"batch": 1, "events_per_s": 5000, "cpu_us_per_event": 106}, {"batch": 16, "events_per_s": 38000, "cpu_us_per_event": 19}]},
             "relay": {"entries_per_s": 200_000, "cpu_us_per_entry": 1},
             "mixed": {"rate": 500, "latency_ms": {"p50": 3.0, "p99": 4.0}},
@@ -183,13 +183,13 @@ mod tests {
         let page = page(&results());
         for row in [
             "| 64 clients that wait | 900 sagas/s, p50 1.0 ms, p99 2.0 ms | \
-             22 % of the broker alone; order.service.shed_under_way_from=164 |",
+             22 % of the broker alone; order.service.min_in_flight_limit=164 |",
             "|   its memory, the five services | 101 MiB | the broker 160 MiB |",
             "|   memory of the five services, highest | 310.5 MiB | order 75 MiB |",
             "|   memory after it, at half of the rate | 70 MiB | the broker 161 MiB |",
             "| beside 5000 finished orders, at 750/s | p50 1.0 ms, p99 2.0 ms | memory 300 MiB |",
             "| drain after the broker's outage | 7000 sagas/s | \
-             9900 orders were queued; order.service.deadline=30m; order.service.shed_held_up=10m |",
+             9900 orders were queued; order.service.deadline=30m; order.service.max_publish_stall=10m |",
             "| store alone, 1 per transaction | 5000 events/s | 106 µs of CPU each |",
             "| store alone, 16 per transaction | 38000 events/s | 19 µs of CPU each |",
             "| relay alone | 200000 messages/s | 1 µs of CPU each |",

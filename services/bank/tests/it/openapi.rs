@@ -1,0 +1,9 @@
+//! Shell: the OpenAPI document of the running bank.
+
+use saga_engine::testing::description::is_true_of;
+use saga_engine::testing::program::Running;
+
+#[test]
+fn openapi_describes_actual_routes() {
+    is_true_of(&Running::start(env!("CARGO_BIN_EXE_bank"), ""));
+}

@@ -1,9 +1,0 @@
-//! The running inventory service: what it says of its routes.
-
-use saga_engine::testing::description::is_true_of;
-use saga_engine::testing::program::Running;
-
-#[test]
-fn what_it_says_of_its_routes_is_true() {
-    is_true_of(&Running::start(env!("CARGO_BIN_EXE_inventory"), "[bus]\nurl = \"nats://127.0.0.1:1\"\n"));
-}

@@ -1,0 +1,87 @@
+//! Shell: the gauge of reserved units in the running program.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use contract::order::StockLine;
+use inventory::domain::{Reservation, ReservationEvent};
+use inventory::service::InventoryService;
+use jiff::Timestamp;
+use saga_core::decision::{Reads, Writes};
+use saga_core::service::Service as _;
+use saga_engine::store::Store as _;
+use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::testing::histories::has_history;
+use saga_engine::testing::program::{Folder, Running};
+use uuid::Uuid;
+
+/// Configuration without a reachable broker: no message changes the reservations.
+const CONFIG: &str = "[bus]\nurl = \"nats://127.0.0.1:1\"\n";
+
+#[test]
+fn reserved_gauge_is_restored_after_restart() {
+    let (folder, mut writes) = (Arc::new(Folder::new()), nothing());
+    reserves(&mut writes, 1, &[2, 3], None);
+    reserves(&mut writes, 2, &[u32::MAX], None);
+    reserves(&mut writes, 3, &[100], Some(ReservationEvent::Sold));
+    reserves(&mut writes, 4, &[100], Some(ReservationEvent::Released));
+    reserves(&mut writes, 5, &[100], None);
+    if let Some(damaged) = writes.rows.last_mut() {
+        damaged.projected.state = "damaged".to_owned();
+    }
+    is_written(&folder, writes);
+    for _ in 0..2 {
+        let inventory = Running::start_in(&folder, env!("CARGO_BIN_EXE_inventory"), CONFIG);
+        shows(&inventory, "stock_reserved_units 4294967300.0");
+    }
+}
+
+#[test]
+fn reserved_gauge_counts_thousand_oldest_reservations() {
+    let (folder, mut writes) = (Arc::new(Folder::new()), nothing());
+    for order in 1..=1_000 {
+        reserves(&mut writes, order, &[1], None);
+    }
+    reserves(&mut writes, 1_001, &[1_000_000], None);
+    is_written(&folder, writes);
+    shows(
+        &Running::start_in(&folder, env!("CARGO_BIN_EXE_inventory"), CONFIG),
+        "stock_reserved_units 1000.0",
+    );
+}
+
+fn nothing() -> Writes {
+    Writes { decided_at: Timestamp::UNIX_EPOCH, ..Writes::default() }
+}
+
+/// Writes a reservation with these quantities, and the event that followed.
+fn reserves(writes: &mut Writes, order: u128, quantities: &[u32], then: Option<ReservationEvent>) {
+    let line = |quantity: &u32| StockLine { sku: "mug".to_owned(), quantity: *quantity };
+    let held = ReservationEvent::Reserved(quantities.iter().map(line).collect());
+    let events = [held].into_iter().chain(then);
+    let history: Vec<_> = events.map(|event| serde_json::to_string(&event).expect("JSON")).collect();
+    has_history::<Reservation>(writes, Uuid::from_u128(order), &history);
+}
+
+fn is_written(folder: &Folder, writes: Writes) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(async {
+        let store = SqliteStore::open(&folder.database(), InventoryService::rows()).expect("a database");
+        store.transact(Reads::default(), Box::new(move |_| writes.clone())).await.expect("a commit");
+    });
+}
+
+#[track_caller]
+#[expect(clippy::disallowed_methods, reason = "there is no runtime here to hold up")]
+fn shows(inventory: &Running, line: &str) {
+    let began = Instant::now();
+    loop {
+        let metrics = inventory.get("/metrics").text;
+        if metrics.lines().any(|shown| shown == line) {
+            return;
+        }
+        let held = metrics.lines().find(|shown| shown.starts_with("stock_reserved_units "));
+        assert!(began.elapsed() < Duration::from_secs(20), "waited in vain for {line}: {held:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

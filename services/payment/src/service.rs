@@ -1,0 +1,162 @@
+//! Pure: the handlers of the payment service: commands, messages and task results.
+
+use contract::Fact;
+use contract::FactType;
+use contract::topology::OPERATOR;
+use jiff::Timestamp;
+use saga_core::UnitOfWork;
+use saga_core::message::{Message as _, Received};
+use saga_core::row::{RowKey, RowKind};
+use saga_core::service::{HandlerError, HandlerResult, Service, Step, TaskResult};
+use uuid::Uuid;
+
+use crate::bank_task::{BankCall, BankTask, payment_command};
+use crate::domain::{Payment, PaymentCommand, PaymentRejection};
+use crate::extension::Extension;
+use crate::manual_resolution::ManualResolution;
+use crate::view::PaymentView;
+
+#[derive(Debug)]
+pub struct PaymentService;
+
+/// Operator command: refund a captured payment. The order stands.
+#[derive(Debug, Clone)]
+pub struct Refund {
+    pub order: Uuid,
+}
+
+type Work<'a> = UnitOfWork<'a, Fact>;
+
+impl Service for PaymentService {
+    const NAME: &'static str = crate::NAME;
+    const OPERATOR: Option<&'static str> = Some(OPERATOR);
+    const SECRETS: &'static [&'static str] = &contract::order::SECRETS;
+    type Fact = Fact;
+    type Command = Refund;
+    type Reply = PaymentView;
+    type Rejection = PaymentRejection;
+
+    fn rows() -> Vec<RowKind> {
+        vec![RowKind::of::<Payment>(), RowKind::of::<Extension>(), RowKind::of::<ManualResolution>()]
+    }
+
+    fn steps() -> &'static [Step] {
+        &crate::STEPS
+    }
+
+    fn rows_of_command(&self, command: &Refund) -> Vec<RowKey> {
+        vec![RowKey::of::<Payment>(command.order)]
+    }
+
+    fn on_command(
+        &self,
+        Refund { order }: &Refund,
+        work: &mut Work<'_>,
+    ) -> Result<PaymentView, HandlerError<PaymentRejection>> {
+        work.decide::<Payment>(order, &PaymentCommand::Refund)?;
+        PaymentView::of(*order, work.row::<Payment>(order)).ok_or_else(|| PaymentRejection::Unknown.into())
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "most facts concern the payment alone")]
+    fn rows_of_message(&self, message: &Received<Fact>) -> Vec<RowKey> {
+        let Some(order) = message.fact.saga() else { return vec![] };
+        match message.fact.fact_type() {
+            FactType::StockReserved => rows_of_charge(order),
+            FactType::DeadlineExtended => vec![RowKey::of::<Extension>(order)],
+            FactType::ManualResolutionRequested | FactType::OrderCancelled => {
+                vec![RowKey::of::<Payment>(order), RowKey::of::<ManualResolution>(order)]
+            }
+            _ => vec![RowKey::of::<Payment>(order)],
+        }
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the engine delivers only what the step consumes")]
+    fn on_message(
+        &self,
+        step: &'static Step,
+        message: &Received<Fact>,
+        work: &mut Work<'_>,
+    ) -> HandlerResult<Self> {
+        match &message.fact {
+            Fact::StockReserved(fact) => {
+                let deadline = work.row::<Extension>(fact.order).latest(fact.deadline);
+                let command = match deadline <= work.now() {
+                    true => PaymentCommand::Expire,
+                    false => PaymentCommand::Charge(fact.payment.clone()),
+                };
+                work.decide::<Payment>(fact.order, &command)?;
+            }
+            Fact::OrderCancelled(fact) => {
+                work.decide::<Payment>(fact.order, &PaymentCommand::Cancel)?;
+                if work.row::<ManualResolution>(fact.order).covers_cancellation {
+                    work.decide::<Payment>(fact.order, &PaymentCommand::ResolveManually)?;
+                }
+            }
+            Fact::DeadlineExtended(fact) => {
+                let Ok(_) = work.decide::<Extension>(fact.order, &fact.deadline);
+            }
+            Fact::ManualResolutionRequested(request) => {
+                let received = ManualResolution {
+                    revision: request.revision,
+                    covers_cancellation: request.resolved && request.cancelled,
+                };
+                let Ok(is_newer) = work.decide::<ManualResolution>(request.order, &received);
+                if is_newer {
+                    let command = match request.resolved {
+                        true => PaymentCommand::ResolveManually,
+                        false => PaymentCommand::WithdrawResolution,
+                    };
+                    work.decide::<Payment>(request.order, &command)?;
+                }
+            }
+            _ => return Err(HandlerError::unhandled(step, message)),
+        }
+        Ok(())
+    }
+
+    fn rows_of_result(&self, result: &TaskResult<'_>) -> Vec<RowKey> {
+        let task = serde_json::from_str::<BankTask>(result.payload).ok();
+        task.map(|task| rows_of_charge(task.order)).unwrap_or_default()
+    }
+
+    /// A charge is needed until its order is over; a refund or reversal always, unless it was resolved manually.
+    fn is_task_needed(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> bool {
+        match serde_json::from_str::<BankTask>(result.payload) {
+            Ok(BankTask { order, call: BankCall::Charge { deadline, .. }, .. }) => {
+                let is_charging = matches!(work.row::<Payment>(order), Payment::Charging(_));
+                is_charging && !has_passed(work.row::<Extension>(order).latest(deadline), work)
+            }
+            Ok(BankTask { order, call: BankCall::Refund | BankCall::Reverse, .. }) => {
+                !is_resolved_manually(order, work)
+            }
+            // An unreadable task runs, so that its result is dead-lettered with the reason.
+            Err(_) => true,
+        }
+    }
+
+    fn on_task_result(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> HandlerResult<Self> {
+        let task = serde_json::from_str::<BankTask>(result.payload)
+            .map_err(|error| HandlerError::Permanent(format!("unreadable task: {error}")))?;
+        let command = match payment_command(&task, result.answer) {
+            Ok(command) => command,
+            // An operator has resolved it: no dead letter is needed.
+            Err(_) if is_resolved_manually(task.order, work) => PaymentCommand::AbandonCall,
+            Err(why) => return Err(HandlerError::Permanent(why)),
+        };
+        work.decide::<Payment>(task.order, &command)?;
+        Ok(())
+    }
+}
+
+/// Rows that a charge depends on.
+fn rows_of_charge(order: Uuid) -> Vec<RowKey> {
+    vec![RowKey::of::<Payment>(order), RowKey::of::<Extension>(order)]
+}
+
+fn has_passed(deadline: Timestamp, work: &Work<'_>) -> bool {
+    deadline <= work.now()
+}
+
+fn is_resolved_manually(order: Uuid, work: &mut Work<'_>) -> bool {
+    matches!(work.row::<Payment>(order), Payment::ResolvedManually(_))
+}

@@ -1,0 +1,72 @@
+//! Shell: law 3: nobody is charged for an order that has ended, however long the bank was away.
+
+use std::time::Duration;
+
+use bank::domain::{Charge, ChargeEvent};
+use jiff::Timestamp;
+use order::domain::Order;
+use payment::domain::{Payment, PaymentEvent};
+use saga_core::decider::Decider;
+use saga_core::row::StoredEvent;
+use uuid::Uuid;
+
+use crate::coverage::CoveragePoint;
+use crate::law::Law;
+use crate::world::{World, history, rows};
+
+/// Maximum duration of a call that had begun, with the commit before it.
+const ON_ITS_WAY: Duration = Duration::from_secs(12);
+
+/// Law 3: the bank receives no charge after payment knows of the cancellation, or after the deadline.
+/// Processes paused on the way are exempt.
+pub fn check_no_late_charge(world: &World) {
+    if world.sim.profile().pauses > 0 {
+        return;
+    }
+    for (id, order) in rows::<Order>(world.order.store()) {
+        let (Ok(id), Some(placed)) = (id.parse::<Uuid>(), order.placed()) else { continue };
+        let payment = history::<Payment>(world.payment.store(), id);
+        count(world, &payment);
+        let over: Vec<_> = [PaymentEvent::Doomed, PaymentEvent::Voided]
+            .iter()
+            .filter_map(|event| first(&payment, Payment::event_name(event)))
+            .chain([placed.deadline])
+            .collect();
+        let over = over.into_iter().min().unwrap_or(placed.deadline);
+        let Some(charged) = charged_at(world, placed.payment.id) else { continue };
+        if charged > tolerated(world, over) {
+            world
+                .sim
+                .breaks(Law::OrderEnds, format!("order {id} ended at {over} and was charged at {charged}"));
+        }
+    }
+}
+
+/// Time at which the bank first received the charge.
+fn charged_at(world: &World, payment: Uuid) -> Option<Timestamp> {
+    let charge = history::<Charge>(world.bank.store(), payment);
+    let is_asked = |event: &&StoredEvent| {
+        !matches!(serde_json::from_str(&event.data), Ok(ChargeEvent::Blocked | ChargeEvent::Refunded))
+    };
+    charge.iter().find(is_asked).map(|event| event.recorded_at)
+}
+
+/// Adds the tolerance for differing clocks and calls in flight.
+fn tolerated(world: &World, at: Timestamp) -> Timestamp {
+    let profile = world.sim.profile();
+    let skew = Duration::from_millis(2 * profile.skew_ms as u64);
+    let drift = u32::try_from(2 * profile.drift).unwrap_or(u32::MAX) * world.sim.age() / 1_000_000;
+    at.saturating_add(ON_ITS_WAY + skew + drift).unwrap_or(Timestamp::MAX)
+}
+
+fn count(world: &World, payment: &[StoredEvent]) {
+    let has = |event: PaymentEvent| first(payment, Payment::event_name(&event)).is_some();
+    let was_requested = payment.iter().any(|event| event.name == "Requested");
+    let (voided, reversal) = (has(PaymentEvent::Voided), has(PaymentEvent::ReversalRequested));
+    world.sim.count_many(CoveragePoint::Withdrawn, u64::from(was_requested && voided && !reversal));
+    world.sim.count_many(CoveragePoint::ReversedUnwanted, u64::from(reversal));
+}
+
+fn first(history: &[StoredEvent], name: &str) -> Option<Timestamp> {
+    history.iter().find(|event| event.name == name).map(|event| event.recorded_at)
+}

@@ -1,0 +1,257 @@
+//! Shell: known mistakes, planted to prove that the laws find them. Mistakes inside a loop are patches: see
+//! `planted/` and `scripts/planted-faults.sh`.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use contract::Fact;
+use contract::inventory::StockReserved;
+use contract::order::{CancelReason, PaymentContext, StockLine};
+use inventory::domain::{Product, ProductCommand, Reservation, ReservationCommand};
+use inventory::service::InventoryService;
+use order::domain::{Order, OrderCommand};
+use order::service::OrderService;
+use payment::domain::{Payment, PaymentCommand};
+use payment::service::PaymentService;
+use saga_core::UnitOfWork;
+use saga_core::message::{Envelope, Message as _, Received};
+use saga_core::service::{HandlerError, HandlerResult};
+use strum::{Display, EnumString};
+
+use crate::instrumented::HandlerOverride;
+
+/// A fault that can be planted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, EnumString)]
+#[strum(serialize_all = "kebab-case")]
+pub enum PlantedFault {
+    None,
+    /// Messages are acknowledged before they are durable; a crash between loses them.
+    AcknowledgeBeforeCommit,
+    /// Facts are published before they are durable; a crash between publishes facts that never happened.
+    PublishBeforeCommit,
+    /// The inbox is marked before the work; after a crash between, the message is never processed.
+    InboxBeforeWork,
+    /// Outbox entries are settled although the broker did not accept them.
+    SettleWithoutPublish,
+    /// Payment ignores a cancellation that arrives first.
+    NoTombstone,
+    /// Payment ignores a cancellation during the call to the bank.
+    NoDoom,
+    NoDeadline,
+    /// A late deadline cancels a confirmed order.
+    DeadlineCancelsConfirmed,
+    /// The bank treats each repetition as a new charge.
+    BankIgnoresKey,
+    /// A refund is recorded without calling the bank.
+    RefundNotSent,
+    /// Inventory reserves nothing and publishes that it did.
+    PartialReservation,
+    /// Inventory swaps the quantities of two products; the sum is the same.
+    QuantitiesSwapped,
+    /// Payment charges a cent less than the total.
+    WrongAmount,
+    WrongCustomer,
+    /// Inventory does not release the stock of a cancelled order.
+    StockNotReleased,
+    /// Tasks of a crashed process are never run again.
+    TasksNotRecovered,
+    /// A replay marks the inbox before the work, so that it is discarded as its own duplicate.
+    ReplayMarksInbox,
+    /// A replay reaches all consumers of the subject.
+    ReplayToAllConsumers,
+    /// An edited message is processed, and its original stays and is processed too.
+    EditLeavesOriginal,
+    /// Commands of operators take effect also if a newer one came before.
+    RevisionIgnored,
+    /// A discarded dead letter is forgotten, so its message is processed when redelivered.
+    DiscardForgets,
+    /// Retries are kept in memory and lost in a crash.
+    RetryInMemory,
+    /// A dead letter is stored but not announced.
+    DeadLetterNotAnnounced,
+    /// An advisory about the delivery limit is acknowledged before the dead letter is stored; a crash between
+    /// loses it.
+    AdvisoryAcknowledgedFirst,
+    /// Inbox marks are purged while redeliveries still need them.
+    InboxTrimmedTooEarly,
+    /// A batch that could not be stored counts as stored.
+    StoreFaultIgnored,
+    /// Idempotency keys are purged while clients still repeat them.
+    KeyForgottenTooEarly,
+    /// A call is made although its order has ended.
+    UnneededCallMade,
+    /// Payment does not publish that a cancelled order had no charge.
+    VoidNotPublished,
+    /// A cancellation loads the rows that the message names, not those that are recorded.
+    AdditionalRowsIgnored,
+    /// Messages that the broker lost with its disk are not republished.
+    LossNotRepublished,
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "each fault changes one place, and no other")]
+impl PlantedFault {
+    /// Faults of messages, orders and money.
+    pub const OF_THE_SAGA: [Self; 24] = [
+        Self::AcknowledgeBeforeCommit,
+        Self::PublishBeforeCommit,
+        Self::InboxBeforeWork,
+        Self::SettleWithoutPublish,
+        Self::NoTombstone,
+        Self::NoDoom,
+        Self::NoDeadline,
+        Self::DeadlineCancelsConfirmed,
+        Self::BankIgnoresKey,
+        Self::RefundNotSent,
+        Self::PartialReservation,
+        Self::QuantitiesSwapped,
+        Self::WrongAmount,
+        Self::WrongCustomer,
+        Self::StockNotReleased,
+        Self::TasksNotRecovered,
+        Self::AdvisoryAcknowledgedFirst,
+        Self::InboxTrimmedTooEarly,
+        Self::StoreFaultIgnored,
+        Self::KeyForgottenTooEarly,
+        Self::UnneededCallMade,
+        Self::VoidNotPublished,
+        Self::AdditionalRowsIgnored,
+        Self::LossNotRepublished,
+    ];
+
+    /// Faults of retries, dead letters and replays.
+    pub const OF_DEAD_LETTERS: [Self; 7] = [
+        Self::ReplayMarksInbox,
+        Self::ReplayToAllConsumers,
+        Self::EditLeavesOriginal,
+        Self::RevisionIgnored,
+        Self::DiscardForgets,
+        Self::RetryInMemory,
+        Self::DeadLetterNotAnnounced,
+    ];
+
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::OF_THE_SAGA.into_iter().chain(Self::OF_DEAD_LETTERS)
+    }
+
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        name.parse().ok()
+    }
+
+    /// Alters a delivered message: gives a command of admin the newest revision.
+    #[must_use]
+    pub fn alter_delivery(self, payload: Bytes, age: Duration) -> Bytes {
+        let renumbered = || {
+            let mut envelope = Envelope::from_bytes(&payload).ok()?;
+            let mut data: serde_json::Value = serde_json::from_str(envelope.data.get()).ok()?;
+            let newest = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
+            *data.get_mut("revision").filter(|_| envelope.producer == admin::NAME)? = newest.into();
+            envelope.data = serde_json::value::to_raw_value(&data).ok()?;
+            serde_json::to_vec(&envelope).ok()
+        };
+        match self {
+            Self::RevisionIgnored => renumbered().map_or_else(|| payload.clone(), Bytes::from),
+            _ => payload,
+        }
+    }
+
+    /// Override in the order service.
+    #[must_use]
+    pub fn of_order(self) -> Option<HandlerOverride<OrderService>> {
+        match self {
+            Self::DeadlineCancelsConfirmed => Some(|message, work| {
+                let order = message.fact.saga()?;
+                let Order::Confirmed(_) = work.row::<Order>(order) else {
+                    return None;
+                };
+                // Cancelled in the order's own ledger only.
+                let _ = work.decide::<Order>(order, &OrderCommand::Cancel(CancelReason::Operator));
+                Some(Ok(()))
+            }),
+            _ => None,
+        }
+    }
+
+    /// Override in the inventory service.
+    #[must_use]
+    pub fn of_inventory(self) -> Option<HandlerOverride<InventoryService>> {
+        match self {
+            Self::PartialReservation => Some(|message, work| {
+                let Fact::OrderCreated(created) = &message.fact else {
+                    return None;
+                };
+                let (order, lines, payment) = (created.order, vec![], created.payment.clone());
+                work.publish(StockReserved { order, lines, payment, deadline: created.deadline });
+                Some(Ok(()))
+            }),
+            Self::QuantitiesSwapped => Some(|message, work| {
+                let Fact::OrderCreated(created) = &message.fact else {
+                    return None;
+                };
+                let [one, other] = created.lines.as_slice() else { return None };
+                if *work.row::<Reservation>(created.order) != Reservation::New || one.sku == other.sku {
+                    return None;
+                }
+                let held = [(one, other.quantity), (other, one.quantity)];
+                let held = held.map(|(line, quantity)| StockLine { sku: line.sku.clone(), quantity });
+                if held.iter().any(|line| work.row::<Product>(&line.sku).on_hand < line.quantity) {
+                    return None;
+                }
+                for line in &held {
+                    let _ = work.decide::<Product>(&line.sku, &ProductCommand::Reserve(line.quantity));
+                }
+                let _ =
+                    work.decide::<Reservation>(created.order, &ReservationCommand::Reserve(held.to_vec()));
+                Some(Ok(()))
+            }),
+            Self::StockNotReleased => {
+                Some(|message, _| matches!(message.fact, Fact::OrderCancelled(_)).then_some(Ok(())))
+            }
+            _ => None,
+        }
+    }
+
+    /// Override in the payment service.
+    #[must_use]
+    pub fn of_payment(self) -> Option<HandlerOverride<PaymentService>> {
+        match self {
+            Self::WrongAmount => {
+                Some(|message, work| charge_as(message, work, |context| context.total.amount_minor -= 1))
+            }
+            Self::WrongCustomer => {
+                Some(|message, work| charge_as(message, work, |context| context.customer = "eve".to_owned()))
+            }
+            Self::NoTombstone => Some(|message, work| {
+                let Fact::OrderCancelled(cancelled) = &message.fact else {
+                    return None;
+                };
+                matches!(work.row::<Payment>(cancelled.order), Payment::New).then_some(Ok(()))
+            }),
+            Self::NoDoom => Some(|message, work| {
+                let Fact::OrderCancelled(cancelled) = &message.fact else {
+                    return None;
+                };
+                matches!(work.row::<Payment>(cancelled.order), Payment::Charging(_)).then_some(Ok(()))
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// Charges an order with a changed context.
+fn charge_as(
+    message: &Received<Fact>,
+    work: &mut UnitOfWork<'_, Fact>,
+    change: fn(&mut PaymentContext),
+) -> Option<HandlerResult<PaymentService>> {
+    let Fact::StockReserved(reserved) = &message.fact else {
+        return None;
+    };
+    let mut context = reserved.payment.clone();
+    change(&mut context);
+    Some(
+        work.decide::<Payment>(reserved.order, &PaymentCommand::Charge(context))
+            .map(drop)
+            .map_err(HandlerError::from),
+    )
+}
