@@ -150,8 +150,8 @@ check_configuration() {
   expect "containers without a memory limit" 0 "$(jq '[.services[] | select(.mem_limit | not)] | length' "$config")"
   expect "services whose connections (36 KiB each) may use more than half of their memory" 0 "$(jq '
     [.services | to_entries[] | select(.value.environment // {} | keys | any(endswith("__HTTP__BIND")))
-      | ([.value.environment | to_entries[] | select(.key | endswith("__HTTP__MAX_CONNECTIONS")) | .value | tonumber][0] // 10000) as $held
-      | select($held * 36864 > (.value.mem_limit | tonumber) / 2)] | length' "$config")"
+      | ([.value.environment | to_entries[] | select(.key | endswith("__HTTP__MAX_CONNECTIONS")) | .value | tonumber][0] // 10000) as $connections
+      | select($connections * 36864 > (.value.mem_limit | tonumber) / 2)] | length' "$config")"
   expect "services, brokers and databases with a writable root file system" 0 \
     "$(jq '[.services[] | select((.image | test("^(saga/|nats:|postgres:)")) and (.read_only | not))] | length' "$config")"
   expect "secrets in the configuration" 0 "$(grep -c 'saga_[A-Za-z0-9]\{20\}\|SU[A-Z2-7]\{50\}' "$config" || true)"

@@ -24,7 +24,7 @@ bench_counts() {
   against "$folder/run.json" counts
   counts=$(<"$folder/counts.json")
   show "$(jq -r '.each | to_entries[] | "\(.key)\t\(.value.cpu_us)\t\(.value.switches_voluntary + .value.switches_involuntary)\t\((.value.fsync // 0) + (.value.fdatasync // 0))\t\(.value.pwrite64 // "-")\t\(.value.syscalls // "-")\t\(.value.bytes_written)\t\(.value.rss_kib)\t\(.value.transactions // "-")\t\(.value.wire_bytes // "-")"' <<<"$counts" |
-    awk -F '\t' 'BEGIN { printf "  %-10s %9s %9s %8s %8s %9s %12s %9s %8s %10s\n", "per saga", "CPU µs", "switches", "fsyncs", "pwrites", "syscalls", "bytes", "KiB held", "batches", "wire bytes" }
+    awk -F '\t' 'BEGIN { printf "  %-10s %9s %9s %8s %8s %9s %12s %9s %8s %10s\n", "per saga", "CPU µs", "switches", "fsyncs", "pwrites", "syscalls", "bytes", "RSS KiB", "batches", "wire bytes" }
       { printf "  %-10s %8.1f %9.2f %8.3f %8.2f %9.1f %12.0f %9d %8s %10s\n", $1, $2, $3, $4, $5, $6, $7, $8, $9, $10 }')"
   show "$(jq -r '"  all: \(.all.cpu_us) µs, \(.all.messages) messages, instructions: \(.all.instructions); system calls counted by \(.by)"' <<<"$counts")"
   note counts "$counts"
