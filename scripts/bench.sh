@@ -451,13 +451,13 @@ run_one() {
   after=$(cpu_ms)
   wait "$load" || true
   jq -c --argjson pair "$pair" --arg run "$run" --argjson cpu $((after - before)) --argjson seconds "$duration_s" \
-    '{pair: $pair, run: $run, rate: .rate_achieved, p50: .latency_ms.p50, p99: .latency_ms.p99, backlog_grew, books_balanced,
+    '{pair: $pair, run: $run, rate: .rate_achieved, p50: .latency_ms.p50, p99: .latency_ms.p99, backlog_grew, balanced,
       unfinished, errors, cpu_ms: ($cpu / (.rate_achieved * $seconds) * 1000 | round / 1000)}' \
     "$folder/load.json" >>"$folder/runs"
   stop_system
-  show "$(tail -n 1 "$folder/runs" | jq -r '"\(.pair)\t\(.run)\t\(.rate)\t\(.p50)\t\(.p99)\t\(.cpu_ms)\t\(if .books_balanced then "balance" else "DO NOT BALANCE" end)\(if .backlog_grew then ", backlog grew" else "" end)"' |
+  show "$(tail -n 1 "$folder/runs" | jq -r '"\(.pair)\t\(.run)\t\(.rate)\t\(.p50)\t\(.p99)\t\(.cpu_ms)\t\(if .balanced then "balance" else "DO NOT BALANCE" end)\(if .backlog_grew then ", backlog grew" else "" end)"' |
     awk -F '\t' '{ printf "  %4s  %-6s %9s %8s %8s %17s   %s\n", $1, $2, $3, $4, $5, $6, $7 }')"
-  [[ $(tail -n 1 "$folder/runs" | jq '.books_balanced and .unfinished == 0 and .errors == 0') == true ]] || failed=$((failed + 1))
+  [[ $(tail -n 1 "$folder/runs" | jq '.balanced and .unfinished == 0 and .errors == 0') == true ]] || failed=$((failed + 1))
 }
 
 # CPU time of the five services and the broker so far, in milliseconds.

@@ -20,7 +20,7 @@ has_report() { jq -e -s '.[0].started' "$1" >/dev/null 2>&1; }
 
 # in_short FILE: prints the part of a report that is kept.
 in_short() {
-  jq 'del(.audit, .timeline, .ending_s, .warmup_orders, .report) | del(.shed_latency_ms | select(.p50 == 0))' "$1"
+  jq 'del(.reconciliation, .timeline, .ending_s, .warmup_orders, .report) | del(.shed_latency_ms | select(.p50 == 0))' "$1"
 }
 
 # against FILE NAME: reports each reason why the run is invalid as a failed check.

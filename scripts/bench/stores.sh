@@ -41,9 +41,9 @@ store_run() {
   stop_system
   [[ -s $folder/load.json ]] || die "the load has no result"
   jq -c --argjson round "$round" --argjson clients "$clients" --arg run "$run" \
-    '{round: $round, clients: $clients, run: $run, rate: .rate_achieved, p50: .latency_ms.p50, p99: .latency_ms.p99, books_balanced, unfinished, failed}' \
+    '{round: $round, clients: $clients, run: $run, rate: .rate_achieved, p50: .latency_ms.p50, p99: .latency_ms.p99, balanced, unfinished, failed}' \
     "$folder/load.json" >>"$folder/stores"
-  show "$(tail -n 1 "$folder/stores" | jq -r '"\(.round)\t\(.clients)\t\(.run)\t\(.rate)\t\(.p50)\t\(.p99)\t\(if .books_balanced then "balance" else "DO NOT BALANCE" end)"' |
+  show "$(tail -n 1 "$folder/stores" | jq -r '"\(.round)\t\(.clients)\t\(.run)\t\(.rate)\t\(.p50)\t\(.p99)\t\(if .balanced then "balance" else "DO NOT BALANCE" end)"' |
     awk -F '\t' '{ printf "  %5s   %7s   %-12s %9s %8s %8s   %s\n", $1, $2, $3, $4, $5, $6, $7 }')"
-  [[ $(tail -n 1 "$folder/stores" | jq '.books_balanced and .unfinished == 0 and .failed == 0') == true ]] || failed=$((failed + 1))
+  [[ $(tail -n 1 "$folder/stores" | jq '.balanced and .unfinished == 0 and .failed == 0') == true ]] || failed=$((failed + 1))
 }

@@ -1,4 +1,4 @@
-//! Shell: customers who order while everything breaks: each repeats itself under its key until it is answered.
+//! Shell: customers that order during the disruptions and retry with an idempotency key until they are answered.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,20 +12,19 @@ use uuid::Uuid;
 
 use super::effects::Span;
 use super::verdict::Orders;
-use devstack::{Member, System, catalogue};
+use devstack::{Component, System, catalogue};
 
-/// Customers at the same time; while all of them wait, nobody else comes.
-const AT_ONCE: usize = 500;
-/// Whoever gets no answer within this asks again.
+/// Maximum number of customers without an answer; no more orders are placed meanwhile.
+const MAX_WAITING: usize = 500;
+/// Time-out of a request, which is retried then.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause before a customer asks again.
-const AGAIN_AFTER: Duration = Duration::from_millis(300);
-/// Whoever is not answered for so long after the run has ended goes away, and complains.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// How long an answer is held for an order to end, and how long one is waited for.
+const RETRY_AFTER: Duration = Duration::from_millis(300);
+/// Time after the run in which every customer must be answered.
+const GRACE_PERIOD: Duration = Duration::from_mins(1);
+/// `Prefer` header of a request that waits for the end of an order, and its time-out.
 const WAIT: &str = "wait=2";
 const WAIT_TIMEOUT: Duration = Duration::from_secs(4);
-/// Cards, most of which work.
+/// Payment tokens, most of which succeed.
 const TOKENS: [&str; 10] = [
     "tok_ok",
     "tok_ok",
@@ -39,7 +38,6 @@ const TOKENS: [&str; 10] = [
     "tok_lost_answer",
 ];
 
-/// All customers of a run.
 pub struct Customers {
     client: Client,
     url: String,
@@ -50,46 +48,45 @@ pub struct Customers {
 }
 
 impl Customers {
-    /// Customers of this system, so many per second.
     pub fn of(system: &System, seed: u64, rate: u32, length: Duration) -> anyhow::Result<Self> {
         let client = Client::builder().no_proxy().timeout(TIMEOUT).build()?;
-        let url = format!("{}/api/orders", system.url_of(Member::ORDER));
+        let url = format!("{}/api/orders", system.url_of(Component::ORDER));
         let skus = catalogue::shop().into_iter().map(|product| product.sku).collect();
         Ok(Self { client, url, seed, rate, length, skus })
     }
 
-    /// Lets them order for the length of the run, and waits until all have been answered.
+    /// Places orders for the length of the run, and waits until all are answered.
     pub async fn order(self, began: Instant) -> Orders {
         let (until, customers) = (began + self.length, Arc::new(self));
-        let places = Arc::new(Semaphore::new(AT_ONCE));
+        let permits = Arc::new(Semaphore::new(MAX_WAITING));
         let mut tick = interval(Duration::from_secs(1) / customers.rate);
         tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let (mut under_way, mut orders, mut number) = (JoinSet::new(), Orders::default(), 0);
+        let (mut in_flight, mut orders, mut number) = (JoinSet::new(), Orders::default(), 0);
         while Instant::now() < until {
             tick.tick().await;
-            let Ok(place) = places.clone().try_acquire_owned() else { continue };
+            let Ok(permit) = permits.clone().try_acquire_owned() else { continue };
             let customers = customers.clone();
-            under_way.spawn(async move {
+            in_flight.spawn(async move {
                 let placed = began.elapsed();
-                let ordered = customers.one(number, until + PATIENCE).await;
-                // Whoever has an order is no longer in the way of the next.
-                drop(place);
-                let id = ordered?;
-                let is_known = customers.is_over(id, until + PATIENCE).await;
-                Ok((id, is_known.then(|| Span { placed, ended: began.elapsed() })))
+                let placed_order = customers.place(number, until + GRACE_PERIOD).await;
+                // Only customers without an answer count against the limit.
+                drop(permit);
+                let id = placed_order?;
+                let has_ended = customers.wait_for_end(id, until + GRACE_PERIOD).await;
+                Ok((id, has_ended.then(|| Span { placed, ended: began.elapsed() })))
             });
             number += 1;
-            while let Some(ended) = under_way.try_join_next() {
+            while let Some(ended) = in_flight.try_join_next() {
                 orders.add(ended.unwrap_or_else(|panic| Err(panic.to_string())));
             }
         }
-        while let Some(ended) = under_way.join_next().await {
+        while let Some(ended) = in_flight.join_next().await {
             orders.add(ended.unwrap_or_else(|panic| Err(panic.to_string())));
         }
         orders
     }
 
-    async fn one(&self, number: u64, until: Instant) -> Result<Uuid, String> {
+    async fn place(&self, number: u64, until: Instant) -> Result<Uuid, String> {
         let mut dice = fastrand::Rng::with_seed(self.seed.wrapping_mul(1_000_003).wrapping_add(number));
         let lines: Vec<Value> = (0..dice.usize(1..=3))
             .map(|_| json!({"sku": self.skus[dice.usize(..self.skus.len())], "quantity": dice.u32(1..=2)}))
@@ -103,12 +100,12 @@ impl Customers {
         };
         let id =
             taken(&answered(&place, until).await.map_err(|why| format!("order {number}: {why}"))?, number)?;
-        // Some never saw the answer, and some change their mind.
+        // Some repeat the request as if the answer was lost, some cancel.
         match dice.u32(..20) {
             0 => {
                 let again = answered(&place, until).await.map_err(|why| format!("order {number}: {why}"))?;
                 if taken(&again, number)? != id {
-                    return Err(format!("order {number} was placed twice under one key"));
+                    return Err(format!("order {number} was placed twice with one idempotency key"));
                 }
             }
             1 => {
@@ -125,8 +122,8 @@ impl Customers {
         Ok(id)
     }
 
-    /// Waits until an order has ended; whether its end became known. One that never ends is found by others.
-    async fn is_over(&self, id: Uuid, until: Instant) -> bool {
+    /// Waits until an order has ended. Returns `false` if that is unknown; orders that never end are found afterwards.
+    async fn wait_for_end(&self, id: Uuid, until: Instant) -> bool {
         let ask = || {
             let asked = self.client.get(format!("{}/{id}", self.url)).header("Prefer", WAIT);
             asked.timeout(WAIT_TIMEOUT)
@@ -143,7 +140,7 @@ impl Customers {
 
 type Answer = (StatusCode, Value);
 
-/// Asks until there is an answer that is one: nobody there, no answer in time and 5xx are asked again.
+/// Retries until there is an answer: connection errors, time-outs and 5xx are retried.
 async fn answered(request: &impl Fn() -> RequestBuilder, until: Instant) -> Result<Answer, String> {
     loop {
         let last = match request().send().await {
@@ -152,15 +149,15 @@ async fn answered(request: &impl Fn() -> RequestBuilder, until: Instant) -> Resu
                 let status = response.status();
                 match response.json().await {
                     Ok(body) => return Ok((status, body)),
-                    Err(_) => "half an answer".to_owned(),
+                    Err(_) => "incomplete answer".to_owned(),
                 }
             }
             Err(error) => error.without_url().to_string(),
         };
         if Instant::now() >= until {
-            return Err(format!("no answer; the last try: {last}"));
+            return Err(format!("no answer; last attempt: {last}"));
         }
-        tokio::time::sleep(AGAIN_AFTER).await;
+        tokio::time::sleep(RETRY_AFTER).await;
     }
 }
 

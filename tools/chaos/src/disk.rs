@@ -1,5 +1,5 @@
-//! Shell: a small disk of a broker's own, so that it can be filled without harm to anybody else. Root alone can have one,
-//! and then in a namespace of mounts that ends with this process: nothing is left of it, whatever happens.
+//! Shell: a small disk for a broker, so that filling it affects nothing else. Needs root. It is mounted in a mount namespace
+//! that ends with this process.
 
 use std::env;
 use std::fs;
@@ -11,19 +11,19 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 use nix::unistd::Uid;
 
-/// Set for the process that has a namespace of its own.
+/// Set in the process that has a mount namespace of its own.
 const HAS_NAMESPACE: &str = "SAGA_CHAOS_NAMESPACE";
-/// What a run of an hour stores there, and in memory: it is one of pages that are there only when they are written.
+/// Enough for a run of an hour. A tmpfs takes memory only for what is written.
 const SIZE: &str = "size=1g";
-/// So much is written at once.
-const PIECE: usize = 4 * 1024 * 1024;
+/// Size of a write.
+const CHUNK: usize = 4 * 1024 * 1024;
 
-/// A disk of its own below a folder.
+/// A disk mounted at a folder.
 pub struct SmallDisk(PathBuf);
 
-/// Whether this process can have such disks. One of root that has no namespace yet is replaced by one that has, with the same
-/// arguments.
-pub fn is_possible() -> bool {
+/// Returns `true` if this process can mount such disks. As root without a namespace, it re-executes itself in one with the
+/// same arguments.
+pub fn enter_namespace() -> bool {
     if env::var_os(HAS_NAMESPACE).is_some() {
         return true;
     }
@@ -33,16 +33,16 @@ pub fn is_possible() -> bool {
     {
         return false;
     }
-    let mut anew = Command::new("unshare");
-    anew.args(["--mount", "--propagation", "private", "--"]).arg(this).args(env::args_os().skip(1));
-    // It comes back only when it fails.
-    let _failed = anew.env(HAS_NAMESPACE, "1").exec();
+    let mut again = Command::new("unshare");
+    again.args(["--mount", "--propagation", "private", "--"]).arg(this).args(env::args_os().skip(1));
+    // Returns only on failure.
+    let _failed = again.env(HAS_NAMESPACE, "1").exec();
     false
 }
 
 impl SmallDisk {
-    /// Gives a folder one, which is made if it is not there.
-    pub fn below(folder: &Path) -> anyhow::Result<Self> {
+    /// Mounts a disk at a folder, which is created if missing.
+    pub fn mount(folder: &Path) -> anyhow::Result<Self> {
         fs::create_dir_all(folder)?;
         let mounted =
             Command::new("mount").args(["-t", "tmpfs", "-o", SIZE, "saga-chaos"]).arg(folder).output()?;
@@ -52,7 +52,6 @@ impl SmallDisk {
         Ok(Self(folder.to_owned()))
     }
 
-    /// Whose folder it is.
     pub fn folder(&self) -> &Path {
         &self.0
     }
@@ -61,27 +60,27 @@ impl SmallDisk {
         self.0.join("filler")
     }
 
-    /// Writes until nothing more can be written.
+    /// Fills the disk.
     pub fn fill(&self) -> anyhow::Result<()> {
         let path = self.filler();
         let mut file = fs::File::create(&path).with_context(|| path.display().to_string())?;
-        let mut piece = PIECE;
-        while piece > 0 {
-            match file.write_all(&vec![0; piece]) {
+        let mut chunk = CHUNK;
+        while chunk > 0 {
+            match file.write_all(&vec![0; chunk]) {
                 Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::StorageFull => piece /= 2,
+                Err(error) if error.kind() == io::ErrorKind::StorageFull => chunk /= 2,
                 Err(error) => return Err(error).with_context(|| path.display().to_string()),
             }
         }
         Ok(())
     }
 
-    /// Makes room again.
-    pub fn empty(&self) -> io::Result<()> {
+    /// Frees the space again.
+    pub fn free(&self) -> io::Result<()> {
         fs::remove_file(self.filler())
     }
 
-    /// What is on it is put beside it, for whoever looks at what went wrong.
+    /// Copies its content to the folder beside it, for later inspection.
     pub fn keep(&self) {
         let beside = self.0.with_extension("kept");
         let _ = Command::new("cp").arg("-a").arg(&self.0).arg(beside).status();
@@ -90,7 +89,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Else it ends with the namespace.
+        // On failure it ends with the namespace.
         let _ = Command::new("umount").arg(&self.0).status();
     }
 }

@@ -1,4 +1,4 @@
-//! Shell: does to a system what the plan says, and undoes it.
+//! Shell: carries out the disruptions of a plan, and ends them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,27 +10,27 @@ use serde_json::json;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::disk::SmallDisk;
-use super::links::{LinkState, Links};
-use super::plan::{Disruption, Harm, Trouble};
+use super::network::{LinkState, Links};
+use super::plan::{Disruption, FaultKind, PlannedDisruption};
 use cli::note;
 use client::http::{self, Http};
-use devstack::{Member, RunningSystem, System};
+use devstack::{Component, RunningSystem, System};
 
-/// One that is starved gets so much of this time.
-const STARVES: (Duration, Duration) = (Duration::from_millis(90), Duration::from_millis(10));
-/// Whoever is away when a fault is to be cleared is asked again this often, for so long.
-const CLEARS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_mins(1));
-/// Admin answers within it, or is disrupted itself.
-const ADMIN_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+/// Stopped and running time of a starved process.
+const STARVATION: (Duration, Duration) = (Duration::from_millis(90), Duration::from_millis(10));
+/// Interval of the attempts to clear a fault, and their time limit: admin or the service may be down.
+const CLEAR_RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_mins(1));
+/// Without an answer in this time admin is disrupted itself.
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What can be done to a system, and is under way.
+/// Disruptions in progress.
 pub struct Disruptor<'a> {
     running: &'a mut RunningSystem,
     links: &'a Links,
     disks: &'a [SmallDisk],
-    /// Those that are starved; when this is dropped nobody is any more.
+    /// Tasks that starve processes; they end when this is dropped.
     starving: JoinSet<()>,
-    starved: BTreeMap<Member, AbortHandle>,
+    starved: BTreeMap<Component, AbortHandle>,
     clearing: JoinSet<anyhow::Result<()>>,
     http: Http,
 }
@@ -45,26 +45,26 @@ impl<'a> Disruptor<'a> {
         Ok(Self { running, links, disks, starving, starved, clearing, http: Http::new()? })
     }
 
-    /// Does all of it, and returns when the last is undone.
+    /// Carries out a plan, and returns when the last disruption has ended.
     ///
     /// # Errors
-    /// When a process that was to be harmed has ended by itself, or cannot be started again.
-    pub async fn run(mut self, plan: &[Disruption], began: Instant) -> anyhow::Result<()> {
-        let begins = plan.iter().map(|disruption| (disruption.at, true, disruption));
-        let ends = plan.iter().map(|disruption| (disruption.until, false, disruption));
+    /// If a process has crashed, or cannot be started again.
+    pub async fn run(mut self, plan: &[PlannedDisruption], began: Instant) -> anyhow::Result<()> {
+        let begins = plan.iter().map(|planned| (planned.at, true, planned));
+        let ends = plan.iter().map(|planned| (planned.until, false, planned));
         let mut moments: Vec<_> = begins.chain(ends).collect();
         moments.sort_by_key(|(at, is_begin, _)| (*at, *is_begin));
-        for (at, is_begin, Disruption { harm, until, .. }) in moments {
+        for (at, is_begin, PlannedDisruption { disruption, until, .. }) in moments {
             tokio::time::sleep_until((began + at).into()).await;
             if is_begin {
                 note(&format!(
-                    "  {:>6.1}s  {harm}, for {:.1}s",
+                    "  {:>6.1}s  {disruption}, for {:.1}s",
                     at.as_secs_f64(),
                     (*until - at).as_secs_f64()
                 ));
-                self.begin(*harm).await.with_context(|| harm.to_string())?;
+                self.begin(*disruption).await.with_context(|| disruption.to_string())?;
             } else {
-                self.end(*harm).await.with_context(|| format!("after {harm}"))?;
+                self.end(*disruption).await.with_context(|| format!("after {disruption}"))?;
             }
         }
         while let Some(cleared) = self.clearing.join_next().await {
@@ -73,113 +73,119 @@ impl<'a> Disruptor<'a> {
         Ok(())
     }
 
-    async fn begin(&mut self, harm: Harm) -> anyhow::Result<()> {
-        match harm {
-            Harm::Kill(member) | Harm::Pause(member) | Harm::Starve(member) | Harm::Restart(member)
-                if !self.running.runs(member) =>
+    async fn begin(&mut self, disruption: Disruption) -> anyhow::Result<()> {
+        match disruption {
+            Disruption::Kill(component)
+            | Disruption::Pause(component)
+            | Disruption::Starve(component)
+            | Disruption::Restart(component)
+                if !self.running.is_running(component) =>
             {
-                bail!("{member} has ended by itself; {}", self.running.last_words(member))
+                bail!("{component} has crashed; {}", self.running.last_output(component))
             }
-            Harm::Kill(member) => self.running.kill(member).await,
-            Harm::Restart(member) => self.running.tell_to_stop(member),
-            Harm::Pause(member) => self.running.signal(member, Signal::SIGSTOP),
-            Harm::Starve(member) => {
+            Disruption::Kill(component) => self.running.kill(component).await,
+            Disruption::Restart(component) => self.running.begin_stop(component),
+            Disruption::Pause(component) => self.running.signal(component, Signal::SIGSTOP),
+            Disruption::Starve(component) => {
                 let system = self.running.system.clone();
-                self.starved.insert(member, self.starving.spawn(starve(system, member)));
+                self.starved.insert(component, self.starving.spawn(starve(system, component)));
                 Ok(())
             }
-            Harm::Cut(link) => {
+            Disruption::Cut(link) => {
                 self.links.set(link, LinkState::Cut);
                 Ok(())
             }
-            Harm::Silence(link) => {
+            Disruption::Silence(link) => {
                 self.links.set(link, LinkState::Silent);
                 Ok(())
             }
-            Harm::FillDisk(member) => self.disk_of(member)?.fill(),
-            Harm::Fault(service, trouble) => {
-                self.inject(service, trouble).await;
+            Disruption::FillDisk(component) => self.disk_of(component)?.fill(),
+            Disruption::Fault(service, kind) => {
+                self.inject(service, kind).await;
                 Ok(())
             }
         }
     }
 
-    async fn end(&mut self, harm: Harm) -> anyhow::Result<()> {
-        match harm {
-            Harm::Kill(member) | Harm::Restart(member) => self.running.start_again(member).await,
-            Harm::Pause(member) => self.running.signal(member, Signal::SIGCONT),
-            Harm::Starve(member) => {
-                if let Some(starving) = self.starved.remove(&member) {
+    async fn end(&mut self, disruption: Disruption) -> anyhow::Result<()> {
+        match disruption {
+            Disruption::Kill(component) | Disruption::Restart(component) => {
+                self.running.restart(component).await
+            }
+            Disruption::Pause(component) => self.running.signal(component, Signal::SIGCONT),
+            Disruption::Starve(component) => {
+                if let Some(starving) = self.starved.remove(&component) {
                     starving.abort();
                 }
-                self.running.signal(member, Signal::SIGCONT)
+                self.running.signal(component, Signal::SIGCONT)
             }
-            Harm::Cut(link) | Harm::Silence(link) => {
+            Disruption::Cut(link) | Disruption::Silence(link) => {
                 self.links.set(link, LinkState::Whole);
                 Ok(())
             }
-            Harm::FillDisk(member) => {
-                self.disk_of(member)?.empty()?;
-                self.running.tell_to_stop(member)?;
-                self.running.start_again(member).await
+            Disruption::FillDisk(component) => {
+                self.disk_of(component)?.free()?;
+                self.running.begin_stop(component)?;
+                self.running.restart(component).await
             }
-            // Whoever is needed for that may come back only by what is done next.
-            Harm::Fault(service, _) => {
+            // Admin or the service may be back only after the next step of the plan.
+            Disruption::Fault(service, _) => {
                 self.clearing.spawn(clear(self.http.clone(), self.running.system.clone(), service));
                 Ok(())
             }
         }
     }
 
-    fn disk_of(&self, member: Member) -> anyhow::Result<&SmallDisk> {
-        let folder = self.running.system.data_of(member);
+    fn disk_of(&self, component: Component) -> anyhow::Result<&SmallDisk> {
+        let folder = self.running.system.data_of(component);
         self.disks.iter().find(|disk| disk.folder() == folder).context("it has no disk of its own")
     }
 
-    /// Asks for a fault. When admin or the service is away there is none.
-    async fn inject(&self, service: Member, trouble: Trouble) {
-        let kind: &str = trouble.into();
-        let mut fault = json!({"service": service, "kind": kind, "reason": "chaos"});
-        match trouble {
-            Trouble::Delay => (fault["delay_ms"], fault["probability"]) = (500.into(), 50.into()),
-            Trouble::PublishTwice => fault["probability"] = 50.into(),
-            Trouble::FailTransiently => fault["next"] = 5.into(),
-            Trouble::Pause => {}
+    /// Injects a fault, unless admin or the service is down.
+    async fn inject(&self, service: Component, kind: FaultKind) {
+        let name: &str = kind.into();
+        let mut fault = json!({"service": service, "kind": name, "reason": "chaos"});
+        match kind {
+            FaultKind::Delay => (fault["delay_ms"], fault["probability"]) = (500.into(), 50.into()),
+            FaultKind::PublishTwice => fault["probability"] = 50.into(),
+            FaultKind::FailTransiently => fault["next"] = 5.into(),
+            FaultKind::Pause => {}
         }
-        let url = format!("{}/api/admin/faults", self.running.system.url_of(Member::ADMIN));
-        let asked = self.http.request(Method::POST, &url).timeout(ADMIN_ANSWERS_WITHIN).json(&fault);
+        let url = format!("{}/api/admin/faults", self.running.system.url_of(Component::ADMIN));
+        let asked = self.http.request(Method::POST, &url).timeout(ADMIN_TIMEOUT).json(&fault);
         let why = match http::answer(asked, &url).await {
             Ok(answer) if answer.status.is_success() => return,
             Ok(answer) => answer.complaint(),
             Err(error) => format!("{error:#}"),
         };
-        note(&format!("           it was not injected: {why}"));
+        note(&format!("           not injected: {why}"));
     }
 }
 
-/// Clears what was injected into a service, as soon as somebody can be asked to.
-async fn clear(http: Http, system: System, service: Member) -> anyhow::Result<()> {
-    let url = format!("{}/api/admin/faults/{service}", system.url_of(Member::ADMIN));
-    let until = Instant::now() + CLEARS.1;
+/// Clears the faults of a service, with retries.
+async fn clear(http: Http, system: System, service: Component) -> anyhow::Result<()> {
+    let url = format!("{}/api/admin/faults/{service}", system.url_of(Component::ADMIN));
+    let until = Instant::now() + CLEAR_RETRY.1;
     loop {
-        let asked = http.request(Method::DELETE, &url).timeout(ADMIN_ANSWERS_WITHIN);
+        let asked = http.request(Method::DELETE, &url).timeout(ADMIN_TIMEOUT);
         let why = match http::answer(asked.json(&json!({"reason": "chaos"})), &url).await {
             Ok(answer) if answer.status.is_success() => return Ok(()),
             Ok(answer) => answer.complaint(),
             Err(error) => format!("{error:#}"),
         };
         if Instant::now() >= until {
-            bail!("what was injected into {service} cannot be cleared: {why}");
+            bail!("the faults of {service} cannot be cleared: {why}");
         }
-        tokio::time::sleep(CLEARS.0).await;
+        tokio::time::sleep(CLEAR_RETRY.0).await;
     }
 }
 
-/// Lets a process run for a tenth of the time, until aborted.
-async fn starve(system: System, member: Member) {
+/// Lets a process run for a tenth of the time until aborted.
+async fn starve(system: System, component: Component) {
     loop {
-        for (signal, time) in [(Signal::SIGSTOP, STARVES.0), (Signal::SIGCONT, STARVES.1)] {
-            devstack::signal(&system, member, signal);
+        for (signal, time) in [(Signal::SIGSTOP, STARVATION.0), (Signal::SIGCONT, STARVATION.1)] {
+            // A process that ended needs none.
+            let _ = devstack::process::signal(&system, component, signal);
             tokio::time::sleep(time).await;
         }
     }

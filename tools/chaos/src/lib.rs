@@ -1,15 +1,15 @@
-//! Shell: chaos: a system of its own is killed, paused and cut off at random while customers order; in the end
-//! everything has to be as if nothing had happened.
+//! Shell: chaos: random disruption of a temporary system while customers order, with a verdict. Nothing may be lost,
+//! duplicated or left unfinished.
 //!
-//! [`plan`] says what is done when, all of it from one seed; [`disrupt`] does it, [`links`] are what it cuts and [`disk`]
-//! what it fills; [`effects`] are what each did to those who ordered; [`customers`] order meanwhile, as patiently as real
-//! ones with an idempotency key; [`verdict`] says how it went.
+//! [`plan`] derives all disruptions from a seed, and [`disrupt`] carries them out: it kills processes, cuts [`network`]
+//! links and fills a [`disk`]. [`customers`] order meanwhile and retry with an idempotency key. [`effects`] measures the
+//! latency of their orders, and [`verdict`] judges the run.
 
 mod customers;
 mod disk;
 mod disrupt;
 mod effects;
-mod links;
+mod network;
 mod plan;
 mod verdict;
 
@@ -23,27 +23,26 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
+use cli::args::duration;
+use cli::{exit, note, say, say_json};
+use client::http::Http;
+use client::reconciliation::{self, MAX_WAIT};
+use devstack::{Component, Layout, LayoutOptions, Ports, RunningSystem, Setting, ShutdownSignal, System};
 use serde_json::Value;
 
 use self::customers::Customers;
 use self::disk::SmallDisk;
 use self::disrupt::Disruptor;
-use self::links::Links;
-use self::plan::{Disruption, Harm};
+use self::network::Links;
+use self::plan::{Disruption, PlannedDisruption};
 use self::verdict::{Found, Verdict};
-use cli::args::duration;
-use cli::{exit, note, say, say_json};
-use client::http::Http;
-use client::reconciliation::{self, LONGEST_WAIT};
-use devstack::{Layout, LayoutOptions, Member, Ports, RunningSystem, Setting, ShutdownSignal, System};
 
-/// How much, and how long.
 #[derive(Debug, Args)]
 pub struct ChaosOptions {
-    /// What everything that happens follows from; another one each time unless told otherwise.
+    /// Seed of all random choices. Default: a random one.
     #[arg(long)]
     seed: Option<u64>,
-    /// How long orders are placed and things are broken.
+    /// How long to place orders and disrupt the system.
     #[arg(long = "for", value_name = "DURATION", default_value = "1m", value_parser = length)]
     length: Duration,
     /// Orders per second.
@@ -51,17 +50,17 @@ pub struct ChaosOptions {
     rate: u32,
     #[command(flatten)]
     layout: LayoutOptions,
-    /// One JSON object at the end.
+    /// Print the result as one JSON object.
     #[arg(long)]
     json: bool,
 }
 
-/// An order that nobody helps gives up after this, and then everything has to come to rest.
+/// Deadline of an order: after it every order ends without further help.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Longest that the system may take from the end of the last disruption until every order has ended.
-const SETTLES_WITHIN: Duration = Duration::from_mins(2);
-/// How often it is asked whether they have.
-const ASK_EVERY: Duration = Duration::from_millis(500);
+/// Time limit from the end of the last disruption until every order has ended.
+const RECOVERY_LIMIT: Duration = Duration::from_mins(2);
+/// Interval between two checks for unfinished orders.
+const POLL: Duration = Duration::from_millis(500);
 
 fn length(text: &str) -> Result<Duration, String> {
     let (shortest, longest) = (Duration::from_secs(10), Duration::from_hours(1));
@@ -71,16 +70,15 @@ fn length(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// `sagactl chaos`: ends with 1 when something was lost, doubled or left undone.
+/// `sagactl chaos`. Fails if something was lost, duplicated or left unfinished.
 pub async fn run(options: ChaosOptions) -> anyhow::Result<ExitCode> {
     let layout = options.layout.layout(Layout::default()).map_err(exit::refuse)?;
-    let has_disks = disk::is_possible();
+    let has_disks = disk::enter_namespace();
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..=u64::from(u32::MAX)));
-    let mut dice = fastrand::Rng::with_seed(seed);
-    let mut plan = plan::of(layout, options.length, |sides| dice.u64(..sides));
-    // With or without disks the same seed does the same, but for them.
-    plan.retain(|disruption| has_disks || !matches!(disruption.harm, Harm::FillDisk(_)));
-    let small = plan::disks(layout).filter(|_| has_disks);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut plan = plan::of(layout, options.length, |below| random.u64(..below));
+    // Disks do not change what else a seed does.
+    plan.retain(|planned| has_disks || !matches!(planned.disruption, Disruption::FillDisk(_)));
     let folder = tempfile::Builder::new().prefix("saga-chaos.").tempdir().context("no temporary folder")?;
     note(&format!(
         "seed {seed}: {} disruptions in {}, in {}",
@@ -89,33 +87,14 @@ pub async fn run(options: ChaosOptions) -> anyhow::Result<ExitCode> {
         folder.path().display()
     ));
     if !has_disks {
-        note("no disk is filled: that needs root, and `unshare` and `mount`");
+        note("no disk is filled: that needs root, and the programs unshare and mount");
     }
-    open_to_others(folder.path())?;
-    let disks: Vec<_> = small
-        .map(|broker| SmallDisk::below(&folder.path().join(broker.to_string())))
+    allow_traversal(folder.path())?;
+    let disks: Vec<_> = plan::disks(layout)
+        .filter(|_| has_disks)
+        .map(|broker| SmallDisk::mount(&folder.path().join(broker.to_string())))
         .collect::<Result<_, _>>()?;
-    let ports = free_ports();
-    let links = Links::open(&ports, layout).await.context("no port for a link that can be cut")?;
-    let mut shutdown_signal = ShutdownSignal::listen()?;
-    let settings = links.settings().chain([
-        format!("order.service.deadline={}s", DEADLINE.as_secs()),
-        // What a killed process had in hand comes again soon.
-        "order.bus.ack_wait=5s".to_owned(),
-        "inventory.bus.ack_wait=5s".to_owned(),
-        "payment.bus.ack_wait=5s".to_owned(),
-        "admin.bus.ack_wait=5s".to_owned(),
-    ]);
-    let settings: Result<Vec<Setting>, _> = settings.map(|setting| setting.parse()).collect();
-    let settings = settings.map_err(exit::refuse)?;
-    let mut running =
-        RunningSystem::start(folder.path(), (ports, layout), settings, &mut shutdown_signal).await?;
-    let outcome = tokio::select! {
-        outcome = torment((&mut running, &links, &disks), &plan, &options, seed) => outcome,
-        () = shutdown_signal.recv() => Err(exit::Refusal::new(exit::INTERRUPTED, "interrupted").into()),
-    };
-    running.stop().await?;
-    let verdict = outcome?;
+    let verdict = disrupted_run(folder.path(), layout, &disks, &plan, &options, seed).await?;
     if options.json {
         say_json(&serde_json::to_value(&verdict)?);
     } else {
@@ -129,9 +108,43 @@ pub async fn run(options: ChaosOptions) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-async fn torment(
+/// Starts a system, disrupts it, judges it and stops it.
+async fn disrupted_run(
+    folder: &Path,
+    layout: Layout,
+    disks: &[SmallDisk],
+    plan: &[PlannedDisruption],
+    options: &ChaosOptions,
+    seed: u64,
+) -> anyhow::Result<Verdict> {
+    let ports = free_ports();
+    let links = Links::open(ports, layout).await.context("no free port for a link")?;
+    let mut shutdown_signal = ShutdownSignal::listen()?;
+    let settings = settings(&links)?;
+    let mut running = RunningSystem::start(folder, (ports, layout), settings, &mut shutdown_signal).await?;
+    let outcome = tokio::select! {
+        outcome = disrupt_and_judge((&mut running, &links, disks), plan, options, seed) => outcome,
+        () = shutdown_signal.recv() => Err(exit::Refusal::new(exit::INTERRUPTED, "interrupted").into()),
+    };
+    running.stop().await?;
+    outcome
+}
+
+fn settings(links: &Links) -> anyhow::Result<Vec<Setting>> {
+    let settings = links.settings().chain([
+        format!("order.service.deadline={}s", DEADLINE.as_secs()),
+        // Messages that a killed process had received are redelivered soon.
+        "order.bus.ack_wait=5s".to_owned(),
+        "inventory.bus.ack_wait=5s".to_owned(),
+        "payment.bus.ack_wait=5s".to_owned(),
+        "admin.bus.ack_wait=5s".to_owned(),
+    ]);
+    settings.map(|setting| setting.parse().map_err(|why: String| exit::refuse(why))).collect()
+}
+
+async fn disrupt_and_judge(
     (running, links, disks): (&mut RunningSystem, &Links, &[SmallDisk]),
-    plan: &[Disruption],
+    plan: &[PlannedDisruption],
     options: &ChaosOptions,
     seed: u64,
 ) -> anyhow::Result<Verdict> {
@@ -140,42 +153,43 @@ async fn torment(
     let disruptor = Disruptor::of(running, links, disks)?;
     let (orders, disrupted) = tokio::join!(customers.order(began), disruptor.run(plan, began));
     disrupted?;
-    let healed = Instant::now();
+    let undisrupted_since = Instant::now();
     let http = Http::new()?;
-    let pending = settle(&http, &running.system, healed + SETTLES_WITHIN).await;
-    let settled_after = healed.elapsed();
-    let reconciled = reconciliation::ask(&http, &running.system.url_of(Member::ADMIN), LONGEST_WAIT).await?;
-    let parked = http.get(&format!("{}/api/admin/dlq/count", running.system.url_of(Member::ADMIN))).await?;
+    let pending = wait_for_pending_orders(&http, &running.system, undisrupted_since + RECOVERY_LIMIT).await;
+    let recovered_after = undisrupted_since.elapsed();
+    let admin = running.system.url_of(Component::ADMIN);
+    let reconciled = reconciliation::ask(&http, &admin, MAX_WAIT).await?;
+    let dead_letters = http.get(&format!("{admin}/api/admin/dlq/count")).await?;
     let found = Found {
         pending,
         balanced: reconciled.is_balanced(),
         report: reconciled.report,
-        parked: parked.body.pointer("/by_status/PENDING").and_then(Value::as_u64),
-        ended_by_themselves: running.missing(),
-        settled_after,
+        dead_letters: dead_letters.body.pointer("/by_status/PENDING").and_then(Value::as_u64),
+        crashed: running.missing(),
+        recovered_after,
     };
     Ok(Verdict::of(seed, options.length, plan, orders, found))
 }
 
-/// Waits until no order is pending; how many are in the end, if order says.
-async fn settle(http: &Http, system: &System, until: Instant) -> Option<usize> {
-    let url = format!("{}/api/orders?status=PENDING&limit=100", system.url_of(Member::ORDER));
+/// Waits until no order is pending. Returns their number in the end; `None` without an answer.
+async fn wait_for_pending_orders(http: &Http, system: &System, until: Instant) -> Option<usize> {
+    let url = format!("{}/api/orders?status=PENDING&limit=100", system.url_of(Component::ORDER));
     loop {
         let answer = http.get(&url).await.ok();
         let pending = answer.and_then(|answer| Some(answer.body.get("orders")?.as_array()?.len()));
         if pending == Some(0) || Instant::now() >= until {
             return pending;
         }
-        tokio::time::sleep(ASK_EVERY).await;
+        tokio::time::sleep(POLL).await;
     }
 }
 
-/// A database server of root runs as somebody else, who must be able to pass.
-fn open_to_others(folder: &Path) -> io::Result<()> {
+/// Lets the user of the database server pass through the folder.
+fn allow_traversal(folder: &Path) -> io::Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o711))
 }
 
-/// Ports in a row that nobody has, below those that the kernel gives to connections.
+/// A row of free ports below the ephemeral range of the kernel.
 fn free_ports() -> Ports {
     loop {
         let base = fastrand::u16(2_000..3_200) * 10;

@@ -1,4 +1,4 @@
-//! Pure: what is done to a system, and when.
+//! Pure: the plan of a run: its disruptions and their times.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,100 +6,98 @@ use std::time::Duration;
 
 use strum::IntoStaticStr;
 
-use devstack::member::Member;
+use devstack::component::Component;
 use devstack::plan::{Layout, StoreKind};
 
-/// A way from one process to another that can be cut.
+/// Connection from one process to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Link {
-    /// Who connects.
-    pub from: Member,
-    /// To whom.
-    pub to: Member,
+    pub from: Component,
+    pub to: Component,
 }
 
-/// All links of a system: from each process of a service to every broker, to its database, and to whomever it calls.
+/// Links of a system: from each process of a service to every broker, to its database, and to the services it calls.
 pub fn links(layout: Layout) -> impl Iterator<Item = Link> {
     layout.services().flat_map(move |from| {
         let participant = from.participant();
-        let brokers = layout.brokers().filter(move |_| from.takes_part());
-        let database = (layout.store == StoreKind::Postgres).then_some(Member::POSTGRES);
+        let brokers = layout.brokers().filter(move |_| from.has_stream());
+        let database = (layout.store == StoreKind::Postgres).then_some(Component::POSTGRES);
         let calls = participant.into_iter().flat_map(|participant| participant.calls);
         let called = calls.filter_map(|name| name.parse().ok());
         brokers.chain(database).chain(called).map(move |to| Link { from, to })
     })
 }
 
-/// What is broken, and how.
+/// Kind and target of a disruption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
-pub enum Harm {
-    /// SIGKILL, and started again in the end.
-    Kill(Member),
-    /// Told to end, and started again in the end.
-    Restart(Member),
-    /// SIGSTOP, and SIGCONT in the end.
-    Pause(Member),
-    /// Stopped nine tenths of the time, as on a machine that has no time for it.
-    Starve(Member),
-    /// Connections break, and none can be made.
+pub enum Disruption {
+    /// SIGKILL; started again at the end.
+    Kill(Component),
+    /// Graceful stop; started again at the end.
+    Restart(Component),
+    /// SIGSTOP; SIGCONT at the end.
+    Pause(Component),
+    /// Stopped for nine tenths of the time, as on an overloaded machine.
+    Starve(Component),
+    /// Connections are closed, and none can be opened.
     Cut(Link),
-    /// Connections stay, and nothing comes through until the end.
+    /// Connections stay, and data are delayed until the end.
     Silence(Link),
-    /// The disk of a broker is full. When there is room again it is restarted, as `up` does.
-    FillDisk(Member),
-    /// A fault is injected into a service, and cleared in the end.
-    Fault(Member, Trouble),
+    /// The disk of a broker is full. At the end the space is freed and the broker restarted, which it needs.
+    FillDisk(Component),
+    /// Injected fault; cleared at the end.
+    Fault(Component, FaultKind),
 }
 
-/// A fault, none of which may leave a message to a human.
+/// Injected faults that must not cause a dead letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
-pub enum Trouble {
-    /// Every second try takes half a second longer.
+pub enum FaultKind {
+    /// Half of the attempts take half a second longer.
     Delay,
-    /// Half of what is published reaches the broker twice.
+    /// Half of the messages are published twice.
     PublishTwice,
-    /// The next five tries fail.
+    /// The next five attempts fail.
     FailTransiently,
-    /// No step takes messages.
+    /// No step consumes messages.
     Pause,
 }
 
-const TROUBLES: [Trouble; 4] =
-    [Trouble::Delay, Trouble::PublishTwice, Trouble::FailTransiently, Trouble::Pause];
+const FAULT_KINDS: [FaultKind; 4] =
+    [FaultKind::Delay, FaultKind::PublishTwice, FaultKind::FailTransiently, FaultKind::Pause];
 
-/// A process, or a link by its two ends.
-type Victim = (Member, Option<Member>);
+/// A process, or the two ends of a link.
+type Target = (Component, Option<Component>);
 
-impl Harm {
-    /// Whom it is done to: one thing at a time.
-    fn victim(self) -> Victim {
+impl Disruption {
+    /// Target, which has one disruption at a time.
+    fn target(self) -> Target {
         match self {
-            Self::Kill(member)
-            | Self::Restart(member)
-            | Self::Pause(member)
-            | Self::Starve(member)
-            | Self::FillDisk(member)
-            // What is injected reaches all of a service: of several, none is left alone for it.
-            | Self::Fault(member, _) => (member, None),
+            Self::Kill(component)
+            | Self::Restart(component)
+            | Self::Pause(component)
+            | Self::Starve(component)
+            | Self::FillDisk(component)
+            // Reaches all replicas of the service.
+            | Self::Fault(component, _) => (component, None),
             Self::Cut(Link { from, to }) | Self::Silence(Link { from, to }) => (from, Some(to)),
         }
     }
 }
 
-impl fmt::Display for Harm {
+impl fmt::Display for Disruption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what: &str = self.into();
         match self {
-            Self::Kill(member)
-            | Self::Restart(member)
-            | Self::Pause(member)
-            | Self::Starve(member)
-            | Self::FillDisk(member) => write!(f, "{} {member}", what.replace('_', " ")),
-            Self::Fault(member, trouble) => {
-                let trouble: &str = trouble.into();
-                write!(f, "{what} {trouble} at {member}")
+            Self::Kill(component)
+            | Self::Restart(component)
+            | Self::Pause(component)
+            | Self::Starve(component)
+            | Self::FillDisk(component) => write!(f, "{} {component}", what.replace('_', " ")),
+            Self::Fault(component, kind) => {
+                let kind: &str = kind.into();
+                write!(f, "{what} {kind} at {component}")
             }
             Self::Cut(Link { from, to }) | Self::Silence(Link { from, to }) => {
                 write!(f, "{what} {from} → {to}")
@@ -108,60 +106,57 @@ impl fmt::Display for Harm {
     }
 }
 
-/// Something that is done for a while. Times are counted from the start.
+/// Disruption with its period. Times count from the start of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Disruption {
-    /// When it begins.
+pub struct PlannedDisruption {
     pub at: Duration,
-    /// When it is over.
     pub until: Duration,
-    /// What it is.
-    pub harm: Harm,
+    pub disruption: Disruption,
 }
 
-/// From the begin of one disruption to the next one's: this, and up to as much again as the second.
+/// Time between the starts of two disruptions: minimum, and range of the random part.
 const PAUSE_MS: (u64, u64) = (250, 3_500);
-/// A disruption lasts the first, and up to as much again as the second.
-const LASTS_MS: (u64, u64) = (100, 12_000);
-/// Whoever was disrupted is left alone for this long: a process that comes back gets to do something.
+/// Length of a disruption: minimum, and range of the random part.
+const LENGTH_MS: (u64, u64) = (100, 12_000);
+/// Pause between two disruptions of one target.
 const REST: Duration = Duration::from_secs(2);
 
-/// Brokers whose disks are filled: of a cluster one, as it goes on without that.
-pub fn disks(layout: Layout) -> impl Iterator<Item = Member> {
+/// Brokers whose disks are filled: one, without which a cluster keeps working.
+pub fn disks(layout: Layout) -> impl Iterator<Item = Component> {
     layout.brokers().take(1)
 }
 
 /// Disruptions of a run of this length, in the order in which they begin; the last is over when the run is.
 /// `dice(n)` answers with a number below `n`, which is at least 1.
-pub fn of(layout: Layout, length: Duration, mut dice: impl FnMut(u64) -> u64) -> Vec<Disruption> {
-    let services: Vec<_> = Member::services().filter(|service| service.takes_part()).collect();
-    let (processes, links): (Vec<_>, Vec<_>) = (layout.members().collect(), links(layout).collect());
+pub fn of(layout: Layout, length: Duration, mut dice: impl FnMut(u64) -> u64) -> Vec<PlannedDisruption> {
+    let services: Vec<_> = Component::services().filter(|service| service.has_stream()).collect();
+    let (processes, links): (Vec<_>, Vec<_>) = (layout.components().collect(), links(layout).collect());
     let disks: Vec<_> = disks(layout).collect();
-    let mut left_alone: BTreeMap<Victim, Duration> = BTreeMap::new();
+    let mut busy_until: BTreeMap<Target, Duration> = BTreeMap::new();
     let (mut plan, mut at) = (Vec::new(), Duration::ZERO);
     loop {
         at += Duration::from_millis(PAUSE_MS.0 + dice(PAUSE_MS.1));
         if at >= length {
             return plan;
         }
-        // One throw bounds the other: half of them are shorter than a fifth of the longest.
-        let most = 1 + dice(LASTS_MS.1);
-        let until = at + Duration::from_millis(LASTS_MS.0 + dice(most));
+        // A random upper bound makes half of them shorter than a fifth of the longest.
+        let most = 1 + dice(LENGTH_MS.1);
+        let until = at + Duration::from_millis(LENGTH_MS.0 + dice(most));
         let how = dice(12);
-        let harm = match how {
-            0..=2 => Harm::Kill(one_of(&processes, &mut dice)),
-            3 => Harm::Restart(one_of(&processes, &mut dice)),
-            4 | 5 => Harm::Pause(one_of(&processes, &mut dice)),
-            6 => Harm::Starve(one_of(&processes, &mut dice)),
-            7 | 8 => Harm::Cut(one_of(&links, &mut dice)),
-            9 => Harm::Silence(one_of(&links, &mut dice)),
-            10 => Harm::FillDisk(one_of(&disks, &mut dice)),
-            _ => Harm::Fault(one_of(&services, &mut dice), one_of(&TROUBLES, &mut dice)),
+        let disruption = match how {
+            0..=2 => Disruption::Kill(one_of(&processes, &mut dice)),
+            3 => Disruption::Restart(one_of(&processes, &mut dice)),
+            4 | 5 => Disruption::Pause(one_of(&processes, &mut dice)),
+            6 => Disruption::Starve(one_of(&processes, &mut dice)),
+            7 | 8 => Disruption::Cut(one_of(&links, &mut dice)),
+            9 => Disruption::Silence(one_of(&links, &mut dice)),
+            10 => Disruption::FillDisk(one_of(&disks, &mut dice)),
+            _ => Disruption::Fault(one_of(&services, &mut dice), one_of(&FAULT_KINDS, &mut dice)),
         };
-        let is_free = left_alone.get(&harm.victim()).is_none_or(|until| *until <= at);
+        let is_free = busy_until.get(&disruption.target()).is_none_or(|until| *until <= at);
         if is_free && until <= length {
-            left_alone.insert(harm.victim(), until + REST);
-            plan.push(Disruption { at, until, harm });
+            busy_until.insert(disruption.target(), until + REST);
+            plan.push(PlannedDisruption { at, until, disruption });
         }
     }
 }
@@ -177,7 +172,7 @@ mod tests {
 
     const LENGTH: Duration = Duration::from_mins(10);
 
-    fn plan(layout: Layout, seed: u64) -> Vec<Disruption> {
+    fn plan(layout: Layout, seed: u64) -> Vec<PlannedDisruption> {
         let mut state = seed;
         // SplitMix64 (Steele, Lea, Flood 2014): good enough, and the same everywhere.
         of(layout, LENGTH, move |sides| {
@@ -189,45 +184,49 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_follows_from_its_dice_and_breaks_everything_there_is() {
+    fn plan_is_deterministic_and_covers_every_target() {
         let layout = Layout::default();
         assert_eq!(plan(layout, 1), plan(layout, 1));
         assert_ne!(plan(layout, 1), plan(layout, 2));
         let plans: Vec<_> = (1..6).flat_map(|seed| plan(layout, seed)).collect();
-        for member in layout.members() {
-            for harm in [Harm::Kill(member), Harm::Restart(member), Harm::Pause(member), Harm::Starve(member)]
-            {
-                assert!(plans.iter().any(|disruption| disruption.harm == harm), "{harm}");
+        for component in layout.components() {
+            for disruption in [
+                Disruption::Kill(component),
+                Disruption::Restart(component),
+                Disruption::Pause(component),
+                Disruption::Starve(component),
+            ] {
+                assert!(plans.iter().any(|planned| planned.disruption == disruption), "{disruption}");
             }
         }
         for link in links(layout) {
-            let is_cut = |disruption: &Disruption| matches!(disruption.harm, Harm::Cut(it) | Harm::Silence(it) if it == link);
+            let is_cut = |planned: &PlannedDisruption| matches!(planned.disruption, Disruption::Cut(it) | Disruption::Silence(it) if it == link);
             assert!(plans.iter().any(is_cut), "{link:?}");
         }
-        let is_fill = |disruption: &Disruption| disruption.harm == Harm::FillDisk(Member::NATS);
+        let is_fill =
+            |planned: &PlannedDisruption| planned.disruption == Disruption::FillDisk(Component::NATS);
         assert!(plans.iter().any(is_fill));
     }
 
     #[test]
-    fn each_process_of_a_large_system_has_its_own_way_to_each_broker_and_to_its_database() {
+    fn each_replica_has_a_link_to_each_broker_and_to_its_database() {
         let layout = Layout { store: StoreKind::Postgres, replicas: 3, nats_nodes: 3 };
         let links: Vec<_> = links(layout).collect();
-        let of = |to: Member| links.iter().filter(|link| link.to.kind() == to).count();
+        let of = |to: Component| links.iter().filter(|link| link.to.kind() == to).count();
         // Four services of three replicas take part in the messaging, five have databases.
-        assert_eq!((of(Member::NATS), of(Member::POSTGRES)), (4 * 3 * 3, 5 * 3));
+        assert_eq!((of(Component::NATS), of(Component::POSTGRES)), (4 * 3 * 3, 5 * 3));
     }
 
     #[test]
-    fn nobody_is_disrupted_twice_at_once_and_all_is_over_in_time() {
+    fn targets_have_one_disruption_at_a_time_and_all_end_in_time() {
         for seed in 0..20 {
             let plan = plan(Layout::default(), seed);
-            assert!(plan.is_sorted_by_key(|disruption| disruption.at));
-            assert!(
-                plan.iter().all(|disruption| disruption.at < disruption.until && disruption.until <= LENGTH)
-            );
+            assert!(plan.is_sorted_by_key(|planned| planned.at));
+            assert!(plan.iter().all(|planned| planned.at < planned.until && planned.until <= LENGTH));
             for (index, one) in plan.iter().enumerate() {
-                let others =
-                    plan[index + 1..].iter().filter(|other| other.harm.victim() == one.harm.victim());
+                let others = plan[index + 1..]
+                    .iter()
+                    .filter(|other| other.disruption.target() == one.disruption.target());
                 assert!(others.into_iter().all(|other| other.at >= one.until + REST), "seed {seed}: {one:?}");
             }
         }

@@ -1,33 +1,30 @@
-//! Pure: how this program ends, for scripts.
+//! Pure: exit codes, and errors that choose theirs.
 
-/// What was asked for did not work: unreachable, or broken; `load` and `chaos` found something wrong.
+/// Failure: something is unreachable or broken; `load` and `chaos` found a problem.
 pub const FAILED: u8 = 1;
-/// The command makes no sense or was refused; reconciliation finds something; a redrive stopped.
+/// Invalid or rejected command; discrepancies; a stopped redrive.
 pub const REFUSED: u8 = 2;
-/// The system runs already.
 pub const RUNS_ALREADY: u8 = 3;
-/// There is no such thing.
 pub const UNKNOWN: u8 = 4;
-/// Something does not mend itself: `status`, `doctor` and `top --once` say what.
+/// A problem needs a human: `status`, `doctor` and `top --once` show it.
 pub const HUMAN_NEEDED: u8 = 5;
-/// Whether the books balance cannot be told yet: something is under way, or somebody does not answer.
+/// No verdict of the reconciliation yet: orders are in flight, or a service does not answer.
 pub const NOT_YET: u8 = 6;
-/// Ctrl-C ended what this program did: starting, `load`, `chaos`, or the following of a redrive, which goes on (128 +
-/// SIGINT, as shells have it).
+/// Interrupted by Ctrl-C: 128 + SIGINT, as in shells. A redrive that was followed continues.
 pub const INTERRUPTED: u8 = 130;
 
-/// The same for `--help`.
+/// Exit codes as text for `--help`.
 pub const HELP: &str = "Exit codes:
-    0  done
-    1  it did not work: nobody answers, or something broke; load, chaos: a run is not good; replay --wait: not known in time
-    2  it makes no sense or was refused; the books do not balance; the redrive stopped or was cancelled
-    3  the system runs already
-    4  there is no such thing
+    0  success
+    1  failure: no answer, or an error; load, chaos: a failed run; replay --wait: no result in time
+    2  invalid or rejected command; reconciliation found discrepancies; the redrive stopped or was cancelled
+    3  the system already runs
+    4  not found
     5  status, doctor, top --once: a human is needed
-    6  it cannot be told yet whether the books balance: something is under way, or a service does not answer
-  130  interrupted; a redrive that was followed goes on";
+    6  no verdict of the reconciliation yet: orders are in flight, or a service does not answer
+  130  interrupted; a redrive that was followed continues";
 
-/// An error that ends the program with a code of its own.
+/// Error with an exit code.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub struct Refusal {
@@ -41,23 +38,23 @@ impl Refusal {
     }
 }
 
-/// It did not work with one thing, or is not known in time: nobody failed who would be asked about others.
+/// Failure of a single item; others of the same command may succeed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct OfThisOne(pub String);
 
-/// The same error, but when admin answered that it did not work it is about one thing: another service failed.
+/// Turns a failure that admin has answered into that of a single item: another service has failed.
 pub fn of_this_one(error: anyhow::Error) -> anyhow::Error {
     let is_answer = error.is::<Refusal>() && code_of(&error) == FAILED;
     if is_answer { OfThisOne(format!("{error:#}")).into() } else { error }
 }
 
-/// The command makes no sense.
+/// Error for an invalid or rejected command.
 pub fn refuse(text: impl Into<String>) -> anyhow::Error {
     Refusal::new(REFUSED, text).into()
 }
 
-/// The code that an error ends the program with.
+/// Exit code of an error.
 pub fn code_of(error: &anyhow::Error) -> u8 {
     error.downcast_ref::<Refusal>().map_or(FAILED, |refusal| refusal.code)
 }
@@ -69,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_keeps_its_code_whatever_is_said_around_it() {
+    fn refusal_keeps_its_code_within_context() {
         let refused: anyhow::Result<()> = Err(Refusal::new(UNKNOWN, "there is none").into());
         let error = refused.context("cannot be replayed").context("dead letter 1").expect_err("an error");
         assert_eq!(code_of(&error), UNKNOWN);

@@ -1,25 +1,23 @@
 //! Shell: what command-line programs share: output for people and for programs, exit codes, argument parsers.
 
-// The codes it ends with, and errors that choose theirs.
 pub mod exit;
 
-// Values as people read them; times among them.
+// Texts and times.
 pub mod text;
 pub mod time;
 
-// For whom it is, in which colours.
+// Colours and width.
 pub mod style;
 pub mod view;
 
-// Tables, as wide as there is room.
+// Tables that fit the terminal.
 mod fit;
 pub mod table;
 
 mod say;
 
-// Argument parsers.
 pub mod args;
 
-pub use self::say::{complain, has_colors, is_terminal, look, note, say, say_json, view};
+pub use self::say::{complain, configure, has_colors, is_terminal, note, say, say_json, view};
 pub use self::table::{Column, cut, goes, left, lines, right, shortened, table, table_with_sum, when};
 pub use self::view::{Color, View};

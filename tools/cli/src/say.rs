@@ -1,4 +1,4 @@
-//! Shell: printing. Whoever closes the pipe has read enough: that is no failure.
+//! Shell: printing. A closed pipe is no failure.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::OnceLock;
@@ -11,17 +11,17 @@ use super::style::painted;
 use super::text::printable;
 use super::view::{Color, View};
 
-/// How this run prints, decided once.
-static LOOK: OnceLock<Look> = OnceLock::new();
+/// Output settings of this process, decided once.
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
 #[derive(Debug, Clone, Copy)]
-struct Look {
+struct Settings {
     width: Option<usize>,
     is_terminal: bool,
     has_colors: bool,
 }
 
-impl Look {
+impl Settings {
     fn new(color: Color, is_wide: bool) -> Self {
         let is_terminal = std::io::stdout().is_terminal();
         let columns =
@@ -34,49 +34,47 @@ impl Look {
     }
 }
 
-/// Says how to print. Without this it is as nobody asked for anything.
-pub fn look(color: Color, is_wide: bool) {
-    LOOK.get_or_init(|| Look::new(color, is_wide));
+/// Sets colours and width. Without this call the defaults hold.
+pub fn configure(color: Color, is_wide: bool) {
+    SETTINGS.get_or_init(|| Settings::new(color, is_wide));
 }
 
-fn settled() -> &'static Look {
-    LOOK.get_or_init(|| Look::new(Color::Auto, false))
+fn settings() -> &'static Settings {
+    SETTINGS.get_or_init(|| Settings::new(Color::Auto, false))
 }
 
-/// Who looks at standard output.
+/// View of standard output.
 pub fn view() -> View {
-    let look = settled();
-    View { width: look.width, now: look.is_terminal.then(Timestamp::now) }
+    let settings = settings();
+    View { width: settings.width, now: settings.is_terminal.then(Timestamp::now) }
 }
 
-/// Whether somebody at a terminal sees what is printed.
 pub fn is_terminal() -> bool {
-    settled().is_terminal
+    settings().is_terminal
 }
 
-/// Whether what is shown has colours.
 pub fn has_colors() -> bool {
-    settled().has_colors
+    settings().has_colors
 }
 
-/// Prints text that others wrote, so that it cannot command the terminal.
+/// Prints text with control characters escaped, so that foreign text cannot control the terminal.
 pub fn say(text: &str) {
     let text = printable(text.trim_end());
-    let text = if settled().has_colors { painted(&text) } else { text };
+    let text = if settings().has_colors { painted(&text) } else { text };
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// Prints a value for programs, in one line.
+/// Prints JSON in one line.
 pub fn say_json(value: &Value) {
     let _ = writeln!(std::io::stdout(), "{value}");
 }
 
-/// Says beside what is asked for how far something is.
+/// Prints progress to standard error.
 pub fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "{}", printable(text.trim_end()));
 }
 
-/// Prints an error, and answers the code that the program is to end with.
+/// Prints an error and returns its exit code.
 pub fn complain(error: &anyhow::Error) -> u8 {
     note(&format!("sagactl: {error:#}"));
     exit::code_of(error)

@@ -1,17 +1,16 @@
-//! Pure: colours of the words that say how something stands. The word says it too: a colour is never the only sign.
+//! Pure: colours of status words. A colour never is the only sign.
 
-/// How something stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     Good,
-    /// It goes on, or waits.
+    /// In progress, or waiting.
     Busy,
-    /// Somebody should look.
+    /// Needs attention.
     Bad,
 }
 
 impl Tone {
-    /// The colour, as terminals take it (ECMA-48, SGR).
+    /// Escape sequence (ECMA-48, SGR).
     const fn code(self) -> &'static str {
         match self {
             Self::Good => "\u{1b}[32m",
@@ -23,8 +22,7 @@ impl Tone {
 
 const PLAIN: &str = "\u{1b}[0m";
 
-/// Every word in capitals that says how something stands: sagas, orders, dead letters, redrives, breakers, the outbox,
-/// reconciliation.
+/// Tone of a status in capitals: of sagas, orders, dead letters, redrives, breakers, the outbox, reconciliation.
 const fn tone_of(word: &str) -> Option<Tone> {
     Some(match word.as_bytes() {
         b"COMPLETED" | b"CONFIRMED" | b"RESOLVED" | b"DONE" | b"CLOSED" | b"BALANCED" | b"SETTLED"
@@ -38,7 +36,7 @@ const fn tone_of(word: &str) -> Option<Tone> {
     })
 }
 
-/// The text with its words coloured. It is as wide as before.
+/// Text with its status words coloured; its width stays.
 pub fn painted(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for (part, tone) in toned(text) {
@@ -50,7 +48,7 @@ pub fn painted(text: &str) -> String {
     shown
 }
 
-/// The text in pieces, each with how what it says stands.
+/// Text in pieces with their tones.
 pub fn toned(text: &str) -> Vec<(&str, Option<Tone>)> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -77,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_words_are_coloured_and_nothing_else_is_changed() {
+    fn only_whole_status_words_are_coloured() {
         let text = "│ 7 is FAILED │ UNFAILED FAILED_ Failed │ über DONE";
         let shown = painted(text);
         assert_eq!(shown.matches(PLAIN).count(), 2, "{shown:?}");
@@ -87,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn every_status_has_its_colour() {
+    fn every_status_has_a_colour() {
         let sagas = SagaStatus::ALL.iter().map(|status| status.as_str());
         let dead_letters = DeadLetterStatus::ALL.iter().map(|status| status.as_str());
         for status in sagas.chain(dead_letters) {

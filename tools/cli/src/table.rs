@@ -1,18 +1,18 @@
-//! Pure: tables for people, as wide as there is room.
+//! Pure: tables that fit the terminal.
 
 use comfy_table::{CellAlignment, Table};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthChar as _;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::fit::{Frame, Wish, fit};
+use super::fit::{Frame, Limits, fit};
 use super::text::{or_nothing, printable};
 use super::view::View;
 
-/// A text that is cut keeps at least so much.
-const LEAST: usize = 12;
+/// Minimum width of a text that may be cut.
+const MIN_WIDTH: usize = 12;
 
-/// A column of a table of `T`.
+/// Column of a table with rows of `T`.
 pub struct Column<T> {
     header: &'static str,
     alignment: CellAlignment,
@@ -26,27 +26,27 @@ enum Cell<T> {
     Moment(fn(&T) -> Option<Timestamp>),
 }
 
-/// A column of text.
+/// Column of texts.
 pub const fn left<T>(header: &'static str, cell: fn(&T) -> String) -> Column<T> {
     Column { header, alignment: CellAlignment::Left, cell: Cell::Text(cell), is_cut: false, goes: None }
 }
 
-/// A column of numbers.
+/// Column of numbers.
 pub const fn right<T>(header: &'static str, cell: fn(&T) -> String) -> Column<T> {
     Column { header, alignment: CellAlignment::Right, cell: Cell::Text(cell), is_cut: false, goes: None }
 }
 
-/// A column of moments.
+/// Column of times.
 pub const fn when<T>(header: &'static str, cell: fn(&T) -> Option<Timestamp>) -> Column<T> {
     Column { header, alignment: CellAlignment::Left, cell: Cell::Moment(cell), is_cut: false, goes: None }
 }
 
-/// Where there is little room it is left out, after those with a lower number.
+/// Lets a column be removed on a narrow terminal, after those with a lower number.
 pub const fn goes<T>(order: u8, column: Column<T>) -> Column<T> {
     Column { goes: Some(order), ..column }
 }
 
-/// Where there is little room its text is cut. Never for ids: one that is cut cannot be copied.
+/// Lets the texts of a column be cut on a narrow terminal. Not for ids, which people copy.
 pub const fn cut<T>(column: Column<T>) -> Column<T> {
     Column { is_cut: true, ..column }
 }
@@ -61,12 +61,12 @@ impl<T> Column<T> {
     }
 }
 
-/// A table, a row a line. Of what there is no room for it says the names below.
+/// Table with a line for each row, followed by the names of removed columns.
 pub fn table<T>(columns: &[Column<T>], rows: &[T], view: &View) -> String {
     drawn(columns, rows, None, view)
 }
 
-/// The same with one more row below.
+/// Table with a row of sums.
 pub fn table_with_sum<T, const COLUMNS: usize>(
     columns: &[Column<T>; COLUMNS],
     rows: &[T],
@@ -79,9 +79,9 @@ pub fn table_with_sum<T, const COLUMNS: usize>(
 fn drawn<T>(columns: &[Column<T>], rows: &[T], sum: Option<Vec<String>>, view: &View) -> String {
     let row = |row: &T| columns.iter().map(|column| column.shown(row, view)).collect::<Vec<_>>();
     let cells: Vec<Vec<String>> = rows.iter().map(row).chain(sum).collect();
-    let wishes: Vec<_> =
-        columns.iter().enumerate().map(|(index, column)| wish(column, index, &cells)).collect();
-    let widths = view.width.map_or_else(|| natural(&wishes), |room| fit(&wishes, Frame::Box, room));
+    let limits: Vec<_> =
+        columns.iter().enumerate().map(|(index, column)| limits_of(column, index, &cells)).collect();
+    let widths = view.width.map_or_else(|| natural(&limits), |room| fit(&limits, Frame::Box, room));
     let mut table = Table::new();
     table.load_style(comfy_table::presets::UTF8_BORDERS_ONLY);
     table.set_header(kept(columns.iter().map(|column| column.header.to_owned()), &widths));
@@ -100,13 +100,13 @@ fn drawn<T>(columns: &[Column<T>], rows: &[T], sum: Option<Vec<String>>, view: &
     if missing.is_empty() { table.to_string() } else { table.to_string() + &note }
 }
 
-/// The same without a frame, the first line being the headers: what there is no room for is left out in silence.
+/// Lines without a frame, headers first. Columns are removed without a note.
 pub fn lines<T>(columns: &[Column<T>], rows: &[T], view: &View) -> Vec<String> {
     let row = |row: &T| columns.iter().map(|column| column.shown(row, view)).collect::<Vec<_>>();
     let cells: Vec<Vec<String>> = rows.iter().map(row).collect();
-    let wishes: Vec<_> =
-        columns.iter().enumerate().map(|(index, column)| wish(column, index, &cells)).collect();
-    let widths = view.width.map_or_else(|| natural(&wishes), |room| fit(&wishes, Frame::Bare, room));
+    let limits: Vec<_> =
+        columns.iter().enumerate().map(|(index, column)| limits_of(column, index, &cells)).collect();
+    let widths = view.width.map_or_else(|| natural(&limits), |room| fit(&limits, Frame::Bare, room));
     let headers = columns.iter().map(|column| column.header.to_owned()).collect();
     let padded = |(column, (cell, width)): (&Column<T>, (String, &Option<usize>))| {
         let width = (*width)?;
@@ -122,23 +122,23 @@ pub fn lines<T>(columns: &[Column<T>], rows: &[T], view: &View) -> Vec<String> {
     std::iter::once(headers).chain(cells).map(line).collect()
 }
 
-fn wish<T>(column: &Column<T>, index: usize, cells: &[Vec<String>]) -> Wish {
+fn limits_of<T>(column: &Column<T>, index: usize, cells: &[Vec<String>]) -> Limits {
     let widths = cells.iter().map(|cells| cells[index].width());
     let natural = widths.max().unwrap_or(0).max(column.header.width());
-    let least = if column.is_cut { LEAST.max(column.header.width()).min(natural) } else { natural };
-    Wish { natural, least, goes: column.goes }
+    let least = if column.is_cut { MIN_WIDTH.max(column.header.width()).min(natural) } else { natural };
+    Limits { natural, least, goes: column.goes }
 }
 
-fn natural(wishes: &[Wish]) -> Vec<Option<usize>> {
-    wishes.iter().map(|wish| Some(wish.natural)).collect()
+fn natural(limits: &[Limits]) -> Vec<Option<usize>> {
+    limits.iter().map(|column| Some(column.natural)).collect()
 }
 
-/// The cells that are shown, none wider than it may be.
+/// Cells of the columns that stay, cut to their widths.
 fn kept(cells: impl Iterator<Item = String>, widths: &[Option<usize>]) -> Vec<String> {
     cells.zip(widths).filter_map(|(cell, width)| width.map(|width| shortened(cell, width))).collect()
 }
 
-/// The text, or as much of its beginning as there is room for.
+/// Text cut to a width.
 pub fn shortened(text: String, longest: usize) -> String {
     if text.width() <= longest {
         return text;
@@ -166,7 +166,7 @@ mod tests {
     const LONG: &str = "über\nalles hinaus\u{1b}[2J, und noch viel weiter, 日本語日本語日本語日本語";
 
     #[test]
-    fn a_table_is_never_wider_than_its_terminal_and_ids_stay_whole() {
+    fn table_fits_the_terminal_and_keeps_ids_whole() {
         for width in 56..200 {
             let text = table(&COLUMNS, &[LONG, "short"], &View { width: Some(width), now: None });
             let (drawn, note) = text.split_once("\nno room").unwrap_or((&text, ""));
@@ -177,18 +177,21 @@ mod tests {
     }
 
     #[test]
-    fn lines_without_a_frame_stand_below_their_headers() {
-        let told = |width| lines(&COLUMNS, &["short"], &View { width, now: None });
+    fn lines_are_aligned_with_their_headers() {
+        let lines_at = |width| lines(&COLUMNS, &["short"], &View { width, now: None });
         let header = format!("{:36}  count  {:20}  reason", "id", "at");
-        assert_eq!(told(None), [header, format!("{ID}      7  1970-01-01 00:00:00Z  short")]);
-        assert_eq!(told(Some(60)), [format!("{:36}  count  reason", "id"), format!("{ID}      7  short")]);
+        assert_eq!(lines_at(None), [header, format!("{ID}      7  1970-01-01 00:00:00Z  short")]);
+        assert_eq!(
+            lines_at(Some(60)),
+            [format!("{:36}  count  reason", "id"), format!("{ID}      7  short")]
+        );
         for width in 44..100 {
-            assert!(told(Some(width)).iter().all(|line| line.width() <= width), "{width}");
+            assert!(lines_at(Some(width)).iter().all(|line| line.width() <= width), "{width}");
         }
     }
 
     #[test]
-    fn what_goes_into_a_file_is_whole() {
+    fn output_to_a_file_is_complete() {
         let text = table(&COLUMNS, &[LONG], &View::FILE);
         assert!(text.contains("weiter, 日本語日本語日本語日本語") && text.contains("1970-01-01"), "{text}");
         assert!(text.contains("über alles hinaus\\u{1b}[2J"), "{text}");

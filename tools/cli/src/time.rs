@@ -1,4 +1,4 @@
-//! Pure: moments and lengths of time as people read them.
+//! Pure: times and durations as text for people.
 
 use jiff::Timestamp;
 
@@ -6,17 +6,17 @@ const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
-/// A moment, to the second, UTC.
+/// Date and time in UTC.
 pub fn moment(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
-/// The time of day, to the second, UTC, where the day is known.
+/// Time of day in UTC.
 pub fn clock(at: Timestamp) -> String {
     at.strftime("%H:%M:%S").to_string()
 }
 
-/// How far away a moment is: `3 min ago`, `in 40 s`; beyond a day the moment itself.
+/// Distance of a time: `3 min ago`, `in 40 s`; beyond a day the time itself.
 pub fn distance(at: Timestamp, now: Timestamp) -> String {
     let seconds = now.as_second() - at.as_second();
     match seconds {
@@ -27,7 +27,7 @@ pub fn distance(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// A length of time in one unit.
+/// Duration in one unit.
 fn coarse(seconds: i64) -> String {
     match seconds {
         ..MINUTE => format!("{seconds} s"),
@@ -36,12 +36,12 @@ fn coarse(seconds: i64) -> String {
     }
 }
 
-/// How long after another moment something was: `+12 ms`, `+40 s`, `+3 min 20 s`.
+/// Offset from another time: `+12 ms`, `+40 s`, `+3 min 20 s`.
 pub fn after(ms: i64) -> String {
     format!("+{}", length(ms))
 }
 
-/// How long something took: `12 ms`, `1.2 s`, `3 min 20 s`.
+/// Duration: `12 ms`, `1.2 s`, `3 min 20 s`.
 pub fn length(ms: i64) -> String {
     let (seconds, tenths) = (ms / 1_000, ms % 1_000 / 100);
     match seconds {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_a_while_ago_is_said_in_one_unit_and_what_was_long_ago_with_its_day() {
+    fn distance_has_one_unit_and_beyond_a_day_is_a_date() {
         let now: Timestamp = "2026-11-20T14:18:36Z".parse().expect("a moment");
         let at = |seconds: i64| Timestamp::from_second(now.as_second() + seconds).expect("a moment");
         for (seconds, shown) in [
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_of_time_is_never_a_heap_of_milliseconds() {
+    fn duration_uses_the_largest_fitting_units() {
         for (ms, shown) in [
             (0, "+0 ms"),
             (999, "+999 ms"),

@@ -1,25 +1,23 @@
-//! Pure: for whom something is printed: how wide their terminal is, whether it has colours, and what time it is there.
+//! Pure: properties of the output: width, colours, current time.
 
 use jiff::Timestamp;
 use strum::{EnumString, VariantNames};
 
 use super::time;
 
-/// When to colour.
+/// Use of colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum Color {
     /// On a terminal, unless `NO_COLOR` is set (<https://no-color.org>).
     #[default]
     Auto,
-    /// Even into a file.
     Always,
-    /// Nowhere.
     Never,
 }
 
 impl Color {
-    /// Whether to colour, on what may be a terminal, with what `NO_COLOR` may say. One that is empty says nothing.
+    /// Returns `true` for colours. An empty `NO_COLOR` counts as not set.
     pub fn decide(self, is_terminal: bool, no_color: Option<&str>) -> bool {
         match self {
             Self::Always => true,
@@ -29,25 +27,25 @@ impl Color {
     }
 }
 
-/// Who looks.
+/// Properties of the output.
 #[derive(Debug, Clone, Copy)]
 pub struct View {
-    /// Columns of their terminal; `None` where nothing is to be cut: it is no terminal, or all was asked for.
+    /// Width of the terminal; `None` if nothing is to be cut.
     pub width: Option<usize>,
-    /// When they look; `None` where somebody may read it much later: a file.
+    /// Current time; `None` for a file, which is read later.
     pub now: Option<Timestamp>,
 }
 
 impl View {
-    /// What goes into a file, or to another program.
+    /// Output to a file or another program.
     pub const FILE: Self = Self { width: None, now: None };
 
-    /// A moment where there is little room: how long ago it was, for who looks now.
+    /// Short form of a time: its distance on a terminal.
     pub fn moment(&self, at: Timestamp) -> String {
         self.now.map_or_else(|| time::moment(at), |now| time::distance(at, now))
     }
 
-    /// A moment, and how long ago it was, for who looks now.
+    /// Full form of a time, with its distance on a terminal.
     pub fn moment_in_full(&self, at: Timestamp) -> String {
         let moment = time::moment(at);
         match self.now.map(|now| time::distance(at, now)) {
@@ -62,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_for_terminals_unless_somebody_says_otherwise() {
+    fn colours_are_for_terminals_by_default() {
         for (color, is_terminal, no_color, wanted) in [
             (Color::Auto, true, None, true),
             (Color::Auto, true, Some(""), true),
@@ -76,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_now_is_told_how_long_ago_it_was() {
+    fn terminal_shows_distances_and_file_shows_dates() {
         let at: Timestamp = "2026-11-20T14:18:36Z".parse().expect("a moment");
         let now = "2026-11-20T14:21:40Z".parse().ok();
         let looking = View { width: Some(80), now };

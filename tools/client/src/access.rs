@@ -1,4 +1,4 @@
-//! Shell: how this program gets in at an admin: by which token.
+//! Shell: access to an admin: its token and the certificate authorities to trust.
 
 use std::fmt;
 use std::fs;
@@ -7,48 +7,46 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use cli::exit;
 use saga_core::access::Token;
 use saga_core::access::token::PREFIX;
 use saga_core::secrets::BLANK;
 
-use cli::exit;
-
-/// How this program gets in at an admin.
+/// Access to an admin.
 #[derive(Debug, Clone, Default)]
-pub struct Entry {
-    /// Sent to that admin, and shown nowhere.
+pub struct Access {
     pub token: Option<Token>,
-    /// Whom to trust as that admin, in PEM, and nobody else; `None` for those that the system trusts.
+    /// Authorities to trust, in PEM; `None` for those that the operating system trusts.
     pub authorities: Option<Vec<u8>>,
 }
 
-/// What was named as a token: perhaps one, and so it is not shown.
+/// Argument of `--token`: a token or a file. Never printed.
 #[derive(Clone)]
-pub struct Named(String);
+pub struct TokenArgument(String);
 
-impl From<String> for Named {
+impl From<String> for TokenArgument {
     fn from(text: String) -> Self {
         Self(text)
     }
 }
 
-impl fmt::Debug for Named {
+impl fmt::Debug for TokenArgument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(BLANK)
     }
 }
 
-impl Entry {
-    /// By what was named, else by `$SAGA_TOKEN`: a token, or a file that holds one. `None` when neither is set.
-    pub fn named(
-        named: Option<&Named>,
+impl Access {
+    /// Access by `--token`, else by `$SAGA_TOKEN`. `None` if neither is set.
+    pub fn from_argument(
+        argument: Option<&TokenArgument>,
         variable: impl Fn(&str) -> Option<String>,
     ) -> anyhow::Result<Option<Self>> {
         let of = |source: &str, text: &str| {
-            // What was given may be a token that somebody mistyped: it is not shown.
+            // The text may be a mistyped token: it is not printed.
             let token = match Token::parse(text) {
                 Some(token) => Ok(token),
-                None if text.starts_with(PREFIX) => Err(anyhow::anyhow!("it is not whole")),
+                None if text.starts_with(PREFIX) => Err(anyhow::anyhow!("the token is incomplete")),
                 None => token_in(Path::new(text)),
             };
             let bad = |error| {
@@ -56,15 +54,15 @@ impl Entry {
             };
             token.map(|token| Some(Self { token: Some(token), authorities: None })).map_err(bad)
         };
-        match (named, variable("SAGA_TOKEN").filter(|set| !set.is_empty())) {
-            (Some(Named(named)), _) => of("--token", named),
+        match (argument, variable("SAGA_TOKEN").filter(|set| !set.is_empty())) {
+            (Some(TokenArgument(text)), _) => of("--token", text),
             (None, Some(set)) => of("SAGA_TOKEN", &set),
             (None, None) => Ok(None),
         }
     }
 }
 
-/// The file that was named with `--ca`, else by `$SAGA_CA`.
+/// Content of the file that `--ca` names, else `$SAGA_CA`.
 pub fn authorities(
     named: Option<&Path>,
     variable: impl Fn(&str) -> Option<String>,
@@ -75,7 +73,7 @@ pub fn authorities(
     fs::read(&file).map(Some).map_err(bad)
 }
 
-/// The token in a file that is for its owner alone.
+/// Reads a token from a file that only its owner may read.
 pub fn token_in(file: &Path) -> anyhow::Result<Token> {
     let read = || -> io::Result<(u32, String)> {
         Ok((fs::metadata(file)?.permissions().mode(), fs::read_to_string(file)?))
@@ -92,17 +90,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_named_or_in_a_file_that_others_may_not_read() {
+    fn token_comes_from_the_argument_or_a_private_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let (file, token) = (folder.path().join("own.token"), Token::of([1; 32]));
         fs::write(&file, format!("{}\n", token.secret())).expect("written");
         let path = file.display().to_string();
         let of = |named: Option<&str>, set: Option<&str>| {
-            let named = named.map(|named| Named(named.to_owned()));
+            let named = named.map(|named| TokenArgument(named.to_owned()));
             assert!(!format!("{named:?}").contains("saga_"));
-            let entry =
-                Entry::named(named.as_ref(), |_| set.map(str::to_owned)).map_err(|error| error.to_string());
-            entry.map(|entry| entry.and_then(|entry| entry.token).map(|token| token.secret().to_owned()))
+            let access = Access::from_argument(named.as_ref(), |_| set.map(str::to_owned))
+                .map_err(|error| error.to_string());
+            access.map(|access| access.and_then(|access| access.token).map(|token| token.secret().to_owned()))
         };
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("it is ours");
         assert!(of(Some(&path), None).is_err_and(|why| why.contains("chmod 600")));

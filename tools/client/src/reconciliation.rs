@@ -14,12 +14,12 @@ use serde_json::Value;
 
 use crate::http::Http;
 
-/// The longest that admin waits for a busy system to become quiet.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// Beyond the wait that admin was asked to keep to: its answer has to come.
-const COMING_TAKES: Duration = Duration::from_secs(3);
+/// Longest time that admin waits for a busy system to become quiet.
+pub const MAX_WAIT: Duration = Duration::from_secs(30);
+/// Transfer time of the answer, in addition to the wait.
+const TRANSFER_TIME: Duration = Duration::from_secs(3);
 
-/// What admin answered.
+/// Answer of admin.
 #[derive(Debug)]
 pub struct Reconciliation {
     pub verdict: Verdict,
@@ -31,39 +31,38 @@ impl Reconciliation {
         self.verdict == Verdict::Balanced
     }
 
-    /// Whether it cannot be told because somebody has not answered, or not all that there is.
+    /// True if there is no verdict because a service has not answered completely.
     pub fn lacks_answers(&self) -> bool {
         let unanswered = self.report.get("unanswered").and_then(Value::as_array);
         self.verdict == Verdict::InFlight && unanswered.is_some_and(|services| !services.is_empty())
     }
 
-    /// What it says, for people.
+    /// Text for people.
     pub fn shown(&self, view: &View) -> String {
         view::shown(self, view)
     }
 }
 
-/// Its members have the names that load reports had from the first.
 impl Serialize for Reconciliation {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut members = serializer.serialize_map(Some(2))?;
-        members.serialize_entry("books_balanced", &self.is_balanced())?;
-        members.serialize_entry("audit", &self.report)?;
+        members.serialize_entry("balanced", &self.is_balanced())?;
+        members.serialize_entry("reconciliation", &self.report)?;
         members.end()
     }
 }
 
-/// Asks; a busy system gets `wait` to become quiet.
+/// Reconciles what has changed since the last checkpoint. A busy system gets `wait` to become quiet.
 pub async fn ask(http: &Http, admin: &str, wait: Duration) -> anyhow::Result<Reconciliation> {
     ask_for(http, admin, wait, None).await
 }
 
-/// The same of everything, however long that takes to read, but for [`WHOLE_WITHIN`] at most.
+/// Reconciles everything, which takes [`WHOLE_WITHIN`] at most.
 pub async fn ask_for_all(http: &Http, admin: &str, wait: Duration) -> anyhow::Result<Reconciliation> {
     ask_for(http, admin, wait, Some(WHOLE_WITHIN)).await
 }
 
-/// Asks; for everything, where that may be read for so long.
+/// Reconciles everything if `reading` limits the time for that, else what has changed since the last checkpoint.
 pub async fn ask_for(
     http: &Http,
     admin: &str,
@@ -72,9 +71,9 @@ pub async fn ask_for(
 ) -> anyhow::Result<Reconciliation> {
     let which = if reading.is_some() { "&whole=true" } else { "" };
     let url = format!("{}/api/admin/audit?wait={}{which}", admin.trim_end_matches('/'), wait.as_secs());
-    let answer = http.get_within(&url, wait + reading.unwrap_or_default() + COMING_TAKES).await?;
+    let answer = http.get_within(&url, wait + reading.unwrap_or_default() + TRANSFER_TIME).await?;
     if !answer.status.is_success() {
-        bail!("admin cannot audit the books: {}", answer.complaint());
+        bail!("admin cannot reconcile: {}", answer.complaint());
     }
     let verdict = answer.body.get("verdict").and_then(|verdict| Verdict::deserialize(verdict).ok());
     let verdict = verdict.with_context(|| format!("{url} answers without a verdict"))?;

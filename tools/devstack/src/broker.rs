@@ -1,4 +1,4 @@
-//! Shell: the broker's program and its configuration.
+//! Shell: program and configuration of the broker.
 
 use std::env;
 use std::fs;
@@ -10,20 +10,21 @@ use nkeys::KeyPair;
 
 use saga_engine::nats::Permissions;
 
-use super::folder::{self, unwritable, write_private};
-use super::member::Member;
+use super::component::Component;
+use super::data_dir::unwritable;
+use super::secret_file::{create_private_dir, ensure_secret, read_secret, write_private};
 use super::system::System;
 use super::users;
 
-/// The oldest broker this system trusts.
-const MINIMUM: (u64, u64) = (2, 15);
+/// Oldest supported version.
+const MIN_VERSION: (u64, u64) = (2, 15);
 
-/// Finds a nats-server that is new enough: `NATS_SERVER_BIN`, or under `target/tools`, or on `PATH`.
+/// Finds a supported nats-server: `NATS_SERVER_BIN`, else below `target/tools`, else on `PATH`.
 pub fn find_program(bin_dir: &Path) -> anyhow::Result<PathBuf> {
     if let Some(named) = env::var_os("NATS_SERVER_BIN") {
         let program = PathBuf::from(named);
         return match version(&program) {
-            Some(version) if version >= MINIMUM => Ok(program),
+            Some(version) if version >= MIN_VERSION => Ok(program),
             Some((major, minor)) => bail!(
                 "NATS_SERVER_BIN={} is nats-server {major}.{minor}, 2.15 or newer is needed",
                 program.display()
@@ -37,7 +38,7 @@ pub fn find_program(bin_dir: &Path) -> anyhow::Result<PathBuf> {
         env::var_os("PATH").iter().flat_map(env::split_paths).map(|folder| folder.join("nats-server")),
     );
     let found =
-        candidates.into_iter().find(|program| version(program).is_some_and(|version| version >= MINIMUM));
+        candidates.into_iter().find(|program| version(program).is_some_and(|version| version >= MIN_VERSION));
     let found = found.context("no nats-server 2.15 or newer found: run scripts/setup.sh, which gets it")?;
     Ok(std::path::absolute(found)?)
 }
@@ -56,21 +57,18 @@ fn parse_version(text: &str) -> Option<(u64, u64)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// As much as its streams may hold where the disk is the bound: more than any has. When the disk is full nats-server
-/// acknowledges nothing more. Told no bound, it takes three quarters of what is free whenever it starts.
+/// Bound on the streams that the disk reaches first. Without a bound, nats-server takes three quarters of what is free at
+/// each start.
 const BEYOND_ANY_DISK: &str = "1PB";
 
-/// Gives every user of the broker credentials, unless it has some.
-pub fn make_users(system: &System) -> anyhow::Result<()> {
-    folder::create_private(&system.credentials_dir()).with_context(|| unwritable(system.folder()))?;
-    for (name, _) in users::all() {
-        keep_key(&system.credentials_of(name))?;
-    }
-    Ok(())
+/// Creates a key for each user of the broker that has none.
+pub fn create_keys(system: &System) -> anyhow::Result<()> {
+    create_private_dir(&system.credentials_dir()).with_context(|| unwritable(system.folder()))?;
+    users::all().iter().try_for_each(|(name, _)| ensure_key(&system.broker_key_of(name)).map(drop))
 }
 
-/// Makes the key that is kept in `file`, unless it is there; answers whether it has.
-pub fn keep_key(file: &Path) -> anyhow::Result<bool> {
+/// Creates a key unless the file exists. Returns `true` if it was created.
+pub fn ensure_key(file: &Path) -> anyhow::Result<bool> {
     if file.exists() {
         return Ok(false);
     }
@@ -80,73 +78,68 @@ pub fn keep_key(file: &Path) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Writes the broker's configuration: it knows the users that have credentials, and lets in nobody else. That of a
-/// system that has none, as it was made by an earlier build and runs, lets in anyone.
-pub fn configure(system: &System, broker: Member) -> anyhow::Result<()> {
+/// Writes the configuration of a broker of this system.
+pub fn configure(system: &System, broker: Component) -> anyhow::Result<()> {
     let path = system.broker_config(broker);
-    let store = system.data_of(broker).join("jetstream");
-    if system.credentials_dir().exists() {
-        make_users(system)?;
-    }
-    let log = system.log_of(broker);
-    let listen = format!("127.0.0.1:{}", system.port_of(broker));
-    let cluster = cluster_of(system, broker)?;
-    let place = Place {
-        listen: &listen,
+    let options = BrokerOptions {
+        listen: &format!("127.0.0.1:{}", system.port_of(broker)),
         monitoring: None,
-        store: &store,
-        store_at_most: BEYOND_ANY_DISK,
-        log: Some(&log),
-        cluster,
+        store: &system.data_of(broker).join("jetstream"),
+        max_file_store: BEYOND_ANY_DISK,
+        log: Some(&system.log_of(broker)),
+        cluster: cluster_of(system, broker)?,
     };
-    let text = configuration(&place, |name| system.credentials_of(name))?;
+    let text = configuration(&options, |name| system.broker_key_of(name))?;
     write_private(&path, text.as_bytes()).with_context(|| format!("{} cannot be written", path.display()))
 }
 
-/// How a broker finds the others, if there are any: whoever else is on this machine does not get in among them.
-fn cluster_of(system: &System, broker: Member) -> anyhow::Result<Option<Cluster>> {
+/// Cluster options; `None` for a single broker. A password keeps other users of this machine out of the cluster.
+fn cluster_of(system: &System, broker: Component) -> anyhow::Result<Option<Cluster>> {
     let brokers: Vec<_> = system.layout().brokers().collect();
     if brokers.len() < 2 {
         return Ok(None);
     }
     let file = system.credentials_dir().join("routes.password");
-    folder::keep_random(&file)?;
-    let password = folder::read_random(&file)?;
-    let routes = system.ports();
-    let route = |other: &Member| format!("nats://routes:{password}@127.0.0.1:{}", routes.routes_of(*other));
+    ensure_secret(&file)?;
+    let password = read_secret(&file)?;
+    let ports = system.ports();
+    let route = |other: &Component| format!("nats://routes:{password}@127.0.0.1:{}", ports.route_of(*other));
     Ok(Some(Cluster {
         name: broker.to_string(),
-        listen: format!("127.0.0.1:{}", routes.routes_of(broker)),
+        listen: format!("127.0.0.1:{}", ports.route_of(broker)),
         routes: brokers.iter().filter(|other| **other != broker).map(route).collect(),
         password,
     }))
 }
 
-/// What a broker is told: where it is, and of the users who have a key.
-pub fn configuration(place: &Place<'_>, key_of: impl Fn(&str) -> PathBuf) -> anyhow::Result<String> {
-    let known = users::all().into_iter().filter(|(name, _)| key_of(name).exists());
-    let known =
-        known.map(|(name, permissions)| Ok(User { name, key: public_key(&key_of(name))?, permissions }));
-    Ok(config(place, &known.collect::<anyhow::Result<Vec<_>>>()?))
+/// Text of a configuration file with all users, whose keys `key_of` names.
+pub fn configuration(
+    options: &BrokerOptions<'_>,
+    key_of: impl Fn(&str) -> PathBuf,
+) -> anyhow::Result<String> {
+    let users = users::all().into_iter();
+    let users =
+        users.map(|(name, permissions)| Ok(User { name, key: public_key(&key_of(name))?, permissions }));
+    Ok(config(options, &users.collect::<anyhow::Result<Vec<_>>>()?))
 }
 
-/// Where a broker listens, and where it keeps what.
-pub struct Place<'a> {
+/// Addresses and files of a broker.
+pub struct BrokerOptions<'a> {
     pub listen: &'a str,
-    /// Where it tells whoever watches over it how it is.
+    /// Address of its monitoring endpoint, if it has one.
     pub monitoring: Option<&'a str>,
     pub store: &'a Path,
-    /// How much its streams may hold together, as nats-server writes it.
-    pub store_at_most: &'a str,
+    /// Bound on all streams together, as nats-server writes it.
+    pub max_file_store: &'a str,
     /// `None` for standard error.
     pub log: Option<&'a Path>,
-    /// `None` for one alone.
+    /// `None` for a single broker.
     pub cluster: Option<Cluster>,
 }
 
-/// What one broker of several knows of them.
+/// Cluster options of a broker.
 pub struct Cluster {
-    /// By which the others know it, whatever its address.
+    /// Name that identifies it, whatever its address.
     pub name: String,
     pub listen: String,
     pub routes: Vec<String>,
@@ -161,7 +154,7 @@ impl Cluster {
             r#"cluster {{
   name: "saga"
   listen: {}
-  # Clients are told of all of them by their settings.
+  # The settings of the clients name all brokers.
   no_advertise: true
   authorization {{ user: "routes", password: {} }}
   routes: [
@@ -174,27 +167,27 @@ impl Cluster {
     }
 }
 
-/// Of a secret the broker gets to know the public half.
+/// Public key that belongs to the key in a file.
 fn public_key(file: &Path) -> anyhow::Result<String> {
     let text = fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
     let pair = KeyPair::from_seed(text.trim());
-    let damaged = || format!("{} holds no key: remove it, and `up` makes a new one", file.display());
+    let damaged = || format!("{} holds no key: remove it, and `up` creates a new one", file.display());
     Ok(pair.with_context(damaged)?.public_key())
 }
 
-/// Somebody whom the broker knows.
+/// User of the broker.
 struct User {
     name: &'static str,
-    /// Its public key.
+    /// Public key.
     key: String,
     permissions: Permissions,
 }
 
-fn config(place: &Place<'_>, users: &[User]) -> String {
-    let Place { listen, monitoring, store, store_at_most, log, cluster } = place;
+fn config(options: &BrokerOptions<'_>, users: &[User]) -> String {
+    let BrokerOptions { listen, monitoring, store, max_file_store, log, cluster } = options;
     let path = |path: &Path| quoted(&path.display().to_string());
     let log = log.map(|log| {
-        let kept = "# As the services do with theirs: begun anew at 8 MiB, and three of the full ones kept.";
+        let kept = "# Like the logs of the services: rotated at 8 MiB, three old files kept.";
         format!("log_file: {}\n{kept}\nlogfile_size_limit: 8388608\nlogfile_max_num: 4\n", path(log))
     });
     let monitoring = monitoring.map(|address| format!("http: {}\n", quoted(address)));
@@ -207,9 +200,9 @@ server_name: {name}
 listen: {listen}
 {more}jetstream {{
   store_dir: {store}
-  # Without a bound, it would take three quarters of what is free when it starts, and refuse everything beyond.
-  max_file_store: {store_at_most}
-  # Every acknowledged message is on the disk. With the default of two minutes a power cut would lose some.
+  # Without a bound, nats-server takes three quarters of what is free when it starts, and rejects everything beyond.
+  max_file_store: {max_file_store}
+  # Every acknowledged message is on disk. With the default of two minutes a power cut would lose some.
   sync_interval: always
 }}
 "#
@@ -218,7 +211,7 @@ listen: {listen}
     if !users.is_empty() {
         let users: String = users.iter().map(user).collect();
         text += &format!(
-            "# Each may do what its steps and its facts need, and nothing else.\nauthorization {{ users: [\n{users}] }}\n"
+            "# Each user may do what its steps and its facts need, and nothing else.\nauthorization {{ users: [\n{users}] }}\n"
         );
     }
     text
@@ -244,36 +237,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_read_only_from_what_a_nats_server_says() {
+    fn version_is_parsed_from_the_output_of_nats_server_only() {
         assert_eq!(parse_version("nats-server: v2.15.1\n"), Some((2, 15)));
         assert_eq!(parse_version("nats-server: v2.9.10-beta"), Some((2, 9)));
         assert_eq!(parse_version("ls (GNU coreutils) v9.1"), None);
     }
 
     #[test]
-    fn the_configuration_syncs_always() {
-        let place = Place {
+    fn configuration_syncs_always_and_quotes_paths() {
+        let options = BrokerOptions {
             listen: "127.0.0.1:4333",
             monitoring: None,
             store: Path::new("/a \"b\""),
-            store_at_most: "1PB",
+            max_file_store: "1PB",
             log: Some(Path::new("/log")),
             cluster: None,
         };
-        let text = config(&place, &[]);
+        let text = config(&options, &[]);
         assert!(
             text.contains("sync_interval: always") && text.contains(r#"store_dir: "/a \"b\"""#),
             "{text}"
         );
         assert!(text.contains("max_file_store: 1PB\n"), "{text}");
         assert!(text.contains("log_file: \"/log\"") && !text.contains("http:"), "{text}");
-        let text = config(&Place { monitoring: Some("0.0.0.0:8222"), log: None, ..place }, &[]);
+        let text = config(&BrokerOptions { monitoring: Some("0.0.0.0:8222"), log: None, ..options }, &[]);
         assert!(text.contains("http: \"0.0.0.0:8222\"") && !text.contains("log"), "{text}");
         assert!(text.contains("server_name: \"saga\"") && !text.contains("cluster"), "{text}");
     }
 
     #[test]
-    fn one_of_several_has_a_name_of_its_own_and_lets_no_stranger_in_among_them() {
+    fn clustered_broker_has_its_own_name_and_a_password_for_routes() {
         let cluster = Cluster {
             name: "nats-2".to_owned(),
             listen: "127.0.0.1:6232".to_owned(),
@@ -281,15 +274,15 @@ mod tests {
             password: "secret".to_owned(),
         };
         let (listen, store) = ("127.0.0.1:4333", Path::new("/store"));
-        let place = Place {
+        let options = BrokerOptions {
             listen,
             monitoring: None,
             store,
-            store_at_most: "1PB",
+            max_file_store: "1PB",
             log: None,
             cluster: Some(cluster),
         };
-        let text = config(&place, &[]);
+        let text = config(&options, &[]);
         for wanted in [
             "server_name: \"nats-2\"",
             "  listen: \"127.0.0.1:6232\"",

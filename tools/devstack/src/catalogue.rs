@@ -1,14 +1,15 @@
-//! Shell: putting products into the catalogue, and waiting until orders for them are taken.
+//! Shell: listing products, and waiting until they can be ordered.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use cli::note;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::member::Member;
+use super::component::Component;
+use super::endpoints::Endpoints;
 use super::process::POLL;
-use super::reach::Reach;
 use client::http::Http;
 
 /// A product as inventory takes it. Prices are in euro cents.
@@ -18,11 +19,11 @@ pub struct Product {
     pub name: String,
     pub price_minor: i64,
     pub quantity: u32,
-    /// Whether the monitor replenishes it.
+    /// True if inventory replenishes it automatically.
     pub replenish: bool,
 }
 
-/// What the demo's shop sells.
+/// Sku, name, price and stock of the demo's products.
 const SHOP: [(&str, &str, i64, u32); 12] = [
     ("coffee-beans-1kg", "Coffee beans, 1 kg", 1_899, 250),
     ("espresso-machine", "Espresso machine, 15 bar", 34_900, 40),
@@ -38,13 +39,27 @@ const SHOP: [(&str, &str, i64, u32); 12] = [
     ("chocolate-dark-5x100g", "Dark chocolate, 5 x 100 g", 1_595, 260),
 ];
 
-/// A sku that nobody lists: an order with it is refused, so asking with it orders nothing.
+/// Sku that does not exist: an order with it is rejected, so that a probe orders nothing.
 const NEVER_LISTED: &str = "sagactl-asks-what-is-known";
-/// An order takes at most 100 lines, one of which is the sku that nobody lists.
-const ASK_AT_ONCE: usize = 99;
-/// The order service hears of a product a few milliseconds after it was listed, unless something hangs.
-const KNOWN_WITHIN: Duration = Duration::from_secs(30);
+/// An order has at most 100 lines, one of which is [`NEVER_LISTED`].
+const PROBE_SIZE: usize = 99;
+/// Usually a few milliseconds.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
+/// `sagactl seed`: lists the demo's products and waits until they can be ordered. Existing ones stay as they are.
+pub async fn seed(endpoints: &Endpoints) -> anyhow::Result<()> {
+    let http = &Http::new()?;
+    let products = shop();
+    let mut new = 0;
+    for product in &products {
+        new += usize::from(list(http, endpoints, product).await?);
+    }
+    wait_until_known(http, endpoints, &products).await?;
+    note(&format!("  catalogue  {} products, {new} of them new", products.len()));
+    Ok(())
+}
+
+/// Products of the demo.
 pub fn shop() -> Vec<Product> {
     let product = |(sku, name, price_minor, quantity): (&str, &str, i64, u32)| Product {
         sku: sku.to_owned(),
@@ -56,8 +71,8 @@ pub fn shop() -> Vec<Product> {
     SHOP.into_iter().map(product).collect()
 }
 
-/// Lists a product; `false` when it was listed before.
-pub async fn list(http: &Http, reach: &Reach, product: &Product) -> anyhow::Result<bool> {
+/// Lists a product. Returns `false` if it existed.
+pub async fn list(http: &Http, endpoints: &Endpoints, product: &Product) -> anyhow::Result<bool> {
     let body = json!({
         "sku": product.sku,
         "name": product.name,
@@ -65,7 +80,8 @@ pub async fn list(http: &Http, reach: &Reach, product: &Product) -> anyhow::Resu
         "quantity": product.quantity,
         "replenish": product.replenish,
     });
-    let answer = http.post(&format!("{}/api/products", reach.url_of(Member::INVENTORY)), &body).await?;
+    let answer =
+        http.post(&format!("{}/api/products", endpoints.url_of(Component::INVENTORY)), &body).await?;
     match answer.status {
         StatusCode::CREATED => Ok(true),
         StatusCode::CONFLICT => Ok(false),
@@ -73,9 +89,9 @@ pub async fn list(http: &Http, reach: &Reach, product: &Product) -> anyhow::Resu
     }
 }
 
-/// Brings in more pieces.
-pub async fn restock(http: &Http, reach: &Reach, sku: &str, quantity: u32) -> anyhow::Result<()> {
-    let url = format!("{}/api/products/{sku}/restock", reach.url_of(Member::INVENTORY));
+/// Adds stock.
+pub async fn restock(http: &Http, endpoints: &Endpoints, sku: &str, quantity: u32) -> anyhow::Result<()> {
+    let url = format!("{}/api/products/{sku}/restock", endpoints.url_of(Component::INVENTORY));
     let answer = http.post(&url, &json!({ "quantity": quantity })).await?;
     if !answer.status.is_success() {
         bail!("inventory does not restock {sku}: {}", answer.complaint());
@@ -83,13 +99,17 @@ pub async fn restock(http: &Http, reach: &Reach, sku: &str, quantity: u32) -> an
     Ok(())
 }
 
-/// Waits until the order service takes orders for these products.
-pub async fn wait_until_known(http: &Http, reach: &Reach, products: &[Product]) -> anyhow::Result<()> {
-    let until = Instant::now() + KNOWN_WITHIN;
-    for some in products.chunks(ASK_AT_ONCE) {
-        while let Some(why) = why_not_known(http, reach, some).await? {
+/// Waits until the order service accepts orders for these products.
+pub async fn wait_until_known(
+    http: &Http,
+    endpoints: &Endpoints,
+    products: &[Product],
+) -> anyhow::Result<()> {
+    let until = Instant::now() + TIME_LIMIT;
+    for some in products.chunks(PROBE_SIZE) {
+        while let Some(why) = why_not_known(http, endpoints, some).await? {
             if Instant::now() >= until {
-                bail!("after {}s {why}", KNOWN_WITHIN.as_secs());
+                bail!("after {}s {why}", TIME_LIMIT.as_secs());
             }
             tokio::time::sleep(POLL).await;
         }
@@ -97,23 +117,27 @@ pub async fn wait_until_known(http: &Http, reach: &Reach, products: &[Product]) 
     Ok(())
 }
 
-/// Asks for an order of all of them and one more that does not exist: it is refused at its first unknown line.
-async fn why_not_known(http: &Http, reach: &Reach, products: &[Product]) -> anyhow::Result<Option<String>> {
+/// Probes with an order of all of them and [`NEVER_LISTED`]: it is rejected at its first unknown line.
+async fn why_not_known(
+    http: &Http,
+    endpoints: &Endpoints,
+    products: &[Product],
+) -> anyhow::Result<Option<String>> {
     let skus = products.iter().map(|product| product.sku.as_str()).chain([NEVER_LISTED]);
     let lines: Vec<Value> = skus.map(|sku| json!({ "sku": sku, "quantity": 1 })).collect();
     let body = json!({ "customer": "sagactl", "lines": lines, "payment": { "token": "tok_ok" } });
-    let answer = http.post(&format!("{}/api/orders", reach.url_of(Member::ORDER)), &body).await?;
-    // It takes no orders for now, and says nothing else either.
+    let answer = http.post(&format!("{}/api/orders", endpoints.url_of(Component::ORDER)), &body).await?;
     if answer.status == StatusCode::SERVICE_UNAVAILABLE {
-        return Ok(Some(format!("the order service takes no orders: {}", answer.complaint())));
+        return Ok(Some(format!("the order service accepts no orders: {}", answer.complaint())));
     }
     if answer.status != StatusCode::UNPROCESSABLE_ENTITY {
-        bail!("order does not say what it knows: {}", answer.complaint());
+        bail!("unexpected answer of order: {}", answer.complaint());
     }
     let field = answer.body.pointer("/errors/0/field").and_then(Value::as_str);
     let line =
         field.and_then(|field| field.strip_prefix("lines[")?.strip_suffix("].sku")?.parse::<usize>().ok());
-    let line = line.with_context(|| format!("order refuses for another reason: {}", answer.complaint()))?;
+    let line =
+        line.with_context(|| format!("order rejects the probe for another reason: {}", answer.complaint()))?;
     let unknown = products.get(line);
-    Ok(unknown.map(|product| format!("the order service has not heard of {}: is nats running?", product.sku)))
+    Ok(unknown.map(|product| format!("the order service does not know {}: is nats running?", product.sku)))
 }

@@ -1,94 +1,92 @@
-//! Shell: the secrets of a system in containers, in folders that are given to one program each.
+//! Shell: credentials of a system in containers: a folder for each program.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::ExitCode;
 
 use anyhow::Context as _;
 use saga_core::access::Role;
 
-use super::broker;
-use super::folder::{create_private, write_private};
-use super::member::Member;
+use super::broker::{self, BrokerOptions};
+use super::component::Component;
+use super::secret_file::{create_private_dir, write_private};
 use super::tokens::{self, INTERNAL_RATE};
 use super::users::{self, INTERNAL, KEY, PROMETHEUS, SAGACTL, TOKEN};
 use cli::say;
 
-/// In the container that the configuration is for: where the broker listens, and its folder.
-const PLACE: (&str, &str, &str) = ("0.0.0.0:4222", "0.0.0.0:8222", "/data");
-/// How much its streams may hold is said where its volume is: in docker-compose.yml, and in k8s/base/nats.yaml.
+/// Addresses and folder of the broker inside its container.
+const LISTEN: &str = "0.0.0.0:4222";
+const MONITORING: &str = "0.0.0.0:8222";
+const STORE: &str = "/data";
+/// Set beside its volume: in docker-compose.yml, and in k8s/base/nats.yaml.
 const FROM_THE_ENVIRONMENT: &str = "$NATS_MAX_FILE_STORE";
-/// The broker's folder, and what is in it.
 const NATS: &str = "nats";
 const NATS_CONFIG: &str = "nats.conf";
-/// The folder that all services look into, and the file of the tokens in it. It holds none.
+/// Folder that all services read, and the file of the tokens in it, which holds only digests.
 const HTTP: &str = "http";
 const TOKENS: &str = "tokens.json";
-/// Prometheus runs as another user than the services, and as one of their group: its folder, and its token.
-const FOR_THE_GROUP: (u32, u32) = (0o750, 0o640);
+/// Modes of the folder and the token of Prometheus, which runs as another user of the services' group.
+const GROUP_READABLE: (u32, u32) = (0o750, 0o640);
 
-/// `sagactl credentials DIR`. Nothing is overwritten but the broker's configuration, which follows from the rest.
-pub fn run(folder: &Path) -> anyhow::Result<ExitCode> {
-    let made = make(folder)?;
-    say(&match made.as_slice() {
-        [] => format!("{}: everything is there, and nothing was changed", folder.display()),
-        made => format!(
-            "{}: made {}; a broker that runs already has to be started again, to know of it",
+/// `sagactl credentials DIR`. Keeps what exists, except for the configuration of the broker, which is derived from it.
+pub fn run(folder: &Path) -> anyhow::Result<()> {
+    say(&match create_missing(folder)?.as_slice() {
+        [] => format!("{}: complete, nothing was changed", folder.display()),
+        created => format!(
+            "{}: created {}; restart a broker that runs, so that it knows them",
             folder.display(),
-            made.join(", ")
+            created.join(", ")
         ),
     });
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-/// Makes what is not there; answers what that was.
-fn make(folder: &Path) -> anyhow::Result<Vec<String>> {
-    let mut made = Vec::new();
+/// Creates the files that do not exist, and returns their names.
+fn create_missing(folder: &Path) -> anyhow::Result<Vec<String>> {
+    let mut created = Vec::new();
     let users = users::all();
     let folders = users.iter().map(|(name, _)| *name).chain([NATS, HTTP, PROMETHEUS]);
     for path in folders.map(|name| folder.join(name)) {
-        create_private(&path).with_context(|| unwritable(&path))?;
+        create_private_dir(&path).with_context(|| unwritable(&path))?;
     }
     for (name, _) in &users {
-        if broker::keep_key(&folder.join(name).join(KEY))? {
-            made.push(format!("{name}/{KEY}"));
+        if broker::ensure_key(&folder.join(name).join(KEY))? {
+            created.push(format!("{name}/{KEY}"));
         }
     }
-    let (all, operator) = (folder.join(HTTP).join(TOKENS), Member::ADMIN.to_string());
+    let (all, operator) = (folder.join(HTTP).join(TOKENS), Component::ADMIN.to_string());
     for (owner, name, role, rate) in [
         (operator.as_str(), INTERNAL, Role::Admin, Some(INTERNAL_RATE)),
         (SAGACTL, SAGACTL, Role::Admin, None),
         (PROMETHEUS, PROMETHEUS, Role::Viewer, None),
     ] {
-        if tokens::keep(&all, &folder.join(owner).join(TOKEN), name, role, rate)? {
-            made.push(format!("{owner}/{TOKEN}"));
+        if tokens::ensure(&all, &folder.join(owner).join(TOKEN), name, role, rate)? {
+            created.push(format!("{owner}/{TOKEN}"));
         }
     }
     let own = folder.join(PROMETHEUS);
-    for (path, mode) in [(own.join(TOKEN), FOR_THE_GROUP.1), (own, FOR_THE_GROUP.0)] {
+    for (path, mode) in [(own.join(TOKEN), GROUP_READABLE.1), (own, GROUP_READABLE.0)] {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).with_context(|| unwritable(&path))?;
     }
     let config = folder.join(NATS).join(NATS_CONFIG);
-    let (listen, monitoring, store) = PLACE;
-    let place = broker::Place {
-        listen,
-        monitoring: Some(monitoring),
-        store: Path::new(store),
-        store_at_most: FROM_THE_ENVIRONMENT,
+    let options = BrokerOptions {
+        listen: LISTEN,
+        monitoring: Some(MONITORING),
+        store: Path::new(STORE),
+        max_file_store: FROM_THE_ENVIRONMENT,
         log: None,
         cluster: None,
     };
-    let text = broker::configuration(&place, |name| folder.join(name).join(KEY))?;
+    let text = broker::configuration(&options, |name| folder.join(name).join(KEY))?;
     if fs::read_to_string(&config).ok().is_none_or(|there| there != text) {
         write_private(&config, text.as_bytes()).with_context(|| unwritable(&config))?;
-        made.push(format!("{NATS}/{NATS_CONFIG}"));
+        created.push(format!("{NATS}/{NATS_CONFIG}"));
     }
-    Ok(made)
+    Ok(created)
 }
 
 fn unwritable(path: &Path) -> String {
-    format!("{} cannot be written: name a folder of yours", path.display())
+    format!("{} cannot be written: name a folder that you own", path.display())
 }
 
 #[cfg(test)]
@@ -97,7 +95,7 @@ mod tests {
 
     use super::*;
 
-    /// Every file below the folder, by folder and name, with its mode and what is in it; locks are none.
+    /// Files below the folder, except locks: name, mode and content.
     fn files(folder: &Path) -> BTreeMap<String, (u32, String)> {
         let entries = |path: &Path| -> Vec<_> {
             fs::read_dir(path).expect("a folder").map(|entry| entry.expect("an entry").path()).collect()
@@ -113,12 +111,12 @@ mod tests {
     }
 
     #[test]
-    fn everybody_gets_a_secret_of_its_own_once() {
+    fn each_program_gets_its_own_credentials_once_and_lost_ones_are_replaced() {
         let folder = tempfile::tempdir().expect("a folder");
         let folder = folder.path();
-        let said = make(folder).expect("made");
-        let made = files(folder);
-        let names: Vec<_> = made.keys().map(String::as_str).collect();
+        let names_created = create_missing(folder).expect("created");
+        let created = files(folder);
+        let names: Vec<_> = created.keys().map(String::as_str).collect();
         let wanted = [
             "admin/broker.nk",
             "admin/http.token",
@@ -132,26 +130,30 @@ mod tests {
             "sagactl/http.token",
         ];
         assert_eq!(names, wanted);
-        assert_eq!(said.len(), wanted.len() - 1, "the list of tokens is no secret: {said:?}");
-        let open: Vec<_> = made.iter().filter(|(_, (mode, _))| mode & 0o077 != 0).collect();
+        assert_eq!(
+            names_created.len(),
+            wanted.len() - 1,
+            "the list of tokens is no secret: {names_created:?}"
+        );
+        let open: Vec<_> = created.iter().filter(|(_, (mode, _))| mode & 0o077 != 0).collect();
         assert_eq!(open.len(), 1, "{open:?}");
         assert!(open[0].0 == "prometheus/http.token" && open[0].1.0 == 0o640, "{open:?}");
-        assert_eq!(make(folder).expect("made again"), [""; 0]);
-        assert_eq!(files(folder), made);
-        // What somebody has lost is made anew, and the broker is told.
+        assert_eq!(create_missing(folder).expect("created again"), [""; 0]);
+        assert_eq!(files(folder), created);
+        // A lost key is replaced, also in the configuration of the broker.
         fs::remove_file(folder.join("order").join(KEY)).expect("it was there");
-        assert_eq!(make(folder).expect("made again"), ["order/broker.nk", "nats/nats.conf"]);
-        let anew = files(folder);
-        let changed: Vec<_> = made.keys().filter(|name| made[*name] != anew[*name]).collect();
+        assert_eq!(create_missing(folder).expect("created again"), ["order/broker.nk", "nats/nats.conf"]);
+        let replaced = files(folder);
+        let changed: Vec<_> = created.keys().filter(|name| created[*name] != replaced[*name]).collect();
         assert_eq!(changed, ["nats/nats.conf", "order/broker.nk"]);
     }
 
     #[test]
-    fn who_knows_everybody_knows_nobodys_secret() {
+    fn shared_files_contain_no_secret() {
         let folder = tempfile::tempdir().expect("a folder");
-        make(folder.path()).expect("made");
-        let made = files(folder.path());
-        let (config, tokens) = (&made["nats/nats.conf"].1, &made["http/tokens.json"].1);
+        create_missing(folder.path()).expect("created");
+        let created = files(folder.path());
+        let (config, tokens) = (&created["nats/nats.conf"].1, &created["http/tokens.json"].1);
         for wanted in [
             "listen: \"0.0.0.0:4222\"",
             "http: \"0.0.0.0:8222\"",
@@ -163,7 +165,7 @@ mod tests {
             assert!(config.contains(wanted), "{wanted}: {config}");
         }
         for (name, (_, secret)) in
-            made.iter().filter(|(name, _)| !name.contains("nats") && !name.contains("json"))
+            created.iter().filter(|(name, _)| !name.contains("nats") && !name.contains("json"))
         {
             assert!(!config.contains(secret.trim()) && !tokens.contains(secret.trim()), "{name}");
         }

@@ -1,56 +1,50 @@
-//! Shell: the local system: nats-server and the five services as processes of this machine, in one folder.
+//! Shell: the local system: nats-server and the five services as processes of this machine, in one data folder.
 
-// The processes, their names and ports.
-pub mod member;
-
-// How they are started, and the folder in which they live.
+// The system: its processes and ports, its plan, its folder.
 mod arguments;
-pub mod folder;
+pub mod component;
+pub mod data_dir;
+pub mod options;
 pub mod plan;
 mod system;
-pub mod tokens;
 
-// One process: start, find, signal; what the broker and the database server are told; whether it can do its work; its end.
-mod broker;
+// Credentials.
 pub mod credentials;
-pub mod front;
-mod postgres;
-mod process;
-mod readiness;
-pub mod stop;
+mod secret_file;
+pub mod tokens;
 mod users;
 
-// What can be asked of the system.
-mod notices;
-pub mod options;
-pub mod processes;
+// Processes: their programs, configuration, state and output.
+mod broker;
+mod postgres;
+pub mod process;
+mod process_output;
+mod readiness;
+
+// Subcommands of sagactl.
+pub mod catalogue;
+pub mod proxy;
 pub mod rebuild;
-mod revive;
-mod running;
-pub mod single;
-pub mod status;
-mod supervise;
-pub mod told;
+pub mod start;
+pub mod stop;
 pub mod up;
 
-// Where it is, and the products it sells.
-pub mod catalogue;
-mod reach;
-pub mod seed;
+// What runs in the foreground, what is shown, and access for load and chaos.
+pub mod command_line;
+mod endpoints;
+mod notifications;
+pub mod processes;
+mod running;
+pub mod status;
+mod supervise;
 
-pub use self::member::{Member, Ports};
+pub use self::component::{Component, Ports};
+pub use self::endpoints::Endpoints;
 pub use self::options::LayoutOptions;
 pub use self::plan::{Layout, Setting};
 pub use self::postgres::url_of as postgres_url;
-pub use self::reach::Reach;
 pub use self::running::RunningSystem;
 pub use self::status::Usage;
 pub use self::supervise::ShutdownSignal;
 pub use self::system::System;
 pub use self::users::SAGACTL;
-
-/// Signals a process, if it runs.
-pub fn signal(system: &System, member: Member, signal: nix::sys::signal::Signal) {
-    // One that is gone needs none.
-    let _ = process::find(system, member).map(|running| process::send(running, signal));
-}

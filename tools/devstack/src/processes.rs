@@ -1,57 +1,56 @@
-//! Pure: the processes of a local system, as they were seen: for people and for programs.
+//! Pure: status of the processes of a local system, for people and for programs.
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-use serde_json::Value;
-
-use super::member::Member;
 use cli::table::{Column, left, right, table_with_sum};
 use cli::text::or_nothing;
 use cli::view::View;
+use serde::Serialize;
+use serde_json::Value;
 
-/// The processes of a system.
+use super::component::Component;
+
+/// Status of a local system.
 #[derive(Debug, Clone, Serialize)]
 pub struct Processes {
     pub data: String,
-    /// Every one of them is; one that is degraded is.
+    /// True if every process is ready; a degraded one is.
     pub ready: bool,
     pub rss_mib: f64,
-    /// Where each service is asked, by its name: of several processes, all of them together.
+    /// URL of each service; with replicas, that of the load balancer.
     pub urls: BTreeMap<String, String>,
     #[serde(rename = "processes")]
-    pub each: Vec<ProcessLook>,
+    pub each: Vec<ProcessStatus>,
 }
 
-/// One of them.
+/// Status of a process.
 #[derive(Debug, Clone, Serialize)]
-pub struct ProcessLook {
-    pub name: Member,
+pub struct ProcessStatus {
+    pub name: Component,
     pub pid: Option<u32>,
     pub port: u16,
     pub url: String,
     pub ready: bool,
-    /// It does what it promises although something is wrong.
+    /// True if it works although a check has failed.
     pub degraded: bool,
-    /// Of one that does not run, why: what stands in its way, or what it said last; absent when that is not known.
+    /// Reason why it does not run, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why_down: Option<String>,
-    /// Its checks by name, as its readiness tells them; absent of the broker, and of one that does not answer.
+    /// Readiness checks by name; absent without an answer, and for what is no service.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub checks: Value,
-    /// What is wrong, check by check, in its own words.
+    /// Failed checks in the words of the service.
     pub complaints: Vec<String>,
-    /// Of one of several brokers, the streams that it leads; of one of several replicas, its service, when it is given
-    /// messages first. As far as somebody says so.
+    /// Streams led by this broker of a cluster; or the service whose leader this replica is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub leads: Vec<String>,
     pub rss_mib: Option<f64>,
-    /// Time that it has spent on processors since it started.
+    /// Processor time since its start.
     pub cpu_ms: Option<u64>,
     pub uptime_s: Option<u64>,
 }
 
-const COLUMNS: [Column<ProcessLook>; 6] = [
+const COLUMNS: [Column<ProcessStatus>; 6] = [
     left("name", |row| row.name.to_string()),
     right("pid", |row| or_nothing(row.pid)),
     right("port", |row| row.port.to_string()),
@@ -61,23 +60,23 @@ const COLUMNS: [Column<ProcessLook>; 6] = [
 ];
 
 impl Processes {
-    /// Those that do not run.
+    /// Names of processes that do not run.
     pub fn down(&self) -> Vec<String> {
         let down = self.each.iter().filter(|row| row.pid.is_none());
         down.map(|row| row.name.to_string()).collect()
     }
 
-    /// Of those that do not run, by name, why not, as far as that is known.
+    /// Reasons, by name, why processes do not run.
     pub fn why_down(&self) -> BTreeMap<String, String> {
         let known = self.each.iter().filter_map(|row| Some((row.name.to_string(), row.why_down.clone()?)));
         known.collect()
     }
 
-    /// A table, and below it what they complain of, if that is wanted.
+    /// Table of the processes, followed by the leaders and, on request, the failed checks.
     pub fn shown(&self, with_complaints: bool, view: &View) -> String {
         let rss_mib = format!("{:.1}", self.rss_mib);
         let sum = ["all", "", "", "", &rss_mib, ""].map(str::to_owned);
-        let complaint = |row: &ProcessLook| {
+        let complaint = |row: &ProcessStatus| {
             let complaints = row.complaints.iter();
             complaints.map(|complaint| format!("\n{} says: {complaint}", row.name)).collect::<String>()
         };
@@ -86,16 +85,16 @@ impl Processes {
         table + &self.leaders() + &complaints.collect::<String>()
     }
 
-    /// Which of several leads what, in a line; empty where there is one of each.
+    /// Leaders in one line; empty if there are none.
     fn leaders(&self) -> String {
-        let leads = |row: &ProcessLook| format!("{} leads {}", row.name, row.leads.join(", "));
+        let leads = |row: &ProcessStatus| format!("{} leads {}", row.name, row.leads.join(", "));
         let leaders: Vec<_> = self.each.iter().filter(|row| !row.leads.is_empty()).map(leads).collect();
         if leaders.is_empty() { String::new() } else { format!("\n{}", leaders.join(" · ")) }
     }
 }
 
-/// How one is, in a word.
-pub const fn ready(row: &ProcessLook) -> &'static str {
+/// Readiness in a word.
+pub const fn ready(row: &ProcessStatus) -> &'static str {
     match (row.pid, row.ready, row.degraded) {
         (None, _, _) => "not running",
         (Some(_), false, _) => "no",

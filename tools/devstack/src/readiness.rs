@@ -1,101 +1,95 @@
-//! Shell: whether a process can do its work, and waiting until it can.
+//! Shell: readiness of a process, and waiting for it.
 
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use cli::note;
+use client::http::Http;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
-use super::member::Member;
-use super::postgres;
-use super::process::{self, Started};
+use super::component::Component;
+use super::process::{self, StartedProcess};
 use super::system::System;
-use cli::note;
-use client::http::Http;
+use super::{postgres, process_output};
 
 /// Longest start: a broker with a large store reads it first.
 pub const LIMIT: Duration = Duration::from_secs(60);
-/// One question may take this long.
-const ASK_TIMEOUT: Duration = Duration::from_secs(2);
-/// While somebody is late, their names are said this often.
+/// Time limit of a check.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Interval between two lines with the names of late processes.
 const REMIND_EVERY: Duration = Duration::from_secs(5);
 
-/// What a process says of itself.
+/// Answer of a process to a readiness check.
 #[derive(Debug, Default)]
-pub struct Condition {
-    /// It does what it promises.
+pub struct Readiness {
     pub ready: bool,
-    /// It does so although something is wrong.
+    /// True if it works although a check has failed.
     pub degraded: bool,
-    /// Its checks by name, as it tells them.
+    /// Checks by name.
     pub checks: Value,
-    /// What is wrong, check by check.
+    /// Failed checks in the words of the service.
     pub complaints: Vec<String>,
-    /// Of several replicas, it is given messages first.
+    /// True for the leader among the replicas of a service.
     pub leads: bool,
 }
 
-/// How the process is now. One that does not answer is not ready, and has nothing to say.
-pub async fn condition(http: &Http, system: &System, member: Member) -> Condition {
-    let port = system.port_of(member);
-    let asked = match member.kind() {
-        Member::NATS => Some(tokio::time::timeout(ASK_TIMEOUT, greets_with_jetstream(port)).await),
-        Member::POSTGRES => Some(tokio::time::timeout(ASK_TIMEOUT, asks_for_a_password(port)).await),
-        _ => None,
+/// Checks a process. Without an answer it is not ready.
+pub async fn check(http: &Http, system: &System, component: Component) -> Readiness {
+    let port = system.port_of(component);
+    let url = format!("{}/readyz", system.url_of(component));
+    let ready = match component.kind() {
+        Component::NATS => is_in_time(greets_with_jetstream(port)).await,
+        Component::POSTGRES => is_in_time(asks_for_password(port)).await,
+        // Any answer of a service has come through the load balancer.
+        Component::PROXY => http.get_within(&url, CHECK_TIMEOUT).await.is_ok(),
+        _ => {
+            return match http.get_within(&url, CHECK_TIMEOUT).await {
+                Ok(answer) => Readiness::parse(answer.status.is_success(), &answer.body),
+                Err(_) => Readiness::default(),
+            };
+        }
     };
-    if let Some(answer) = asked {
-        let ready = answer.is_ok_and(|answer| answer.unwrap_or(false));
-        return Condition { ready, ..Condition::default() };
-    }
-    let url = format!("{}/readyz", system.url_of(member));
-    match http.get_within(&url, ASK_TIMEOUT).await {
-        Ok(answer) => Condition::told(answer.status.is_success(), &answer.body),
-        Err(_) => Condition::default(),
-    }
+    Readiness { ready, ..Readiness::default() }
 }
 
-impl Condition {
-    fn told(ready: bool, body: &Value) -> Self {
+async fn is_in_time(check: impl Future<Output = std::io::Result<bool>>) -> bool {
+    tokio::time::timeout(CHECK_TIMEOUT, check).await.is_ok_and(|answer| answer.unwrap_or(false))
+}
+
+impl Readiness {
+    fn parse(ready: bool, body: &Value) -> Self {
         let checks = body["checks"].as_object().into_iter().flatten();
-        let wrong = checks.filter(|(_, check)| check["state"] != "ok");
+        let failed = checks.filter(|(_, check)| check["state"] != "ok");
         let complaint = |(name, check): (&String, &Value)| {
-            format!("{name}: {}", check["text"].as_str().unwrap_or("(it does not say what)"))
+            format!("{name}: {}", check["text"].as_str().unwrap_or("(no reason given)"))
         };
         Self {
             ready,
             degraded: body["degraded"] == true,
             checks: body["checks"].clone(),
-            complaints: wrong.map(complaint).collect(),
+            complaints: failed.map(complaint).collect(),
             leads: body["leads"] == true,
         }
     }
 }
 
-/// Whether a broker runs and stores nothing: it was told to, and has left off.
-pub async fn stores_nothing(system: &System, broker: Member) -> bool {
-    let asked = tokio::time::timeout(ASK_TIMEOUT, greets_with_jetstream(system.port_of(broker))).await;
-    matches!(asked, Ok(Ok(false)))
-}
-
-/// A broker greets whoever connects with a line about itself.
+/// Reads the greeting line of a broker. A broker whose disk was full greets without JetStream.
 async fn greets_with_jetstream(port: u16) -> std::io::Result<bool> {
     let stream = TcpStream::connect(("127.0.0.1", port)).await?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).await?;
-    if !line.starts_with("INFO ") {
-        return Err(std::io::ErrorKind::InvalidData.into());
-    }
-    Ok(line.contains("\"jetstream\":true"))
+    Ok(line.starts_with("INFO ") && line.contains("\"jetstream\":true"))
 }
 
-/// A database server that lets nobody in yet, or no more, says so at once; else it asks who somebody is
+/// Sends a start-up message. A database server that accepts connections asks for the password, any other sends an error
 /// (<https://www.postgresql.org/docs/15/protocol-flow.html>, Start-up).
-async fn asks_for_a_password(port: u16) -> std::io::Result<bool> {
+async fn asks_for_password(port: u16) -> std::io::Result<bool> {
     const PROTOCOL: i32 = 3 << 16;
-    let name = postgres::database_of(Member::ADMIN);
+    let name = postgres::database_of(Component::ADMIN);
     let parameters = format!("user\0{name}\0database\0{name}\0\0");
     let length = 8 + i32::try_from(parameters.len()).unwrap_or_default();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
@@ -105,15 +99,16 @@ async fn asks_for_a_password(port: u16) -> std::io::Result<bool> {
     Ok(stream.read_u8().await? == b'R')
 }
 
-/// Waits until all that were started are ready, saying so of each.
+/// Waits until all started processes are ready, and reports each.
 pub async fn wait(
     http: &Http,
     system: &System,
-    started: &mut [(Member, Started)],
+    started: &mut [(Component, StartedProcess)],
     limit: Duration,
 ) -> anyhow::Result<()> {
-    let mut late: Vec<Member> = started.iter().map(|(member, _)| *member).collect();
-    let waits = started.iter_mut().map(|(member, started)| wait_for(http, system, *member, started, limit));
+    let mut late: Vec<Component> = started.iter().map(|(component, _)| *component).collect();
+    let waits =
+        started.iter_mut().map(|(component, started)| wait_for(http, system, *component, started, limit));
     let mut waits: FuturesUnordered<_> = waits.collect();
     let mut reminder = tokio::time::interval_at((Instant::now() + REMIND_EVERY).into(), REMIND_EVERY);
     loop {
@@ -121,12 +116,12 @@ pub async fn wait(
             ended = waits.next() => match ended {
                 Some(ready) => {
                     let ready = ready?;
-                    late.retain(|member| *member != ready);
+                    late.retain(|component| *component != ready);
                     note(&format!("  {ready:<11} ready at {}", system.url_of(ready)));
                 }
                 None => return Ok(()),
             },
-            _ = reminder.tick() => note(&format!("  waiting for {}", Member::names(late.iter().copied()))),
+            _ = reminder.tick() => note(&format!("  waiting for {}", Component::names(late.iter().copied()))),
         }
     }
 }
@@ -134,39 +129,44 @@ pub async fn wait(
 async fn wait_for(
     http: &Http,
     system: &System,
-    member: Member,
-    started: &mut Started,
+    component: Component,
+    started: &mut StartedProcess,
     limit: Duration,
-) -> anyhow::Result<Member> {
+) -> anyhow::Result<Component> {
     let until = Instant::now() + limit;
     loop {
-        if condition(http, system, member).await.ready {
-            return Ok(member);
+        if check(http, system, component).await.ready {
+            return Ok(component);
         }
-        let failed = match started.child.try_wait()? {
+        let failure = match started.child.try_wait()? {
             Some(status) => format!("ended right after its start ({status})"),
             None if Instant::now() >= until => {
                 let limit = humantime_serde::re::humantime::format_duration(limit);
-                format!("is not ready after {limit}{}", what_is_missing(http, system, member).await)
+                format!("is not ready after {limit}{}", why_not_ready(http, system, component).await)
             }
             None => {
                 tokio::time::sleep(process::POLL).await;
                 continue;
             }
         };
-        bail!("{member} {failed}; {}", process::last_words(system, member, started.since));
+        bail!(
+            "{component} {failure}; {}",
+            process_output::last_output(system, component, started.output_start)
+        );
     }
 }
 
-/// What it says itself of why it is not ready.
-async fn what_is_missing(http: &Http, system: &System, member: Member) -> String {
-    let url = format!("{}/readyz", system.url_of(member));
-    match http.get_within(&url, ASK_TIMEOUT).await {
-        _ if system.layout().ground().any(|ground| ground == member) => String::new(),
+/// Failed checks of a service in parentheses; empty for what is no service.
+async fn why_not_ready(http: &Http, system: &System, component: Component) -> String {
+    if component.participant().is_none() {
+        return String::new();
+    }
+    let url = format!("{}/readyz", system.url_of(component));
+    match http.get_within(&url, CHECK_TIMEOUT).await {
         Ok(answer) => {
-            let complaints = Condition::told(false, &answer.body).complaints;
+            let complaints = Readiness::parse(false, &answer.body).complaints;
             let why =
-                if complaints.is_empty() { "it does not say why".to_owned() } else { complaints.join("; ") };
+                if complaints.is_empty() { "no reason given".to_owned() } else { complaints.join("; ") };
             format!(" ({why})")
         }
         Err(error) => format!(" ({error:#})"),
@@ -180,14 +180,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_says_check_by_check_what_is_wrong_whether_or_not_it_is_ready() {
+    fn failed_checks_are_listed_whether_or_not_the_service_is_ready() {
         let check =
             |state: &str, text: &str| json!({"state": state, "text": text, "since": "1970-01-01T00:00:00Z"});
         let checks = json!({"broker": check("degraded", "not connected"), "store": check("ok", "ok")});
-        let told = Condition::told(true, &json!({"ready": true, "degraded": true, "checks": checks}));
-        assert!(told.ready && told.degraded);
-        assert_eq!(told.complaints, ["broker: not connected"]);
-        let silent = Condition::told(false, &Value::Null);
+        let degraded = Readiness::parse(true, &json!({"ready": true, "degraded": true, "checks": checks}));
+        assert!(degraded.ready && degraded.degraded);
+        assert_eq!(degraded.complaints, ["broker: not connected"]);
+        let silent = Readiness::parse(false, &Value::Null);
         assert!(!silent.ready && !silent.degraded && silent.complaints.is_empty());
     }
 }

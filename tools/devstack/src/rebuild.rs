@@ -1,28 +1,27 @@
-//! Shell: folding the rows of a stopped service anew from its events.
+//! Shell: rebuilding the rows of a stopped service from its events.
 
 use std::process::{Command, ExitCode};
 
 use anyhow::Context as _;
-
-use super::member::Member;
-use super::process;
-use super::system::System;
-use super::told::told;
 use cli::exit;
 
-/// `sagactl rebuild SERVICE KIND`: the service's own report goes to standard output as it is.
-pub fn run(system: &System, service: Member, kind: &str, archived: bool) -> anyhow::Result<ExitCode> {
-    let replicas: Vec<_> = system.members().filter(|member| member.kind() == service.kind()).collect();
-    for member in &replicas {
-        if let Some(running) = process::find(system, *member) {
-            let stop = told(system.folder(), &format!("stop {member}"));
+use super::component::Component;
+use super::system::System;
+use super::{command_line, process};
+
+/// `sagactl rebuild SERVICE KIND`. The service prints its own report.
+pub fn run(system: &System, service: Component, kind: &str, archived: bool) -> anyhow::Result<ExitCode> {
+    let replicas: Vec<_> = system.components().filter(|replica| replica.kind() == service.kind()).collect();
+    for replica in &replicas {
+        if let Some(running) = process::find(system, *replica) {
+            let stop = command_line::for_system(system.folder(), &format!("stop {replica}"));
             return Err(exit::refuse(format!(
-                "{member} runs (pid {}): stop it first with {stop}",
+                "{replica} runs (pid {}): stop it first with {stop}",
                 running.pid
             )));
         }
     }
-    // Any of them: it is their database.
+    // Replicas share a database.
     let service = replicas.first().copied().unwrap_or(service);
     let program = system.program_of(service);
     let archived = archived.then_some("--archived");
@@ -31,7 +30,6 @@ pub fn run(system: &System, service: Member, kind: &str, archived: bool) -> anyh
         .args(["rebuild", kind])
         .args(archived)
         .status();
-    let status = status.with_context(|| process::unstartable(&program))?;
-    // It has said why itself.
+    let status = status.with_context(|| process::cannot_start(&program))?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }

@@ -1,4 +1,4 @@
-//! Shell: a system that this program started for itself, and whose processes it may kill, pause and start again.
+//! Shell: a system that this program has started for itself, and whose processes it may kill, pause and restart.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,14 +7,14 @@ use std::process::Child;
 use anyhow::bail;
 use nix::sys::signal::Signal;
 
-use super::member::{Member, Ports};
+use super::component::{Component, Ports};
 use super::plan::{Layout, Setting};
+use super::process::OutputStart;
 use super::supervise::ShutdownSignal;
 use super::system::System;
-use super::{folder, process, stop, up};
-use cli::exit;
+use super::{data_dir, process, process_output, stop, up};
 
-/// The processes of a system. While this exists, nobody else starts or stops any of them.
+/// Processes of a system. While this exists, nobody else starts or stops any of them.
 pub struct RunningSystem {
     pub system: System,
     children: Vec<Child>,
@@ -22,7 +22,7 @@ pub struct RunningSystem {
 }
 
 impl RunningSystem {
-    /// Starts a whole system, with the demo's products, in a folder that is empty.
+    /// Starts a system with a seeded catalogue in an empty folder.
     pub async fn start(
         path: &Path,
         (ports, layout): (Ports, Layout),
@@ -30,75 +30,64 @@ impl RunningSystem {
         shutdown_signal: &mut ShutdownSignal,
     ) -> anyhow::Result<Self> {
         let plan = up::plan(ports, layout)?.with(settings);
-        let lock = folder::lock(path).await?;
+        let lock = data_dir::lock(path).await?;
         let system = up::prepare(path, plan, false)?;
-        let mut started = Vec::new();
-        let outcome = tokio::select! {
-            outcome = up::bring_up(&system, &mut started, true) => outcome,
-            () = shutdown_signal.recv() => Err(exit::Refusal::new(exit::INTERRUPTED, "interrupted while starting").into()),
-        };
+        let started = up::start_all(&system, true, shutdown_signal).await?;
         let children = started.into_iter().map(|(_, started)| started.child).collect();
-        let mut running = Self { system, children, _lock: lock };
-        match outcome {
-            Ok(()) => Ok(running),
-            Err(error) => {
-                running.stop().await?;
-                Err(error)
-            }
-        }
+        Ok(Self { system, children, _lock: lock })
     }
 
-    /// Stops everything, also what is paused.
+    /// Stops everything, including paused processes.
     pub async fn stop(&mut self) -> anyhow::Result<()> {
-        for member in self.system.members() {
-            self.signal(member, Signal::SIGCONT)?;
+        for component in self.system.components() {
+            self.signal(component, Signal::SIGCONT)?;
         }
-        let stopped = stop::all(&self.system).await;
+        let stopped = stop::stop_all(&self.system).await;
         self.reap();
         stopped
     }
 
-    /// The processes that do not run.
-    pub fn missing(&self) -> Vec<Member> {
-        self.system.members().filter(|member| !self.runs(*member)).collect()
+    /// Processes that do not run.
+    pub fn missing(&self) -> Vec<Component> {
+        self.system.components().filter(|component| !self.is_running(*component)).collect()
     }
 
-    pub fn runs(&self, member: Member) -> bool {
-        process::find(&self.system, member).is_some()
+    pub fn is_running(&self, component: Component) -> bool {
+        process::find(&self.system, component).is_some()
     }
 
-    /// What a process wrote last.
-    pub fn last_words(&self, member: Member) -> String {
-        process::last_words(&self.system, member, process::Since::default())
+    /// Last output of a process, for an error message.
+    pub fn last_output(&self, component: Component) -> String {
+        process_output::last_output(&self.system, component, OutputStart::default())
     }
 
-    /// Signals a process; one that does not run is left alone.
-    pub fn signal(&self, member: Member, signal: Signal) -> anyhow::Result<()> {
-        process::find(&self.system, member).map_or(Ok(()), |running| process::send(running, signal))
+    /// Signals a process, if it runs.
+    pub fn signal(&self, component: Component, signal: Signal) -> anyhow::Result<()> {
+        process::signal(&self.system, component, signal)
     }
 
-    /// SIGKILL, and waits until it is gone.
-    pub async fn kill(&self, member: Member) -> anyhow::Result<()> {
-        stop::kill(&self.system, member).await
+    /// Kills a process and waits until it has ended.
+    pub async fn kill(&self, component: Component) -> anyhow::Result<()> {
+        stop::kill_one(&self.system, component).await
     }
 
-    /// Tells a process to end in good order, and waits for nothing.
-    pub fn tell_to_stop(&self, member: Member) -> anyhow::Result<()> {
-        self.signal(member, stop::signal_of(member))
+    /// Sends the signal for a graceful stop without waiting.
+    pub fn begin_stop(&self, component: Component) -> anyhow::Result<()> {
+        self.signal(component, stop::stop_signal(component))
     }
 
-    /// Starts a process that was killed or told to stop. Whether it is ready is another question: what it needs may be away.
-    pub async fn start_again(&mut self, member: Member) -> anyhow::Result<()> {
-        if !process::wait_until_gone(&self.system, member, stop::PATIENCE).await {
-            bail!("{member} runs, although it was to stop");
+    /// Starts a process that was killed or told to stop. Does not wait until it is ready: what it needs may be down.
+    pub async fn restart(&mut self, component: Component) -> anyhow::Result<()> {
+        if !process::wait_until_gone(&self.system, component, stop::STOP_TIMEOUT).await {
+            bail!("{component} still runs after its stop");
         }
         self.reap();
-        process::wait_for_port(&self.system, member).await?;
-        self.children.push(process::spawn(&self.system, member)?.child);
+        process::wait_for_ports(&self.system, component).await?;
+        self.children.push(process::spawn(&self.system, component)?.child);
         Ok(())
     }
 
-    /// Lets the kernel forget children that ended.
+    /// Reaps children that ended.
     fn reap(&mut self) {
         self.children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
     }

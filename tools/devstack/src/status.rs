@@ -1,50 +1,50 @@
-//! Shell: the processes of a local system: which run, since when, and what they say of themselves.
+//! Shell: status and resource usage of the processes of a local system.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use client::http::Http;
 use contract::topology::{OPERATOR, producers};
 use futures::future;
 use saga_core::service::stream_of;
 use saga_engine::nats::NatsBus;
 
-use super::member::Member;
-use super::process;
-use super::processes::{ProcessLook, Processes};
-use super::readiness::{self, Condition};
+use super::component::Component;
+use super::processes::{ProcessStatus, Processes};
+use super::readiness::{self, Readiness};
 use super::system::System;
 use super::users::SAGACTL;
-use client::http::Http;
+use super::{process, process_output};
 
-/// Brokers of this machine answer at once, or there is no majority of them.
-const SAY_WITHIN: Duration = Duration::from_secs(2);
+/// Brokers of this machine answer at once, unless they have no majority.
+const BROKER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Looks at all of them.
+/// Status of all processes.
 pub async fn processes(system: &System) -> anyhow::Result<Processes> {
     let http = Http::new()?;
-    let looks = future::join_all(system.members().map(|member| look(&http, system, member)));
-    let (mut rows, leaders) = tokio::join!(looks, leaders(system));
+    let statuses = future::join_all(system.components().map(|component| status_of(&http, system, component)));
+    let (mut each, leaders) = tokio::join!(statuses, stream_leaders(system));
     for (stream, leader) in leaders {
-        rows.iter_mut()
+        each.iter_mut()
             .filter(|row| row.name.to_string() == leader)
             .for_each(|row| row.leads.push(stream.clone()));
     }
-    let all_bytes =
-        system.members().filter_map(|member| process::find(system, member)).map(|seen| seen.rss_bytes);
+    let running = system.components().filter_map(|component| process::find(system, component));
     Ok(Processes {
         data: system.folder().display().to_string(),
-        ready: rows.iter().all(|row| row.ready),
-        rss_mib: mib(all_bytes.sum()),
-        urls: Member::services().map(|service| (service.to_string(), system.url_of(service))).collect(),
-        each: rows,
+        ready: each.iter().all(|row| row.ready),
+        rss_mib: mib(running.map(|process| process.rss_bytes).sum()),
+        urls: Component::services().map(|service| (service.to_string(), system.url_of(service))).collect(),
+        each,
     })
 }
 
-/// Who of several brokers leads which stream; nothing where nobody answers in time.
-async fn leaders(system: &System) -> Vec<(String, String)> {
+/// Streams and the brokers that lead them; empty for a single broker, or without an answer in time.
+async fn stream_leaders(system: &System) -> Vec<(String, String)> {
     if system.layout().nats_nodes < 2 {
         return vec![];
     }
-    let asked = async {
+    let leaders = async {
         let bus =
             NatsBus::connect_as(system.bus_settings_of(SAGACTL), SAGACTL, "sagactl-status").await.ok()?;
         bus.reached().await.ok()?;
@@ -54,55 +54,56 @@ async fn leaders(system: &System) -> Vec<(String, String)> {
             let leader = info.cached_info().cluster.as_ref()?.leader.clone()?;
             Some((stream, leader))
         };
-        // What admin says is nothing that this program may read.
-        let read = producers().filter(|producer| *producer != OPERATOR);
-        Some(future::join_all(read.map(leader_of)).await.into_iter().flatten().collect())
+        // sagactl may not read the stream of admin.
+        let readable = producers().filter(|producer| *producer != OPERATOR);
+        Some(future::join_all(readable.map(leader_of)).await.into_iter().flatten().collect())
     };
-    tokio::time::timeout(SAY_WITHIN, asked).await.ok().flatten().unwrap_or_default()
+    tokio::time::timeout(BROKER_TIMEOUT, leaders).await.ok().flatten().unwrap_or_default()
 }
 
-async fn look(http: &Http, system: &System, member: Member) -> ProcessLook {
-    let running = process::find(system, member);
-    // A port that answers without our process is somebody else's.
-    let condition = match running {
-        Some(_) => readiness::condition(http, system, member).await,
-        None => Condition::default(),
+async fn status_of(http: &Http, system: &System, component: Component) -> ProcessStatus {
+    let running = process::find(system, component);
+    // If our process does not run, another program answers at its port.
+    let readiness = match running {
+        Some(_) => readiness::check(http, system, component).await,
+        None => Readiness::default(),
     };
-    let is_one_of_several = system.layout().replicas > 1;
-    ProcessLook {
-        name: member,
+    let is_replicated = system.layout().replicas > 1;
+    let why_down = if running.is_none() { process_output::why_down(system, component) } else { None };
+    ProcessStatus {
+        name: component,
         pid: running.map(|running| running.pid),
-        port: system.port_of(member),
-        url: system.url_of(member),
-        ready: condition.ready,
-        degraded: condition.degraded,
-        why_down: if running.is_none() { process::why_down(system, member) } else { None },
-        checks: condition.checks,
-        complaints: condition.complaints,
-        leads: if is_one_of_several && condition.leads { vec![member.kind().to_string()] } else { vec![] },
+        port: system.port_of(component),
+        url: system.url_of(component),
+        ready: readiness.ready,
+        degraded: readiness.degraded,
+        why_down,
+        checks: readiness.checks,
+        complaints: readiness.complaints,
+        leads: if is_replicated && readiness.leads { vec![component.kind().to_string()] } else { vec![] },
         rss_mib: running.map(|running| mib(running.rss_bytes)),
         cpu_ms: running.map(|running| running.cpu_ms),
         uptime_s: running.map(|running| running.uptime_s),
     }
 }
 
-/// What a process holds, and has used since it started.
+/// Resources of a process, or of all replicas of a service.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Usage {
     /// Resident memory.
     pub rss_mib: f64,
-    /// Time on processors.
+    /// Processor time since the start.
     pub cpu_ms: u64,
 }
 
-/// The same of what runs, by name; of several of a kind together.
-pub fn usage(system: &System) -> std::collections::BTreeMap<Member, Usage> {
-    let mut usage = std::collections::BTreeMap::new();
-    for (member, running) in
-        system.members().filter_map(|member| Some((member, process::find(system, member)?)))
-    {
-        let all: &mut Usage = usage.entry(member.kind()).or_default();
-        all.add(Usage { rss_mib: mib(running.rss_bytes), cpu_ms: running.cpu_ms });
+/// Usage of the processes that run, replicas added up.
+pub fn usage(system: &System) -> BTreeMap<Component, Usage> {
+    let mut usage = BTreeMap::new();
+    let running =
+        system.components().filter_map(|component| Some((component, process::find(system, component)?)));
+    for (component, running) in running {
+        let sum: &mut Usage = usage.entry(component.kind()).or_default();
+        sum.add(Usage { rss_mib: mib(running.rss_bytes), cpu_ms: running.cpu_ms });
     }
     usage
 }

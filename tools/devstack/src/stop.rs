@@ -1,77 +1,100 @@
-//! Shell: stopping everything: the services together, then the broker.
+//! Shell: stopping and killing processes.
 
 use std::path::Path;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::bail;
+use cli::{exit, note};
 use futures::future;
 use nix::sys::signal::Signal;
 
-use super::member::Member;
+use super::component::Component;
 use super::system::System;
-use super::{folder, process};
-use cli::note;
+use super::{data_dir, process};
 
-/// A service ends within 10 seconds of SIGTERM; one that does not is stuck.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// A service ends within 10 seconds of SIGTERM.
+pub const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// The kernel ends a killed process at once, unless it hangs in the disk.
-const KILL_PATIENCE: Duration = Duration::from_secs(5);
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// `sagactl down`: that nothing runs is no error.
-pub async fn down(path: &Path) -> anyhow::Result<ExitCode> {
+/// `sagactl down`. Succeeds if nothing runs.
+pub async fn down(path: &Path) -> anyhow::Result<()> {
     let Some(system) = System::find(path)? else {
-        note(&format!("nothing was ever started in {}", path.display()));
-        return Ok(ExitCode::SUCCESS);
-    };
-    let _lock = folder::lock(path).await?;
-    if system.members().all(|member| process::find(&system, member).is_none()) {
-        note(&format!("nothing runs in {}", path.display()));
-    }
-    all(&system).await?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Stops everything that runs, to be called under the lock.
-pub async fn all(system: &System) -> anyhow::Result<()> {
-    let layout = system.layout();
-    let services = future::join_all(layout.services().map(|member| one(system, member))).await;
-    let front = future::join_all(layout.front().map(|member| one(system, member))).await;
-    // What they need goes last, so that what the services publish while they stop is kept.
-    let ground = future::join_all(layout.ground().map(|member| one(system, member))).await;
-    services.into_iter().chain(front).chain(ground).collect()
-}
-
-/// Stops one process: SIGTERM, and SIGKILL when that does not help. Does nothing when it does not run.
-pub async fn one(system: &System, member: Member) -> anyhow::Result<()> {
-    let Some(running) = process::find(system, member) else {
-        process::forget(system, member);
+        note(&format!("no system was ever started in {}", path.display()));
         return Ok(());
     };
-    process::send(running, signal_of(member))?;
-    if process::wait_until_gone(system, member, PATIENCE).await {
-        note(&format!("  {member:<11} stopped"));
-    } else {
-        note(&format!("  {member:<11} did not stop within {}s and is killed", PATIENCE.as_secs()));
-        kill(system, member).await?;
+    let _lock = data_dir::lock(path).await?;
+    if system.components().all(|component| process::find(&system, component).is_none()) {
+        note(&format!("nothing runs in {}", path.display()));
     }
-    process::forget(system, member);
+    stop_all(&system).await
+}
+
+/// `sagactl stop NAME`. Succeeds if it does not run.
+pub async fn stop(system: &System, component: Component) -> anyhow::Result<()> {
+    let components = system.named(component)?;
+    let _lock = data_dir::lock(system.folder()).await?;
+    for component in components {
+        if process::find(system, component).is_none() {
+            note(&format!("{component} is not running"));
+        }
+        stop_one(system, component).await?;
+    }
     Ok(())
 }
 
-/// What ends a process in good order. To a database server SIGTERM says to wait until nobody is connected any more.
-pub fn signal_of(member: Member) -> Signal {
-    if member == Member::POSTGRES { Signal::SIGINT } else { Signal::SIGTERM }
+/// `sagactl kill NAME`.
+pub async fn kill(system: &System, component: Component) -> anyhow::Result<()> {
+    let component = system.checked(component)?;
+    let _lock = data_dir::lock(system.folder()).await?;
+    let Some(running) = process::find(system, component) else {
+        return Err(exit::refuse(format!("{component} is not running")));
+    };
+    kill_one(system, component).await?;
+    note(&format!("  {component:<11} killed (pid {})", running.pid));
+    Ok(())
 }
 
-/// Kills one process. Its pid file stays: it did not stop, it died.
-pub async fn kill(system: &System, member: Member) -> anyhow::Result<()> {
-    let Some(running) = process::find(system, member) else {
+/// Stops everything that runs. Call it with the folder's lock.
+pub async fn stop_all(system: &System) -> anyhow::Result<()> {
+    let layout = system.layout();
+    let services = future::join_all(layout.services().map(|service| stop_one(system, service))).await;
+    let proxy = future::join_all(layout.proxy().map(|proxy| stop_one(system, proxy))).await;
+    // Last, so that what the services publish while they stop is stored.
+    let infrastructure = future::join_all(layout.infrastructure().map(|it| stop_one(system, it))).await;
+    services.into_iter().chain(proxy).chain(infrastructure).collect()
+}
+
+/// Stops a process: SIGTERM, then SIGKILL after the time limit. Does nothing if it does not run.
+pub async fn stop_one(system: &System, component: Component) -> anyhow::Result<()> {
+    let Some(running) = process::find(system, component) else {
+        process::delete_pid_file(system, component);
+        return Ok(());
+    };
+    process::send(running, stop_signal(component))?;
+    if process::wait_until_gone(system, component, STOP_TIMEOUT).await {
+        note(&format!("  {component:<11} stopped"));
+    } else {
+        note(&format!("  {component:<11} did not stop within {}s and is killed", STOP_TIMEOUT.as_secs()));
+        kill_one(system, component).await?;
+    }
+    process::delete_pid_file(system, component);
+    Ok(())
+}
+
+/// Signal for a graceful stop. PostgreSQL waits at SIGTERM until all clients have disconnected.
+pub fn stop_signal(component: Component) -> Signal {
+    if component == Component::POSTGRES { Signal::SIGINT } else { Signal::SIGTERM }
+}
+
+/// Kills a process. Its pid file stays: it did not stop, it died.
+pub async fn kill_one(system: &System, component: Component) -> anyhow::Result<()> {
+    let Some(running) = process::find(system, component) else {
         return Ok(());
     };
     process::send(running, Signal::SIGKILL)?;
-    if process::wait_until_gone(system, member, KILL_PATIENCE).await {
+    if process::wait_until_gone(system, component, KILL_TIMEOUT).await {
         return Ok(());
     }
-    bail!("{member} (pid {}) is still there {}s after SIGKILL", running.pid, KILL_PATIENCE.as_secs())
+    bail!("{component} (pid {}) still runs {}s after SIGKILL", running.pid, KILL_TIMEOUT.as_secs())
 }

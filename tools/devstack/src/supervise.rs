@@ -1,27 +1,25 @@
-//! Shell: the foreground: says when a process comes or goes and what admin tells people, until a signal ends everything.
+//! Shell: `sagactl up` in the foreground: reports processes that end or return, and notifications, until a signal.
 
 use std::collections::BTreeSet;
 use std::io;
-use std::process::{Child, ExitCode, ExitStatus};
+use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
-
-use super::member::Member;
-use super::system::System;
-use super::told::told;
-use super::{folder, notices, process, revive, stop};
 use cli::say;
 use client::http::Http;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a person takes for "at once".
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+use super::component::Component;
+use super::stop::stop_all;
+use super::system::System;
+use super::{command_line, data_dir, notifications, process};
 
-/// Whoever stops a process forgets it this soon after it is gone: one that is still recorded then has died.
-const FORGOTTEN_WITHIN: Duration = Duration::from_millis(200);
+const POLL: Duration = Duration::from_millis(250);
 
-/// SIGINT, SIGTERM and SIGHUP: from the moment this exists they end nothing by themselves.
+/// A stop deletes the pid file this soon after the process has ended. One that is still there means a crash.
+const PID_FILE_DELETED_WITHIN: Duration = Duration::from_millis(200);
+
+/// SIGINT, SIGTERM and SIGHUP. While this exists they do not end the program.
 pub struct ShutdownSignal([Signal; 3]);
 
 impl ShutdownSignal {
@@ -33,7 +31,7 @@ impl ShutdownSignal {
         ]))
     }
 
-    /// Resolves when one of them comes.
+    /// Waits for one of them.
     pub async fn recv(&mut self) {
         let Self([interrupt, terminate, hangup]) = self;
         tokio::select! {
@@ -44,72 +42,67 @@ impl ShutdownSignal {
     }
 }
 
-/// Watches until a signal comes, then stops everything. Also ends when everything was stopped from elsewhere.
+/// Supervises until a signal, and then stops everything. Also ends when everything was stopped by another command.
+///
+/// # Errors
+/// If the last process has crashed.
 pub async fn run(
     system: &System,
-    mut children: Vec<(Member, Child)>,
+    mut children: Vec<(Component, Child)>,
     mut shutdown_signal: ShutdownSignal,
-) -> anyhow::Result<ExitCode> {
-    let mut known: BTreeSet<Member> = system.members().collect();
-    let (started, mut restarted) = mpsc::unbounded_channel();
-    let mut watching = Box::pin(revive::watch(system, Http::new()?, started));
-    let mut told = Box::pin(notices::watch(system, Http::by(&system.entry()?)?));
+) -> anyhow::Result<()> {
+    let mut known: BTreeSet<Component> = system.components().collect();
+    let mut notifications = Box::pin(notifications::watch(system, Http::by(&system.admin_access()?)?));
     loop {
         tokio::select! {
             () = shutdown_signal.recv() => break,
-            () = &mut watching => {}
-            () = &mut told => {}
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-        }
-        while let Ok(child) = restarted.try_recv() {
-            children.push(child);
+            () = &mut notifications => {}
+            () = tokio::time::sleep(POLL) => {}
         }
         let mut ended = reap(&mut children);
         let running: BTreeSet<_> =
-            system.members().filter(|member| process::find(system, *member).is_some()).collect();
+            system.components().filter(|component| process::find(system, *component).is_some()).collect();
         if !known.is_subset(&running) {
-            tokio::time::sleep(FORGOTTEN_WITHIN).await;
+            tokio::time::sleep(PID_FILE_DELETED_WITHIN).await;
             ended.extend(reap(&mut children));
         }
-        for member in known.difference(&running) {
-            say_gone(system, *member, ended.iter().find(|(ended, _)| ended == member));
+        for component in known.difference(&running) {
+            report_end(system, *component, ended.iter().find(|(ended, _)| ended == component));
         }
-        for member in running.difference(&known) {
-            say(&format!("{member} runs again"));
+        for component in running.difference(&known) {
+            say(&format!("{component} runs again"));
         }
         known = running;
         if known.is_empty() {
-            return all_are_gone(system);
+            return report_end_of_all(system);
         }
     }
     say("stopping everything");
-    // It may hold the lock.
-    drop(watching);
-    let _lock = folder::lock(system.folder()).await?;
-    stop::all(system).await?;
+    let _lock = data_dir::lock(system.folder()).await?;
+    stop_all(system).await?;
     reap(&mut children);
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-/// Nothing runs any more: because somebody stopped it, or because it died.
-fn all_are_gone(system: &System) -> anyhow::Result<ExitCode> {
-    let dead = Member::names(system.members().filter(|member| process::is_recorded(system, *member)));
-    if dead.is_empty() {
+fn report_end_of_all(system: &System) -> anyhow::Result<()> {
+    let crashed = system.components().filter(|component| process::has_pid_file(system, *component));
+    let crashed = Component::names(crashed);
+    if crashed.is_empty() {
         say("everything was stopped");
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     anyhow::bail!(
-        "nothing runs any more: {dead} died, and nobody stopped them; see the logs in {}",
+        "nothing runs any more: {crashed} died and was not stopped; see the logs in {}",
         system.log_dir().display()
     )
 }
 
-/// Lets the kernel forget children that ended, and tells how they did.
-fn reap(children: &mut Vec<(Member, Child)>) -> Vec<(Member, ExitStatus)> {
+/// Reaps children that ended, and returns their exit status.
+fn reap(children: &mut Vec<(Component, Child)>) -> Vec<(Component, ExitStatus)> {
     let mut ended = Vec::new();
-    children.retain_mut(|(member, child)| match child.try_wait() {
+    children.retain_mut(|(component, child)| match child.try_wait() {
         Ok(Some(status)) => {
-            ended.push((*member, status));
+            ended.push((*component, status));
             false
         }
         Ok(None) => true,
@@ -118,16 +111,16 @@ fn reap(children: &mut Vec<(Member, Child)>) -> Vec<(Member, ExitStatus)> {
     ended
 }
 
-fn say_gone(system: &System, member: Member, ended: Option<&(Member, ExitStatus)>) {
-    if !process::is_recorded(system, member) {
-        say(&format!("{member} was stopped"));
+fn report_end(system: &System, component: Component, ended: Option<&(Component, ExitStatus)>) {
+    if !process::has_pid_file(system, component) {
+        say(&format!("{component} was stopped"));
         return;
     }
-    let how = ended.map_or_else(String::new, |(_, status)| format!(" ({status})"));
-    let start = told(system.folder(), &format!("start {member}"));
-    let (log, stderr) = (system.log_of(member), system.stderr_of(member));
+    let status = ended.map_or_else(String::new, |(_, status)| format!(" ({status})"));
+    let start = command_line::for_system(system.folder(), &format!("start {component}"));
+    let (log, stderr) = (system.log_of(component), system.stderr_of(component));
     say(&format!(
-        "{member} died{how}; see {} and {}, and start it again with: {start}",
+        "{component} died{status}: see {} and {}, and start it again with: {start}",
         log.display(),
         stderr.display()
     ));

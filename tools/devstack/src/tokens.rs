@@ -1,4 +1,4 @@
-//! Shell: the tokens of a local system: their file, and those that the system has for itself.
+//! Shell: the file of the tokens, and the tokens of admin and sagactl themselves.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,25 +10,24 @@ use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use saga_core::access::{Issued, Role, Token, Tokens};
 
-use super::folder::{chance, create_private, rewrite_private, write_private};
+use super::secret_file::{create_private_dir, random_bytes, rewrite_private, write_private};
 use super::system::System;
 use super::users::{INTERNAL, SAGACTL};
 
-/// An audit asks for one page after the other, as quick as they come.
+/// Requests per second of admin: reconciliation reads page after page without a pause.
 pub const INTERNAL_RATE: NonZeroU32 = NonZeroU32::new(10_000).expect("not zero");
 
-/// Turns tokens on: makes their file, and the tokens by which admin asks the services and this program asks admin,
-/// unless they are there and good.
-pub fn make(system: &System) -> anyhow::Result<()> {
-    create_private(&system.credentials_dir())?;
+/// Turns tokens on: creates their file, and valid tokens for admin and for sagactl.
+pub fn create_own(system: &System) -> anyhow::Result<()> {
+    create_private_dir(&system.credentials_dir())?;
     for (name, rate) in [(INTERNAL, Some(INTERNAL_RATE)), (SAGACTL, None)] {
-        keep(&system.tokens_file(), &system.token_of(name), name, Role::Admin, rate)?;
+        ensure(&system.tokens_file(), &system.token_of(name), name, Role::Admin, rate)?;
     }
     Ok(())
 }
 
-/// Issues the token that is kept in `own`, unless it is there and good; answers whether it has.
-pub fn keep(
+/// Issues the token in the file `own` unless it holds a valid one. Returns `true` if it was issued.
+pub fn ensure(
     all: &Path,
     own: &Path,
     name: &str,
@@ -36,8 +35,8 @@ pub fn keep(
     rate: Option<NonZeroU32>,
 ) -> anyhow::Result<bool> {
     change(all, true, |tokens| {
-        let kept = fs::read_to_string(own).ok().and_then(|text| Token::parse(text.trim()));
-        if kept.is_some_and(|token| tokens.holder(&token, Timestamp::now()).is_ok()) {
+        let existing = fs::read_to_string(own).ok().and_then(|text| Token::parse(text.trim()));
+        if existing.is_some_and(|token| tokens.holder(&token, Timestamp::now()).is_ok()) {
             return Ok(false);
         }
         tokens.revoke(name);
@@ -48,7 +47,7 @@ pub fn keep(
     })
 }
 
-/// Issues a token, and answers it: it is nowhere else.
+/// Issues a token. Only its digest is stored.
 pub fn issue(
     tokens: &mut Tokens,
     name: &str,
@@ -56,18 +55,18 @@ pub fn issue(
     expires: Option<Timestamp>,
     rate: Option<NonZeroU32>,
 ) -> anyhow::Result<Token> {
-    let (token, created) = (Token::of(chance()?), Timestamp::now());
+    let (token, created) = (Token::of(random_bytes()?), Timestamp::now());
     tokens.issue(Issued { name: name.to_owned(), role, sha256: token.digest(), created, expires, rate })?;
     Ok(token)
 }
 
-/// What the file of the tokens holds.
+/// Reads the file of the tokens.
 pub fn read(file: &Path) -> anyhow::Result<Tokens> {
     let text = fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
     Tokens::read(&text).map_err(|why| anyhow::anyhow!("{} is damaged: {why}", file.display()))
 }
 
-/// Changes what it holds, while nobody else does. One that is not there is made, if it `may_be_new`.
+/// Changes the file of the tokens under a lock. Creates it if it `may_be_new`.
 pub fn change<T>(
     file: &Path,
     may_be_new: bool,
@@ -78,7 +77,7 @@ pub fn change<T>(
     let mut tokens = match file.try_exists() {
         Ok(true) => read(file)?,
         Ok(false) if may_be_new => Tokens::default(),
-        Ok(false) => bail!("{} is not there", file.display()),
+        Ok(false) => bail!("{} does not exist", file.display()),
         Err(error) => return Err(error).with_context(unwritable),
     };
     let answer = change(&mut tokens)?;
@@ -86,7 +85,7 @@ pub fn change<T>(
     Ok(answer)
 }
 
-/// Takes the lock. Whoever made it, most often root, is in nobody's way as long as others may read it.
+/// Takes the lock. Another user, often root, may have created it: read access is enough.
 fn lock(path: &Path) -> anyhow::Result<File> {
     let open = || match File::create(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied && path.exists() => File::open(path),
@@ -97,8 +96,8 @@ fn lock(path: &Path) -> anyhow::Result<File> {
         let (about, path) = (fs::metadata(path), path.display());
         match about {
             Ok(about) => format!(
-                "the lock {path}, which belongs to uid {}, cannot be taken: do this as that user, or have it handed \
-                 over with chown \"$USER\" {path}",
+                "the lock {path}, which belongs to uid {}, cannot be taken: run this as that user, or change its \
+                 owner with chown \"$USER\" {path}",
                 about.uid()
             ),
             Err(_) => format!("{path} cannot be written"),
@@ -112,9 +111,8 @@ mod tests {
 
     use super::*;
 
-    /// Whoever runs the services need not be who issues tokens.
     #[test]
-    fn who_could_read_the_file_can_read_it_on() {
+    fn file_keeps_its_owner_group_and_mode() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("tokens.json");
         let issued = |name: &str| {
@@ -131,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn every_token_is_another_and_the_file_has_none_of_them() {
+    fn tokens_differ_and_the_file_holds_only_digests() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("tokens.json");
         let made = |name: &str| change(&file, true, |tokens| issue(tokens, name, Role::Viewer, None, None));

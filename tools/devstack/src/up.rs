@@ -1,4 +1,4 @@
-//! Shell: starting the whole system, and watching over it.
+//! Shell: `sagactl up`: starting the whole system.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -8,22 +8,21 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-
-use super::member::{Member, Ports};
-use super::options::LayoutOptions;
-use super::plan::{Layout, Plan, Setting, StoreKind};
-use super::process::{self, Started};
-use super::supervise::{self, ShutdownSignal};
-use super::system::System;
-use super::told::told;
-use super::{broker, folder, notices, postgres, readiness, seed, stop, tokens};
 use cli::{exit, note, say};
 use client::http::Http;
 
-/// How to start the system.
+use super::component::{Component, Ports};
+use super::options::LayoutOptions;
+use super::plan::{Layout, Plan, Setting, StoreKind};
+use super::process::{self, StartedProcess};
+use super::stop::stop_all;
+use super::supervise::{self, ShutdownSignal};
+use super::system::System;
+use super::{broker, catalogue, command_line, data_dir, notifications, postgres, readiness, tokens};
+
 #[derive(Debug, Args)]
 pub struct UpOptions {
-    /// Return when everything is ready; the processes go on.
+    /// Return when everything is ready; the processes keep running.
     #[arg(long)]
     detach: bool,
     /// Delete the data of earlier runs first.
@@ -31,15 +30,15 @@ pub struct UpOptions {
     fresh: bool,
     #[command(flatten)]
     layout: LayoutOptions,
-    /// Ports from N on: admin N, order, inventory, payment, bank, nats N+5; or "standard": 8080 to 8084 and 4222.
-    /// Without it those of the last time in this folder, at first the standard ones. One of several, as order-2, is ten
-    /// above the one before it.
+    /// First port of a row: admin N, order, inventory, payment, bank, nats N+5; or "standard": 8080 to 8084 and 4222.
+    /// Default: the ports of the last start in this folder, at first the standard ones. Ports of replicas (order-2)
+    /// are ten apart.
     #[arg(long, value_name = "N", value_parser = ports)]
     port_base: Option<Ports>,
-    /// A setting of a service, e.g. order.service.deadline=5s (may be repeated).
+    /// Setting of a service, e.g. order.service.deadline=5s (may be repeated).
     #[arg(long, value_name = "SERVICE.KEY=VALUE")]
     set: Vec<Setting>,
-    /// Turn tokens on: whoever asks admin for something needs one (see sagactl token). They stay on in this folder.
+    /// Require a token for requests to admin (see sagactl token). Stays on in this folder.
     #[arg(long)]
     tokens: bool,
     /// Start with an empty catalogue.
@@ -47,94 +46,78 @@ pub struct UpOptions {
     no_seed: bool,
 }
 
-/// Reads where the ports begin.
 fn ports(text: &str) -> Result<Ports, String> {
     match text.parse() {
-        _ if text == "standard" => Ok(Ports::standard()),
-        Ok(base @ 1..=65_475) => Ok(Ports::from_base(base)),
-        Ok(_) | Err(_) => Err("from 1 to 65475, or standard".to_owned()),
+        _ if text == "standard" => Ok(Ports::STANDARD),
+        Ok(base @ 1..=Ports::MAX_BASE) => Ok(Ports::from_base(base)),
+        Ok(_) | Err(_) => Err(format!("from 1 to {}, or standard", Ports::MAX_BASE)),
     }
 }
 
 impl UpOptions {
-    /// Of what the system is to consist, where it is known of what it did.
-    fn layout(&self, before: Option<Layout>) -> anyhow::Result<Layout> {
-        let wanted = self.layout.layout(before.unwrap_or_default()).map_err(exit::refuse)?;
-        if let Some(before) = before
-            && !before.is_kept_by(wanted)
+    /// Layout of the system, checked against the data of the last one.
+    fn layout(&self, last: Option<Layout>) -> anyhow::Result<Layout> {
+        let layout = self.layout.layout(last.unwrap_or_default()).map_err(exit::refuse)?;
+        if let Some(last) = last
+            && !last.has_same_data_as(layout)
             && !self.fresh
         {
             return Err(exit::refuse(format!(
-                "the data in this folder are those of {before}, and stay where they are: --fresh deletes them and begins anew \
-                 with {wanted}, --data takes another folder"
+                "the data in this folder are those of {last}: --fresh deletes them and starts with {layout}, --data names \
+                 another folder"
             )));
         }
-        Ok(wanted)
+        Ok(layout)
     }
 }
 
-/// `sagactl up`: stays until Ctrl-C, unless it is to detach.
+/// `sagactl up`. Stays in the foreground until Ctrl-C, unless it is to detach.
 pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
-    folder::check_is_ours(&path)?;
-    let before = System::find(&path)?;
-    let layout = options.layout(before.as_ref().map(System::layout))?;
-    let before = before.map(|system| system.ports().clone());
-    let is_remembered =
-        options.port_base.is_none() && before.as_ref().is_some_and(|ports| *ports != Ports::standard());
-    let plan = plan(options.port_base.or(before).unwrap_or_else(Ports::standard), layout)?.with(options.set);
-    let lock = folder::lock(&path).await?;
-    if System::find(&path)?.as_ref().is_some_and(say_if_running) {
+    data_dir::check_is_ours(&path)?;
+    let last = System::find(&path)?;
+    let layout = options.layout(last.as_ref().map(System::layout))?;
+    let last_ports = last.map(|system| system.ports());
+    let reuses_ports =
+        options.port_base.is_none() && last_ports.is_some_and(|ports| ports != Ports::STANDARD);
+    let ports = options.port_base.or(last_ports).unwrap_or(Ports::STANDARD);
+    let plan = plan(ports, layout)?.with(options.set);
+    let lock = data_dir::lock(&path).await?;
+    if System::find(&path)?.as_ref().is_some_and(report_if_running) {
         return Ok(ExitCode::from(exit::RUNS_ALREADY));
     }
-    // Looked at before it is deleted: doors that were closed stay closed, though all that opened them is gone.
+    // Checked before --fresh deletes the file: tokens stay on, though all that were issued are gone.
     let has_tokens = options.tokens || System::planned(&path, plan.clone()).tokens_file().exists();
     let system = prepare(&path, plan, options.fresh)?;
     if has_tokens {
-        tokens::make(&system)?;
+        tokens::create_own(&system)?;
     }
     let mut shutdown_signal = ShutdownSignal::listen()?;
-    let mut started = Vec::new();
-    let outcome = tokio::select! {
-        outcome = bring_up(&system, &mut started, !options.no_seed) => outcome,
-        () = shutdown_signal.recv() => Err(exit::Refusal::new(exit::INTERRUPTED, "interrupted while starting").into()),
-    };
-    if let Err(error) = outcome {
-        stop::all(&system).await?;
-        return Err(error);
-    }
+    let started = start_all(&system, !options.no_seed, &mut shutdown_signal).await?;
     drop(lock);
-    if is_remembered {
+    if reuses_ports {
         note(
-            "the ports are those of the last time in this folder (--port-base standard for 8080 to 8084 and 4222)",
+            "the ports are those of the last start in this folder (--port-base standard for 8080 to 8084 and 4222)",
         );
     }
-    print_urls(&system, &format!("ready after {:.1?}", began.elapsed()));
-    say(&match has_tokens {
-        true => format!("  {:<11} on: {} issues one", "tokens", told(&path, "token create NAME --role ROLE")),
-        false => {
-            format!(
-                "  {:<11} off: whoever is on this machine may ask for anything (up --tokens turns them on)",
-                "tokens"
-            )
-        }
-    });
-    say(&format!("  {:<11} {}", "notices", notices::told(&system).await));
+    report_ready(&system, &format!("ready after {:.1?}", began.elapsed()), has_tokens).await;
     if options.detach {
-        say(&format!("stop it with: {}", told(&path, "down")));
+        say(&format!("stop it with: {}", command_line::for_system(&path, "down")));
         return Ok(ExitCode::SUCCESS);
     }
     say("Ctrl-C stops everything");
-    let children = started.into_iter().map(|(member, started)| (member, started.child)).collect();
-    supervise::run(&system, children, shutdown_signal).await
+    let children = started.into_iter().map(|(component, started)| (component, started.child)).collect();
+    supervise::run(&system, children, shutdown_signal).await?;
+    Ok(ExitCode::SUCCESS)
 }
 
-/// Checked before anything is touched: programs, broker, database server.
+/// Finds the programs: services, broker, database server. Changes nothing.
 pub fn plan(ports: Ports, layout: Layout) -> anyhow::Result<Plan> {
-    let program = env::current_exe().context("this program's own path is not to be found")?;
+    let program = env::current_exe().context("the path of this program is unknown")?;
     let bin_dir = program.parent().map(Path::to_owned).unwrap_or_default();
-    let missing =
-        Member::names(Member::services().filter(|member| !bin_dir.join(member.to_string()).is_file()));
+    let missing = Component::names(
+        Component::services().filter(|service| !bin_dir.join(service.to_string()).is_file()),
+    );
     if !missing.is_empty() {
         bail!(
             "not built: {missing} (looked in {}); run scripts/up.sh, which builds everything",
@@ -149,68 +132,99 @@ pub fn plan(ports: Ports, layout: Layout) -> anyhow::Result<Plan> {
     Ok(Plan { ports, bin_dir, nats_server, postgres_dir, layout, settings: BTreeMap::new() })
 }
 
-fn say_if_running(system: &System) -> bool {
-    let is_running = |member: &Member| process::find(system, *member).is_some();
-    let (running, stopped): (Vec<_>, Vec<_>) = system.members().partition(is_running);
+fn report_if_running(system: &System) -> bool {
+    let is_running = |component: &Component| process::find(system, *component).is_some();
+    let (running, stopped): (Vec<_>, Vec<_>) = system.components().partition(is_running);
     if running.is_empty() {
         return false;
     }
-    print_urls(system, "runs already; nothing was changed");
-    for member in stopped {
-        let start = told(system.folder(), &format!("start {member}"));
-        say(&format!("{member} does not run; start it with: {start}"));
+    print_urls(system, "already runs; nothing was changed");
+    for component in stopped {
+        let start = command_line::for_system(system.folder(), &format!("start {component}"));
+        say(&format!("{component} does not run; start it with: {start}"));
     }
     true
 }
 
-/// Makes the folder of a system that does not run, to be called under its lock.
+/// Creates the folder and everything that the processes need in it. Call it with the folder's lock.
 pub fn prepare(path: &Path, plan: Plan, fresh: bool) -> anyhow::Result<System> {
     let system = System::planned(path, plan);
-    system.members().try_for_each(|member| process::check_port(&system, member))?;
+    system.components().try_for_each(|component| process::check_ports(&system, component))?;
     if fresh {
-        folder::wipe(path)?;
+        data_dir::wipe(path)?;
     }
     system.create()?;
-    broker::make_users(&system)?;
-    system.keep_environment()?;
+    broker::create_keys(&system)?;
+    system.store_environment()?;
     system.layout().brokers().try_for_each(|broker| broker::configure(&system, broker))?;
     if system.layout().store == StoreKind::Postgres {
         postgres::prepare(&system)?;
     }
-    system.members().for_each(|member| process::forget(&system, member));
+    system.components().for_each(|component| process::delete_pid_file(&system, component));
     Ok(system)
 }
 
-/// Starts all processes, and waits until each is ready and, if so asked, the demo's products can be ordered.
-pub async fn bring_up(
+/// Starts all processes and waits until they are ready; then seeds the catalogue, on request. Stops all if that fails or is
+/// interrupted.
+pub async fn start_all(
     system: &System,
-    started: &mut Vec<(Member, Started)>,
+    seed: bool,
+    shutdown_signal: &mut ShutdownSignal,
+) -> anyhow::Result<Vec<(Component, StartedProcess)>> {
+    let mut started = Vec::new();
+    let outcome = tokio::select! {
+        outcome = start_in_order(system, &mut started, seed) => outcome,
+        () = shutdown_signal.recv() => Err(exit::Refusal::new(exit::INTERRUPTED, "interrupted while starting").into()),
+    };
+    if let Err(error) = outcome {
+        stop_all(system).await?;
+        return Err(error);
+    }
+    Ok(started)
+}
+
+async fn start_in_order(
+    system: &System,
+    started: &mut Vec<(Component, StartedProcess)>,
     seed: bool,
 ) -> anyhow::Result<()> {
     let http = Http::new()?;
     note(&format!("starting the system in {}", system.folder().display()));
     let layout = system.layout();
-    let services = layout.services().chain(layout.front());
-    for members in [layout.ground().collect::<Vec<_>>(), services.collect()] {
+    let services = layout.services().chain(layout.proxy());
+    for components in [layout.infrastructure().collect::<Vec<_>>(), services.collect()] {
         let first = started.len();
-        for member in members {
-            started.push((member, process::spawn(system, member)?));
+        for component in components {
+            started.push((component, process::spawn(system, component)?));
         }
         readiness::wait(&http, system, &mut started[first..], readiness::LIMIT).await?;
     }
     if seed {
-        seed::fill(&http, &system.reach()?).await?;
+        catalogue::seed(&system.endpoints()?).await?;
     }
     Ok(())
 }
 
+async fn report_ready(system: &System, headline: &str, has_tokens: bool) {
+    print_urls(system, headline);
+    let issue = command_line::for_system(system.folder(), "token create NAME --role ROLE");
+    say(&match has_tokens {
+        true => format!("  {:<11} on: {issue} issues one", "tokens"),
+        false => format!(
+            "  {:<11} off: any user of this machine may ask for anything (up --tokens turns them on)",
+            "tokens"
+        ),
+    });
+    say(&format!("  {:<11} {}", "notices", notifications::receiver(system).await));
+}
+
 fn print_urls(system: &System, headline: &str) {
     say(headline);
-    let mut members: Vec<_> = Member::services().collect();
-    members.sort_by_key(|member| system.port_of(*member));
-    for member in members {
-        let url = system.url_of(member);
-        say(&format!("  {member:<11} {url}   {url}/docs"));
+    let mut services: Vec<_> = Component::services().collect();
+    services.sort_by_key(|service| system.port_of(*service));
+    for service in services {
+        let url = system.url_of(service);
+        say(&format!("  {service:<11} {url}   {url}/docs"));
     }
     let layout = system.layout();
     if layout.replicas > 1 {
@@ -219,6 +233,8 @@ fn print_urls(system: &System, headline: &str) {
             "replicas", layout.replicas
         ));
     }
-    layout.ground().for_each(|member| say(&format!("  {member:<11} {}", system.url_of(member))));
+    layout
+        .infrastructure()
+        .for_each(|component| say(&format!("  {component:<11} {}", system.url_of(component))));
     say(&format!("  {:<11} {}", "logs", system.log_dir().display()));
 }

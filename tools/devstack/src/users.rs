@@ -1,34 +1,34 @@
-//! Shell: the users of the broker, and what each may do there: it follows from what the services declare.
+//! Shell: users of the broker and their permissions, derived from what the services declare.
 
 use contract::FactType;
 use saga_engine::nats::Permissions;
 
-/// The user as which this program reads the streams.
+/// User as which sagactl reads the streams.
 pub const SAGACTL: &str = "sagactl";
 
-/// The name of the token by which admin asks the services.
+/// Name of the token by which admin calls the services.
 pub const INTERNAL: &str = "internal";
 
-/// Who reads the metrics of every service.
+/// Name of the token by which Prometheus reads metrics.
 pub const PROMETHEUS: &str = "prometheus";
 
-/// In the folder of one of these: the seed by which it gets in at the broker.
+/// File with a user's key for the broker, in its credentials folder.
 pub const KEY: &str = "broker.nk";
 
-/// In the same folder: the token by which it asks the services.
+/// File with a user's token for the services, in the same folder.
 pub const TOKEN: &str = "http.token";
 
-/// Every user, by name: each service that takes part in the messaging, and this program.
+/// All users: each service with a stream, and sagactl.
 pub fn all() -> Vec<(&'static str, Permissions)> {
-    let tells = |service| FactType::said_by(service).map(FactType::message_type);
+    let facts = |service| FactType::said_by(service).map(FactType::message_type);
     vec![
-        (admin::NAME, Permissions::of_service::<admin::policy::AdminService>(tells(admin::NAME))),
-        (order::NAME, Permissions::of_service::<order::service::OrderService>(tells(order::NAME))),
+        (admin::NAME, Permissions::of_service::<admin::policy::AdminService>(facts(admin::NAME))),
+        (order::NAME, Permissions::of_service::<order::service::OrderService>(facts(order::NAME))),
         (
             inventory::NAME,
-            Permissions::of_service::<inventory::service::InventoryService>(tells(inventory::NAME)),
+            Permissions::of_service::<inventory::service::InventoryService>(facts(inventory::NAME)),
         ),
-        (payment::NAME, Permissions::of_service::<payment::service::PaymentService>(tells(payment::NAME))),
+        (payment::NAME, Permissions::of_service::<payment::service::PaymentService>(facts(payment::NAME))),
         (SAGACTL, Permissions::of_reader(SAGACTL, [order::NAME, inventory::NAME, payment::NAME])),
     ]
 }
@@ -40,14 +40,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_who_takes_part_in_the_messaging_is_a_user() {
+    fn every_producer_and_sagactl_are_users() {
         let names: Vec<_> = all().into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, producers().chain([SAGACTL]).collect::<Vec<_>>());
     }
 
-    /// What each may say is what it says, and nobody may say what another does; nobody deletes or empties a stream.
     #[test]
-    fn nobody_may_say_what_another_says() {
+    fn users_publish_only_their_own_facts_and_delete_no_stream() {
         let users = all();
         for (name, permissions) in &users {
             let facts: Vec<_> =
@@ -59,9 +58,8 @@ mod tests {
             assert!(facts.iter().all(|subject| !subject.contains('>')), "{name}: {facts:?}");
             let own = format!("_INBOX.{name}.>");
             assert_eq!(permissions.subscribe, [own]);
-            let is_deadly =
-                |subject: &&String| subject.contains("STREAM.DELETE") || subject.contains("PURGE");
-            assert_eq!(permissions.publish.iter().find(is_deadly), None, "{name}");
+            let deletes = |subject: &&String| subject.contains("STREAM.DELETE") || subject.contains("PURGE");
+            assert_eq!(permissions.publish.iter().find(deletes), None, "{name}");
         }
         let order = &users[1].1.publish;
         for needed in [

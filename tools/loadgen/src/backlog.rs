@@ -1,27 +1,25 @@
-//! Pure: whether orders piled up during a run.
+//! Pure: growth of the number of orders in flight during a run.
 
 use std::time::Duration;
 
-/// Orders in flight, looked at from time to time.
+/// Samples of the number of orders in flight.
 #[derive(Debug, Default)]
 pub struct Backlog {
     samples: Vec<(Duration, u64)>,
 }
 
 impl Backlog {
-    /// Notes what is in flight.
-    pub fn note(&mut self, at: Duration, in_flight: u64) {
+    pub fn sample(&mut self, at: Duration, in_flight: u64) {
         self.samples.push((at, in_flight));
     }
 
-    /// Compares the last quarter of `from..until` with the second: the first is still warming up. It grew when
-    /// it is more than half as high again *and* by more than a quarter of a second's arrivals: at rest a
-    /// handful more or less means nothing.
+    /// Compares the last quarter of `from..until` with the second; the first is still warming up. Returns `true` if it is
+    /// more than half as high again *and* by more than a quarter of a second's arrivals: small differences mean nothing.
     pub fn grew(&self, from: Duration, until: Duration, rate: u32) -> bool {
         let quarter = until.saturating_sub(from) / 4;
         let second = self.mean_thousandths(from + quarter, from + quarter * 2);
         let last = self.mean_thousandths(until.saturating_sub(quarter), until);
-        // What is settled when the last order is sent was a hiccup, not a backlog.
+        // A peak that is over when the last order is sent is no backlog.
         let end = self.mean_thousandths(until.saturating_sub(quarter * 2 / 5), until);
         let (Some(second), Some(last)) = (second, last) else { return false };
         let most = second + u64::from(rate) * 250;
@@ -41,33 +39,31 @@ mod tests {
 
     fn grew(in_flight: impl Fn(u64) -> u64) -> bool {
         let mut backlog = Backlog::default();
-        (0..600).for_each(|sample| backlog.note(Duration::from_millis(sample * 100), in_flight(sample)));
+        (0..600).for_each(|sample| backlog.sample(Duration::from_millis(sample * 100), in_flight(sample)));
         backlog.grew(Duration::ZERO, Duration::from_secs(60), 1000)
     }
 
     #[test]
-    fn a_backlog_that_only_wobbles_did_not_grow() {
+    fn steady_backlog_has_not_grown() {
         assert!(!grew(|_| 15));
         assert!(!grew(|sample| if sample > 500 { 200 } else { 10 }));
         assert!(!grew(|sample| 5_000 + sample));
     }
 
     #[test]
-    fn a_system_that_falls_behind_is_seen() {
+    fn steady_growth_is_detected() {
         assert!(grew(|sample| 10 + sample * 10));
     }
 
-    /// A broker that was restarted, say: everything waited for a moment, and then it was over.
+    /// Such as after the restart of a broker.
     #[test]
-    fn what_is_settled_in_the_end_did_not_grow() {
+    fn peak_that_is_over_at_the_end_is_no_growth() {
         assert!(grew(|sample| if sample > 460 { 2_000 } else { 10 }));
         assert!(!grew(|sample| if (460..530).contains(&sample) { 2_000 } else { 10 }));
     }
 
-    /// Half as high again is not more than half as high again, and at rest a handful means nothing: what is in between
-    /// the second and the last quarter, before and after them, does not count.
     #[test]
-    fn only_the_second_and_the_last_quarter_count_and_both_limits_must_be_passed() {
+    fn growth_compares_second_and_last_quarter_and_needs_both_limits() {
         for (second, last, rate, has_grown) in [
             (10, 15, 1, false),
             (10, 16, 1, true),
@@ -88,11 +84,11 @@ mod tests {
                 (160, 7),
             ];
             for (tenth, in_flight) in tenths {
-                backlog.note(Duration::from_millis(tenth * 100), in_flight);
+                backlog.sample(Duration::from_millis(tenth * 100), in_flight);
             }
             let grew = backlog.grew(Duration::from_secs(8), Duration::from_secs(16), rate);
             assert_eq!(grew, has_grown, "from {second} to {last} at {rate} per second");
         }
-        assert!(!Backlog::default().grew(Duration::ZERO, Duration::from_secs(8), 1), "nobody looked");
+        assert!(!Backlog::default().grew(Duration::ZERO, Duration::from_secs(8), 1), "no samples");
     }
 }

@@ -1,4 +1,4 @@
-//! Shell: what a run costs: the time on processors of the generator and of what it measures.
+//! Shell: processor time of a run: of the generator and of the system.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,20 +6,18 @@ use std::time::Duration;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 
-use devstack::{Member, Usage};
+use devstack::{Component, Usage};
 
-/// What has been spent so far.
+/// Processor time so far.
 #[derive(Debug, Clone, Default)]
-pub struct Spent {
-    /// By this process.
+pub struct CpuTime {
     pub generator: Duration,
-    /// By each process of the system, as far as that can be seen.
-    pub system: BTreeMap<Member, Usage>,
+    /// Usage of each process of a local system.
+    pub system: BTreeMap<Component, Usage>,
 }
 
-impl Spent {
-    pub fn now(system: BTreeMap<Member, Usage>) -> Self {
-        // It knows of itself; and of a machine that would not tell, nothing is said.
+impl CpuTime {
+    pub fn now(system: BTreeMap<Component, Usage>) -> Self {
         let generator = getrusage(UsageWho::RUSAGE_SELF).map_or(Duration::ZERO, |usage| {
             let micros = (usage.user_time() + usage.system_time()).num_microseconds();
             Duration::from_micros(u64::try_from(micros).unwrap_or_default())
@@ -27,11 +25,11 @@ impl Spent {
         Self { generator, system }
     }
 
-    /// What has been spent since; of a process that was started meanwhile, since it was.
+    /// Processor time since `before`; of a process that was restarted, since its start.
     pub fn since(&self, before: &Self) -> Cost {
-        let spent = |(member, usage): (&Member, &Usage)| {
-            let before = before.system.get(member).map_or(0, |usage| usage.cpu_ms);
-            (*member, usage.cpu_ms.checked_sub(before).unwrap_or(usage.cpu_ms))
+        let spent = |(component, usage): (&Component, &Usage)| {
+            let before = before.system.get(component).map_or(0, |usage| usage.cpu_ms);
+            (*component, usage.cpu_ms.checked_sub(before).unwrap_or(usage.cpu_ms))
         };
         Cost {
             generator: self.generator.saturating_sub(before.generator),
@@ -40,11 +38,11 @@ impl Spent {
     }
 }
 
-/// What was spent between two moments.
+/// Processor time between two moments.
 #[derive(Debug, Clone, Default)]
 pub struct Cost {
     pub generator: Duration,
-    pub cpu_ms: BTreeMap<Member, u64>,
+    pub cpu_ms: BTreeMap<Component, u64>,
 }
 
 #[cfg(test)]
@@ -52,14 +50,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cost_is_what_was_spent_in_between() {
-        let at = |generator, cpu_ms| Spent {
+    fn cost_is_a_difference_or_counts_from_a_restart() {
+        let at = |generator, cpu_ms| CpuTime {
             generator: Duration::from_millis(generator),
-            system: [(Member::ORDER, Usage { rss_mib: 1.0, cpu_ms })].into(),
+            system: [(Component::ORDER, Usage { rss_mib: 1.0, cpu_ms })].into(),
         };
         let cost = at(30, 700).since(&at(10, 500));
-        assert_eq!((cost.generator, cost.cpu_ms[&Member::ORDER]), (Duration::from_millis(20), 200));
-        assert_eq!(at(30, 100).since(&at(10, 500)).cpu_ms[&Member::ORDER], 100, "it was started anew");
-        assert!(Spent::now(BTreeMap::new()).generator > Duration::ZERO);
+        assert_eq!((cost.generator, cost.cpu_ms[&Component::ORDER]), (Duration::from_millis(20), 200));
+        assert_eq!(at(30, 100).since(&at(10, 500)).cpu_ms[&Component::ORDER], 100, "it was restarted");
+        assert!(CpuTime::now(BTreeMap::new()).generator > Duration::ZERO);
     }
 }

@@ -1,4 +1,4 @@
-//! Shell: the run: sends every order when it is due, and takes in what comes back.
+//! Shell: the run: sends every order when it is due, and processes answers and facts.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -10,56 +10,52 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep_until};
 
-use super::cost::{Cost, Spent};
-use super::facts::Heard;
-use super::measured::{Measured, Refused};
+use super::cost::{Cost, CpuTime};
+use super::measurements::{Measurements, Rejected};
 use super::options::LoadOptions;
 use super::progress::Progress;
 use super::report::{self, Report, Tolerance};
 use super::schedule::Schedule;
 use super::sender::{Answer, Request, Sender};
+use super::subscription::SagaFact;
 use super::timeline::{Memory, Timeline};
-use super::{books, facts, shelf};
+use super::{products, reconcile, subscription};
 use cli::exit::{self, Refusal};
 use client::http::Http;
-use devstack::{Member, Reach, Usage};
+use devstack::{Component, Endpoints, Usage};
 
-/// Orders sent in one go when the generator has fallen behind, before it listens again.
-const BURST: u64 = 64;
-/// What is in flight is looked at this often.
+/// Maximum number of late orders that are sent before answers are processed again.
+const MAX_BURST: u64 = 64;
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
-/// What nobody of this run answers for is forgotten, and a second of the timeline closed, every so many looks.
-const LOOKS_PER_SECOND: u32 = 10;
+const SAMPLES_PER_SECOND: u32 = 10;
 
-/// `sagactl load --rate …` and `--clients …`.
-///
-/// `look` says what each process of the system holds and has used, as far as that is to be seen.
+/// `sagactl load --rate …` and `--clients …`. `usage` measures the processes of a local system.
 pub async fn run(
-    reach: &Reach,
-    look: impl Fn() -> BTreeMap<Member, Usage>,
+    endpoints: &Endpoints,
+    usage: impl Fn() -> BTreeMap<Component, Usage>,
     options: &LoadOptions,
 ) -> anyhow::Result<ExitCode> {
     let schedule = schedule_of(options);
     let http = Http::new()?;
-    shelf::fill(&http, reach, schedule.most_orders()).await?;
-    let facts = facts::listen(reach).await?;
+    products::ensure(&http, endpoints, schedule.max_orders()).await?;
+    let subscription = subscription::begin(endpoints).await?;
     let (warmup, end) = (schedule.measured_from(), schedule.end());
     let timeline = options.timeline.then(Timeline::new).transpose()?;
     let shared = Arc::new(Shared {
-        measured: Mutex::new(Measured::new(schedule, timeline)?),
+        measured: Mutex::new(Measurements::new(schedule, timeline)?),
         began: Instant::now(),
         has_ended: Notify::new(),
     });
     let of_facts = shared.clone();
-    facts.tell(move |order, heard| of_facts.take_fact(order, &heard));
+    subscription.deliver(move |order, fact| of_facts.on_fact(order, &fact));
     let of_answers = shared.clone();
     let mut run = Run {
         progress: Progress::new(warmup, end, options.drain, options.json),
-        sender: Sender::new(reach, move |answer| of_answers.take_answer(answer)),
+        sender: Sender::new(endpoints, move |answer| of_answers.on_answer(answer)),
         shared,
-        look,
+        usage,
         before: None,
-        looks: 0,
+        samples: 0,
         drain_within: options.drain,
     };
     let mut interrupted = pin!(tokio::signal::ctrl_c());
@@ -68,15 +64,15 @@ pub async fn run(
         _ = &mut interrupted => None,
     };
     run.progress.finish();
-    let so_far = |books| Refusal::new(exit::INTERRUPTED, run.shared.so_far(books));
+    let so_far = |reconciliation| Refusal::new(exit::INTERRUPTED, run.shared.so_far(reconciliation));
     let Some(cost) = outcome else {
-        return Err(so_far("were not asked").into());
+        return Err(so_far("was not run").into());
     };
-    let usage = (run.look)();
-    let rss_mib = usage.into_iter().map(|(member, usage)| (member, usage.rss_mib)).collect();
+    let usage = (run.usage)();
+    let rss_mib = usage.into_iter().map(|(component, usage)| (component, usage.rss_mib)).collect();
     let reconciliation = tokio::select! {
-        answer = books::ask(reach, options.json) => answer?,
-        _ = interrupted => return Err(so_far("have not answered").into()),
+        answer = reconcile::run(endpoints, options.json) => answer?,
+        _ = interrupted => return Err(so_far("has no result").into()),
     };
     let tolerance = Tolerance { may_shed: options.may_shed };
     let report = Report::of(&run.shared.measured(), tolerance, &cost, rss_mib, reconciliation);
@@ -94,50 +90,50 @@ fn schedule_of(options: &LoadOptions) -> Schedule {
     options.then.iter().fold(schedule, |schedule, (rate, length)| schedule.then(*rate, *length))
 }
 
-/// What the sending, the answers and the facts have in common.
+/// State that requests, answers and facts share.
 struct Shared {
-    measured: Mutex<Measured>,
+    measured: Mutex<Measurements>,
     began: Instant,
-    /// A client's order has ended.
+    /// Wakes the loop when an order has ended.
     has_ended: Notify,
 }
 
 impl Shared {
-    fn measured(&self) -> MutexGuard<'_, Measured> {
+    fn measured(&self) -> MutexGuard<'_, Measurements> {
         self.measured.lock()
     }
 
-    fn take_fact(&self, order: uuid::Uuid, heard: &Heard) {
+    fn on_fact(&self, order: uuid::Uuid, fact: &SagaFact) {
         let (now, mut measured) = (self.began.elapsed(), self.measured());
-        match heard {
-            Heard::Confirmed => measured.confirmed(order, now),
-            Heard::Other(fact) => measured.hear(order, fact, now),
+        match fact {
+            SagaFact::Confirmed => measured.on_confirmed(order, now),
+            SagaFact::Other(fact) => measured.on_fact(order, fact, now),
         }
         self.has_ended.notify_one();
     }
 
-    fn take_answer(&self, Answer { number, sent, outcome, is_placing }: Answer) {
+    fn on_answer(&self, Answer { number, sent, outcome, is_placing }: Answer) {
         let (now, mut measured) = (self.began.elapsed(), self.measured());
         match outcome {
             Ok(order) if is_placing => measured.answered(number, order, now),
-            // The facts tell what becomes of it.
             Ok(_cancelled) => {}
-            Err(refused) => {
-                let reason = if is_placing { refused.reason } else { format!("cancel: {}", refused.reason) };
-                let refused = Refused { reason, ..refused };
-                measured.refused(number, refused, sent.saturating_duration_since(self.began), now);
+            Err(rejected) => {
+                let reason =
+                    if is_placing { rejected.reason } else { format!("cancel: {}", rejected.reason) };
+                let rejected = Rejected { reason, ..rejected };
+                measured.rejected(number, rejected, sent.saturating_duration_since(self.began), now);
             }
         }
     }
 
-    /// What is known of a run that somebody ended.
-    fn so_far(&self, books: &str) -> String {
+    /// Result of an interrupted run.
+    fn so_far(&self, reconciliation: &str) -> String {
         let measured = self.measured();
         let (counts, open) = (measured.ledger.counts(), measured.ledger.in_flight());
         let errors: u64 = counts.errors.values().sum();
         format!(
-            "ended after {}s: {} started: {} completed, {} compensated, {open} in flight; {errors} errors; the books {books} \
-             (sagactl audit)",
+            "ended after {}s: {} started: {} completed, {} compensated, {open} in flight; {errors} errors; the reconciliation \
+             {reconciliation} (sagactl audit)",
             self.began.elapsed().as_secs(),
             counts.started,
             counts.completed,
@@ -146,20 +142,19 @@ impl Shared {
     }
 }
 
-/// A run under way.
 struct Run<L> {
     shared: Arc<Shared>,
     sender: Sender,
     progress: Progress,
-    look: L,
-    /// What had been spent when the warm-up was over.
-    before: Option<Spent>,
-    looks: u32,
+    usage: L,
+    /// Processor time at the end of the warm-up.
+    before: Option<CpuTime>,
+    samples: u32,
     drain_within: Duration,
 }
 
-impl<L: Fn() -> BTreeMap<Member, Usage>> Run<L> {
-    /// Answers what was spent while orders were sent and measured.
+impl<L: Fn() -> BTreeMap<Component, Usage>> Run<L> {
+    /// Runs to the end. Returns the processor time while measured orders were sent.
     async fn until_it_ends(&mut self) -> Cost {
         let (end, warmup, is_closed) = {
             let schedule = &self.shared.measured().schedule;
@@ -171,7 +166,7 @@ impl<L: Fn() -> BTreeMap<Member, Usage>> Run<L> {
         loop {
             let now = self.shared.began.elapsed();
             if now >= warmup && self.before.is_none() {
-                self.before = Some(Spent::now((self.look)()));
+                self.before = Some(CpuTime::now((self.usage)()));
             }
             let due = self.send(&mut next, now);
             if now >= end && due.is_none() {
@@ -184,17 +179,17 @@ impl<L: Fn() -> BTreeMap<Member, Usage>> Run<L> {
                 _ = sample.tick() => self.sample(),
             }
         }
-        let after = Spent::now((self.look)());
+        let after = CpuTime::now((self.usage)());
         let cost = self.before.as_ref().map(|before| after.since(before)).unwrap_or_default();
         self.drain(&mut sample).await;
         cost
     }
 
-    /// Sends what is due, and cancels what its customers cancel. Answers when the next is due.
+    /// Sends due orders and cancellations. Returns the due time of the next order.
     fn send(&self, next: &mut u64, now: Duration) -> Option<Duration> {
         self.cancel(now);
         let (first, mut due) = (*next, self.due(*next, now));
-        while due.is_some_and(|due| due <= now) && *next < first + BURST {
+        while due.is_some_and(|due| due <= now) && *next < first + MAX_BURST {
             self.place(*next, due.unwrap_or(now), now);
             *next += 1;
             due = self.due(*next, now);
@@ -202,7 +197,7 @@ impl<L: Fn() -> BTreeMap<Member, Usage>> Run<L> {
         due
     }
 
-    /// When this order is to be sent: of an open loop by the clock, else as soon as a client is free.
+    /// Due time of an order: in an open loop by the clock, in a closed loop as soon as a client is free.
     fn due(&self, number: u64, now: Duration) -> Option<Duration> {
         let measured = self.shared.measured();
         let schedule = &measured.schedule;
@@ -214,7 +209,7 @@ impl<L: Fn() -> BTreeMap<Member, Usage>> Run<L> {
         }
     }
 
-    /// Sends an order. One that comes late is sent at once, and its lateness counts.
+    /// Sends an order. Its latency counts from its due time.
     fn place(&self, number: u64, due: Duration, now: Duration) {
         let body = {
             let mut measured = self.shared.measured();
@@ -222,7 +217,7 @@ impl<L: Fn() -> BTreeMap<Member, Usage>> Run<L> {
             measured.schedule.body(number)
         };
         if !self.sender.send(number, Request::Place(body)) {
-            self.shared.measured().refused(number, Refused::broken("shed by the generator"), now, now);
+            self.shared.measured().rejected(number, Rejected::failure("dropped by the generator"), now, now);
         }
     }
 
@@ -231,7 +226,12 @@ impl<L: Fn() -> BTreeMap<Member, Usage>> Run<L> {
             let next = self.shared.measured().next_to_cancel(now);
             let Some((number, order)) = next else { return };
             if !self.sender.send(number, Request::Cancel(order)) {
-                self.shared.measured().refused(number, Refused::broken("shed by the generator"), now, now);
+                self.shared.measured().rejected(
+                    number,
+                    Rejected::failure("dropped by the generator"),
+                    now,
+                    now,
+                );
             }
         }
     }
@@ -239,9 +239,9 @@ impl<L: Fn() -> BTreeMap<Member, Usage>> Run<L> {
     fn sample(&mut self) {
         let now = self.shared.began.elapsed();
         self.shared.measured().sample(now);
-        self.looks += 1;
-        if self.looks.is_multiple_of(LOOKS_PER_SECOND) {
-            self.shared.measured().ledger.drop_strangers(now);
+        self.samples += 1;
+        if self.samples.is_multiple_of(SAMPLES_PER_SECOND) {
+            self.shared.measured().ledger.drop_unknown(now);
             self.close_second();
         }
         self.progress.show(now, &self.shared.measured().ledger);
@@ -251,7 +251,7 @@ impl<L: Fn() -> BTreeMap<Member, Usage>> Run<L> {
         let measured = &mut *self.shared.measured();
         let in_flight = measured.ledger.in_flight();
         if let Some(timeline) = &mut measured.timeline {
-            close_second(timeline, in_flight, &(self.look)());
+            close_second(timeline, in_flight, &(self.usage)());
         }
     }
 
@@ -270,15 +270,15 @@ impl<L: Fn() -> BTreeMap<Member, Usage>> Run<L> {
                 }
             }
         }
-        // The last second is a part of one.
+        // The last second is shorter.
         self.close_second();
     }
 }
 
 #[expect(clippy::float_arithmetic, reason = "shown to people")]
-fn close_second(timeline: &mut Timeline, in_flight: u64, usage: &BTreeMap<Member, Usage>) {
+fn close_second(timeline: &mut Timeline, in_flight: u64, usage: &BTreeMap<Component, Usage>) {
     let all: f64 = usage.values().map(|usage| usage.rss_mib).sum();
-    let of = |member| usage.get(&member).map_or(0.0, |usage| usage.rss_mib);
-    let (broker, order) = (of(Member::NATS), of(Member::ORDER));
+    let of = |component| usage.get(&component).map_or(0.0, |usage| usage.rss_mib);
+    let (broker, order) = (of(Component::NATS), of(Component::ORDER));
     timeline.close(in_flight, Memory { all: (all * 10.0).round() / 10.0, broker, order });
 }

@@ -1,55 +1,55 @@
-//! Shell: load: orders at a rate or by clients that wait, followed to their end.
+//! Shell: load: orders at a fixed rate or by waiting clients, followed to their end.
 //!
-//! Open loop: arrivals come when they are due, whether or not earlier ones have been answered, and every
-//! latency counts from when the order *should* have been sent. A slow system cannot slow its own exam down.
-//! Closed loop: so many clients, each with one order at a time; it tells what a system can do at its own pace.
+//! Open loop: orders are sent when they are due, whether or not earlier ones have been answered. Latency counts from the due
+//! time, so that a slow system cannot slow down its own test (coordinated omission).
+//! Closed loop: a number of clients with one order at a time each. It shows what a system does at its own pace.
 //!
-//! The generator runs on the cores of the system that it measures, so it costs as little as it can: one thread, no
-//! task and no queue per order, and of the facts only those that tell how an order ended.
+//! The generator shares the cores with the system that it measures, so it is cheap: one thread, no task and no queue per
+//! order, and subscriptions only to the facts that end an order.
 //!
-//! An order from here to the report: [`schedule`] says what it orders, [`generator`] sends it when it is due by a
-//! [`sender`]'s connection, [`facts`] hears how it ended, [`measured`] puts the two together, [`report`] counts.
+//! Path of an order: [`schedule`] defines it, [`generator`] sends it when it is due by a connection of [`sender`],
+//! [`subscription`] receives its end, [`measurements`] joins both, [`report`] counts.
 
-// What is asked for: the orders of a run, and the products that they need.
+// Orders of a run, and the products that they need.
 mod options;
+mod products;
 mod schedule;
-mod shelf;
 
-// The run: what goes out, what comes back, what is shown meanwhile.
-mod facts;
+// The run: requests, facts, progress.
 mod generator;
 mod progress;
 mod sender;
+mod subscription;
 
-// What is kept of it.
+// Measurements.
 mod backlog;
+mod cost;
 mod ledger;
-mod measured;
+mod measurements;
 mod timeline;
 
-// What it costs, the generator and the system.
-mod cost;
-
-// What is said of it in the end.
-mod books;
+// Result.
 mod percentiles;
+mod reconcile;
 mod report;
 
 // The other kind of run: one order after another.
-mod rest;
+mod sequential;
 
 use std::process::ExitCode;
 
 pub use self::options::LoadOptions;
-use devstack::{Reach, System, status};
+use devstack::{Endpoints, System, status};
 
-/// `sagactl load`: orders at a rate, by clients that wait, or one after another.
-///
-/// `system` is the local one, whose processes can be seen; it is `None` of services elsewhere.
-pub async fn run(reach: &Reach, system: Option<&System>, options: LoadOptions) -> anyhow::Result<ExitCode> {
-    let look = || system.map(status::usage).unwrap_or_default();
+/// `sagactl load`. Resources are measured only with `system`, the local one.
+pub async fn run(
+    endpoints: &Endpoints,
+    system: Option<&System>,
+    options: LoadOptions,
+) -> anyhow::Result<ExitCode> {
+    let usage = || system.map(status::usage).unwrap_or_default();
     match options.rest.or(options.count) {
-        Some(count) => rest::run(reach, count, options.json).await,
-        None => generator::run(reach, look, &options).await,
+        Some(count) => sequential::run(endpoints, count, options.json).await,
+        None => generator::run(endpoints, usage, &options).await,
     }
 }

@@ -1,4 +1,4 @@
-//! Pure: how to load the system, as people write it.
+//! Pure: command-line options of a load run.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -7,57 +7,54 @@ use clap::Args;
 use strum::{EnumString, VariantNames};
 
 use cli::args::duration;
-use devstack::options::Whose;
+use devstack::options::Target;
 
-/// Longest run: its orders fit the shelf.
-const LONGEST: Duration = Duration::from_hours(2);
-/// More than one machine can send.
-const HIGHEST_RATE: u32 = 100_000;
-/// Each may hold a connection.
-pub const MOST_CLIENTS: u32 = 4_096;
+const MAX_LENGTH: Duration = Duration::from_hours(2);
+const MAX_RATE: u32 = 100_000;
+/// Each client may have a connection.
+pub const MAX_CLIENTS: u32 = 4_096;
 
-/// How to load the system.
 #[derive(Debug, Args)]
 pub struct LoadOptions {
     /// Orders per second.
     #[arg(long, value_parser = rate, required_unless_present_any = ["clients", "rest", "at_rest"])]
     pub rate: Option<u32>,
-    /// Instead of a rate: so many clients, each of whom waits for the end of its order before it sends the next.
-    #[arg(long, value_name = "N", conflicts_with = "rate", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CLIENTS)))]
+    /// Closed loop instead of a rate: N clients, each of which sends an order when its previous one has ended.
+    #[arg(long, value_name = "N", conflicts_with = "rate", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CLIENTS)))]
     pub clients: Option<u32>,
-    /// Then: so many orders per second for so long; may be given more than once.
+    /// Continue at another rate, e.g. 500=20s (may be repeated).
     #[arg(long, value_name = "RATE=LENGTH", value_parser = then, conflicts_with_all = ["clients", "rest", "at_rest"])]
     pub then: Vec<(u32, Duration)>,
-    /// How long orders are sent and measured.
+    /// How long to send and measure orders.
     #[arg(long, default_value = "60s", value_parser = run_length)]
     pub duration: Duration,
-    /// How long orders are sent before, without being measured.
+    /// How long to send orders before that without measuring.
     #[arg(long, default_value = "0s", value_parser = duration)]
     pub warmup: Duration,
-    /// Which orders, in percent.
+    /// Kinds of orders in percent: happy, declined, out_of_stock, cancelled.
     #[arg(long, value_name = "KIND=PERCENT,…", default_value = "happy=90,declined=5,out_of_stock=5")]
     pub mix: Mix,
-    /// How long the system gets, after the last order, to finish.
+    /// How long to wait for orders in flight after the last one.
     #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = run_length)]
     pub drain: Duration,
-    /// An order that is refused with 503 and told when to come again does not speak against the run.
+    /// An order that is rejected with 503 and told when to come again does not speak against the run.
     #[arg(long)]
     pub may_shed: bool,
-    /// With --json: what happened second by second.
+    /// Add the values of each second to --json.
     #[arg(long, requires = "json")]
     pub timeline: bool,
-    /// One JSON object instead of a table.
+    /// Print one JSON object instead of a table.
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    pub whose: Whose,
-    /// Instead: N orders one after another, each measured from POST to CONFIRMED.
+    pub target: Target,
+    /// Send N orders one after another instead, each measured from POST to CONFIRMED.
     #[arg(long, value_name = "N", conflicts_with_all = ["rate", "clients", "at_rest"], value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub rest: Option<u32>,
-    /// The same as --rest COUNT.
+    /// Same as --rest COUNT.
     #[arg(long, conflicts_with_all = ["rate", "clients"], requires = "count")]
     pub at_rest: bool,
-    /// How many orders with --at-rest.
+    /// Number of orders with --at-rest.
     #[arg(long, value_name = "N", requires = "at_rest", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub count: Option<u32>,
 }
@@ -66,15 +63,15 @@ fn run_length(text: &str) -> Result<Duration, String> {
     let length = duration(text)?;
     match length {
         Duration::ZERO => Err("must be longer than 0s".to_owned()),
-        length if length > LONGEST => Err(format!("at most {}s", LONGEST.as_secs())),
+        length if length > MAX_LENGTH => Err(format!("at most {}s", MAX_LENGTH.as_secs())),
         length => Ok(length),
     }
 }
 
 fn rate(text: &str) -> Result<u32, String> {
     match text.parse() {
-        Ok(rate @ 1..=HIGHEST_RATE) => Ok(rate),
-        _ => Err(format!("must be a whole number from 1 to {HIGHEST_RATE}, in orders per second")),
+        Ok(rate @ 1..=MAX_RATE) => Ok(rate),
+        _ => Err(format!("must be a whole number from 1 to {MAX_RATE}, in orders per second")),
     }
 }
 
@@ -83,32 +80,31 @@ fn then(text: &str) -> Result<(u32, Duration), String> {
     Ok((rate(per_second)?, run_length(length)?))
 }
 
-/// What becomes of an order, by its own doing.
+/// Intended outcome of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum Kind {
-    /// It ends confirmed.
+    /// Confirmed.
     Happy,
-    /// The bank declines its card.
+    /// Cancelled, as the bank declines the payment.
     Declined,
-    /// One of its products is sold out.
+    /// Cancelled, as a product is out of stock.
     OutOfStock,
-    /// Its customer cancels it, a moment after it was taken.
+    /// Cancelled by its customer shortly after the answer.
     Cancelled,
 }
 
-/// Shares of the kinds, in their order, in percent.
+/// Percentages of the kinds, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mix([u64; 4]);
 
 impl Mix {
-    /// Every order the same.
     pub const HAPPY: Self = Self([100, 0, 0, 0]);
 
-    /// The kind of the order with this number. Kinds are spread evenly, and every hundred has the exact shares.
+    /// Kind of an order by its number. Kinds are spread evenly, and every hundred orders have the exact percentages.
     pub const fn kind(&self, number: u64) -> Kind {
         let Self([happy, declined, out_of_stock, _]) = *self;
-        // 61 has no factor in common with 100, so a hundred numbers in a row hit every slot once.
+        // 61 and 100 are coprime, so a hundred numbers in a row hit every slot once.
         let slot = number % 100 * 61 % 100;
         if slot < happy {
             Kind::Happy
@@ -130,16 +126,16 @@ impl FromStr for Mix {
         for part in text.split(',') {
             let (name, share) =
                 part.split_once('=').ok_or("write it like happy=90,declined=5,out_of_stock=5")?;
-            let percent = share.parse().map_err(|_| format!("{share:?} is no whole percentage"))?;
+            let percent = share.parse().map_err(|_| format!("{share:?} is not a whole percentage"))?;
             let kind: Kind = name
                 .trim()
                 .parse()
-                .map_err(|_| format!("there is no kind {name:?}; kinds are {}", Kind::VARIANTS.join(", ")))?;
+                .map_err(|_| format!("unknown kind {name:?}; kinds are {}", Kind::VARIANTS.join(", ")))?;
             shares[kind as usize] = percent;
         }
         match shares.into_iter().fold(0, u64::saturating_add) {
             100 => Ok(Self(shares)),
-            all => Err(format!("the shares make {all} %, they must make 100 %")),
+            all => Err(format!("the percentages add up to {all}, not to 100")),
         }
     }
 }
@@ -149,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_hundred_orders_have_the_exact_shares() {
+    fn every_hundred_orders_have_the_exact_percentages() {
         let mix: Mix = "happy=80,declined=7,out_of_stock=3,cancelled=10".parse().expect("a mix");
         let count = |kind| (300..400).filter(|number| mix.kind(*number) == kind).count();
         let kinds = [Kind::Happy, Kind::Declined, Kind::OutOfStock, Kind::Cancelled];
@@ -176,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kinds_are_spread_evenly() {
+    fn kinds_are_spread_evenly() {
         let mix: Mix = "happy=50,declined=25,out_of_stock=25".parse().expect("a mix");
         for first in 0..300 {
             let happy = (first..first + 10).filter(|number| mix.kind(*number) == Kind::Happy).count();
@@ -186,13 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_a_length_and_a_rate_that_one_machine_can_send() {
+    fn length_and_rate_are_bounded() {
         assert_eq!(run_length("1s"), Ok(Duration::from_secs(1)));
-        assert_eq!(run_length("2h"), Ok(LONGEST));
+        assert_eq!(run_length("2h"), Ok(MAX_LENGTH));
         for bad in ["0s", "7201s", "long"] {
             assert!(run_length(bad).is_err(), "{bad}");
         }
-        assert_eq!((rate("1"), rate("100000")), (Ok(1), Ok(HIGHEST_RATE)));
+        assert_eq!((rate("1"), rate("100000")), (Ok(1), Ok(MAX_RATE)));
         assert!(rate("100001").is_err());
         assert_eq!(then("500=20s"), Ok((500, Duration::from_secs(20))));
         for bad in ["500", "500=", "=20s", "0=20s", "500=0s"] {

@@ -9,33 +9,31 @@ use serde::Serialize;
 use cli::table::{Column, left, right, table};
 use cli::view::View;
 
-/// Longest latency told apart from longer ones: ten minutes, in microseconds.
-const LONGEST_US: u64 = 600_000_000;
+/// Upper bound of the histogram: ten minutes.
+const MAX_US: u64 = 600_000_000;
 
-/// Latencies to three digits.
+/// Histogram of latencies with three significant digits.
 pub struct Latencies(Histogram<u64>);
 
 impl Latencies {
     pub fn new() -> anyhow::Result<Self> {
-        Ok(Self(Histogram::new_with_bounds(1, LONGEST_US, 3).context("no histogram")?))
+        Ok(Self(Histogram::new_with_bounds(1, MAX_US, 3).context("no histogram")?))
     }
 
     pub fn record(&mut self, latency: Duration) {
         self.0.saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
     }
 
-    /// How many took longer.
+    /// Number of latencies above a limit.
     pub fn beyond(&self, limit: Duration) -> u64 {
         let limit = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
         self.0.len() - self.0.count_between(0, limit)
     }
 
-    /// Forgets all of them.
     pub fn clear(&mut self) {
         self.0.reset();
     }
 
-    /// How many were recorded.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
@@ -52,7 +50,7 @@ impl Latencies {
     }
 }
 
-/// Latencies in milliseconds, as a report has them.
+/// Latencies in milliseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Percentiles {
     pub p50: f64,
@@ -63,8 +61,7 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    /// The two that say most, in words.
-    pub fn in_short(&self) -> String {
+    pub fn summary(&self) -> String {
         format!("p50 {:.1} ms, p99 {:.1} ms", self.p50, self.p99)
     }
 }
@@ -78,7 +75,6 @@ const COLUMNS: [Column<(&str, Percentiles)>; 6] = [
     right("max", |(_, of)| format!("{:.1}", of.max)),
 ];
 
-/// Percentiles with the names of what they are of.
 pub fn percentile_table(rows: &[(&'static str, Percentiles)], view: &View) -> String {
     table(&COLUMNS, rows, view)
 }
@@ -88,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_of_all_that_was_recorded_in_milliseconds_to_three_digits() {
+    fn percentiles_are_in_milliseconds_to_three_digits() {
         let mut latencies = Latencies::new().expect("a histogram");
         (1..=1_000).for_each(|tenth| latencies.record(Duration::from_micros(tenth * 100)));
         assert_eq!(latencies.count(), 1_000);
@@ -98,7 +94,7 @@ mod tests {
         }
         assert_eq!(latencies.beyond(Duration::from_millis(60)), 400, "to three digits");
         latencies.record(Duration::from_hours(3));
-        assert!(latencies.percentiles().max >= 600_000.0, "as long as can be told apart");
+        assert!(latencies.percentiles().max >= 600_000.0, "bounded");
         let shown = percentile_table(
             &[("to the end", Percentiles { p50: 1.25, ..latencies.percentiles() })],
             &View::FILE,

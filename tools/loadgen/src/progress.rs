@@ -1,4 +1,4 @@
-//! Shell: showing a run that is under way.
+//! Shell: progress of a run.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -8,28 +8,27 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::ledger::Ledger;
 use cli::note;
 
-/// Where no bar can be drawn, a line is printed this often.
+/// Interval between two lines if standard error is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// A bar on a terminal; elsewhere lines, unless only JSON is wanted.
+/// Progress bar on a terminal, else lines, unless JSON is requested.
 pub struct Progress {
     bar: ProgressBar,
     lines: bool,
     last_line: Duration,
     warmup: Duration,
     length: Duration,
-    rest: Duration,
+    drain: Duration,
 }
 
 impl Progress {
-    /// For a run of this length, of which the warm-up is not counted; then it waits so long at most for the rest.
-    pub fn new(warmup: Duration, length: Duration, rest: Duration, json: bool) -> Self {
+    pub fn new(warmup: Duration, length: Duration, drain: Duration, json: bool) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
         let bar = if is_terminal { ProgressBar::new(length.as_secs()) } else { ProgressBar::hidden() };
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len}s  {msg}") {
             bar.set_style(style);
         }
-        Self { bar, lines: !is_terminal && !json, last_line: Duration::ZERO, warmup, length, rest }
+        Self { bar, lines: !is_terminal && !json, last_line: Duration::ZERO, warmup, length, drain }
     }
 
     pub fn show(&mut self, now: Duration, ledger: &Ledger) {
@@ -43,15 +42,15 @@ impl Progress {
         let is_over = now > self.length;
         let (second, length) = (now.as_secs(), self.length.as_secs());
         let text = if is_over {
-            let left = (self.length + self.rest).saturating_sub(now).as_secs();
-            format!("{text}, waiting {left}s at most for the rest")
+            let left = (self.length + self.drain).saturating_sub(now).as_secs();
+            format!("{text}, waiting {left}s at most for orders in flight")
         } else {
             text
         };
         if self.lines && now >= self.last_line + LINE_EVERY {
             self.last_line = now;
             note(&if is_over {
-                format!("  {second}s, all were sent in {length}s: {text}")
+                format!("  {second}s, all orders were sent in {length}s: {text}")
             } else {
                 format!("  {second}s of {length}s: {text}")
             });

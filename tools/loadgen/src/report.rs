@@ -1,4 +1,4 @@
-//! Shell: the result of a run, for people and for programs.
+//! Shell: result of a run, for people and for programs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,38 +8,37 @@ use serde::Serialize;
 
 use super::cost::Cost;
 use super::ledger::Counts;
-use super::measured::Measured;
+use super::measurements::Measurements;
 use super::percentiles::{Percentiles, percentile_table};
 use super::timeline::Second;
 use cli::{View, say, say_json, view};
 use client::reconciliation::Reconciliation;
-use devstack::Member;
+use devstack::Component;
 
-/// What is said of a system in which something is still under way.
-const CANNOT_BE_TOLD: &str =
-    "cannot be told yet: something is under way, or a service does not answer; ask later with sagactl audit";
+/// Advice for a reconciliation without a verdict.
+const NO_VERDICT: &str =
+    "no verdict yet: orders are in flight, or a service does not answer; run sagactl audit later";
 
-/// An order that is sent this much later than it was due is late.
+/// Delay above which an order counts as late.
 const LATE: Duration = Duration::from_millis(100);
 
-/// What a run showed.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Whether nothing speaks against it.
+    /// True without reasons.
     valid: bool,
-    /// What speaks against it.
+    /// Reasons why the run has failed.
     reasons: Vec<String>,
-    /// Of an open loop: orders per second.
+    /// Orders per second of an open loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     rate_wanted: Option<u32>,
-    /// Of a closed loop: clients that wait.
+    /// Clients of a closed loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     clients: Option<u64>,
-    /// Orders that ended, per second from the first one's end to the last one's, and no shorter than the run.
+    /// Ended orders per second of `ending_s`, or of `duration_s` if that is longer.
     rate_achieved: f64,
-    /// Orders that ended while orders were sent, per second of the run.
+    /// Orders that ended while orders were sent, per second of `duration_s`.
     rate_in_time: f64,
-    /// From the first one's end to the last one's.
+    /// Time from the first end to the last one.
     ending_s: f64,
     duration_s: f64,
     warmup_orders: u64,
@@ -48,52 +47,51 @@ pub struct Report {
     compensated: u64,
     failed: u64,
     unfinished: u64,
-    /// Orders that ended otherwise than their kind says.
+    /// Orders that ended otherwise than their kind demands.
     unexpected: u64,
     errors: u64,
     errors_by_reason: BTreeMap<String, u64>,
     latency_ms: Percentiles,
     http_latency_ms: Percentiles,
-    /// Orders that were refused, told when to come again, and how long that took.
+    /// Orders rejected with 503 and `Retry-After`.
     shed: u64,
     shed_latency_ms: Percentiles,
     backlog_grew: bool,
     generator: Generator,
     #[serde(flatten)]
     reconciliation: Reconciliation,
-    /// Time on processors of each process, while orders were sent and measured; and of all of them, per order.
-    cpu_ms: BTreeMap<Member, u64>,
+    /// Processor time of each process while measured orders were sent.
+    cpu_ms: BTreeMap<Component, u64>,
     cpu_ms_per_order: f64,
-    rss_mib: BTreeMap<Member, f64>,
+    rss_mib: BTreeMap<Component, f64>,
     rss_mib_total: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeline: Option<Vec<Second>>,
 }
 
-/// What the generator itself did.
+/// Measurements of the generator itself.
 #[derive(Debug, Serialize)]
 struct Generator {
     cpu_us_per_order: f64,
-    /// From due to sent.
+    /// From due time to request.
     late_ms: Percentiles,
-    /// Orders that were sent much later than they were due.
+    /// Orders sent too late.
     late: u64,
 }
 
-/// What does not speak against a run.
+/// Failures that are tolerated.
 #[derive(Debug, Clone, Copy)]
 pub struct Tolerance {
-    /// That orders are shed.
     pub may_shed: bool,
 }
 
 impl Report {
     #[expect(clippy::float_arithmetic, reason = "shown to people")]
     pub fn of(
-        run: &Measured,
+        run: &Measurements,
         tolerance: Tolerance,
         cost: &Cost,
-        rss_mib: BTreeMap<Member, f64>,
+        rss_mib: BTreeMap<Component, f64>,
         reconciliation: Reconciliation,
     ) -> Self {
         let counts = run.ledger.counts();
@@ -102,18 +100,18 @@ impl Report {
         let unfinished = run.ledger.in_flight().saturating_sub(failed);
         let ending = run.ends.map_or(Duration::ZERO, |(first, last)| last - first);
         let rate_wanted = run.schedule.highest_rate();
-        // Clients that wait pile nothing up.
+        // A closed loop has no backlog.
         let backlog_grew = rate_wanted.is_some_and(|rate| run.backlog.grew(from, until, rate));
         let generator = Generator {
             cpu_us_per_order: per_order(cost.generator, run.late.count()) * 1_000.0,
             late_ms: run.late.percentiles(),
             late: run.late.beyond(LATE),
         };
-        let shed = run.refusals.count();
+        let shed = run.rejections.count();
         let tolerated = if tolerance.may_shed { shed } else { 0 };
         let mut reasons =
             reasons(counts, tolerated, failed, unfinished, backlog_grew, reconciliation.verdict);
-        // A hundredth: more, and latencies are the generator's rather than the system's.
+        // With more than a hundredth, latencies are those of the generator rather than of the system.
         if generator.late > run.late.count() / 100 {
             let late = generator.late;
             reasons.push(format!("the generator could not keep its rate: {late} orders were sent too late"));
@@ -139,7 +137,7 @@ impl Report {
             latency_ms: run.latencies.percentiles(),
             http_latency_ms: run.http_latencies.percentiles(),
             shed,
-            shed_latency_ms: run.refusals.percentiles(),
+            shed_latency_ms: run.rejections.percentiles(),
             backlog_grew,
             generator,
             reconciliation,
@@ -151,7 +149,7 @@ impl Report {
         }
     }
 
-    /// Whether every order was taken and ended as it had to, the system kept up, and stock, money and messages agree.
+    /// True if every order was accepted and ended as intended, the system kept up, and the ledgers agree.
     pub const fn is_good(&self) -> bool {
         self.valid
     }
@@ -166,17 +164,17 @@ fn reasons(
     verdict: Verdict,
 ) -> Vec<String> {
     let numbers = [
-        (counts.errors.values().sum::<u64>().saturating_sub(tolerated), "orders were not taken"),
-        (counts.unexpected, "orders ended otherwise than their kind says"),
-        (failed, "orders need a human: their compensation is parked"),
+        (counts.errors.values().sum::<u64>().saturating_sub(tolerated), "orders were rejected"),
+        (counts.unexpected, "orders ended otherwise than their kind demands"),
+        (failed, "orders need a human: their compensation is dead-lettered"),
         (unfinished, "orders have not ended"),
     ];
     let numbers =
         numbers.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
-    let backlog = backlog_grew.then(|| "orders piled up: the system did not keep up".to_owned());
+    let backlog = backlog_grew.then(|| "the backlog grew: the system did not keep up".to_owned());
     let ledgers = match verdict {
         Verdict::Balanced => None,
-        Verdict::InFlight => Some(format!("whether the books balance {CANNOT_BE_TOLD}")),
+        Verdict::InFlight => Some(format!("reconciliation: {NO_VERDICT}")),
         Verdict::Unbalanced => Some("the books do not balance".to_owned()),
     };
     numbers.chain(backlog).chain(ledgers).collect()
@@ -196,7 +194,7 @@ fn per_second(count: u64, time: Duration) -> f64 {
     (count as f64 / time.as_secs_f64().max(f64::MIN_POSITIVE) * 10.0).round() / 10.0
 }
 
-/// Prints it: one JSON object, or a short table.
+/// Prints a report as JSON or as a short table.
 pub fn print(report: &Report, json: bool) -> anyhow::Result<()> {
     if json {
         say_json(&serde_json::to_value(report)?);
@@ -208,13 +206,14 @@ pub fn print(report: &Report, json: bool) -> anyhow::Result<()> {
 
 fn shown(report: &Report, view: &View) -> String {
     let latencies = [("to the end", report.latency_ms), ("to the answer", report.http_latency_ms)];
-    let memory: Vec<_> = report.rss_mib.iter().map(|(member, mib)| format!("{member} {mib:.0}")).collect();
+    let memory: Vec<_> =
+        report.rss_mib.iter().map(|(component, mib)| format!("{component} {mib:.0}")).collect();
     let errors = report.errors_by_reason.iter().map(|(reason, count)| format!("  {count} × {reason}"));
     let lines = [
         format!(
             "{:.1} orders/s ended{}, within the {}s of the run{}",
             report.rate_in_time,
-            wanted(report),
+            intended(report),
             report.duration_s,
             stragglers(report)
         ),
@@ -240,15 +239,15 @@ fn shown(report: &Report, view: &View) -> String {
     lines.into_iter().chain(errors).chain(rest).chain(reasons).collect::<Vec<_>>().join("\n")
 }
 
-/// What was wanted, of an open loop; of a closed one, who waited.
-fn wanted(report: &Report) -> String {
+/// Rate of an open loop, or clients of a closed one.
+fn intended(report: &Report) -> String {
     let of_rate = report.rate_wanted.map(|rate| format!(" of {rate} wanted"));
     of_rate.or(report.clients.map(|clients| format!(" for {clients} clients"))).unwrap_or_default()
 }
 
 #[expect(clippy::float_arithmetic, reason = "shown to people")]
 fn cost(report: &Report) -> String {
-    let all: Vec<_> = report.cpu_ms.iter().map(|(member, ms)| format!("{member} {ms}")).collect();
+    let all: Vec<_> = report.cpu_ms.iter().map(|(component, ms)| format!("{component} {ms}")).collect();
     format!(
         "cpu ms  {}: {:.2} per order; the generator {:.3} more",
         all.join(" + "),
@@ -257,7 +256,7 @@ fn cost(report: &Report) -> String {
     )
 }
 
-/// What the rate is with those that ended after the run, if any did.
+/// Rate that includes orders that ended after the run, if there are any.
 fn stragglers(report: &Report) -> String {
     if report.ending_s <= report.duration_s {
         return String::new();
@@ -273,11 +272,11 @@ fn backlog(report: &Report) -> String {
     }
 }
 
-/// Whether stock, money and messages agree, and if not, what does not add up.
+/// Verdict of the reconciliation, with its discrepancies.
 pub fn verdict(reconciliation: &Reconciliation) -> String {
     match reconciliation.verdict {
         Verdict::Balanced => "books   balance".to_owned(),
-        Verdict::InFlight => format!("books   {CANNOT_BE_TOLD}"),
+        Verdict::InFlight => format!("books   {NO_VERDICT}"),
         Verdict::Unbalanced => {
             format!("books   DO NOT BALANCE; see sagactl audit\n{}", reconciliation.shown(&view()))
         }
@@ -290,20 +289,20 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::measured::Refused;
+    use crate::measurements::Rejected;
     use crate::options::Mix;
     use crate::schedule::Schedule;
 
     const STRICT: Tolerance = Tolerance { may_shed: false };
 
     #[test]
-    fn whatever_went_wrong_speaks_against_a_run() {
+    fn each_failure_is_a_reason() {
         let counts = Counts { started: 10, completed: 8, compensated: 2, ..Counts::default() };
         assert_eq!(reasons(&counts, 0, 0, 0, false, Verdict::Balanced), [""; 0]);
-        let refused = Counts { errors: [("503".to_owned(), 3)].into(), ..Counts::default() };
-        assert_eq!(reasons(&refused, 0, 0, 0, false, Verdict::Balanced), ["3 orders were not taken"]);
-        assert_eq!(reasons(&refused, 2, 0, 0, false, Verdict::Balanced), ["1 orders were not taken"]);
-        assert_eq!(reasons(&refused, 3, 0, 0, false, Verdict::Balanced), [""; 0]);
+        let rejected = Counts { errors: [("503".to_owned(), 3)].into(), ..Counts::default() };
+        assert_eq!(reasons(&rejected, 0, 0, 0, false, Verdict::Balanced), ["3 orders were rejected"]);
+        assert_eq!(reasons(&rejected, 2, 0, 0, false, Verdict::Balanced), ["1 orders were rejected"]);
+        assert_eq!(reasons(&rejected, 3, 0, 0, false, Verdict::Balanced), [""; 0]);
         let odd = Counts { unexpected: 2, ..counts.clone() };
         assert_eq!(reasons(&odd, 0, 0, 0, false, Verdict::Balanced).len(), 1);
         for (failed, unfinished, backlog_grew, verdict) in [
@@ -318,11 +317,11 @@ mod tests {
     }
 
     #[test]
-    fn books_of_which_nothing_can_be_told_yet_are_not_said_to_be_wrong() {
-        let says = |verdict| super::verdict(&Reconciliation { verdict, report: serde_json::json!({}) });
-        assert!(says(Verdict::InFlight).contains("cannot be told yet"));
-        assert!(says(Verdict::Unbalanced).contains("DO NOT BALANCE"));
-        assert_eq!(says(Verdict::Balanced), "books   balance");
+    fn missing_verdict_is_no_discrepancy() {
+        let text = |verdict| super::verdict(&Reconciliation { verdict, report: serde_json::json!({}) });
+        assert!(text(Verdict::InFlight).contains("no verdict yet"));
+        assert!(text(Verdict::Unbalanced).contains("DO NOT BALANCE"));
+        assert_eq!(text(Verdict::Balanced), "books   balance");
     }
 
     const fn ms(ms: u64) -> Duration {
@@ -330,9 +329,9 @@ mod tests {
     }
 
     /// Ten orders per second, the first ten as warm-up, all sent when they are due.
-    fn run() -> Measured {
+    fn run() -> Measurements {
         let schedule = Schedule::at_rate(10, ms(1_000), ms(2_000), Mix::HAPPY, "run");
-        let mut run = Measured::new(schedule, None).expect("a histogram");
+        let mut run = Measurements::new(schedule, None).expect("a histogram");
         for number in 0..30 {
             let due = run.schedule.due(number).expect("it is due");
             run.start(number, due, due);
@@ -340,47 +339,46 @@ mod tests {
         run
     }
 
-    fn report(run: &Measured, tolerance: Tolerance, verdict: Verdict) -> (bool, serde_json::Value) {
-        let memory = [(Member::ORDER, 10.04), (Member::ADMIN, 20.02)].into();
-        let cpu_ms = [(Member::ORDER, 40), (Member::ADMIN, 45)].into();
+    fn report(run: &Measurements, tolerance: Tolerance, verdict: Verdict) -> (bool, serde_json::Value) {
+        let memory = [(Component::ORDER, 10.04), (Component::ADMIN, 20.02)].into();
+        let cpu_ms = [(Component::ORDER, 40), (Component::ADMIN, 45)].into();
         let cost = Cost { generator: Duration::from_micros(950), cpu_ms };
         let reconciliation = Reconciliation { verdict, report: serde_json::Value::Null };
         let report = Report::of(run, tolerance, &cost, memory, reconciliation);
         (report.is_good(), serde_json::to_value(report).expect("JSON"))
     }
 
-    /// Rates count from the first end to the last, and no less than as long as orders were sent.
     #[test]
-    fn a_report_says_what_was_measured() {
+    fn report_shows_rates_counts_and_reasons() {
         let mut run = run();
-        run.refused(12, Refused { reason: "503".to_owned(), may_come_again: true }, ms(1_200), ms(1_204));
+        run.rejected(12, Rejected { reason: "503".to_owned(), may_retry: true }, ms(1_200), ms(1_204));
         for number in 13..30_u128 {
             let (order, at) = (Uuid::from_u128(number), ms(3_000));
             run.answered(u64::try_from(number).expect("a small number"), order, at);
             if number < 29 {
-                run.confirmed(order, at);
+                run.on_confirmed(order, at);
                 continue;
             }
-            for said in ["PaymentFailed", "OrderCancelled", "StockReleased", "PaymentVoided"] {
+            for name in ["PaymentFailed", "OrderCancelled", "StockReleased", "PaymentVoided"] {
                 let fact = HeardFact {
-                    message_id: Uuid::new_v5(&order, said.as_bytes()),
-                    message_type: said.to_owned(),
+                    message_id: Uuid::new_v5(&order, name.as_bytes()),
+                    message_type: name.to_owned(),
                     producer: "test".to_owned(),
                     causation_id: Uuid::nil(),
                     occurred_at: jiff::Timestamp::UNIX_EPOCH,
                     detail: FactDetail::default(),
                 };
-                run.hear(order, &fact, at);
+                run.on_fact(order, &fact, at);
             }
         }
         let (is_good, of_short) = report(&run, STRICT, Verdict::Balanced);
         assert!(!is_good);
         let reasons = [
-            "1 orders were not taken",
-            "1 orders ended otherwise than their kind says",
+            "1 orders were rejected",
+            "1 orders ended otherwise than their kind demands",
             "12 orders have not ended",
         ];
-        for (member, value) in [
+        for (component, value) in [
             ("valid", serde_json::json!(false)),
             ("rate_wanted", serde_json::json!(10)),
             ("rate_achieved", serde_json::json!(8.5)),
@@ -397,41 +395,40 @@ mod tests {
             ("cpu_ms_per_order", serde_json::json!(5.0)),
             ("reasons", serde_json::json!(reasons)),
         ] {
-            assert_eq!(of_short[member], value, "{member}");
+            assert_eq!(of_short[component], value, "{component}");
         }
         assert_eq!(of_short["generator"]["cpu_us_per_order"], 48.0, "of the twenty that were measured");
         assert!(of_short.get("clients").is_none() && of_short.get("timeline").is_none());
-        // Ends that took longer than the sending make the rate less.
+        // Ends spread over more time than the sending lower the rate.
         run.ends = Some((Duration::from_secs(3), Duration::from_secs(13)));
         let (_, of_long) = report(&run, STRICT, Verdict::Balanced);
         assert_eq!((&of_long["rate_achieved"], &of_long["rate_in_time"]), (&1.7.into(), &8.5.into()));
         let reconciliation = Reconciliation { verdict: Verdict::Balanced, report: serde_json::Value::Null };
         let of_none = Report::of(&run, STRICT, &Cost::default(), BTreeMap::new(), reconciliation);
-        let said = shown(&of_none, &View::FILE);
+        let text = shown(&of_none, &View::FILE);
         assert!(
-            said.starts_with(
+            text.starts_with(
                 "8.5 orders/s ended of 10 wanted, within the 2s of the run; 1.7/s with those that ended later, over 10s\n"
             ),
-            "{said}"
+            "{text}"
         );
-        assert!(said.contains("backlog did not grow while orders were sent; 12 have not ended"), "{said}");
+        assert!(text.contains("backlog did not grow while orders were sent; 12 have not ended"), "{text}");
         assert_eq!(report(&run, STRICT, Verdict::Unbalanced).1["reasons"][3], "the books do not balance");
         let tolerant = report(&run, Tolerance { may_shed: true }, Verdict::Balanced).1;
         assert_eq!(tolerant["reasons"][0], reasons[1]);
     }
 
-    /// It would be its own latency that it reports.
     #[test]
-    fn a_generator_that_falls_behind_speaks_against_its_run() {
+    fn late_generator_is_a_reason() {
         let schedule = Schedule::at_rate(200, Duration::ZERO, ms(1_000), Mix::HAPPY, "run");
         for (late, is_good) in [(2, true), (3, false)] {
-            let mut run = Measured::new(schedule.clone(), None).expect("a histogram");
+            let mut run = Measurements::new(schedule.clone(), None).expect("a histogram");
             for number in 0..200 {
                 let due = run.schedule.due(number).expect("it is due");
                 run.start(number, due, if number < late { due + LATE * 2 } else { due });
                 let order = Uuid::from_u128(u128::from(number));
                 run.answered(number, order, due);
-                run.confirmed(order, due);
+                run.on_confirmed(order, due);
             }
             let (found, shown) = report(&run, STRICT, Verdict::Balanced);
             assert_eq!((found, &shown["generator"]["late"]), (is_good, &late.into()), "{shown:#}");

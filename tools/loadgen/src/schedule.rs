@@ -1,42 +1,41 @@
-//! Pure: which order is sent when, and what it orders.
+//! Pure: due times and contents of the orders of a run.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::options::{Kind, Mix};
 
-/// Products that are there in plenty.
+/// Number of products with stock.
 pub const ITEMS: u64 = 16;
-/// The product that is sold out.
+/// Sku of a product without stock.
 pub const SOLD_OUT: &str = "load-none";
-/// More than one machine ends for clients that wait: what the shelf is filled for.
-const MOST_PER_SECOND: u64 = 20_000;
+/// Upper bound on the rate of a closed loop, for the stock of the products.
+const MAX_PER_SECOND: u64 = 20_000;
 
-/// The sku of a product that is there.
+/// Sku of a product with stock.
 pub fn item(number: u64) -> String {
     format!("load-item-{:02}", number % ITEMS)
 }
 
-/// What decides when an order is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Pace {
-    /// The clock: these rates, one after another.
-    Open(Vec<Piece>),
-    /// The end of the client's order before it.
+    /// Orders are due by the clock, at these rates in turn.
+    Open(Vec<Phase>),
+    /// Each client sends an order when its previous one has ended.
     Closed { clients: u32 },
 }
 
-/// A stretch of one rate.
+/// A period with one rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Piece {
+struct Phase {
     from: Duration,
     first: u64,
     rate: u32,
     orders: u64,
 }
 
-impl Piece {
-    /// When its order with this number, counted from the start of the run, is due.
+impl Phase {
+    /// Due time of an order, by its number in the run.
     fn due(&self, number: u64) -> Duration {
         let nanos = u128::from(number - self.first) * 1_000_000_000 / u128::from(self.rate);
         self.from + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -54,38 +53,50 @@ pub struct Schedule {
     mix: Mix,
     measured_from: Duration,
     end: Duration,
-    /// What the customers of this run have in common.
-    run: String,
+    /// Prefix of the customers of this run.
+    customer_prefix: String,
 }
 
 impl Schedule {
-    /// An open loop; `run` keeps it apart from every other run.
+    /// Open loop. `run` distinguishes its customers from those of other runs.
     pub fn at_rate(rate: u32, warmup: Duration, duration: Duration, mix: Mix, run: &str) -> Self {
         let first_measured = orders_in(warmup, rate);
         let orders = first_measured.saturating_add(orders_in(duration, rate).max(1));
-        let piece = Piece { from: Duration::ZERO, first: 0, rate, orders };
-        let (measured_from, end) = (piece.due(first_measured), piece.end());
-        Self { pace: Pace::Open(vec![piece]), mix, measured_from, end, run: format!("load-{run}-") }
+        let phase = Phase { from: Duration::ZERO, first: 0, rate, orders };
+        let (measured_from, end) = (phase.due(first_measured), phase.end());
+        Self {
+            pace: Pace::Open(vec![phase]),
+            mix,
+            measured_from,
+            end,
+            customer_prefix: format!("load-{run}-"),
+        }
     }
 
-    /// A closed loop: as many clients, each of whom waits for the end of an order before it sends the next.
+    /// Closed loop.
     pub fn of_clients(clients: u32, warmup: Duration, duration: Duration, mix: Mix, run: &str) -> Self {
-        let run = format!("load-{run}-");
-        Self { pace: Pace::Closed { clients }, mix, measured_from: warmup, end: warmup + duration, run }
+        let customer_prefix = format!("load-{run}-");
+        Self {
+            pace: Pace::Closed { clients },
+            mix,
+            measured_from: warmup,
+            end: warmup + duration,
+            customer_prefix,
+        }
     }
 
-    /// The same open loop, which goes on at another rate.
+    /// Appends a period with another rate to an open loop.
     pub fn then(mut self, rate: u32, duration: Duration) -> Self {
-        if let Pace::Open(pieces) = &mut self.pace {
-            let first = pieces.last().map_or(0, |last| last.first + last.orders);
-            let piece = Piece { from: self.end, first, rate, orders: orders_in(duration, rate) };
-            self.end = piece.end();
-            pieces.push(piece);
+        if let Pace::Open(phases) = &mut self.pace {
+            let first = phases.last().map_or(0, |last| last.first + last.orders);
+            let phase = Phase { from: self.end, first, rate, orders: orders_in(duration, rate) };
+            self.end = phase.end();
+            phases.push(phase);
         }
         self
     }
 
-    /// The clients of a closed loop.
+    /// Clients of a closed loop; `None` for an open one.
     pub const fn clients(&self) -> Option<u64> {
         match self.pace {
             Pace::Open(_) => None,
@@ -93,57 +104,56 @@ impl Schedule {
         }
     }
 
-    /// When an order of an open loop is to be sent, from the start of the run; `None` when there is no such order.
+    /// Due time of an order of an open loop; `None` if there is no such order.
     pub fn due(&self, number: u64) -> Option<Duration> {
         match &self.pace {
-            Pace::Open(pieces) => {
-                let piece = pieces.iter().find(|piece| number < piece.first + piece.orders)?;
-                Some(piece.due(number))
+            Pace::Open(phases) => {
+                let phase = phases.iter().find(|phase| number < phase.first + phase.orders)?;
+                Some(phase.due(number))
             }
             Pace::Closed { .. } => None,
         }
     }
 
-    /// Orders that the shelf must be filled for: all of an open loop, and no fewer than a closed one can end.
-    pub fn most_orders(&self) -> u64 {
+    /// Upper bound on the number of orders.
+    pub fn max_orders(&self) -> u64 {
         match &self.pace {
-            Pace::Open(pieces) => pieces.iter().map(|piece| piece.orders).sum(),
-            Pace::Closed { .. } => (self.end.as_secs() + 1).saturating_mul(MOST_PER_SECOND),
+            Pace::Open(phases) => phases.iter().map(|phase| phase.orders).sum(),
+            Pace::Closed { .. } => (self.end.as_secs() + 1).saturating_mul(MAX_PER_SECOND),
         }
     }
 
-    /// The highest rate at which orders are due.
+    /// Highest rate of an open loop.
     pub fn highest_rate(&self) -> Option<u32> {
         match &self.pace {
-            Pace::Open(pieces) => pieces.iter().map(|piece| piece.rate).max(),
+            Pace::Open(phases) => phases.iter().map(|phase| phase.rate).max(),
             Pace::Closed { .. } => None,
         }
     }
 
-    /// Orders that are due, or sent, before this are not measured.
+    /// End of the warm-up.
     pub const fn measured_from(&self) -> Duration {
         self.measured_from
     }
 
-    /// When the last order has been sent.
+    /// End of the sending.
     pub const fn end(&self) -> Duration {
         self.end
     }
 
-    /// What is to become of an order.
     pub const fn kind(&self, number: u64) -> Kind {
         self.mix.kind(number)
     }
 
-    /// The body of an order. Every second one has two lines.
+    /// Request body of an order. Every second one has two lines.
     pub fn body(&self, number: u64) -> String {
         let kind = self.kind(number);
         let token = match kind {
             Kind::Happy | Kind::OutOfStock | Kind::Cancelled => "tok_ok",
             Kind::Declined => "tok_declined",
         };
-        let mut body = format!(r#"{{"customer":"{}{number}","lines":[{{"sku":""#, self.run);
-        // Writing to a text cannot fail.
+        let mut body = format!(r#"{{"customer":"{}{number}","lines":[{{"sku":""#, self.customer_prefix);
+        // Writing to a string cannot fail.
         let _ = match kind {
             Kind::Happy | Kind::Declined | Kind::Cancelled => write!(body, "load-item-{:02}", number % ITEMS),
             Kind::OutOfStock => write!(body, "{SOLD_OUT}"),
@@ -173,39 +183,37 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_due_at_fixed_intervals_and_a_run_ends_when_the_last_would_be_followed() {
+    fn orders_are_due_at_fixed_intervals_until_the_end() {
         let schedule = schedule(300);
-        assert_eq!((schedule.measured_from(), schedule.most_orders()), (SECOND, 900));
+        assert_eq!((schedule.measured_from(), schedule.max_orders()), (SECOND, 900));
         assert_eq!(schedule.due(0), Some(Duration::ZERO));
         assert_eq!(schedule.due(1), Some(Duration::from_nanos(3_333_333)));
         assert_eq!((schedule.due(300), schedule.due(900)), (Some(SECOND), None));
         assert_eq!((schedule.end(), schedule.highest_rate()), (SECOND * 3, Some(300)));
         let shortest = Schedule::at_rate(1, Duration::ZERO, Duration::from_millis(1), Mix::HAPPY, "abc");
-        assert_eq!(shortest.most_orders(), 1, "a run has an order");
+        assert_eq!(shortest.max_orders(), 1, "at least one order");
     }
 
     #[test]
-    fn a_run_goes_on_at_another_rate() {
+    fn run_continues_at_another_rate() {
         let schedule = schedule(300).then(10, SECOND * 2);
         assert_eq!((schedule.due(899), schedule.due(900)), (schedule.due(899), Some(SECOND * 3)));
         assert_eq!((schedule.due(910), schedule.due(920)), (Some(SECOND * 4), None));
-        assert_eq!((schedule.end(), schedule.most_orders()), (SECOND * 5, 920));
+        assert_eq!((schedule.end(), schedule.max_orders()), (SECOND * 5, 920));
         assert_eq!((schedule.measured_from(), schedule.highest_rate()), (SECOND, Some(300)));
     }
 
-    /// Clients that wait have no clock: they begin when they can.
     #[test]
-    fn a_closed_loop_has_clients_and_an_end() {
+    fn closed_loop_has_clients_and_an_end_but_no_due_times() {
         let closed = Schedule::of_clients(64, SECOND, SECOND * 2, Mix::HAPPY, "abc");
         assert_eq!((closed.clients(), closed.due(0), closed.highest_rate()), (Some(64), None, None));
         assert_eq!((closed.measured_from(), closed.end()), (SECOND, SECOND * 3));
-        assert!(closed.most_orders() >= 60_000 && schedule(1).clients().is_none());
+        assert!(closed.max_orders() >= 60_000 && schedule(1).clients().is_none());
         assert_eq!(closed.clone().then(5, SECOND).end(), SECOND * 3, "it has no rate");
     }
 
-    /// Who reads the books of a run knows which of its orders end how.
     #[test]
-    fn an_order_is_what_its_kind_says() {
+    fn request_body_matches_the_kind_of_the_order() {
         let schedule = schedule(100);
         for number in 0..100 {
             let order: serde_json::Value = serde_json::from_str(&schedule.body(number)).expect("JSON");

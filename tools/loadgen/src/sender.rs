@@ -1,7 +1,7 @@
-//! Shell: posting orders, as cheaply as it goes: the generator shares its cores with the system.
+//! Shell: posting orders at little cost, as the generator shares its cores with the system.
 //!
-//! One level below an HTTP client: a stack of kept connections, each a task of its own that writes a request in one
-//! piece, reads the answer in one, and takes from it no more than its status and two headers.
+//! One level below an HTTP client: a stack of kept-alive connections, each a task that writes a request in one piece and
+//! reads only the status and two headers of the answer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,29 +14,27 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::measured::Refused;
-use super::options::MOST_CLIENTS;
-use devstack::{Member, Reach};
+use super::measurements::Rejected;
+use super::options::MAX_CLIENTS;
+use devstack::{Component, Endpoints};
 
-/// An answer that takes longer is an error.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Requests that wait for an answer at the same time.
-const CONNECTIONS: usize = MOST_CLIENTS as usize;
-/// No answer of the order service is longer.
-const LONGEST_ANSWER: usize = 64 * 1024;
-/// No answer of it has more headers.
-const MOST_HEADERS: usize = 32;
+/// Maximum number of concurrent requests.
+const MAX_CONNECTIONS: usize = MAX_CLIENTS as usize;
+/// Larger than any answer of the order service.
+const MAX_ANSWER_BYTES: usize = 64 * 1024;
+const MAX_HEADERS: usize = 32;
 
-/// What is asked of the order service.
+/// Request to the order service.
 #[derive(Debug)]
 pub enum Request {
-    /// An order, by its body.
+    /// Places an order with this body.
     Place(String),
-    /// That an order is cancelled.
+    /// Cancels an order.
     Cancel(Uuid),
 }
 
-/// A request, to be answered under this number.
+/// Request with the number of its order.
 #[derive(Debug)]
 struct Job {
     number: u64,
@@ -44,17 +42,16 @@ struct Job {
     sent: Instant,
 }
 
-/// What became of a request.
+/// Answer to a request.
 pub struct Answer {
     pub number: u64,
     pub sent: Instant,
-    /// The order, or why not.
-    pub outcome: Result<Uuid, Refused>,
-    /// Whether it was placed, not cancelled.
+    pub outcome: Result<Uuid, Rejected>,
+    /// True for an order, false for a cancellation.
     pub is_placing: bool,
 }
 
-/// Posts over kept connections, as many as there are requests at the same time. Cheap to clone.
+/// Pool of connections, one for each concurrent request. Cheap to clone.
 #[derive(Clone)]
 pub struct Sender {
     pool: Arc<Pool>,
@@ -62,121 +59,120 @@ pub struct Sender {
 
 struct Pool {
     authority: String,
-    lines: Mutex<Lines>,
+    connections: Mutex<Connections>,
     answer: Box<dyn Fn(Answer) + Send + Sync>,
 }
 
-/// The connections: those that wait for work, the last used last, and how many there are in all.
+/// Idle connections, the last used last, and the number of all.
 #[derive(Default)]
-struct Lines {
+struct Connections {
     idle: Vec<mpsc::Sender<Job>>,
     count: usize,
 }
 
 impl Sender {
-    /// To the order service; what became of a request is told to `answer`.
-    pub fn new(reach: &Reach, answer: impl Fn(Answer) + Send + Sync + 'static) -> Self {
-        let authority = reach.authority_of(Member::ORDER);
-        Self { pool: Arc::new(Pool { authority, lines: Mutex::default(), answer: Box::new(answer) }) }
+    /// Sender to the order service that passes each answer to `answer`.
+    pub fn new(endpoints: &Endpoints, answer: impl Fn(Answer) + Send + Sync + 'static) -> Self {
+        let authority = endpoints.authority_of(Component::ORDER);
+        Self { pool: Arc::new(Pool { authority, connections: Mutex::default(), answer: Box::new(answer) }) }
     }
 
-    /// Sends a request. `false` when no connection is free and there can be no more.
+    /// Sends a request. Returns `false` if all connections are busy.
     pub fn send(&self, number: u64, request: Request) -> bool {
         let mut job = Job { number, request, sent: Instant::now() };
-        let mut lines = self.pool.lines.lock();
-        while let Some(idle) = lines.idle.pop() {
+        let mut connections = self.pool.connections.lock();
+        while let Some(idle) = connections.idle.pop() {
             match idle.try_send(job) {
                 Ok(()) => return true,
-                // That one has ended since: the other side closed it.
+                // The server has closed that connection.
                 Err(mpsc::error::TrySendError::Full(back) | mpsc::error::TrySendError::Closed(back)) => {
                     job = back;
                 }
             }
         }
-        if lines.count >= CONNECTIONS {
+        if connections.count >= MAX_CONNECTIONS {
             return false;
         }
-        lines.count += 1;
-        tokio::spawn(self.clone().run_line(job));
+        connections.count += 1;
+        tokio::spawn(self.clone().run_connection(job));
         true
     }
 
-    /// A connection, from its first request on.
-    async fn run_line(self, first: Job) {
+    /// Opens a connection and serves its requests.
+    async fn run_connection(self, first: Job) {
         let (itself, mut jobs) = mpsc::channel(1);
-        let opened = timeout(TIMEOUT, Line::open(&self.pool.authority)).await;
-        if let Ok(Ok(mut line)) = opened {
+        let opened = timeout(TIMEOUT, Connection::open(&self.pool.authority)).await;
+        if let Ok(Ok(mut connection)) = opened {
             let mut next = Some(first);
             while let Some(job) = next {
-                let outcome = timeout(TIMEOUT, line.exchange(&self.pool.authority, &job.request)).await;
+                let outcome = timeout(TIMEOUT, connection.exchange(&self.pool.authority, &job.request)).await;
                 let is_broken = !matches!(outcome, Ok(Ok(_)));
-                self.tell(
+                self.deliver(
                     &job,
                     match outcome {
                         Ok(Ok(answer)) => answer,
-                        Ok(Err(_broke)) => Err(Refused::broken("connection broke")),
-                        Err(_elapsed) => Err(Refused::broken("no answer in time")),
+                        Ok(Err(_broke)) => Err(Rejected::failure("connection broke")),
+                        Err(_elapsed) => Err(Rejected::failure("no answer in time")),
                     },
                 );
                 if is_broken {
                     break;
                 }
-                self.pool.lines.lock().idle.push(itself.clone());
+                self.pool.connections.lock().idle.push(itself.clone());
                 next = tokio::select! {
                     job = jobs.recv() => job,
-                    () = line.closed() => None,
+                    () = connection.closed() => None,
                 };
             }
-            // Closed by the other side, and at the same moment given a request: that goes out anew.
+            // A request that arrived while the server closed the connection is sent again.
             jobs.close();
-            self.pool.lines.lock().count -= 1;
+            self.pool.connections.lock().count -= 1;
             if let Ok(Job { number, request, sent }) = jobs.try_recv() {
                 let is_placing = matches!(request, Request::Place(_));
                 if !self.send(number, request) {
-                    let outcome = Err(Refused::broken("shed by the generator"));
+                    let outcome = Err(Rejected::failure("dropped by the generator"));
                     (self.pool.answer)(Answer { number, sent, outcome, is_placing });
                 }
             }
         } else {
-            self.pool.lines.lock().count -= 1;
-            self.tell(&first, Err(Refused::broken("no connection")));
+            self.pool.connections.lock().count -= 1;
+            self.deliver(&first, Err(Rejected::failure("no connection")));
         }
     }
 
-    fn tell(&self, job: &Job, outcome: Result<Uuid, Refused>) {
+    fn deliver(&self, job: &Job, outcome: Result<Uuid, Rejected>) {
         let is_placing = matches!(job.request, Request::Place(_));
         (self.pool.answer)(Answer { number: job.number, sent: job.sent, outcome, is_placing });
     }
 }
 
-/// A connection.
-struct Line {
+struct Connection {
     stream: TcpStream,
     out: Vec<u8>,
     answer: Vec<u8>,
 }
 
-impl Line {
+impl Connection {
     async fn open(authority: &str) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(authority).await?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, out: Vec::with_capacity(512), answer: Vec::with_capacity(4 * 1024) })
     }
 
-    /// Until the other side closes it, or says what nobody asked for.
+    /// Waits until the server closes the connection or sends unexpected data.
     async fn closed(&self) {
-        // An error is an end, too.
+        // An error ends it too.
         let _ = self.stream.readable().await;
     }
 
-    async fn exchange(&mut self, host: &str, request: &Request) -> anyhow::Result<Result<Uuid, Refused>> {
+    async fn exchange(&mut self, host: &str, request: &Request) -> anyhow::Result<Result<Uuid, Rejected>> {
         self.out.clear();
         write_request(&mut self.out, host, request);
         self.stream.write_all(&self.out).await?;
         self.answer.clear();
         loop {
-            if self.stream.read_buf(&mut self.answer).await? == 0 || self.answer.len() > LONGEST_ANSWER {
-                bail!("the answer has no end");
+            if self.stream.read_buf(&mut self.answer).await? == 0 || self.answer.len() > MAX_ANSWER_BYTES {
+                bail!("incomplete answer");
             }
             if let Some(outcome) = outcome_of(&self.answer, request)? {
                 return Ok(outcome);
@@ -201,9 +197,9 @@ fn write_request(out: &mut Vec<u8>, host: &str, request: &Request) {
     };
 }
 
-/// What an answer says, once all of it is there.
-fn outcome_of(answer: &[u8], request: &Request) -> anyhow::Result<Option<Result<Uuid, Refused>>> {
-    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+/// Parses an answer; `None` while it is incomplete.
+fn outcome_of(answer: &[u8], request: &Request) -> anyhow::Result<Option<Result<Uuid, Rejected>>> {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut head = httparse::Response::new(&mut headers);
     let httparse::Status::Complete(begins) = head.parse(answer)? else { return Ok(None) };
     let value = |name: &str| {
@@ -216,13 +212,13 @@ fn outcome_of(answer: &[u8], request: &Request) -> anyhow::Result<Option<Result<
     }
     let status = head.code.unwrap_or_default();
     if !(200..300).contains(&status) {
-        let may_come_again = status == 503 && value("retry-after").is_some();
-        return Ok(Some(Err(Refused { reason: status.to_string(), may_come_again })));
+        let may_retry = status == 503 && value("retry-after").is_some();
+        return Ok(Some(Err(Rejected { reason: status.to_string(), may_retry })));
     }
     let order = match request {
         Request::Cancel(order) => *order,
         Request::Place(_) => {
-            let location = value("location").context("an order without a place")?;
+            let location = value("location").context("an order without a location")?;
             location.rsplit('/').next().unwrap_or_default().parse()?
         }
     };
@@ -236,12 +232,12 @@ mod tests {
     const PLACED: &str = "HTTP/1.1 202 Accepted\r\nLocation: /api/orders/01890000-0000-7000-8000-000000000001\r\n\
                           Content-Length: 2\r\n\r\n{}";
 
-    fn outcome(answer: &str) -> Option<Result<Uuid, Refused>> {
+    fn outcome(answer: &str) -> Option<Result<Uuid, Rejected>> {
         outcome_of(answer.as_bytes(), &Request::Place(String::new())).expect("an answer")
     }
 
     #[test]
-    fn an_answer_counts_once_all_of_it_is_there() {
+    fn incomplete_answer_is_not_parsed() {
         for end in 0..PLACED.len() {
             assert_eq!(outcome(&PLACED[..end]), None, "{end}");
         }
@@ -250,17 +246,16 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_knows_whether_to_come_again() {
-        let refused = |head: &str| outcome(&format!("HTTP/1.1 {head}\r\ncontent-length: 0\r\n\r\n"));
-        let said =
-            |reason: &str, may_come_again| Some(Err(Refused { reason: reason.to_owned(), may_come_again }));
-        assert_eq!(refused("503 Service Unavailable\r\nretry-after: 5"), said("503", true));
-        assert_eq!(refused("503 Service Unavailable"), said("503", false));
-        assert_eq!(refused("422 Unprocessable\r\nretry-after: 5"), said("422", false));
+    fn rejection_with_retry_after_may_be_retried() {
+        let rejected = |head: &str| outcome(&format!("HTTP/1.1 {head}\r\ncontent-length: 0\r\n\r\n"));
+        let expected = |reason: &str, may_retry| Some(Err(Rejected { reason: reason.to_owned(), may_retry }));
+        assert_eq!(rejected("503 Service Unavailable\r\nretry-after: 5"), expected("503", true));
+        assert_eq!(rejected("503 Service Unavailable"), expected("503", false));
+        assert_eq!(rejected("422 Unprocessable\r\nretry-after: 5"), expected("422", false));
     }
 
     #[test]
-    fn what_is_no_answer_is_an_error() {
+    fn invalid_answer_is_an_error() {
         for bad in
             ["nonsense\r\n\r\n", "HTTP/1.1 202 A\r\n\r\n", "HTTP/1.1 202 A\r\ncontent-length: 0\r\n\r\n"]
         {
@@ -269,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_one_piece_of_http() {
+    fn request_is_valid_http() {
         let mut out = Vec::new();
         write_request(&mut out, "here:1", &Request::Place("{}".to_owned()));
         let text = String::from_utf8_lossy(&out);

@@ -1,4 +1,4 @@
-//! Pure: what happened in each second of a run. Times are counted from its start.
+//! Pure: values of each second of a run.
 
 use std::time::Duration;
 
@@ -6,23 +6,22 @@ use serde::Serialize;
 
 use super::percentiles::Latencies;
 
-/// One second of a run, warm-up and draining included.
+/// One second of a run, including warm-up and drain.
 #[derive(Debug, Clone, Serialize)]
 pub struct Second {
-    /// Which one, from the start of the run.
+    /// Number of the second, from the start of the run.
     at: u64,
     sent: u64,
     ended: u64,
-    refused: u64,
+    rejected: u64,
     in_flight: u64,
-    /// Of the orders that ended in it, from due to ended.
+    /// Latency of the orders that ended in it.
     p50_ms: f64,
     p99_ms: f64,
-    /// Of the orders that were refused in it, from sent to refused.
-    refusal_p99_ms: f64,
-    /// What all processes of the system hold, as far as that can be seen.
+    /// Latency of the rejections in it.
+    rejection_p99_ms: f64,
+    /// Memory of all processes of a local system.
     rss_mib: f64,
-    /// Of these, the broker's and the order service's.
     broker_rss_mib: f64,
     order_rss_mib: f64,
 }
@@ -35,13 +34,13 @@ pub struct Memory {
     pub order: f64,
 }
 
-/// All seconds of a run, when they are wanted.
+/// Seconds of a run so far.
 pub struct Timeline {
     seconds: Vec<Second>,
     sent: u64,
-    refused: u64,
+    rejected: u64,
     latencies: Latencies,
-    refusals: Latencies,
+    rejections: Latencies,
 }
 
 impl Timeline {
@@ -49,9 +48,9 @@ impl Timeline {
         Ok(Self {
             seconds: Vec::new(),
             sent: 0,
-            refused: 0,
+            rejected: 0,
             latencies: Latencies::new()?,
-            refusals: Latencies::new()?,
+            rejections: Latencies::new()?,
         })
     }
 
@@ -63,30 +62,30 @@ impl Timeline {
         self.latencies.record(latency);
     }
 
-    pub fn refused(&mut self, took: Duration) {
-        self.refused += 1;
-        self.refusals.record(took);
+    pub fn rejected(&mut self, took: Duration) {
+        self.rejected += 1;
+        self.rejections.record(took);
     }
 
-    /// A second is over.
+    /// Ends a second.
     pub fn close(&mut self, in_flight: u64, memory: Memory) {
-        let (ends, refusals) = (self.latencies.percentiles(), self.refusals.percentiles());
+        let (ends, rejections) = (self.latencies.percentiles(), self.rejections.percentiles());
         self.seconds.push(Second {
             at: self.seconds.len() as u64,
             sent: self.sent,
             ended: self.latencies.count(),
-            refused: self.refused,
+            rejected: self.rejected,
             in_flight,
             p50_ms: ends.p50,
             p99_ms: ends.p99,
-            refusal_p99_ms: refusals.p99,
+            rejection_p99_ms: rejections.p99,
             rss_mib: memory.all,
             broker_rss_mib: memory.broker,
             order_rss_mib: memory.order,
         });
-        (self.sent, self.refused) = (0, 0);
+        (self.sent, self.rejected) = (0, 0);
         self.latencies.clear();
-        self.refusals.clear();
+        self.rejections.clear();
     }
 
     pub fn seconds(&self) -> &[Second] {
@@ -99,11 +98,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_second_counts_for_itself() {
+    fn counts_are_reset_each_second() {
         let mut timeline = Timeline::new().expect("histograms");
         (0..3).for_each(|_| timeline.sent());
         timeline.ended(Duration::from_millis(10));
-        timeline.refused(Duration::from_millis(2));
+        timeline.rejected(Duration::from_millis(2));
         timeline.close(1, Memory::default());
         timeline.close(1, Memory { all: 101.0, broker: 50.0, order: 21.0 });
         let shown = serde_json::to_value(timeline.seconds()).expect("JSON");
@@ -112,7 +111,7 @@ mod tests {
         assert_eq!(of(0), [0, 3, 1, 1, 1].map(Into::<serde_json::Value>::into));
         assert_eq!(of(1), [1, 0, 0, 0, 1].map(Into::<serde_json::Value>::into));
         assert!(shown[0]["p99_ms"].as_f64() >= Some(10.0) && shown[1]["p99_ms"] == 0.0, "{shown:#}");
-        assert_eq!(shown[0]["refusal_p99_ms"], 2.0);
+        assert_eq!(shown[0]["rejection_p99_ms"], 2.0);
         let memory = ["rss_mib", "broker_rss_mib", "order_rss_mib"].map(|of| shown[1][of].as_f64());
         assert_eq!(memory, [101.0, 50.0, 21.0].map(Some));
     }

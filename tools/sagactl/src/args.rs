@@ -1,4 +1,4 @@
-//! Pure: what people write on the command line, and how it is read.
+//! Pure: parsers of command-line arguments.
 
 use std::path::PathBuf;
 
@@ -8,11 +8,11 @@ use saga_core::ids::EXAMPLE;
 use serde_json::Value;
 use uuid::Uuid;
 
-/// As long as the header that carries it may be.
-const LONGEST_NAME: usize = 100;
+/// Bound of the header that carries it.
+const MAX_NAME_LENGTH: usize = 100;
 
-/// Who does this: the one who is named, else `$SAGA_OPERATOR`, else `$USER` if that can be a name, else nobody:
-/// then it is admin that says "anonymous", or refuses.
+/// Operator name: the option, else `$SAGA_OPERATOR`, else `$USER` if that is a valid name. With `None`, admin writes
+/// "anonymous" or rejects the request.
 pub fn operator_of(
     named: Option<&str>,
     variable: impl Fn(&str) -> Option<String>,
@@ -26,44 +26,42 @@ pub fn operator_of(
     }
 }
 
-/// Reads who somebody is, as the audit log will have it.
+/// Parses an operator name.
 pub fn operator_name(text: &str) -> Result<String, String> {
     let name = text.trim();
     let is_visible = name.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
-    if (1..=LONGEST_NAME).contains(&name.len()) && is_visible {
+    if (1..=MAX_NAME_LENGTH).contains(&name.len()) && is_visible {
         Ok(name.to_owned())
     } else {
-        Err(format!("an operator's name is 1 to {LONGEST_NAME} visible ASCII characters"))
+        Err(format!("an operator name has 1 to {MAX_NAME_LENGTH} visible ASCII characters"))
     }
 }
 
-/// Reads a path. Whoever means a message's data is told how to say it.
+/// Parses a path. Rejects JSON, which is meant for another option.
 pub fn folder(text: &str) -> Result<PathBuf, String> {
     match text {
-        "" => Err("a folder has a name".to_owned()),
+        "" => Err("the name of the folder is empty".to_owned()),
         json if json.starts_with('{') => {
-            Err("this is the folder of the local system; a message's data is --new-data".to_owned())
+            Err("--data is the folder of the local system; the data of a message are --new-data".to_owned())
         }
         path => Ok(path.into()),
     }
 }
 
-/// Reads one of these names, which are in capitals, in whatever case it is written.
+/// Parses one of these names, in any case, to upper case.
 pub fn one_of(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = String> {
     PossibleValuesParser::new(names).map(|name| name.to_uppercase())
 }
 
-/// Reads an id.
 pub fn id(text: &str) -> Result<Uuid, String> {
     text.parse().map_err(|_| format!("ids look like {EXAMPLE}"))
 }
 
-/// Reads what a message says.
 pub fn json(text: &str) -> Result<Value, String> {
-    serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))
+    serde_json::from_str(text).map_err(|error| format!("invalid JSON: {error}"))
 }
 
-/// Reads a delay, in milliseconds.
+/// Parses a delay to milliseconds.
 pub fn delay_ms(text: &str) -> Result<u64, String> {
     let delay = duration(text)?.as_millis();
     match u64::try_from(delay) {
@@ -77,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operator_is_who_is_named_or_whose_shell_it_is() {
+    fn operator_is_the_option_else_the_variable_else_the_user() {
         let of = |named: Option<&str>, set: &[(&str, &str)]| {
             let find =
                 |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
@@ -93,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_is_from_a_millisecond_to_ten_minutes() {
+    fn delay_is_between_one_millisecond_and_ten_minutes() {
         assert_eq!(delay_ms("1s 500ms"), Ok(1_500));
         assert!(delay_ms("0s").is_err() && delay_ms("11m").is_err() && delay_ms("5").is_err());
     }

@@ -1,4 +1,4 @@
-//! Shell: the command line: what people can ask of this program.
+//! Shell: the command line of sagactl.
 
 use std::path::{Path, PathBuf};
 
@@ -6,9 +6,9 @@ use chaos::ChaosOptions;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use client::access::Named;
-use devstack::folder::DEFAULT_FOLDER;
-use devstack::{Member, System};
+use client::access::TokenArgument;
+use devstack::data_dir::DEFAULT_DATA_DIR;
+use devstack::{Component, System};
 use loadgen::LoadOptions;
 use reqwest::Url;
 use strum::VariantNames as _;
@@ -22,22 +22,20 @@ use crate::reconciliation::ReconciliationOptions;
 use crate::token::TokenCommand;
 use crate::top::TopOptions;
 
-/// One rule, which admin goes by too. Paragraphs are one line here: whoever prints them knows how wide the terminal is.
+/// The rule that admin enforces. Paragraphs are single lines: clap wraps them at the width of the terminal.
 const REASONS: &str = "Reasons:
---reason says why, for the audit log. It is needed by what gives something up (discard, settle, cancel, audit \
---accept), forces or holds something (--force, edit, saga extend, unsettle, breakers open and close), or changes many \
-messages at once (replay or restore --fingerprint, redrive, outbox retry without SEQ, outbox republish); everything \
-else takes one.
+--reason is written to the audit log. It is required by commands that give something up (discard, settle, cancel, audit \
+--accept), override something (--force, edit, saga extend, unsettle, breakers open and close), or change many messages \
+at once (replay or restore --fingerprint, redrive, outbox retry without SEQ, outbox republish). Others accept one.
 
 Lists:
-Every list can be printed with --json: one object with its items, and next, which --cursor takes, or null.";
+--json prints a list as one object: items, and next, the value for --cursor or null.";
 
-/// The whole of it.
 #[derive(Debug, Parser)]
 #[command(
     name = "sagactl",
     version,
-    about = "Starts, stops, watches, loads and audits a local order saga, and mends what got stuck",
+    about = "Operates an order saga: shows its state, repairs what is stuck, reconciles; runs local systems and load",
     after_help = format!("{REASONS}\n\n{}", exit::HELP)
 )]
 pub struct Arguments {
@@ -47,82 +45,81 @@ pub struct Arguments {
     pub command: Command,
 }
 
-/// What every command can be told.
-// The variables are read elsewhere, as one that is empty counts as not set, and it must be known who was named here.
+/// Options of every command.
+// Environment variables are not read by clap: an empty one counts as not set.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// Folder with the data of the local system [env: SAGA_DATA] [default: .saga].
+    /// Data folder of the local system [env: SAGA_DATA] [default: .saga].
     #[arg(long, global = true, value_name = "DIR", value_parser = args::folder, help_heading = SYSTEM)]
     pub data: Option<PathBuf>,
-    /// Address of another admin than the local system's; then no data folder is needed [env: SAGA_ADMIN, unless --data is
-    /// given].
+    /// Address of a remote admin; no data folder is needed then [env: SAGA_ADMIN, unless --data is given].
     #[arg(long, global = true, value_name = "URL", value_parser = address, help_heading = SYSTEM)]
     pub admin: Option<Url>,
-    /// Who does this, for the audit log [env: SAGA_OPERATOR] [default: $USER]; with `log`: whose entries.
+    /// Operator name in the audit log [env: SAGA_OPERATOR] [default: $USER]; with `log`: show only the entries of this
+    /// operator.
     #[arg(long, global = true, value_name = "NAME", value_parser = operator_name, help_heading = SYSTEM)]
     pub operator: Option<String>,
-    /// A token to get in with, or a file of mode 600 that holds one [env: SAGA_TOKEN] [default: the local system's own].
+    /// Token for admin, or a file of mode 600 that holds one [env: SAGA_TOKEN] [default: that of the local system].
     #[arg(long, global = true, value_name = "TOKEN|FILE", help_heading = SYSTEM)]
-    pub token: Option<Named>,
-    /// PEM file with the authorities that are trusted to name that admin (https), and no others [env: SAGA_CA].
+    pub token: Option<TokenArgument>,
+    /// PEM file with the only certificate authorities to trust for admin (https) [env: SAGA_CA].
     #[arg(long, global = true, value_name = "FILE", help_heading = SYSTEM)]
     pub ca: Option<PathBuf>,
-    /// Tables with all their columns, however narrow the terminal is, and times in full.
+    /// Show all columns of tables and full timestamps, even on a narrow terminal.
     #[arg(long, global = true, help_heading = OUTPUT)]
     pub wide: bool,
-    /// When to colour; auto: on a terminal, unless NO_COLOR is set.
+    /// Colours: auto (on a terminal, unless NO_COLOR is set), always, never.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_default_value = true, value_parser = color(), help_heading = OUTPUT)]
     pub color: Color,
 }
 
-/// Headings of the help.
-const SYSTEM: &str = "Which system, and who asks";
-const OUTPUT: &str = "How it is printed";
+const SYSTEM: &str = "System and operator";
+const OUTPUT: &str = "Output";
 
 fn color() -> impl TypedValueParser<Value = Color> {
     PossibleValuesParser::new(Color::VARIANTS).map(|name| name.parse().unwrap_or_default())
 }
 
-/// What to do, in the order of the help.
+/// Subcommands in the order of the help.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     #[command(flatten)]
     Local(LocalCommand),
-    /// Show in one look how everything is: processes, services, sagas, dead letters, breakers, the books. Exit code 0
-    /// when nobody is needed, 5 when somebody is
+    /// Show the state of everything: processes, services, sagas, dead letters, breakers, reconciliation. Exit code 0 if no
+    /// human is needed, 5 if one is
     Status(Form),
-    /// Say of each thing that is wrong what it means, and which commands go on from there. The same exit codes
+    /// Explain each problem and suggest commands. Exit codes as those of status
     Doctor(Form),
-    /// Show it live: whether somebody is needed, sagas and how fast they go, services and processes, outboxes, breakers,
-    /// dead letters, the books. New every second, also while admin is away; q, Esc or Ctrl-C ends it
+    /// Show the state live: problems, saga rate, services, processes, outboxes, breakers, dead letters, reconciliation.
+    /// Refreshes every second, even without admin; q, Esc or Ctrl-C ends it
     Top(TopOptions),
-    /// Ask whether stock, money and messages agree. Exit code 0 when they do, 2 when not, 6 when it cannot be told yet
+    /// Reconcile stock, money and messages. Exit code 0 if they agree, 2 if not, 6 if there is no verdict yet
     Audit(ReconciliationOptions),
-    /// Send orders at a fixed rate, measure how long each takes to its end, and reconcile the ledgers
+    /// Send orders at a fixed rate, measure their latency from start to end, and reconcile
     Load(LoadOptions),
-    /// Kill, pause and cut off a system of its own at random while customers order, and see that nothing is lost. Exit
-    /// code 0 when nothing was lost, doubled or left undone, 1 when something was
+    /// Disrupt a temporary system at random while customers order: kill, pause, cut connections, fill disks. Exit code 0
+    /// if nothing was lost, duplicated or left unfinished, else 1
     Chaos(ChaosOptions),
-    /// Tokens: who may ask admin for what. Issue one, list them, revoke one
+    /// Manage tokens for admin: issue, list, revoke
     #[command(subcommand)]
     Token(TokenCommand),
     #[command(flatten)]
     Operate(OperatorCommand),
-    /// Print what a shell needs to complete this program's commands, e.g. sagactl completions bash
+    /// Print a completion script, e.g. sagactl completions bash
     Completions {
-        /// The shell that is to complete.
+        /// Shell for which to print it.
         shell: Shell,
     },
-    /// Write the manual pages into a folder, one for each command
+    /// Write the manual pages, one for each command
     Man {
-        /// The folder, which is made when it is not there.
+        /// Folder, created if missing.
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
 }
 
 impl Command {
-    /// Whether it is about this machine alone, and asks no admin that could be elsewhere.
+    /// True if it needs no admin, and so cannot use a remote one.
     pub const fn is_local(&self) -> bool {
         match self {
             Self::Local(_)
@@ -136,42 +133,40 @@ impl Command {
     }
 }
 
-/// Which system is meant.
+/// System that the options select.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The folder of the local one.
+pub struct Selection {
+    /// Data folder of the local system.
     pub folder: PathBuf,
-    /// The admin of another one.
+    /// Remote admin, if one is selected.
     pub admin: Option<Url>,
 }
 
-/// The system that was named, else that of `$SAGA_ADMIN`, else that of `$SAGA_DATA`. A variable that is empty counts as
-/// not set.
-pub fn place(
+/// Selects the system by options, else by `$SAGA_ADMIN`, else by `$SAGA_DATA`. An empty variable counts as not set.
+pub fn selection(
     folder: Option<PathBuf>,
     admin: Option<Url>,
     variable: impl Fn(&str) -> Option<String>,
-) -> Result<Place, String> {
+) -> Result<Selection, String> {
     let set = |name| variable(name).filter(|value| !value.is_empty());
-    let elsewhere =
-        || set("SAGA_ADMIN").map(|text| address(&text).map_err(|why| format!("SAGA_ADMIN: {why}")));
+    let remote = || set("SAGA_ADMIN").map(|text| address(&text).map_err(|why| format!("SAGA_ADMIN: {why}")));
     let admin = match admin {
         Some(named) => Some(named),
-        // A folder that was named is meant more than a variable.
+        // An option precedes a variable.
         None if folder.is_some() => None,
-        None => elsewhere().transpose()?,
+        None => remote().transpose()?,
     };
     let folder = folder.or_else(|| set("SAGA_DATA").map(PathBuf::from));
-    Ok(Place { folder: folder.unwrap_or_else(|| DEFAULT_FOLDER.into()), admin })
+    Ok(Selection { folder: folder.unwrap_or_else(|| DEFAULT_DATA_DIR.into()), admin })
 }
 
-/// The address of the admin that is meant: the one that is named, or the local system's.
-pub fn admin_of(named: Option<Url>, folder: &Path) -> anyhow::Result<Url> {
-    if let Some(named) = named {
-        return Ok(named);
+/// Address of the remote admin, if any, else that of the local system.
+pub fn admin_of(remote: Option<Url>, folder: &Path) -> anyhow::Result<Url> {
+    if let Some(remote) = remote {
+        return Ok(remote);
     }
-    let system = System::to_ask(folder)?;
-    address(&system.url_of(Member::ADMIN)).map_err(exit::refuse)
+    let system = System::open_or_suggest_admin(folder)?;
+    address(&system.url_of(Component::ADMIN)).map_err(exit::refuse)
 }
 
 #[cfg(test)]
@@ -185,12 +180,12 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_contradicts_itself_nowhere() {
+    fn command_line_is_consistent() {
         Arguments::command().debug_assert();
     }
 
     #[test]
-    fn commands_that_make_sense_are_taken() {
+    fn valid_commands_are_accepted() {
         let id = "01890000-0000-7000-8000-000000000001";
         let good = [
             "dlq list --status pending,replaying --since 10m --limit 5 --json",
@@ -253,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_that_make_no_sense_are_refused() {
+    fn invalid_commands_are_rejected() {
         let id = "01890000-0000-7000-8000-000000000001";
         let bad = [
             "dlq list --status LOST",
@@ -297,28 +292,29 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_empty_counts_as_not_set() {
+    fn empty_variable_counts_as_not_set() {
         let of = |set: &[(&str, &str)]| {
             let find =
                 |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-            place(None, None, find).map(|place| (place.folder, place.admin.map(|admin| admin.to_string())))
+            selection(None, None, find)
+                .map(|selected| (selected.folder, selected.admin.map(|admin| admin.to_string())))
         };
-        let nothing = Ok((DEFAULT_FOLDER.into(), None));
+        let nothing = Ok((DEFAULT_DATA_DIR.into(), None));
         assert_eq!(of(&[]), nothing);
         assert_eq!(of(&[("SAGA_DATA", ""), ("SAGA_ADMIN", "")]), nothing);
         let set = [("SAGA_DATA", "/data"), ("SAGA_ADMIN", "http://host:1")];
         assert_eq!(of(&set), Ok(("/data".into(), Some("http://host:1/".to_owned()))));
         assert!(of(&[("SAGA_ADMIN", "host:1")]).expect_err("no address").starts_with("SAGA_ADMIN: "));
         let named = Url::parse("http://other:2").ok();
-        let place = place(Some("here".into()), named.clone(), |name| Some(format!("not {name}")));
-        assert_eq!(place, Ok(Place { folder: "here".into(), admin: named }));
+        let selected = selection(Some("here".into()), named.clone(), |name| Some(format!("not {name}")));
+        assert_eq!(selected, Ok(Selection { folder: "here".into(), admin: named }));
     }
 
     #[test]
-    fn a_folder_that_was_named_is_meant_more_than_the_admin_of_a_variable() {
-        for elsewhere in ["http://prod:1", "no address"] {
-            let place = place(Some("here".into()), None, |_| Some(elsewhere.to_owned()));
-            assert_eq!(place, Ok(Place { folder: "here".into(), admin: None }));
+    fn data_option_precedes_admin_variable() {
+        for remote in ["http://prod:1", "no address"] {
+            let selected = selection(Some("here".into()), None, |_| Some(remote.to_owned()));
+            assert_eq!(selected, Ok(Selection { folder: "here".into(), admin: None }));
         }
     }
 }

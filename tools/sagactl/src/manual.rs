@@ -1,4 +1,4 @@
-//! Shell: the command line about itself: manual pages, and what shells complete.
+//! Shell: manual pages and shell completion.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -13,20 +13,20 @@ use crate::output::say;
 
 const NAME: &str = "sagactl";
 
-/// `sagactl completions SHELL`: to standard output.
+/// `sagactl completions SHELL`.
 pub fn completions(shell: Shell) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), NAME, &mut script);
-    // Whoever closes the pipe has read enough.
+    // A closed pipe is no failure.
     let _ = std::io::stdout().write_all(&script);
     Ok(ExitCode::SUCCESS)
 }
 
-/// `sagactl man DIR`: `sagactl.1`, `sagactl-dlq.1`, `sagactl-dlq-list.1` and so on.
+/// `sagactl man DIR`. Writes `sagactl.1`, `sagactl-dlq.1`, `sagactl-dlq-list.1` and so on.
 pub fn pages(folder: &Path) -> anyhow::Result<ExitCode> {
-    let unwritable = || format!("the manual cannot be written into {}", folder.display());
+    let unwritable = || format!("the manual pages cannot be written to {}", folder.display());
     std::fs::create_dir_all(folder).with_context(unwritable)?;
     clap_mangen::generate_to(Arguments::command(), folder).with_context(unwritable)?;
-    say(&format!("the manual is in {0}; read it with: man {0}/{NAME}.1", folder.display()));
+    say(&format!("the manual pages are in {0}; read them with: man {0}/{NAME}.1", folder.display()));
     Ok(ExitCode::SUCCESS)
 }

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use client::access::Entry;
+use client::access::Access;
 use client::http::Http;
-use client::reconciliation::{LONGEST_WAIT, ask_for};
+use client::reconciliation::{MAX_WAIT, ask_for};
 use contract::overview::Verdict;
 use contract::reconciliation::WHOLE_WITHIN;
 use serde_json::{Value, json};
@@ -48,9 +48,9 @@ const fn code_of(verdict: Verdict) -> u8 {
 }
 
 /// `sagactl audit`: ends with 2 when the ledgers do not agree, with 6 when that cannot be told yet.
-pub async fn run(admin: &str, entry: &Entry, options: ReconciliationOptions) -> anyhow::Result<ExitCode> {
+pub async fn run(admin: &str, access: &Access, options: ReconciliationOptions) -> anyhow::Result<ExitCode> {
     let reading = options.whole.then_some(WHOLE_WITHIN);
-    let reconciliation = ask_for(&Http::by(entry)?, admin, options.wait, reading).await?;
+    let reconciliation = ask_for(&Http::by(access)?, admin, options.wait, reading).await?;
     if options.json {
         say_json(&reconciliation.report);
     } else {
@@ -72,7 +72,7 @@ pub async fn accept(admin: &Admin, options: &ReconciliationOptions) -> anyhow::R
 
 fn wait(text: &str) -> Result<Duration, String> {
     let wait = duration(text)?;
-    if wait > LONGEST_WAIT { Err(format!("at most {}s", LONGEST_WAIT.as_secs())) } else { Ok(wait) }
+    if wait > MAX_WAIT { Err(format!("at most {}s", MAX_WAIT.as_secs())) } else { Ok(wait) }
 }
 
 #[cfg(test)]

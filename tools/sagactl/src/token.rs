@@ -1,4 +1,4 @@
-//! Shell: `sagactl token`: who may ask admin for what: issue a token, list them, take one back.
+//! Shell: `sagactl token`: issuing, listing and revoking tokens.
 
 use std::io::IsTerminal as _;
 use std::num::NonZeroU32;
@@ -21,49 +21,46 @@ use crate::output::text::or_nothing;
 use crate::output::{Column, left, note, right, say, say_json, table, view, when};
 use devstack::{System, tokens};
 
-/// What to do with tokens.
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
-    /// Issue a token and print it, this once: only its digest is kept. Services take it within a second
+    /// Issue a token and print it once; only its digest is stored. Services accept it within a second
     Create(Create),
-    /// List the tokens: whose each is, what it may do, until when
+    /// List the tokens: name, role, expiry
     List {
         #[command(flatten)]
-        place: TokensFile,
+        tokens: TokensFile,
         #[command(flatten)]
         form: Form,
     },
-    /// Take a token back. Services refuse it within a second
+    /// Revoke a token. Services reject it within a second
     Revoke {
-        /// Whose it is.
+        /// Target it is.
         name: String,
         #[command(flatten)]
-        place: TokensFile,
+        tokens: TokensFile,
     },
 }
 
-/// Which token to issue.
 #[derive(Debug, Args)]
 pub struct Create {
-    /// Whose it is: the operator, in the audit log.
+    /// Target it is: the operator, in the audit log.
     name: String,
-    /// viewer looks, operator mends as well, admin overrules as well (edits, --force, breakers, faults, audit --accept).
+    /// Role: viewer reads; operator also repairs; admin also overrides (edits, --force, breakers, faults, audit --accept).
     #[arg(long, value_parser = role())]
     role: Role,
-    /// For how long it holds, e.g. 90d; without it, until it is revoked.
+    /// Validity, e.g. 90d. Default: until it is revoked.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     expires: Option<Duration>,
-    /// Requests in a second, where that is not what the services say (http.rate).
+    /// Requests per second. Default: the setting http.rate of each service.
     #[arg(long, value_name = "N")]
     rate: Option<NonZeroU32>,
     #[command(flatten)]
-    place: TokensFile,
+    tokens: TokensFile,
 }
 
-/// Which file has the tokens.
 #[derive(Debug, Args)]
 pub struct TokensFile {
-    /// File with the tokens of another system, as its services have it as http.tokens; create makes it.
+    /// File with the tokens of another system (its setting http.tokens); `create` creates it.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -72,15 +69,14 @@ fn role() -> impl TypedValueParser<Value = Role> {
     PossibleValuesParser::new(Role::VARIANTS).map(|name| name.parse().unwrap_or(Role::Viewer))
 }
 
-/// Does it with the tokens of the system in `folder`, or of the file that was named.
+/// Runs a command on the tokens of the system in `folder`, or on the named file.
 pub fn run(command: TokenCommand, folder: &Path) -> anyhow::Result<ExitCode> {
     match command {
         TokenCommand::Create(create) => issue(&create, folder)?,
-        TokenCommand::List { place, form } => list(&place, form, folder)?,
-        TokenCommand::Revoke { name, place } => {
-            let file = place.of(folder)?;
-            let unknown =
-                || exit::Refusal::new(UNKNOWN, format!("there is no token of the name {name:?}")).into();
+        TokenCommand::List { tokens, form } => list(&tokens, form, folder)?,
+        TokenCommand::Revoke { name, tokens } => {
+            let file = tokens.path(folder)?;
+            let unknown = || exit::Refusal::new(UNKNOWN, format!("no token has the name {name:?}")).into();
             tokens::change(&file, false, |tokens| tokens.revoke(&name).ok_or_else(unknown))?;
             say(&format!("{name} is revoked"));
         }
@@ -89,32 +85,34 @@ pub fn run(command: TokenCommand, folder: &Path) -> anyhow::Result<ExitCode> {
 }
 
 fn issue(create: &Create, folder: &Path) -> anyhow::Result<()> {
-    let Create { name, role, expires, rate, place } = create;
+    let Create { name, role, expires, rate, tokens: file } = create;
     let until = |time: &Duration| {
         let time = SignedDuration::try_from(*time).ok();
         let until = time.and_then(|time| Timestamp::now().checked_add(time).ok());
-        until.ok_or_else(|| exit::refuse("--expires is beyond what a calendar has: leave it out"))
+        until.ok_or_else(|| exit::refuse("--expires is too long: leave it out for a token without expiry"))
     };
     let expires = expires.as_ref().map(until).transpose()?;
-    let issued = tokens::change(&place.of(folder)?, place.file.is_some(), |tokens| {
+    let issued = tokens::change(&file.path(folder)?, file.file.is_some(), |tokens| {
         tokens::issue(tokens, name, *role, expires, *rate)
     });
     let token = issued.map_err(|error| match error.downcast::<Refusal>() {
         Ok(refusal) => exit::refuse(refusal.to_string()),
         Err(error) => error,
     })?;
-    // The one place where it is printed. What is said beside does not get into a file that it is written to.
+    // The note goes to standard error, so that only the token gets into a file.
     say(token.secret());
     if std::io::stdout().is_terminal() {
-        note("this is shown once: keep it in a file of mode 600, and name that with --token or SAGA_TOKEN");
+        note(
+            "the token is shown only once: store it in a file of mode 600, and name that with --token or SAGA_TOKEN",
+        );
     }
     Ok(())
 }
 
-fn list(place: &TokensFile, form: Form, folder: &Path) -> anyhow::Result<()> {
-    let tokens = tokens::read(&place.of(folder)?)?;
+fn list(file: &TokensFile, form: Form, folder: &Path) -> anyhow::Result<()> {
+    let tokens = tokens::read(&file.path(folder)?)?;
     if form.json {
-        // Digests are nobody's business.
+        // Without the digests.
         let item = |issued: &Issued| {
             let Issued { name, role, created, expires, rate, .. } = issued;
             json!({ "name": name, "role": role, "created": created, "expires": expires, "rate": rate })
@@ -136,7 +134,7 @@ const COLUMNS: [Column<Issued>; 5] = [
 ];
 
 impl TokensFile {
-    fn of(&self, folder: &Path) -> anyhow::Result<PathBuf> {
+    fn path(&self, folder: &Path) -> anyhow::Result<PathBuf> {
         if let Some(file) = &self.file {
             return Ok(file.clone());
         }
@@ -144,7 +142,7 @@ impl TokensFile {
         match file.exists() {
             true => Ok(file),
             false => Err(anyhow!(
-                "tokens are off in {}: `sagactl up --tokens` turns them on; or name the file of another system with --file",
+                "tokens are off in {}: turn them on with `sagactl up --tokens`, or name the file of another system with --file",
                 folder.display()
             )),
         }

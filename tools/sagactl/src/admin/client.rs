@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use super::answer;
 use super::listing::{Form, Items};
-use crate::entry::Entry;
 use crate::http::{self, Answer, Http};
 use crate::output::View;
 use crate::output::exit::{self, Refusal};
 use crate::output::text::short;
+use client::access::Access;
 
 /// Admin asks other services in turn, and a thousand dead letters take their time.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -37,8 +37,8 @@ pub struct Admin {
 }
 
 impl Admin {
-    pub fn at(base: Url, entry: &Entry, operator: Option<String>) -> anyhow::Result<Self> {
-        Ok(Self { http: Http::by(entry)?, base, operator })
+    pub fn at(base: Url, access: &Access, operator: Option<String>) -> anyhow::Result<Self> {
+        Ok(Self { http: Http::by(access)?, base, operator })
     }
 
     pub async fn ask(&self, path: &[&str], query: &impl Serialize) -> anyhow::Result<Value> {
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn names_cannot_leave_their_place_in_the_path() {
         let base = address("http://host:1/behind/a/proxy/").expect("an address");
-        let admin = Admin::at(base, &Entry::default(), None).expect("an admin");
+        let admin = Admin::at(base, &Access::default(), None).expect("an admin");
         let url = admin.url(&["breakers", "payment", "bank/../x?y"]);
         assert_eq!(url.as_str(), "http://host:1/behind/a/proxy/api/admin/breakers/payment/bank%2F..%2Fx%3Fy");
         assert!(address("host:8080").is_err() && address("8080").is_err());

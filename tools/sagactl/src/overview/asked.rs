@@ -8,11 +8,11 @@ use reqwest::Url;
 
 use super::seen::Seen;
 use crate::admin::{Admin, address, read};
-use crate::entry::Entry;
 use crate::output::exit;
+use client::access::Access;
+use devstack::command_line;
 use devstack::processes::Processes;
-use devstack::told::{told, told_elsewhere};
-use devstack::{Member, System, status};
+use devstack::{Component, System, status};
 
 /// Admin bounds its own look, and answers before.
 const WITHIN: Duration = Duration::from_millis(1_900);
@@ -31,19 +31,24 @@ impl Asked {
     ///
     /// # Errors
     /// When there is none.
-    pub fn here(folder: &Path, entry: &Entry) -> anyhow::Result<Self> {
-        let system = System::to_ask(folder)?;
-        let admin = Admin::at(address(&system.url_of(Member::ADMIN)).map_err(exit::refuse)?, entry, None)?;
-        Ok(Self { system: Some(system), admin, call: told(folder, "").trim_end().to_owned() })
+    pub fn here(folder: &Path, access: &Access) -> anyhow::Result<Self> {
+        let system = System::open_or_suggest_admin(folder)?;
+        let admin =
+            Admin::at(address(&system.url_of(Component::ADMIN)).map_err(exit::refuse)?, access, None)?;
+        Ok(Self {
+            system: Some(system),
+            admin,
+            call: command_line::for_system(folder, "").trim_end().to_owned(),
+        })
     }
 
     /// A system elsewhere, of which its admin tells.
     ///
     /// # Errors
     /// When no client can be made.
-    pub fn elsewhere(admin: Url, entry: &Entry) -> anyhow::Result<Self> {
-        let call = told_elsewhere(&admin);
-        Ok(Self { system: None, admin: Admin::at(admin, entry, None)?, call })
+    pub fn elsewhere(admin: Url, access: &Access) -> anyhow::Result<Self> {
+        let call = command_line::for_admin(&admin);
+        Ok(Self { system: None, admin: Admin::at(admin, access, None)?, call })
     }
 
     /// One look, bounded in time whatever is down.

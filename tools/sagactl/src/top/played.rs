@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::metrics::Reading;
 use super::state::Look;
-use devstack::processes::{ProcessLook, Processes};
+use devstack::processes::{ProcessStatus, Processes};
 
 /// When the first of them is.
 pub fn noon() -> Timestamp {
@@ -34,7 +34,7 @@ impl Look {
         Self { reading: Some(Reading::of(text)), ..self }
     }
 
-    pub fn with(self, each: impl IntoIterator<Item = ProcessLook>) -> Self {
+    pub fn with(self, each: impl IntoIterator<Item = ProcessStatus>) -> Self {
         let each = each.into_iter().collect();
         let processes =
             Processes { data: "/data".to_owned(), ready: true, rss_mib: 123.4, urls: [].into(), each };
@@ -42,8 +42,8 @@ impl Look {
     }
 }
 
-pub fn process(name: &str, pid: Option<u32>, cpu_ms: u64) -> ProcessLook {
-    ProcessLook {
+pub fn process(name: &str, pid: Option<u32>, cpu_ms: u64) -> ProcessStatus {
+    ProcessStatus {
         leads: vec![],
         name: name.parse().expect("a member"),
         pid,

@@ -14,7 +14,7 @@ use crate::output::text::{NOTHING, or_nothing};
 use crate::output::{Column, View, goes, left, lines, right, time, when};
 use crate::overview::seen::Seen;
 use crate::overview::shown::{at_the_broker, books, breaker_line, ready, sagas_lines, still_to_hear};
-use devstack::processes::{self, ProcessLook};
+use devstack::processes::{self, ProcessStatus};
 
 /// Groups of dead letters that are named, the largest.
 const MOST_GROUPS: usize = 5;
@@ -202,7 +202,7 @@ fn complaints(overview: &Overview, view: &View) -> Vec<String> {
 /// A line of the table: a service, a process, or both.
 struct Row<'a> {
     name: String,
-    process: Option<&'a ProcessLook>,
+    process: Option<&'a ProcessStatus>,
     cpu: Option<Rate>,
     look: Option<&'a ServiceLook>,
 }

@@ -124,7 +124,6 @@ fn measured(page: &mut String, results: &Value) {
     for (name, label, purpose) in MEASURED {
         let of_each: Vec<_> = processes.iter().map(|process| of_process(&each[*process], name)).collect();
         if of_each.iter().all(Option::is_none) {
-            // An earlier build has not looked for it.
             if let Some(why) = counts["all"][name].as_str() {
                 let _ = writeln!(page, "| {label} |{} {why} | {purpose} |", " |".repeat(processes.len()));
             }
@@ -298,7 +297,7 @@ mod tests {
         assert!(page.contains("| bytes on the wire | 1234 |  | 1234 | "), "{page}");
         assert!(page.contains("| instructions | | | not counted here | "), "{page}");
         assert!(page.contains("5000 for a hundred sagas at this rate"), "{page}");
-        assert!(!page.contains("| fsyncs"), "an earlier build has not looked: {page}");
+        assert!(!page.contains("| fsyncs"), "not measured: {page}");
         assert!(!super::page(&stored(), &json!({})).contains("## Measured"));
     }
 }

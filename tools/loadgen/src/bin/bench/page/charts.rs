@@ -45,7 +45,7 @@ pub fn charts(results: &Value) -> Vec<(&'static str, String)> {
         charts.push(("overload", lines("Overload, second by second", "s", "orders/s", &series, None)));
         let series = [
             ("p99 of what ended", "p99_ms"),
-            ("p99 of a refusal", "refusal_p99_ms"),
+            ("p99 of a refusal", "rejection_p99_ms"),
             ("MiB held", "rss_mib"),
         ]
         .map(|(name, field)| Series { name, points: points(seconds, &["at"], &[field]) });

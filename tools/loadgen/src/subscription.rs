@@ -1,6 +1,6 @@
-//! Shell: hearing how orders end, as the streams hold it: a fact counts once the broker has stored it.
+//! Shell: subscription to the facts that end orders. A fact counts once the broker has stored it.
 //!
-//! Of a saga that ends well only its last fact is listened to, and of that only whose it is.
+//! Of a confirmed saga only the last fact is subscribed to, and only its correlation id is parsed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,36 +20,32 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use cli::note;
-use devstack::{Reach, SAGACTL};
+use devstack::{Endpoints, SAGACTL};
 
-/// A broker on the same machine connects at once.
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// After a missed heartbeat the client's stream wakes nobody: it is asked again this often.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// Nothing came so often: either nothing was published, or the client's stream has died with the broker that it was at.
-const QUIET: u32 = 4;
-/// The facts that tell how a saga ends, by who publishes them; dead letters are everybody's.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Poll interval: after a missed heartbeat the stream of the client does not wake its task.
+const POLL: Duration = Duration::from_secs(1);
+/// Number of empty polls after which to subscribe again: the stream may have died with its broker.
+const MAX_EMPTY_POLLS: u32 = 4;
+/// Facts that end a saga, by producer. Dead letters are added for all.
 const PRODUCERS: [(&str, &[FactType]); 3] = [
     ("order", &[FactType::OrderConfirmed, FactType::OrderCancelled]),
     ("inventory", &[FactType::StockReservationFailed, FactType::StockReleased]),
     ("payment", &[FactType::PaymentFailed, FactType::PaymentRefunded, FactType::PaymentVoided]),
 ];
 
-/// What was heard of a saga.
-pub enum Heard {
-    /// It was confirmed.
+/// Fact about a saga.
+pub enum SagaFact {
     Confirmed,
-    /// Anything else.
     Other(Box<HeardFact>),
 }
 
-/// What is published from now on.
-pub struct Facts {
+/// Subscription to the facts from now on.
+pub struct Subscription {
     sources: Vec<(Source, Ordered)>,
 }
 
-/// Whose facts they are, and which is the next: when the broker has forgotten the consumer, as one that was restarted has,
-/// another goes on from there.
+/// Facts of a producer. After a restart of the broker, which loses the consumer, another one continues at `next`.
 struct Source {
     bus: NatsBus,
     producer: &'static str,
@@ -57,32 +53,32 @@ struct Source {
     next: u64,
 }
 
-/// Begins with the next fact that is published.
-pub async fn listen(reach: &Reach) -> anyhow::Result<Facts> {
-    let settings = reach.bus.clone();
+/// Subscribes from the next published fact on.
+pub async fn begin(endpoints: &Endpoints) -> anyhow::Result<Subscription> {
+    let settings = endpoints.bus.clone();
     let url = settings.shown_url();
     let bus = NatsBus::connect_as(settings, SAGACTL, "sagactl-load").await?;
-    let reached = timeout(CONNECT_WITHIN, bus.reached()).await;
+    let reached = timeout(CONNECT_TIMEOUT, bus.reached()).await;
     reached.with_context(|| format!("nobody answers at {url}: is the system running?"))??;
     let mut sources = Vec::new();
     for (producer, facts) in PRODUCERS {
         let name = stream_of(producer);
         let stream = bus.jetstream().get_stream(&name).await;
-        let stream = stream.with_context(|| format!("stream {name} is not there"))?;
+        let stream = stream.with_context(|| format!("stream {name} does not exist"))?;
         let next = stream.cached_info().state.last_sequence + 1;
         let source = Source { bus: bus.clone(), producer, facts, next };
         let messages = source.subscribe().await?;
         sources.push((source, messages));
     }
-    Ok(Facts { sources })
+    Ok(Subscription { sources })
 }
 
-impl Facts {
-    /// Tells all of them, until the process ends.
-    pub fn tell(self, to: impl Fn(Uuid, Heard) + Send + Sync + 'static) {
+impl Subscription {
+    /// Delivers all facts until the process ends.
+    pub fn deliver(self, to: impl Fn(Uuid, SagaFact) + Send + Sync + 'static) {
         let to = Arc::new(to);
         for (source, messages) in self.sources {
-            tokio::spawn(source.hear(messages, to.clone()));
+            tokio::spawn(source.receive(messages, to.clone()));
         }
     }
 }
@@ -94,7 +90,7 @@ impl Source {
         let types = self.facts.iter().map(|fact| fact.message_type()).chain(DEAD_LETTER_TYPES);
         let config = OrderedConfig {
             filter_subjects: types.map(|message_type| message_type.subject(self.producer, "")).collect(),
-            // By number, not "new": when the consumer is made anew, nothing in between is missed.
+            // By sequence, not "new": another consumer misses nothing in between.
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: self.next },
             ..OrderedConfig::default()
         };
@@ -103,27 +99,27 @@ impl Source {
         consumer.messages().await.with_context(unreadable)
     }
 
-    async fn hear(mut self, mut messages: Ordered, to: Arc<impl Fn(Uuid, Heard)>) {
+    async fn receive(mut self, mut messages: Ordered, to: Arc<impl Fn(Uuid, SagaFact)>) {
         let confirmed = FactType::OrderConfirmed.message_type().subject("order", "");
-        let mut quiet: u32 = 0;
+        let mut empty_polls: u32 = 0;
         loop {
-            let next = timeout(ASK_AGAIN, messages.next()).await;
-            quiet = if next.is_err() { quiet + 1 } else { 0 };
+            let next = timeout(POLL, messages.next()).await;
+            empty_polls = if next.is_err() { empty_polls + 1 } else { 0 };
             let message = match next {
                 Err(_elapsed) => {
-                    if quiet.is_multiple_of(QUIET)
-                        && let Ok(anew) = self.subscribe().await
+                    if empty_polls.is_multiple_of(MAX_EMPTY_POLLS)
+                        && let Ok(again) = self.subscribe().await
                     {
-                        messages = anew;
+                        messages = again;
                     }
                     continue;
                 }
                 Ok(Some(Ok(message))) => message,
                 Ok(broken @ (Some(Err(_)) | None)) => {
                     if let Some(Err(error)) = broken {
-                        note(&format!("the broker: {error}"));
+                        note(&format!("broker: {error}"));
                     }
-                    messages = self.subscribe_anew().await;
+                    messages = self.resubscribe().await;
                     continue;
                 }
             };
@@ -131,17 +127,17 @@ impl Source {
                 self.next = info.stream_sequence + 1;
             }
             for payload in payloads_of(&message) {
-                if let Some((order, heard)) = heard(&message.subject, &payload, &confirmed) {
-                    to(order, heard);
+                if let Some((order, fact)) = parse(&message.subject, &payload, &confirmed) {
+                    to(order, fact);
                 }
             }
         }
     }
 
-    /// As soon as the broker lets it.
-    async fn subscribe_anew(&self) -> Ordered {
+    /// Subscribes with retries.
+    async fn resubscribe(&self) -> Ordered {
         loop {
-            tokio::time::sleep(ASK_AGAIN).await;
+            tokio::time::sleep(POLL).await;
             if let Ok(messages) = self.subscribe().await {
                 return messages;
             }
@@ -149,18 +145,18 @@ impl Source {
     }
 }
 
-/// What a fact says of whose order; `None` of what says nothing of any.
-fn heard(subject: &str, payload: &[u8], confirmed: &str) -> Option<(Uuid, Heard)> {
+/// Parses a fact; `None` if it belongs to no saga.
+fn parse(subject: &str, payload: &[u8], confirmed: &str) -> Option<(Uuid, SagaFact)> {
     if subject == confirmed {
         let Head { correlation_id } = serde_json::from_slice(payload).ok()?;
-        return Some((correlation_id, Heard::Confirmed));
+        return Some((correlation_id, SagaFact::Confirmed));
     }
     let envelope = Envelope::from_bytes(payload).ok()?;
     let opened = envelope.open::<OperatorMessage<Fact>>().ok()?;
-    Some((opened.fact.saga()?, Heard::Other(Box::new(HeardFact::of(&opened)))))
+    Some((opened.fact.saga()?, SagaFact::Other(Box::new(HeardFact::of(&opened)))))
 }
 
-/// Of an envelope, whose it is.
+/// Part of an envelope.
 #[derive(Deserialize)]
 struct Head {
     correlation_id: Uuid,
@@ -171,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whose_a_fact_is_stands_in_its_envelope() {
+    fn correlation_id_is_parsed_from_the_envelope() {
         let text = r#"{"id":"01890000-0000-7000-8000-000000000001","data":{"correlation_id":7},
             "correlation_id":"01890000-0000-7000-8000-000000000002"}"#;
         let Head { correlation_id } = serde_json::from_str(text).expect("an envelope");

@@ -1,4 +1,4 @@
-//! Shell: orders one after another: what one order costs when nothing else goes on.
+//! Shell: orders one after another: latency of a single order without other load.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -8,23 +8,23 @@ use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::books;
 use super::options::Mix;
 use super::percentiles::{Latencies, Percentiles, percentile_table};
+use super::products;
+use super::reconcile;
 use super::report::verdict;
 use super::schedule::Schedule;
-use super::shelf;
 use cli::exit::{self, Refusal};
 use cli::{say, say_json, view};
 use client::http::Http;
 use client::reconciliation::Reconciliation;
-use devstack::{Member, Reach};
+use devstack::{Component, Endpoints};
 
-/// Orders before the first measured one: they open the connection.
+/// Orders before the first measured one.
 const WARM_UP: u64 = 5;
 
 #[derive(Debug, Serialize)]
-struct RestReport {
+struct SequentialReport {
     orders: u64,
     confirmed: u64,
     latency_ms: Percentiles,
@@ -32,33 +32,33 @@ struct RestReport {
     reconciliation: Reconciliation,
 }
 
-/// `sagactl load --rest N`: each order is sent when the one before it has ended, and measured from its POST
-/// until the answer that says `CONFIRMED`.
-pub async fn run(reach: &Reach, count: u32, json: bool) -> anyhow::Result<ExitCode> {
+/// `sagactl load --rest N`: each order is sent when the previous one has ended. Latency counts from the request to the answer
+/// `CONFIRMED`.
+pub async fn run(endpoints: &Endpoints, count: u32, json: bool) -> anyhow::Result<ExitCode> {
     let count = u64::from(count);
     let http = Http::new()?;
-    shelf::fill(&http, reach, count + WARM_UP).await?;
+    products::ensure(&http, endpoints, count + WARM_UP).await?;
     let run_id = format!("{:08x}", fastrand::u32(..));
     let length = Duration::from_secs(count + WARM_UP);
     let schedule = Schedule::at_rate(1, Duration::ZERO, length, Mix::HAPPY, &run_id);
     let mut latencies = Latencies::new()?;
     let run = async {
-        measure(reach, &schedule, &mut latencies).await?;
-        books::ask(reach, json).await
+        measure(endpoints, &schedule, &mut latencies).await?;
+        reconcile::run(endpoints, json).await
     };
     let reconciliation = tokio::select! {
         outcome = run => Some(outcome?),
         _ = tokio::signal::ctrl_c() => None,
     };
     let Some(reconciliation) = reconciliation else {
-        let (measured, percentiles) = (latencies.count(), latencies.percentiles().in_short());
+        let (measured, percentiles) = (latencies.count(), latencies.percentiles().summary());
         let text = format!(
-            "ended after {measured} of {count} orders: {percentiles}; of the books nothing is known (sagactl audit)"
+            "ended after {measured} of {count} orders: {percentiles}; the reconciliation has no result (sagactl audit)"
         );
         return Err(Refusal::new(exit::INTERRUPTED, text).into());
     };
     let (confirmed, latency_ms) = (latencies.count(), latencies.percentiles());
-    let report = RestReport { orders: count, confirmed, latency_ms, reconciliation };
+    let report = SequentialReport { orders: count, confirmed, latency_ms, reconciliation };
     if json {
         say_json(&serde_json::to_value(&report)?);
     } else {
@@ -69,10 +69,14 @@ pub async fn run(reach: &Reach, count: u32, json: bool) -> anyhow::Result<ExitCo
     Ok(if report.reconciliation.is_balanced() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn measure(reach: &Reach, schedule: &Schedule, latencies: &mut Latencies) -> anyhow::Result<()> {
+async fn measure(
+    endpoints: &Endpoints,
+    schedule: &Schedule,
+    latencies: &mut Latencies,
+) -> anyhow::Result<()> {
     let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(15)).build()?;
-    let url = format!("{}/api/orders", reach.url_of(Member::ORDER));
-    let orders = schedule.most_orders();
+    let url = format!("{}/api/orders", endpoints.url_of(Component::ORDER));
+    let orders = schedule.max_orders();
     let bar = ProgressBar::with_draw_target(Some(orders), ProgressDrawTarget::stderr_with_hz(5));
     for number in 0..orders {
         let body = schedule.body(number);

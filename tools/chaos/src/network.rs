@@ -1,4 +1,4 @@
-//! Shell: the ways between the processes, led through this one, so that they can be cut.
+//! Shell: connections between the processes, forwarded by this one, so that they can be cut.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,28 +9,26 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::plan::{self, Link};
-use devstack::{Layout, Member, Ports, postgres_url};
+use devstack::{Component, Layout, Ports, postgres_url};
 
-/// How a link is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkState {
-    /// Everything comes through.
     Whole,
-    /// Nobody gets a connection, and those that were there are broken.
+    /// Connections are closed, and new ones are closed at once.
     Cut,
-    /// Nothing comes through; what was sent comes through afterwards.
+    /// Connections stay, and data are delayed until the link is whole again.
     Silent,
 }
 
-/// All links of one system. Dropped, they are gone.
+/// Links of a system. They end when this is dropped.
 pub struct Links {
     states: BTreeMap<Link, (u16, watch::Sender<LinkState>)>,
     _serving: JoinSet<()>,
 }
 
 impl Links {
-    /// Opens a port for each link of a system with these ports.
-    pub async fn open(ports: &Ports, layout: Layout) -> io::Result<Self> {
+    /// Opens a port for each link of a system.
+    pub async fn open(ports: Ports, layout: Layout) -> io::Result<Self> {
         let (mut states, mut serving) = (BTreeMap::new(), JoinSet::new());
         for link in plan::links(layout) {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -42,14 +40,16 @@ impl Links {
         Ok(Self { states, _serving: serving })
     }
 
-    /// What makes the processes of a system use these links.
+    /// Settings by which the processes use these links.
     pub fn settings(&self) -> impl Iterator<Item = String> {
-        let mut brokers: BTreeMap<Member, Vec<String>> = BTreeMap::new();
+        let mut brokers: BTreeMap<Component, Vec<String>> = BTreeMap::new();
         let mut settings = Vec::new();
         for (Link { from, to }, (port, _)) in &self.states {
             match to.kind() {
-                Member::NATS => brokers.entry(*from).or_default().push(format!("nats://127.0.0.1:{port}")),
-                Member::POSTGRES => settings.push(format!("{from}.store.url={}", postgres_url(*from, *port))),
+                Component::NATS => brokers.entry(*from).or_default().push(format!("nats://127.0.0.1:{port}")),
+                Component::POSTGRES => {
+                    settings.push(format!("{from}.store.url={}", postgres_url(*from, *port)))
+                }
                 _ => settings.push(format!("{from}.service.{to}=http://127.0.0.1:{port}")),
             }
         }
@@ -57,7 +57,6 @@ impl Links {
         settings.into_iter()
     }
 
-    /// From now on this link is so.
     pub fn set(&self, link: Link, state: LinkState) {
         if let Some((_, sender)) = self.states.get(&link) {
             sender.send_replace(state);
@@ -70,15 +69,15 @@ async fn serve(listener: TcpListener, to: u16, state: watch::Receiver<LinkState>
     loop {
         while connections.try_join_next().is_some() {}
         let Ok((stream, _)) = listener.accept().await else { continue };
-        // Dropped at once when the link is cut, as a host that is there and refuses.
+        // On a cut link the connection is dropped at once.
         if *state.borrow() != LinkState::Cut {
-            connections.spawn(carry(stream, to, state.clone()));
+            connections.spawn(forward(stream, to, state.clone()));
         }
     }
 }
 
-/// Carries one connection until it ends at either side, or is cut.
-async fn carry(client: TcpStream, to: u16, state: watch::Receiver<LinkState>) {
+/// Forwards a connection until either side ends it or the link is cut.
+async fn forward(client: TcpStream, to: u16, state: watch::Receiver<LinkState>) {
     let Ok(server) = TcpStream::connect(("127.0.0.1", to)).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let ((client_reads, client_writes), (server_reads, server_writes)) =
@@ -117,11 +116,11 @@ mod tests {
 
     use super::*;
 
-    /// Longer than anything here takes, and short enough to wait for what must not come.
-    const PATIENCE: Duration = Duration::from_secs(10);
-    const A_WHILE: Duration = Duration::from_millis(50);
+    const TIME_LIMIT: Duration = Duration::from_secs(10);
+    /// Time in which nothing must arrive.
+    const SILENCE: Duration = Duration::from_millis(50);
 
-    /// A link to somebody who sends back what comes.
+    /// A link to an echo server.
     async fn link() -> (u16, watch::Sender<LinkState>) {
         let echo = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let to = echo.local_addr().expect("its address").port();
@@ -143,12 +142,12 @@ mod tests {
     async fn echoed(stream: &mut TcpStream) -> Option<u8> {
         stream.write_all(b"x").await.ok()?;
         let mut answer = [0];
-        timeout(PATIENCE, stream.read_exact(&mut answer)).await.expect("an end").ok()?;
+        timeout(TIME_LIMIT, stream.read_exact(&mut answer)).await.expect("an end").ok()?;
         Some(answer[0])
     }
 
     #[tokio::test]
-    async fn what_is_silent_comes_through_later_and_what_is_cut_is_broken() {
+    async fn silent_link_delays_data_and_cut_link_closes_connections() {
         let (port, state) = link().await;
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("a connection");
         assert_eq!(echoed(&mut stream).await, Some(b'x'));
@@ -156,9 +155,9 @@ mod tests {
         state.send_replace(LinkState::Silent);
         stream.write_all(b"y").await.expect("somebody reads");
         let mut answer = [0];
-        assert!(timeout(A_WHILE, stream.read_exact(&mut answer)).await.is_err(), "nothing comes");
+        assert!(timeout(SILENCE, stream.read_exact(&mut answer)).await.is_err(), "nothing comes");
         state.send_replace(LinkState::Whole);
-        timeout(PATIENCE, stream.read_exact(&mut answer)).await.expect("in time").expect("it comes");
+        timeout(TIME_LIMIT, stream.read_exact(&mut answer)).await.expect("in time").expect("it comes");
         assert_eq!(&answer, b"y");
 
         state.send_replace(LinkState::Cut);

@@ -1,4 +1,4 @@
-//! Pure: what a run measures. Times are counted from its start.
+//! Pure: measurements of a run. Times count from its start.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,49 +13,48 @@ use super::percentiles::Latencies;
 use super::schedule::Schedule;
 use super::timeline::Timeline;
 
-/// A customer who cancels does so this long after the answer.
-const THINKS_FOR: Duration = Duration::from_millis(50);
+/// Delay between the answer to an order and its cancellation by the customer.
+const CANCEL_DELAY: Duration = Duration::from_millis(50);
 
-/// Why an order was not taken.
+/// Reason for a rejected order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
-    /// Short enough to be counted by.
+pub struct Rejected {
+    /// Short text by which rejections are counted.
     pub reason: String,
-    /// Whether it was told when to come again.
-    pub may_come_again: bool,
+    /// True if the answer had a `Retry-After`.
+    pub may_retry: bool,
 }
 
-impl Refused {
-    /// For a reason that is none of the service's.
-    pub fn broken(reason: &str) -> Self {
-        Self { reason: reason.to_owned(), may_come_again: false }
+impl Rejected {
+    /// Failure that is no answer of the service.
+    pub fn failure(reason: &str) -> Self {
+        Self { reason: reason.to_owned(), may_retry: false }
     }
 }
 
-/// Everything that the report is made of.
-pub struct Measured {
+pub struct Measurements {
     pub schedule: Schedule,
     pub ledger: Ledger,
-    /// From due to ended.
+    /// From due time to end.
     pub latencies: Latencies,
-    /// From due to answered.
+    /// From due time to answer.
     pub http_latencies: Latencies,
-    /// From due to sent: what the generator is late.
+    /// From due time to request: delay of the generator.
     pub late: Latencies,
-    /// From sent to refused, of those who may come again.
-    pub refusals: Latencies,
+    /// From request to rejection with a `Retry-After`.
+    pub rejections: Latencies,
     pub backlog: Backlog,
-    /// When the first and the last measured order ended.
+    /// End of the first and of the last measured order.
     pub ends: Option<(Duration, Duration)>,
-    /// Measured orders that ended before the run was over; the rest came later.
+    /// Measurements orders that ended before the run was over; the rest came later.
     pub ended_in_time: u64,
-    /// Second by second, when that is wanted.
+    /// Values of each second, on request.
     pub timeline: Option<Timeline>,
-    /// Orders that their customers will cancel, and when.
+    /// Orders to be cancelled by their customers, with the time of that.
     cancels: VecDeque<(Duration, u64, Uuid)>,
 }
 
-impl Measured {
+impl Measurements {
     pub fn new(schedule: Schedule, timeline: Option<Timeline>) -> anyhow::Result<Self> {
         Ok(Self {
             ledger: Ledger::new(schedule.clone()),
@@ -63,7 +62,7 @@ impl Measured {
             latencies: Latencies::new()?,
             http_latencies: Latencies::new()?,
             late: Latencies::new()?,
-            refusals: Latencies::new()?,
+            rejections: Latencies::new()?,
             backlog: Backlog::default(),
             ends: None,
             ended_in_time: 0,
@@ -72,7 +71,7 @@ impl Measured {
         })
     }
 
-    /// An order that was due then is sent now.
+    /// Records an order that is sent now.
     pub fn start(&mut self, number: u64, due: Duration, now: Duration) {
         self.ledger.start(number, due);
         if due >= self.schedule.measured_from() {
@@ -83,43 +82,41 @@ impl Measured {
         }
     }
 
-    /// An order was taken.
+    /// Records an accepted order.
     pub fn answered(&mut self, number: u64, order: Uuid, now: Duration) {
         let (due, ended) = self.ledger.answered(number, order, now);
         if let Some(due) = due {
             self.http_latencies.record(now.saturating_sub(due));
         }
         if self.schedule.kind(number) == Kind::Cancelled {
-            self.cancels.push_back((now + THINKS_FOR, number, order));
+            self.cancels.push_back((now + CANCEL_DELAY, number, order));
         }
-        self.note(ended);
+        self.record_end(ended);
     }
 
-    /// An order was not taken, or could not be cancelled, as was asked for at `sent`.
-    pub fn refused(&mut self, number: u64, refused: Refused, sent: Duration, now: Duration) {
+    /// Records a rejected order or cancellation that was sent at `sent`.
+    pub fn rejected(&mut self, number: u64, rejected: Rejected, sent: Duration, now: Duration) {
         let took = now.saturating_sub(sent);
-        let due = self.ledger.refuse(number, refused.reason);
-        if due.is_some() && refused.may_come_again {
-            self.refusals.record(took);
+        let due = self.ledger.reject(number, rejected.reason);
+        if due.is_some() && rejected.may_retry {
+            self.rejections.record(took);
         }
         if let Some(timeline) = &mut self.timeline {
-            timeline.refused(took);
+            timeline.rejected(took);
         }
     }
 
-    /// An order was confirmed.
-    pub fn confirmed(&mut self, order: Uuid, now: Duration) {
-        let ended = self.ledger.confirmed(order, now);
-        self.note(ended);
+    pub fn on_confirmed(&mut self, order: Uuid, now: Duration) {
+        let ended = self.ledger.on_confirmed(order, now);
+        self.record_end(ended);
     }
 
-    /// Another fact was heard.
-    pub fn hear(&mut self, order: Uuid, fact: &HeardFact, now: Duration) {
-        let ended = self.ledger.hear(order, fact, now);
-        self.note(ended);
+    pub fn on_fact(&mut self, order: Uuid, fact: &HeardFact, now: Duration) {
+        let ended = self.ledger.on_fact(order, fact, now);
+        self.record_end(ended);
     }
 
-    fn note(&mut self, ended: Option<Ended>) {
+    fn record_end(&mut self, ended: Option<Ended>) {
         let Some(Ended { latency, at }) = ended else { return };
         if let Some(latency) = latency {
             self.latencies.record(latency);
@@ -132,7 +129,7 @@ impl Measured {
         self.ends = Some((first.min(at), last.max(at)));
     }
 
-    /// An order that its customer cancels by now.
+    /// Next order that its customer cancels by now.
     pub fn next_to_cancel(&mut self, now: Duration) -> Option<(u64, Uuid)> {
         let (at, number, order) = *self.cancels.front()?;
         if at > now {
@@ -142,9 +139,9 @@ impl Measured {
         Some((number, order))
     }
 
-    /// Looks at what is in flight, from time to time.
+    /// Samples the orders in flight.
     pub fn sample(&mut self, now: Duration) {
-        self.backlog.note(now, self.ledger.in_flight());
+        self.backlog.sample(now, self.ledger.in_flight());
     }
 }
 
@@ -161,11 +158,11 @@ mod tests {
     }
 
     /// A hundred orders per second, the first ten as warm-up, each sent a millisecond late.
-    fn measured(mix: &str) -> Measured {
+    fn measured(mix: &str) -> Measurements {
         let mix = mix.parse().expect("a mix");
         let schedule = Schedule::at_rate(100, ms(100), ms(1_000), mix, "run");
         let timeline = Timeline::new().expect("histograms");
-        let mut measured = Measured::new(schedule, Some(timeline)).expect("histograms");
+        let mut measured = Measurements::new(schedule, Some(timeline)).expect("histograms");
         for number in 0..110 {
             let due = measured.schedule.due(number).expect("it is due");
             measured.start(number, due, due + ms(1));
@@ -179,9 +176,8 @@ mod tests {
         assert!((wanted..wanted * 1.002).contains(&shown), "{shown} for {wanted}");
     }
 
-    /// Who waits counts from when it was due, however late it was sent.
     #[test]
-    fn answers_are_timed_from_when_their_orders_were_due_and_not_during_the_warm_up() {
+    fn answer_latency_counts_from_due_time_without_warm_up() {
         let mut measured = measured("happy=100");
         measured.answered(9, order(9), ms(5_000));
         assert_eq!(measured.http_latencies.count(), 0, "it belongs to the warm-up");
@@ -192,23 +188,20 @@ mod tests {
     }
 
     #[test]
-    fn a_run_lasts_from_its_first_end_to_its_last_and_is_looked_at_meanwhile() {
+    fn ends_are_tracked_without_warm_up_and_backlog_is_sampled() {
         let mut measured = measured("happy=100");
         assert_eq!(measured.ends, None);
         // Those of the warm-up, the ninth, do not count; the tenth is the first that does.
         for (number, at) in [(9, 1_000), (10, 4_000), (11, 500), (12, 3_000)] {
             measured.answered(number, order(number), ms(at));
-            measured.confirmed(order(number), ms(at));
+            measured.on_confirmed(order(number), ms(at));
         }
         assert_eq!((measured.ends, measured.ended_in_time), (Some((ms(500), ms(4_000))), 1));
         assert_eq!((measured.latencies.count(), measured.http_latencies.count()), (3, 3));
         for at in [100, 600, 1_100, 600_000] {
             measured.sample(ms(at));
         }
-        assert!(
-            !measured.backlog.grew(Duration::ZERO, ms(601_000), 0),
-            "it was looked at, and had not grown"
-        );
+        assert!(!measured.backlog.grew(Duration::ZERO, ms(601_000), 0), "sampled, without growth");
         measured.sample(ms(151_000));
         (200..900).for_each(|number| measured.ledger.start(number, ms(200)));
         measured.sample(ms(599_000));
@@ -216,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn who_may_come_again_is_told_so_quickly_or_slowly() {
+    fn latency_of_rejections_counts_only_those_with_retry_after() {
         let mut measured = measured("happy=100");
-        let shed = Refused { reason: "503".to_owned(), may_come_again: true };
-        measured.refused(3, shed.clone(), ms(30), ms(40));
-        measured.refused(13, shed, ms(150), ms(154));
-        measured.refused(14, Refused::broken("connection broke"), ms(150), ms(190));
-        assert_eq!(measured.refusals.count(), 1);
-        assert_about(measured.refusals.percentiles().p99, 4.0);
+        let shed = Rejected { reason: "503".to_owned(), may_retry: true };
+        measured.rejected(3, shed.clone(), ms(30), ms(40));
+        measured.rejected(13, shed, ms(150), ms(154));
+        measured.rejected(14, Rejected::failure("connection broke"), ms(150), ms(190));
+        assert_eq!(measured.rejections.count(), 1);
+        assert_about(measured.rejections.percentiles().p99, 4.0);
         assert_eq!(
             measured.ledger.counts().errors,
             [("503".into(), 2), ("connection broke".into(), 1)].into()
@@ -231,12 +224,12 @@ mod tests {
     }
 
     #[test]
-    fn customers_cancel_in_their_turn_a_moment_after_the_answer() {
+    fn customers_cancel_in_order_after_a_delay() {
         let mut measured = measured("happy=50,cancelled=50");
         let cancelled: Vec<_> =
             (10..110).filter(|number| measured.schedule.kind(*number) == Kind::Cancelled).collect();
         (10..110).for_each(|number| measured.answered(number, order(number), ms(number)));
-        let first = ms(cancelled[0]) + THINKS_FOR;
+        let first = ms(cancelled[0]) + CANCEL_DELAY;
         assert_eq!(measured.next_to_cancel(first - ms(1)), None);
         assert_eq!(measured.next_to_cancel(first), Some((cancelled[0], order(cancelled[0]))));
         assert_eq!(measured.next_to_cancel(first), None);

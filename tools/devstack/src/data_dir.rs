@@ -1,0 +1,130 @@
+//! Shell: the data folder of a local system: its ownership check, its lock, and files that are replaced atomically.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+
+use super::component::Component;
+
+/// Folder of the system unless another is named.
+pub const DEFAULT_DATA_DIR: &str = ".saga";
+/// File with the plan; its presence marks the folder as that of a local system.
+pub const PLAN_FILE: &str = "system.json";
+/// Locked by a process that starts or stops others.
+const LOCK_FILE: &str = "lock";
+/// Longer than a stop, which takes up to 10 seconds, so that scripts need not wait themselves.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(15);
+const LOCK_POLL: Duration = Duration::from_millis(50);
+
+/// Rejects a folder that holds anything but a local system.
+pub fn check_is_ours(folder: &Path) -> anyhow::Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(|| unwritable(folder)),
+    };
+    let names: Vec<_> = entries.filter_map(Result::ok).map(|entry| entry.file_name()).collect();
+    let has = |wanted: &str| names.iter().any(|name| name == wanted);
+    // Lock without plan: an interrupted start or deletion, or a damaged plan that was removed.
+    if names.is_empty() || has(PLAN_FILE) || (has(LOCK_FILE) && names.iter().all(|name| is_of_a_system(name)))
+    {
+        return Ok(());
+    }
+    bail!(
+        "{} holds other files than those of a local system: choose another folder with --data",
+        folder.display()
+    )
+}
+
+/// True for the name of an entry that local systems have in addition to the plan.
+fn is_of_a_system(name: &OsStr) -> bool {
+    let is_of_a_component = |name: &str| name.parse::<Component>().is_ok();
+    name.to_str().is_some_and(|name| {
+        [LOCK_FILE, "run", "log", "credentials"].contains(&name) || is_of_a_component(name)
+    })
+}
+
+/// Deletes everything in the folder. Call it with the [`lock`], after [`check_is_ours`].
+pub fn wipe(folder: &Path) -> anyhow::Result<()> {
+    let wipe = || -> io::Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                fs::remove_dir_all(entry.path())?;
+            } else if entry.file_name() != LOCK_FILE {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
+    };
+    wipe().with_context(|| format!("{} cannot be emptied", folder.display()))
+}
+
+/// Creates the folder and locks it: nobody else starts or stops processes until the lock is dropped.
+pub async fn lock(folder: &Path) -> anyhow::Result<File> {
+    let open = || -> io::Result<File> {
+        fs::create_dir_all(folder)?;
+        File::create(folder.join(LOCK_FILE))
+    };
+    let file = open().with_context(|| unwritable(folder))?;
+    let until = Instant::now() + LOCK_TIMEOUT;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => tokio::time::sleep(LOCK_POLL).await,
+            Err(TryLockError::WouldBlock) => bail!(
+                "another sagactl is starting or stopping processes in {}: wait for it to end",
+                folder.display()
+            ),
+            Err(TryLockError::Error(error)) => return Err(error).with_context(|| unwritable(folder)),
+        }
+    }
+}
+
+/// Writes a file atomically: a reader finds the old or the new content.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, bytes)?;
+    fs::rename(new, path)
+}
+
+/// Error text for a folder that cannot be written.
+pub fn unwritable(folder: &Path) -> String {
+    format!("{} cannot be written: choose another folder with --data", folder.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_with_other_files_is_rejected() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path();
+        assert!(check_is_ours(&path.join("not-there")).is_ok());
+        assert!(check_is_ours(path).is_ok());
+        fs::write(path.join("thesis.txt"), "precious").expect("a file");
+        assert!(check_is_ours(path).is_err());
+        fs::write(path.join(PLAN_FILE), "{}").expect("a file");
+        assert!(check_is_ours(path).is_ok());
+        fs::remove_file(path.join(PLAN_FILE)).expect("it was there");
+        fs::write(path.join(LOCK_FILE), "").expect("a file");
+        assert!(check_is_ours(path).is_err(), "the thesis is no system's");
+    }
+
+    #[test]
+    fn folder_of_a_system_whose_plan_was_removed_is_accepted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path();
+        for name in ["order", "nats", "credentials", "log", "run"] {
+            fs::create_dir(path.join(name)).expect("a folder");
+        }
+        assert!(check_is_ours(path).is_err(), "others have folders of these names");
+        fs::write(path.join(LOCK_FILE), "").expect("a file");
+        assert!(check_is_ours(path).is_ok());
+    }
+}

@@ -1,0 +1,78 @@
+//! Shell: notifications of admin, printed in the foreground too.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::bail;
+use cli::say;
+use cli::text::printable;
+use client::http::Http;
+use serde_json::Value;
+
+use super::component::Component;
+use super::system::System;
+
+/// Poll interval; admin itself checks less often.
+const POLL: Duration = Duration::from_secs(2);
+
+/// Prints new notifications until dropped.
+pub async fn watch(system: &System, http: Http) {
+    let url = format!("{}/api/admin/push", system.url_of(Component::ADMIN));
+    let mut seen = None;
+    loop {
+        // An admin that is down sends nothing either.
+        if let Ok(answer) = http.get_within(&url, POLL).await
+            && let Some(notices) = answer.body["notices"].as_array()
+        {
+            for text in new_texts(&mut seen, notices) {
+                say(&format!("notice: {}", printable(&text)));
+            }
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// Describes the receiver of notifications.
+pub async fn receiver(system: &System) -> String {
+    match webhook(system).await {
+        Ok(Some(webhook)) => format!("go to {webhook} (does it answer? sagactl push test)"),
+        Ok(None) => {
+            "go to standard output and the log of admin: nobody is called (README.md, Who is told)".to_owned()
+        }
+        Err(error) => format!("admin does not say where they go: {error:#}"),
+    }
+}
+
+async fn webhook(system: &System) -> anyhow::Result<Option<String>> {
+    let url = format!("{}/api/admin/push", system.url_of(Component::ADMIN));
+    let answer = Http::by(&system.admin_access()?)?.get_within(&url, POLL).await?;
+    if !answer.status.is_success() {
+        bail!("{}", answer.complaint());
+    }
+    Ok(answer.body["to"].as_str().map(printable))
+}
+
+/// Texts that were not seen before, oldest first. At the first call all of them count as seen.
+fn new_texts(seen: &mut Option<BTreeSet<String>>, notices: &[Value]) -> Vec<String> {
+    let text = |notice: &Value, name: &str| notice[name].as_str().unwrap_or_default().to_owned();
+    let ids = notices.iter().map(|notice| text(notice, "id")).collect();
+    let Some(before) = seen.replace(ids) else { return vec![] };
+    let new = notices.iter().rev().filter(|notice| !before.contains(&text(notice, "id")));
+    new.map(|notice| text(notice, "text")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_notification_is_printed_once_in_order_and_earlier_ones_are_skipped() {
+        let notice = |id: u32| json!({"id": id.to_string(), "text": format!("notice {id}")});
+        let mut seen = None;
+        assert_eq!(new_texts(&mut seen, &[notice(1)]), [""; 0]);
+        assert_eq!(new_texts(&mut seen, &[notice(3), notice(2), notice(1)]), ["notice 2", "notice 3"]);
+        assert_eq!(new_texts(&mut seen, &[notice(3), notice(2), notice(1)]), [""; 0]);
+    }
+}

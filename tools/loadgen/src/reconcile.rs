@@ -1,0 +1,82 @@
+//! Shell: reconciliation at the end of a run.
+
+use contract::reconciliation::WHOLE_WITHIN;
+
+use cli::note;
+use client::http::Http;
+use client::reconciliation::{self, MAX_WAIT, Reconciliation};
+use devstack::{Component, Endpoints};
+
+/// Reconciles; without `json` it prints how long that may take.
+pub async fn run(endpoints: &Endpoints, json: bool) -> anyhow::Result<Reconciliation> {
+    let report_progress = |text: &str| {
+        if !json {
+            note(text);
+        }
+    };
+    reconcile(&Http::by(&endpoints.admin_access)?, &endpoints.url_of(Component::ADMIN), report_progress).await
+}
+
+/// Reconciles everything if the orders since the last checkpoint cannot be read in the time of one answer, as after a long
+/// run.
+async fn reconcile(
+    http: &Http,
+    admin: &str,
+    report_progress: impl Fn(&str),
+) -> anyhow::Result<Reconciliation> {
+    report_progress(&format!("reconciling, for {}s at most", MAX_WAIT.as_secs()));
+    let first = reconciliation::ask(http, admin, MAX_WAIT).await?;
+    if !first.lacks_answers() {
+        return Ok(first);
+    }
+    let minutes = (MAX_WAIT + WHOLE_WITHIN).as_secs() / 60;
+    report_progress(&format!(
+        "not everything was read by then: reconciling everything, for {minutes} minutes at most"
+    ));
+    reconciliation::ask_for_all(http, admin, MAX_WAIT).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::extract::RawQuery;
+    use axum::routing::get;
+    use axum::{Json, Router};
+    use contract::overview::Verdict;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Verdict, and number of requests, with an admin that answers this first and is balanced after reading everything.
+    async fn verdict_after(answer: Value) -> (Verdict, usize) {
+        static REQUESTS: AtomicUsize = AtomicUsize::new(0);
+        REQUESTS.store(0, Ordering::Relaxed);
+        let audit = async move |RawQuery(query): RawQuery| {
+            REQUESTS.fetch_add(1, Ordering::Relaxed);
+            let is_whole = query.is_some_and(|query| query.contains("whole=true"));
+            Json(if is_whole { json!({"verdict": "BALANCED", "unanswered": []}) } else { answer })
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let admin = format!("http://{}", listener.local_addr().expect("an address"));
+        let serving = axum::serve(listener, Router::new().route("/api/admin/audit", get(audit)));
+        let serving = tokio::spawn(async { serving.await });
+        let reconciled = reconcile(&Http::new().expect("a client"), &admin, |_| ()).await.expect("an answer");
+        serving.abort();
+        (reconciled.verdict, REQUESTS.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test]
+    async fn everything_is_reconciled_only_if_services_did_not_answer_completely() {
+        let late = json!([{"service": "order", "why": "no answer in time"}]);
+        for (verdict, unanswered, expected, requests) in [
+            ("IN_FLIGHT", late.clone(), Verdict::Balanced, 2),
+            ("IN_FLIGHT", json!([]), Verdict::InFlight, 1),
+            ("BALANCED", json!([]), Verdict::Balanced, 1),
+            ("UNBALANCED", late, Verdict::Unbalanced, 1),
+        ] {
+            let answer = json!({"verdict": verdict, "unanswered": unanswered});
+            assert_eq!(verdict_after(answer.clone()).await, (expected, requests), "{answer}");
+        }
+    }
+}
