@@ -36,7 +36,7 @@ pub struct Program<S: Service, X> {
     pub producers: Vec<&'static str>,
     /// Faults that operators may inject.
     pub faults: &'static [FaultKind],
-    /// Constructor of the service.
+    /// Constructor of the service from its settings.
     pub service: fn(&Settings<X>) -> S,
     /// Constructor of the task handler, which calls external systems.
     pub handler: fn(&Settings<X>) -> anyhow::Result<Arc<dyn TaskHandler>>,
@@ -66,13 +66,13 @@ pub struct App<S: Service, X>(Arc<AppParts<S, X>>);
 pub struct AppParts<S: Service, X> {
     /// Runs commands and announces changed rows.
     pub engine: Engine<S>,
-    /// Database, for reading.
+    /// Database of the service, for reading.
     pub store: Arc<dyn Store>,
     /// Settings as read at the start.
     pub settings: Arc<Settings<X>>,
     /// Time of day by the broker's clock, once that is known.
     pub clock: Arc<BrokerClock>,
-    /// Metrics that `/metrics` exposes.
+    /// Metrics of this process, which `/metrics` exposes.
     pub metrics: Metrics,
     /// Connection to the broker, and what stalls on it.
     pub messaging: Messaging,
@@ -102,7 +102,7 @@ pub struct Controls {
 pub struct Health<S: Service, X> {
     /// State of each check, and since when.
     pub history: CheckHistory,
-    /// Overload check, see [`Program::overload`].
+    /// Check for overload by the service itself, see [`Program::overload`].
     pub overload: fn(&App<S, X>) -> Option<String>,
 }
 

@@ -1,8 +1,9 @@
-//! Shell: the archive: what has left the database, in files of one period each, JSON Lines (<https://jsonlines.org>).
+//! Shell: the archive: purged events and dead letters, in files of one period each, as JSON Lines
+//! (<https://jsonlines.org>).
 //!
-//! What leaves is written here, and synced, before it is deleted there. Between the two the process may end: then it is
-//! written once more, and whoever reads takes it once. What a crash has cut off was never deleted: it is cut off here too
-//! before anything follows it.
+//! Rows are written and synced here before they are deleted from the database. After a crash between the two they are
+//! written twice, and a reader takes each once. A line that a crash has cut off was never deleted from the database; it
+//! is cut off here too before the next line.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,30 +20,29 @@ use uuid::Uuid;
 
 use crate::store::{Departures, Leaving, LeavingEvent, Store, StoreFault};
 
-/// Small chunks with a breath between them: the engine's batches go first.
+/// Pause between two small chunks, in which the engine's batches run.
 pub(super) const PAUSE_BETWEEN_CHUNKS: Duration = Duration::from_millis(20);
 
-/// What one file holds.
+/// Period that one file of the archive covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Period {
-    /// What happened on a day (UTC).
+    /// Day of the event's time, in UTC.
     Day,
-    /// What happened in a month (UTC).
+    /// Month of the event's time, in UTC.
     Month,
 }
 
-/// The archive of one service. Only the process that holds its database writes it.
+/// Archive of one service. Only the process that owns the database writes it.
 #[derive(Debug, Clone)]
 pub struct Archive {
     folder: PathBuf,
     service: &'static str,
     by: Period,
-    /// What stands before the end of the names of its files; empty where one process has the database.
+    /// Suffix of file names for databases that several processes share; else empty.
     instance: String,
 }
 
-/// A line of a file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
@@ -50,21 +50,21 @@ enum Line {
     DeadLetter(Box<DeadLetterLine>),
 }
 
-/// An event as it was.
+/// Archived event with all its fields.
 #[derive(Debug, Serialize, Deserialize)]
 struct EventLine {
     kind: String,
     row: String,
     version: i64,
     name: String,
-    /// As JSON, letter for letter.
+    /// Event as JSON, byte for byte as stored.
     data: String,
     causation_id: Uuid,
     recorded_at: Timestamp,
     is_published: bool,
 }
 
-/// A dead letter as it was.
+/// Archived dead letter with its last status.
 #[derive(Debug, Serialize, Deserialize)]
 struct DeadLetterLine {
     status: String,
@@ -73,10 +73,10 @@ struct DeadLetterLine {
 }
 
 impl Archive {
-    /// The archive of `service` in a folder, which is made when it is not there.
+    /// Opens the archive of `service` in a folder, and creates the folder if needed.
     ///
     /// # Errors
-    /// When the folder cannot be made, or not be written.
+    /// When the folder cannot be created or written.
     pub fn open(folder: &Path, service: &'static str, by: Period) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         // Better at the start than in a month.
@@ -86,24 +86,24 @@ impl Archive {
         Ok(Self { folder: folder.to_owned(), service, by, instance: String::new() })
     }
 
-    /// The same beside a database that other processes may share: in files of this process alone. Two that write into one
-    /// would write over each other; what both have written down comes back once.
+    /// Adapts the archive to a database that other processes may share: each process writes files of its own, because
+    /// two writers of one file would overwrite each other.
     #[must_use]
     pub fn for_store(self, store: &dyn Store, instance: &str) -> Self {
         if store.is_shared() { self.for_instance(instance) } else { self }
     }
 
-    /// The same, in files of this process alone.
+    /// Adapts the archive to files of this process alone.
     #[must_use]
     pub fn for_instance(self, instance: &str) -> Self {
         let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
         Self { instance: format!(".{}", instance.chars().map(plain).collect::<String>()), ..self }
     }
 
-    /// Writes down what is to leave. When this answers, it is on the disk.
+    /// Writes rows to the archive, and syncs them to disk.
     ///
     /// # Errors
-    /// When it cannot be written: then it must not leave.
+    /// When the archive cannot be written. The rows must then not be deleted.
     pub fn write(&self, leaving: &Leaving) -> io::Result<()> {
         let mut files: BTreeMap<PathBuf, Vec<u8>> = BTreeMap::new();
         let mut line = |at: Timestamp, line: &Line| -> io::Result<()> {
@@ -143,10 +143,11 @@ impl Archive {
         self.folder.join(format!("{}-{name}{}.jsonl", self.service, self.instance))
     }
 
-    /// Brings back all events of a kind into its database; its rows are folded anew afterwards. Answers how many they are.
+    /// Restores all archived events of a kind into the database, and returns their number. The rows must be rebuilt
+    /// afterwards.
     ///
     /// # Errors
-    /// When a file cannot be read, a line of it is damaged, or the database fails. Done again, it goes on.
+    /// When a file cannot be read, a line is damaged, or the database fails. Restoring again continues.
     pub async fn restore(&self, store: &dyn Store, kind: &'static str) -> Result<u64, RestoreError> {
         /// Events that are handed over at once.
         const AT_ONCE: usize = 1_000;
@@ -166,7 +167,7 @@ impl Archive {
         Ok(count + store.bring_back(kind, events).await?)
     }
 
-    /// The files of this service, oldest period first.
+    /// Lists the files of this service, oldest period first.
     fn files(&self) -> io::Result<Vec<PathBuf>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
@@ -195,33 +196,32 @@ impl EventLine {
     }
 }
 
-/// Why something that is old could not leave.
+/// Failure of a purge, after which all remaining rows stay.
 #[derive(Debug, thiserror::Error)]
 pub enum PurgeError {
-    /// The database says no.
+    /// The database failed, or was closed.
     #[error("the database")]
     Store(#[from] StoreFault),
-    /// It cannot be written down elsewhere.
+    /// The archive cannot be written.
     #[error("retention.archive")]
     Archive(#[source] io::Error),
 }
 
-/// Why something could not be brought back.
+/// Failure of a restore from the archive.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// The archive cannot be read.
+    /// The archive cannot be read, or a line of it is damaged.
     #[error("retention.archive")]
     Archive(#[from] io::Error),
-    /// The database says no.
+    /// The database failed, or was closed.
     #[error("the database")]
     Store(#[from] StoreFault),
 }
 
-/// Has everything leave that is old enough, part by part: first it is written down in the archive, if there is one, and
-/// then it is deleted.
+/// Purges all rows that are old enough, chunk by chunk: archives a chunk, if there is an archive, and then deletes it.
 ///
 /// # Errors
-/// When it cannot be written down, or not be deleted: what has not left yet stays.
+/// When a chunk cannot be archived or deleted. Its rows stay.
 pub async fn purge(
     store: &dyn Store,
     archive: Option<&Archive>,
@@ -251,7 +251,7 @@ async fn write_down(archive: Archive, leaving: Leaving) -> io::Result<Leaving> {
     writing.await.map_err(io::Error::other)?
 }
 
-/// Goes on where the last whole line ends.
+/// Appends lines after the last complete line of a file.
 fn append(path: &Path, text: &[u8]) -> io::Result<()> {
     // Others on this machine need not know what customers ordered.
     let mut file =
@@ -263,7 +263,7 @@ fn append(path: &Path, text: &[u8]) -> io::Result<()> {
     file.sync_data()
 }
 
-/// Where the last whole line ends.
+/// Finds the end of the last complete line.
 fn end_of_lines(file: &mut File) -> io::Result<u64> {
     const STEP: u64 = 64 * 1024;
     let mut end = file.seek(SeekFrom::End(0))?;
@@ -280,7 +280,7 @@ fn end_of_lines(file: &mut File) -> io::Result<u64> {
     Ok(0)
 }
 
-/// The lines of a file, one by one.
+/// Reader of the lines of one file.
 struct Lines {
     path: PathBuf,
     file: BufReader<File>,

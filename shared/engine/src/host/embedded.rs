@@ -26,32 +26,33 @@ use crate::runtime::tracer::Tracer;
 use crate::runtime::{self, Means, Running, ended};
 use crate::store::Store;
 
-/// A service that runs until this is dropped.
+/// Service that runs inside this program until it is dropped.
 pub struct Embedded<S: Service> {
-    /// Takes commands, and tells when a row changes.
+    /// Runs commands and announces changed rows.
     pub engine: Engine<S>,
-    /// The store, for reading.
+    /// Database of the service, for reading.
     pub store: Arc<dyn Store>,
-    /// Cancelled when a loop has ended, which none should: it has panicked.
+    /// Cancelled when a loop has ended. A loop ends only by a panic.
     broken: CancellationToken,
     _loops: AbortOnDropHandle<()>,
 }
 
-/// The folder of a service's database, and whether it is the one that the service had when it last spoke here.
+/// Folder of a service's database, and whether the broker must know it.
 #[derive(Debug, Clone, Copy)]
 pub enum Database<'a> {
-    /// It is: one that is behind what the broker has of it has lost something, and is refused.
+    /// Database that the service has used on this broker. A database that is behind its published messages is rejected.
     Existing(&'a Path),
-    /// It is another one on purpose, as in a test or an example.
+    /// New database on purpose, as in a test or an example.
     New(&'a Path),
 }
 
-/// Starts a service on a broker that has the streams of everybody whom the service hears ([`connect`]), with its
-/// `database`. Other settings are as the environment says, and by default, but for those of the broker, which
-/// [`connect`] has; nothing is counted or trimmed.
+/// Starts a service on a broker that has the streams of all its producers (see [`connect`]).
+///
+/// Settings come from the environment and the defaults. The broker's settings are those of `bus`. No metrics are
+/// collected, and nothing is purged.
 ///
 /// # Errors
-/// When a setting cannot be used, or the database, which may have lost something that the broker has of it.
+/// When a setting is impossible, or the database cannot be opened or has lost events.
 pub async fn start<S: Service>(
     service: S,
     handler: Arc<dyn TaskHandler>,
@@ -96,12 +97,12 @@ pub async fn start<S: Service>(
     Ok(Embedded { engine, store, broken, _loops: AbortOnDropHandle::new(tokio::spawn(watching)) })
 }
 
-/// A connection to the broker at `url`, with the stream of each of these services.
+/// Connects to the broker at `url`, and creates the stream of each producer.
 ///
 /// # Errors
-/// When no broker answers there within five seconds, or it is too old, or refuses.
+/// When no broker answers within five seconds, or it is too old, or rejects the connection.
 pub fn connect<'a>(url: &'a str, producers: &'a [&'static str]) -> BoxFuture<'a, anyhow::Result<NatsBus>> {
-    /// A broker that is there answers in milliseconds.
+    /// Limit on each step. A running broker answers in milliseconds.
     const PATIENCE: Duration = Duration::from_secs(5);
     Box::pin(async move {
         let settings = BusSettings { url: url.to_owned(), ..BusSettings::default() };
@@ -114,10 +115,10 @@ pub fn connect<'a>(url: &'a str, producers: &'a [&'static str]) -> BoxFuture<'a,
 }
 
 impl<S: Service> Embedded<S> {
-    /// Waits until `is_so` of a row, and answers the row. A row that is not there yet is in its default state.
+    /// Waits until a row satisfies `is_so`, and returns it. A row that does not exist has its default state.
     ///
     /// # Errors
-    /// When the row cannot be read, or one of the service's loops has panicked.
+    /// When the row cannot be read, or a loop of the service has panicked.
     pub async fn wait_for_row<D: Decider>(
         &self,
         id: impl ToString,
@@ -139,17 +140,17 @@ impl<S: Service> Embedded<S> {
         }
     }
 
-    /// Waits until so many dead letters of a saga, among the thousand newest, have this status, and answers them.
+    /// Waits until `count` dead letters of a saga have `status`, among the thousand newest, and returns them.
     ///
     /// # Errors
-    /// When they cannot be read, or one of the service's loops has panicked.
+    /// When dead letters cannot be read, or a loop of the service has panicked.
     pub async fn wait_for_dead_letters(
         &self,
         saga: Uuid,
         status: DeadLetterStatus,
         count: usize,
     ) -> anyhow::Result<Vec<DeadLettered>> {
-        /// Nothing wakes those who wait for a dead letter.
+        /// Poll interval. Dead letters have no notification.
         const PAUSE: Duration = Duration::from_millis(20);
         loop {
             let all = self.store.dead_letters(1000).await?.readable;

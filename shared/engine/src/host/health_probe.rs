@@ -1,4 +1,4 @@
-//! Shell: asks a running service whether it is ready, in its own container: neither a shell nor curl is needed there.
+//! Shell: probe of a running service's readiness from inside its container, which has neither a shell nor curl.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,15 +15,16 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::http::{HttpSettings, Readiness};
 use crate::unverified;
 
-/// For all of it, the name's address included: shorter than whoever asks is patient with a check.
+/// Limit on the whole probe, name resolution included. Shorter than the usual time-out of container health checks.
 const WITHIN: Duration = Duration::from_secs(2);
-/// More than any answer to this question has.
+/// Maximum size of the answer.
 const LONGEST_ANSWER_BYTES: u64 = 64 * 1024;
 
-/// Asks the service that runs with these settings, by TLS where it speaks that. It is ready when this succeeds.
+/// Asks the service with these settings for its readiness, by TLS where it serves that. Returns a summary of degraded
+/// checks.
 ///
 /// # Errors
-/// When it does not answer in time, or says that it is not ready: what it complains of.
+/// When the service does not answer in time, or is not ready; the error names the failed checks.
 pub(super) fn ask(settings: &HttpSettings) -> BoxFuture<'_, anyhow::Result<String>> {
     Box::pin(ask_within(WITHIN, settings))
 }
@@ -43,7 +44,7 @@ async fn ask_within(within: Duration, settings: &HttpSettings) -> anyhow::Result
     }
 }
 
-/// What is said at its address.
+/// Reads the raw answer to the probe.
 async fn answer(settings: &HttpSettings) -> anyhow::Result<String> {
     let address = address(&settings.bind).await?;
     let stream = TcpStream::connect(address).await;
@@ -57,7 +58,7 @@ async fn answer(settings: &HttpSettings) -> anyhow::Result<String> {
     answer.with_context(|| format!("no answer from {address}"))
 }
 
-/// Where one reaches, on this machine, who listens there.
+/// Resolves the address to probe. An unspecified address becomes loopback.
 async fn address(bind: &str) -> anyhow::Result<SocketAddr> {
     let no_address = || format!("http.bind {bind:?} is no address");
     let found = lookup_host(bind).await.with_context(no_address)?.next();
@@ -78,8 +79,8 @@ async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> std::io::R
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// It takes every certificate. It is the service's own address that is asked, which its certificate need not name, and whose
-/// authority need not be known here; who listens there instead has the machine already. Nothing secret is said either way.
+/// Makes a connector that accepts every certificate. The probe asks the service's own address, which its certificate
+/// need not name. Nothing secret is sent.
 fn connector() -> anyhow::Result<TlsConnector> {
     Ok(TlsConnector::from(Arc::new(unverified::client_config()?)))
 }
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
     use crate::host::http::HttpTlsSettings;
 
-    /// Asks somebody who answers this; by TLS, with a certificate that nobody has signed.
+    /// Probes a server that sends `answer`, by TLS with a self-signed certificate if `is_tls`.
     async fn hear(answer: &str, is_tls: bool) -> Result<String, String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let bind = format!("0.0.0.0:{}", listener.local_addr().expect("an address").port());
@@ -172,7 +173,7 @@ mod tests {
         assert!(said.to_string().contains("nobody listens"), "{said:#}");
     }
 
-    /// Each byte is in time, and all of them are not.
+    /// A server that sends a byte now and then must not prolong the probe.
     #[tokio::test]
     async fn who_answers_drop_by_drop_is_given_up_when_the_time_for_all_of_it_is_over() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

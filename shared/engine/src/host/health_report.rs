@@ -23,7 +23,7 @@ use crate::runtime::faults::ActiveFault;
 /// Limit on the broker's answer. A connected broker answers sooner, and a report must not wait for one that is away.
 const BROKER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Health of one service.
+/// Readiness, statistics and restrictions of one service.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HealthReport {
     /// Version of the running build.
@@ -35,9 +35,9 @@ pub struct HealthReport {
     pub stats: Option<StoreStats>,
     /// Breakers that are not closed, or that an operator holds closed.
     pub breakers: Vec<BreakerView>,
-    /// Health of each step.
+    /// Waiting messages of each step, and what holds it back.
     pub steps: Vec<StepHealth>,
-    /// Active injected faults.
+    /// Injected faults that are active in this process.
     #[serde(default)]
     pub faults: Vec<ActiveFault>,
 }
@@ -45,7 +45,7 @@ pub struct HealthReport {
 /// Waiting messages of a step, and what holds the step back.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StepHealth {
-    /// Name of the step.
+    /// Name of the step, as in its durable consumer.
     pub step: String,
     /// Messages that wait at the broker; `None` while the broker does not answer.
     pub waiting: Option<u64>,

@@ -1,4 +1,4 @@
-//! Shell: what every service answers to operators' programs: `/internal/…`.
+//! Shell: internal API of every service for operators' programs, below `/internal/`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,10 +28,10 @@ use crate::runtime::faults::{ActiveFault, FaultRefusal, FaultsView, NewFault};
 use crate::runtime::overrides::Overrides;
 use crate::store::{FoldReport, OutboxItem, Part, StoredDeadLetters};
 
-/// Most entries that one answer holds.
+/// Maximum number of entries in one answer.
 const LIMIT: usize = 1000;
 
-/// What every service answers below `/internal/`; more it adds itself.
+/// Routes of the internal API that every service has.
 pub fn routes<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> Router {
     Router::new()
         .route("/internal/stats", get(stats::<S, X>))
@@ -63,7 +63,7 @@ async fn stats<S: Service, X: Send + Sync + 'static>(
     service_stats_of(&app).await.map(Json)
 }
 
-/// The machinery of this service.
+/// Collects message counts, queue lengths and store statistics of this service.
 ///
 /// # Errors
 /// When the store fails.
@@ -106,10 +106,10 @@ pub async fn service_stats_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Re
     })
 }
 
-/// What a broker says at once when it is there: whoever asks for everything is not kept waiting for one that is not.
+/// Limit on the broker's answer. A connected broker answers at once.
 const BROKER_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
-/// How far a step has come with what the broker has for it; `None` when the broker does not say.
+/// Reads the progress of a step at the broker; `None` when the broker does not answer.
 async fn reach<S: Service, X: Send + Sync>(app: &App<S, X>, durable: Durable) -> Option<Reach> {
     let Some(bus) = &app.messaging.bus else { return Some(Reach::default()) };
     if !bus.is_connected() {
@@ -118,7 +118,7 @@ async fn reach<S: Service, X: Send + Sync>(app: &App<S, X>, durable: Durable) ->
     timeout(BROKER_ANSWERS_WITHIN, bus.reach(durable)).await.ok()?.ok()
 }
 
-/// The place of the newest message in the service's own stream; `None` when the broker does not say.
+/// Reads the sequence number of the newest message in the service's stream; `None` when the broker does not answer.
 async fn newest<S: Service, X: Send + Sync>(app: &App<S, X>) -> Option<u64> {
     let bus = app.messaging.bus.as_ref().filter(|bus| bus.is_connected())?;
     timeout(BROKER_ANSWERS_WITHIN, bus.newest(&stream_of(S::NAME))).await.ok()?.ok()
@@ -130,9 +130,9 @@ async fn newest<S: Service, X: Send + Sync>(app: &App<S, X>) -> Option<u64> {
 struct VerifyQuery {
     after: Option<String>,
     events: Option<u64>,
-    /// Kinds of rows that are left out of a part, with commas between them.
+    /// Kinds of rows to leave out of a partial verification, separated by commas.
     but: Option<String>,
-    /// Only of rows that have changed behind this position.
+    /// Position after which changed rows are verified.
     since: Option<i64>,
 }
 
@@ -163,8 +163,8 @@ async fn history_position<S: Service, X: Send + Sync + 'static>(
     position(app.store.as_ref(), at).await.map(Json)
 }
 
-/// ChangesQuery changes are asked for: of which kind of rows, behind which position, and whether the rows are called by another
-/// field than their id.
+/// Query parameters of changed rows: their kind, the position after which they changed, and an optional field in place
+/// of the id.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ChangesQuery {
@@ -220,13 +220,13 @@ async fn republish<S: Service, X: Send + Sync + 'static>(
     Ok(Json(app.republish(since).await?))
 }
 
-/// The dead letters that failed last, newest first, without what is secret.
+/// Newest dead letters, without secrets.
 #[derive(Debug, Serialize)]
 struct NewestDeadLetters {
     entries: Vec<DeadLettered>,
-    /// Those that are damaged, as `kind/id`.
+    /// Damaged dead letters, as `kind/id`.
     unreadable: Vec<String>,
-    /// Whether there are older ones, which admin lists.
+    /// True if there are older dead letters, which admin lists.
     more: bool,
 }
 
@@ -262,10 +262,10 @@ async fn turn_breaker<S: Service, X: Send + Sync + 'static>(
     turn(&app.controls.overrides, &name, action).await.map(Json)
 }
 
-/// Does with a breaker what an operator wants.
+/// Applies an operator's action to a breaker.
 ///
 /// # Errors
-/// 404 when there is no such breaker, 503 when that cannot be stored.
+/// 404 for an unknown breaker, 503 when the store fails.
 pub async fn turn(overrides: &Overrides, name: &str, action: BreakerAction) -> Result<BreakerView, Problem> {
     let turned = overrides.turn(name, action).await?;
     turned.ok_or_else(|| Problem::not_found(format_args!("breaker {name}")))
@@ -286,10 +286,10 @@ async fn inject_fault<S: Service, X: Send + Sync + 'static>(
     inject(&app.controls.overrides, new).await.map(|fault| (StatusCode::CREATED, Json(fault)))
 }
 
-/// Injects a fault.
+/// Injects a fault into every replica.
 ///
 /// # Errors
-/// 403 when faults are off here, 422 that names the member at fault, 503 when it cannot be stored.
+/// 403 while faults are disabled, 422 that names the bad member, 503 when the store fails.
 pub async fn inject(overrides: &Overrides, new: NewFault) -> Result<ActiveFault, Problem> {
     overrides.inject(new).await?.map_err(|refusal| match refusal {
         FaultRefusal::Disabled => {
@@ -313,10 +313,10 @@ async fn clear_fault<S: Service, X: Send + Sync + 'static>(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Ends a fault.
+/// Removes an injected fault.
 ///
 /// # Errors
-/// 404 when there is none of this number, 503 when that cannot be stored.
+/// 404 for an unknown fault, 503 when the store fails.
 pub async fn remove(overrides: &Overrides, id: u64) -> Result<(), Problem> {
     match overrides.remove(id).await? {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! Shell: a service's process: `main` parses the command line, `run` does the rest.
+//! Shell: command line of a service: runs it, or one operation on its database.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -22,14 +22,14 @@ use super::run::run;
 use super::settings::{self, DbLocation, Settings, Sources};
 use crate::store::Opening;
 
-/// What every service can be told on its command line.
+/// Command line of every service.
 #[derive(Debug, Parser)]
 #[command(version, about = "One service of a saga. Without a command it runs until SIGTERM or Ctrl-C.")]
 struct Arguments {
-    /// TOML file with settings.
+    /// TOML file with settings of this service.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// One setting, e.g. --set http.bind=127.0.0.1:9000 (may be repeated).
+    /// Setting in place of that of the file, e.g. --set http.bind=127.0.0.1:9000 (may be repeated).
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(subcommand)]
@@ -38,45 +38,44 @@ struct Arguments {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Operation {
-    /// Delete the rows of a kind and fold them anew from the events; the service must be stopped. Exit code 4 when there
-    /// is no such kind.
+    /// Delete the rows of a kind and rebuild them from their events. The service must be stopped. Exit code 4 for an
+    /// unknown kind.
     Rebuild {
         /// Kind of rows, e.g. "saga".
         kind: String,
-        /// Bring back first what has left for the archive (`retention.archive`).
+        /// Restore purged events from the archive first (`retention.archive`).
         #[arg(long)]
         archived: bool,
         #[command(flatten)]
         more: More,
     },
-    /// Ask the service that runs with these settings whether it is ready, as whoever watches over a container does. Exit
-    /// code 1 when it is not.
+    /// Ask the running service for its readiness, as a container health check. Exit code 1 if it is not ready.
     Healthy {
         #[command(flatten)]
         more: More,
     },
-    /// Check every page, and every row against the fold of its events; the service must be stopped. Exit code 1 when
-    /// something is wrong, or there is no database.
+    /// Verify every page, and every row against its events. The service must be stopped. Exit code 1 if anything is
+    /// wrong, or there is no database.
     Verify {
         #[command(flatten)]
         more: More,
     },
 }
 
-/// What may stand before the command may stand behind it as well.
+/// Options that may also follow the command.
 // Two options, not a global one: of a global one that is given in both places, only the last would count.
 #[derive(Debug, Clone, Default, clap::Args)]
 struct More {
-    /// TOML file with settings.
+    /// TOML file with settings of this service.
     #[arg(id = "more_config", long = "config", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// One setting, e.g. --set http.bind=127.0.0.1:9000 (may be repeated).
+    /// Setting in place of that of the file, e.g. --set http.bind=127.0.0.1:9000 (may be repeated).
     #[arg(id = "more_set", long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
 
 impl Arguments {
-    /// The settings of all places; those behind the command win.
+    /// Merges the settings of both places. Those after the command win.
     fn sources(&self) -> Sources {
         let more = match &self.operation {
             None => &More::default(),
@@ -89,7 +88,7 @@ impl Arguments {
     }
 }
 
-/// A kind of rows that a service does not have.
+/// Kind of rows that a service does not have.
 #[derive(Debug, thiserror::Error)]
 #[error("{service} has no rows of kind {kind}; it has {known}")]
 struct UnknownKind {
@@ -98,10 +97,10 @@ struct UnknownKind {
     known: String,
 }
 
-/// There is no such thing, as in the other programs.
+/// Exit code for an unknown name, as in the other programs.
 const UNKNOWN: u8 = 4;
 
-/// Runs a service from its command line to its end. Errors are one line on standard error and exit code 1.
+/// Runs a service from its command line. Prints an error as one line on standard error, and exits with code 1.
 pub fn main<S: Service, X>(program: Program<S, X>) -> ExitCode
 where
     X: DeserializeOwned + Serialize + Send + Sync + 'static,
@@ -168,7 +167,7 @@ fn block_on(work: BoxFuture<'_, anyhow::Result<()>>) -> anyhow::Result<()> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
 }
 
-/// What is done with the database of a stopped service.
+/// Operation on the database of a stopped service.
 enum StoreOperation {
     Rebuild { kind: String, archive: Option<Archive> },
     Verify,
@@ -224,7 +223,7 @@ fn operate(
     })
 }
 
-/// Prints a report in one line. Whoever closes the pipe has read enough.
+/// Prints a report as one line. Ignores a closed pipe.
 fn print(report: &serde_json::Value) {
     let _ = writeln!(std::io::stdout(), "{report}");
 }

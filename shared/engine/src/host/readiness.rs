@@ -1,4 +1,4 @@
-//! Shell: whether a service can do what it promises: what is checked.
+//! Shell: readiness checks of a service.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +23,13 @@ use crate::runtime::signed;
 use crate::runtime::trouble::Trouble;
 use crate::store::StoreFault;
 
-/// How often a service looks at itself, asked or not: that often metrics are new, and so exact is *since when*.
+/// Interval of the checks, and thus the resolution of metrics and of the time since which a check fails.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// A look takes milliseconds. Whoever asks for it has two seconds ([`super::health_probe`]) and more.
+/// Limit on the store's answer, which normally takes milliseconds. Shorter than the time-out of a probe
+/// ([`super::health_probe`]).
 const STATS_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// Looks until dropped, for the metrics and for who asks later since when.
+/// Runs the checks at an interval, until dropped, for metrics and history.
 pub(super) async fn run<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
     let mut trouble = Trouble::default();
     loop {
@@ -51,7 +52,7 @@ pub(super) async fn run<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
     }
 }
 
-/// Shows how those checks stand that were made.
+/// Records the states of the checks as metrics.
 fn record_checks(readiness: &Readiness, metrics: &Metrics) {
     let state = |check: &Check| match check.state {
         CheckState::Ok => 0.0,
@@ -63,7 +64,7 @@ fn record_checks(readiness: &Readiness, metrics: &Metrics) {
     metrics.replace(&names::READINESS_CHECK, &all);
 }
 
-/// Answers whoever asks, with what is so now.
+/// Makes the callback of `/readyz`, which runs the checks.
 pub(super) fn health<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> Health {
     Arc::new(move || {
         let app = app.clone();
@@ -71,10 +72,10 @@ pub(super) fn health<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> He
     })
 }
 
-/// What the store says of itself, in time: where a disk hangs, its last word would be shown for ever, as if all were well.
+/// Reads the store's statistics within a limit. A hanging disk would otherwise leave the last statistics in place.
 ///
 /// # Errors
-/// When the store fails, or does not answer.
+/// When the store fails, or does not answer in time.
 pub(super) async fn stats<S: Service, X>(app: &App<S, X>) -> Result<StoreStats, StoreFault> {
     in_time(app.store.stats()).await
 }
@@ -89,7 +90,7 @@ async fn in_time(
     timeout(STATS_TIMEOUT, stats).await.map_err(late)?
 }
 
-/// How this service is, with what its store has just said.
+/// Runs all checks on the given statistics of the store.
 pub(super) fn of<S: Service, X>(app: &App<S, X>, stats: &Result<StoreStats, StoreFault>) -> Readiness {
     let mut readiness = app.health.history.record(&check_all(app, stats), app.clock.now());
     readiness.leads = app.messaging.bus.as_ref().is_some_and(NatsBus::leads);

@@ -1,4 +1,5 @@
-//! Shell: files that are read again when they change, so that who renews or revokes something restarts nobody.
+//! Shell: values parsed from files that are read again when they change, so that no renewed or revoked secret needs a
+//! restart.
 
 use std::fs;
 use std::io;
@@ -10,31 +11,31 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::Mutex;
 use tracing::{error, info};
 
-/// How often it is looked whether a file has changed, while somebody asks.
+/// Interval at which a used file is checked for changes.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A file that is named by a setting, and cannot be used.
+/// File of a setting that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{setting} {}: {why}", file.display())]
 pub struct BadFile {
-    /// The setting.
+    /// Key of the setting that names the file.
     pub setting: &'static str,
-    /// The file.
+    /// Path of the file as set.
     pub file: PathBuf,
-    /// What is wrong with it, and what to do.
+    /// Problem with the file, and what to do.
     pub why: String,
 }
 
-/// What is held once a file that could be read no longer can.
+/// Reaction to a file that can no longer be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnReadError {
-    /// What it held before: somebody who renews it is not done yet, and nobody is to notice.
+    /// Keep the last good value, for files that are being renewed.
     KeepOld,
-    /// Nothing: what it held may have been taken back.
+    /// Drop the value, for files whose entries may have been revoked.
     Clear,
 }
 
-/// What some files hold, as they are now.
+/// Value parsed from files, reloaded when they change.
 pub struct Reloaded<T> {
     files: Vec<PathBuf>,
     read: Box<dyn Fn() -> Result<T, BadFile> + Send + Sync>,
@@ -49,15 +50,14 @@ struct Latest<T> {
     complaint: Option<BadFile>,
 }
 
-/// What tells a file from the one that was there before, and whether others may do more with it; `None` when there is
-/// none.
+/// Identity and permissions of a file; `None` for a missing file.
 type Stamp = Option<(SystemTime, u64, u64, u32)>;
 
 impl<T> Reloaded<T> {
-    /// Reads `files`, by `read`.
+    /// Reads `files` by `read`, and again after each change.
     ///
     /// # Errors
-    /// When they cannot be used.
+    /// When the files cannot be used.
     pub fn open(
         files: Vec<PathBuf>,
         damaged: OnReadError,
@@ -70,7 +70,7 @@ impl<T> Reloaded<T> {
         Ok(Self { files, read: Box::new(read), damaged, latest })
     }
 
-    /// What they hold now, or did a quarter of a second ago; `None` when that can no longer be told.
+    /// Returns the current value, at most a quarter of a second old; `None` after it was dropped.
     pub fn current(&self) -> Option<Arc<T>> {
         let mut latest = self.latest.lock();
         if latest.checked_at.elapsed() >= POLL_INTERVAL {
@@ -126,11 +126,11 @@ fn stamps(files: &[PathBuf]) -> Vec<Stamp> {
     files.iter().map(stamp).collect()
 }
 
-/// Reads a file that is named by `setting`, and with whose permissions others may do none of `forbidden` (bits of its
-/// mode). Where there is none, `missing` says what belongs there, and how one is made.
+/// Reads the file of `setting`. Rejects permissions of others that are in `forbidden` (mode bits). `missing` is the
+/// advice for a missing file.
 ///
 /// # Errors
-/// When it cannot be read, or others may do that.
+/// When the file cannot be read, or has a forbidden permission.
 pub fn read_protected(
     setting: &'static str,
     file: &Path,

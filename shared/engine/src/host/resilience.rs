@@ -1,4 +1,4 @@
-//! Shell: what single steps and dependencies may have of their own: breakers, retries, calls.
+//! Shell: overrides of breakers, retries and call limits for single steps and dependencies.
 
 use std::time::Duration;
 
@@ -6,22 +6,23 @@ use saga_core::breaker::{BreakerPolicy, Window};
 use saga_core::retry::RetryPolicy;
 use serde::{Deserialize, Serialize};
 
-/// What one step or one dependency has of its own; what it leaves out it has like the others.
+/// Overrides for one step or dependency. Unset members keep the common value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Resilience {
-    /// What its breaker has other than [`Settings::breaker`](super::settings::Settings::breaker).
+    /// Overrides of [`Settings::breaker`](super::settings::Settings::breaker).
     pub breaker: BreakerOverride,
-    /// What its retries have other than [`Settings::retry`](super::settings::Settings::retry); of a dependency, than [`TaskSettings::retry`](super::settings::TaskSettings::retry).
+    /// Overrides of [`Settings::retry`](super::settings::Settings::retry), or of
+    /// [`TaskSettings::retry`](super::settings::TaskSettings::retry) for a dependency.
     pub retry: RetryOverride,
-    /// Calls at once; of a dependency.
+    /// Maximum number of concurrent calls to a dependency.
     pub concurrency: Option<usize>,
-    /// How long one call may take; of a dependency.
+    /// Time-out of one call to a dependency.
     #[serde(with = "humantime_serde")]
     pub timeout: Option<Duration>,
 }
 
-/// A [`BreakerPolicy`] in part.
+/// Partial [`BreakerPolicy`] that overrides the common one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(missing_docs, reason = "each member is documented at the policy")]
@@ -37,7 +38,7 @@ pub struct BreakerOverride {
     pub half_open_calls: Option<u32>,
 }
 
-/// A [`RetryPolicy`] in part.
+/// Partial [`RetryPolicy`] that overrides the common one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(missing_docs, reason = "each member is documented at the policy")]
@@ -74,8 +75,8 @@ impl RetryOverride {
 }
 
 impl Resilience {
-    /// Why it cannot be, beginning with the member: of a step or a dependency whose breaker is otherwise like
-    /// `breaker`, and where claims on tasks last for `lease`.
+    /// Returns the reason for which the overrides are impossible, starting with the member. `breaker` is the common
+    /// policy, `lease` that of claimed tasks.
     pub(super) fn check(
         &self,
         is_step: bool,

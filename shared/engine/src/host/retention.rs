@@ -1,4 +1,4 @@
-//! Shell: how long things are kept (section `retention`).
+//! Shell: settings of retention (section `retention`).
 
 use std::fmt::{self, Display};
 use std::path::PathBuf;
@@ -13,49 +13,50 @@ use super::archive::Period;
 use crate::runtime::signed;
 use crate::store::{Cutoffs, Departures};
 
-/// How long finished things are kept.
+/// Retention of finished rows, dead letters and bookkeeping.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RetentionSettings {
-    /// Inbox marks. At least as long as the broker keeps facts, or an old one would be handled twice.
+    /// Retention of inbox marks. At least `bus.retention`, or a late redelivery would be processed twice.
     #[serde(with = "humantime_serde")]
     pub inbox: Duration,
-    /// Answers under idempotency keys.
+    /// Retention of answers under idempotency keys.
     #[serde(with = "humantime_serde")]
     pub idempotency_key: Duration,
-    /// Facts that the broker has, to be published again should it lose them; counted from their publication.
+    /// Retention of published outbox entries, which can be published again if the broker loses them. Counted from their
+    /// publication.
     #[serde(with = "humantime_serde")]
     pub published: Duration,
-    /// Dead letters that were resolved or given up; those that wait for somebody are kept whatever it says. A step knows by
-    /// them what it has handled, as by its inbox marks.
+    /// Retention of resolved and discarded dead letters. Unresolved ones are always kept. At least `retention.inbox`,
+    /// because dead letters also mark messages as processed.
     pub dead_letter: RetentionPeriod,
-    /// Finished rows, with all their events, and old events of rows that live on and whose history has no end. What others
-    /// may still ask of leaves `bus.retention` later.
+    /// Retention of finished rows with their events, and of old events of rows whose history has no end. Rows that
+    /// other services may still ask for are kept for `bus.retention` longer.
     pub history: RetentionPeriod,
-    /// The folder to which events and dead letters go when they leave the database; without one they are deleted.
+    /// Folder for purged events and dead letters. Without it they are deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archive: Option<PathBuf>,
-    /// What one file of the archive holds.
+    /// Period that one archive file covers.
     pub archive_period: Period,
-    /// Entries that go in one small transaction.
+    /// Number of entries purged in one transaction.
     pub chunk: usize,
-    /// Pause between looks.
+    /// Interval at which old rows are purged.
     #[serde(with = "humantime_serde")]
     pub every: Duration,
 }
 
-/// How long something is kept: a time such as `90d`, or `forever`.
+/// Retention period: a time such as `90d`, or `forever`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum RetentionPeriod {
-    /// It never goes.
+    /// Rows are never purged.
     #[default]
     Forever,
-    /// It goes when it is older.
+    /// Purged when older than this.
     For(Duration),
 }
 
-/// No two clocks differ by more, where one service says when a saga began and another when it ended.
+/// Maximum difference between the clocks of the services that date the start and the end of a saga.
 const CLOCKS_DIFFER: Duration = Duration::from_mins(1);
 
 const FOR_EVER: &str = "forever";
@@ -89,7 +90,7 @@ impl Display for RetentionPeriod {
 }
 
 impl RetentionPeriod {
-    /// What is older than this goes.
+    /// Returns the time before which rows are purged.
     fn before(self, now: Timestamp) -> Timestamp {
         match self {
             Self::Forever => Timestamp::MIN,
@@ -110,7 +111,7 @@ fn before(now: Timestamp, age: Duration) -> Timestamp {
 }
 
 impl RetentionSettings {
-    /// What may be deleted at this time.
+    /// Returns the times before which bookkeeping rows are trimmed.
     #[must_use]
     pub fn cutoffs(&self, now: Timestamp) -> Cutoffs {
         Cutoffs {
@@ -120,8 +121,8 @@ impl RetentionSettings {
         }
     }
 
-    /// What may leave the database of a service with these rows at this time, for the archive if there is one. What is said
-    /// by those whose rows leave first may be `delivered` so much later.
+    /// Returns the times before which rows may be purged. Where other services may still ask for rows, they are kept
+    /// for `delivered` longer.
     #[must_use]
     pub fn departures(&self, now: Timestamp, rows: &[RowKind], delivered: Duration) -> Departures {
         let waits = rows.iter().any(|kind| kind.retention == RetentionPolicy::PurgeRows);
@@ -137,7 +138,7 @@ impl RetentionSettings {
         Departures { history, began, dead_letters: self.dead_letter.before(now) }
     }
 
-    /// Why this cannot be; `delivered` is how long the broker keeps facts.
+    /// Returns the reason for which the settings are impossible. `delivered` is the broker's retention of messages.
     pub(super) fn check(&self, delivered: Duration) -> Result<(), &'static str> {
         let rules = [
             (self.chunk >= 1, "chunk must be at least 1"),

@@ -203,7 +203,6 @@ fn start_background<S: Service, X: Send + Sync + 'static>(
     }
 }
 
-/// Serves HTTP until `app.stop`.
 fn serve<S: Service, X: Serialize + Send + Sync + 'static>(
     app: &App<S, X>,
     program: &Program<S, X>,

@@ -1,4 +1,4 @@
-//! Shell: settings: defaults, then a TOML file, then the environment, then flags; parsed whole before
+//! Shell: settings of a service, merged from defaults, a TOML file, the environment and flags. Parsed whole before
 //! anything binds.
 
 use std::collections::BTreeMap;
@@ -30,19 +30,19 @@ use crate::store::postgres::{self, PostgresStore};
 use crate::store::sqlite::SqliteStore;
 use crate::store::{Opening, Store, StoreFault};
 
-/// Everything that can be set of a service. `X` is what only this service knows (section `service`).
+/// All settings of a service. `X` are its own (section `service`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings<X> {
-    /// Names this instance among its replicas. A restart must use the same name.
+    /// Name of this instance among its replicas. Must stay the same after a restart.
     pub instance: String,
-    /// Where HTTP listens, and its bounds.
+    /// HTTP server and its limits.
     #[serde(default)]
     pub http: HttpSettings,
-    /// Where the service's own database is.
+    /// Database of the service, and its checks.
     #[serde(default)]
     pub store: StoreSettings,
-    /// Where the broker is, and how it is used.
+    /// Connection to the broker, streams and consumers.
     #[serde(default)]
     pub bus: BusSettings,
     /// Batching of the engine, and its timers.
@@ -51,61 +51,61 @@ pub struct Settings<X> {
     /// Limits above which the service is degraded or not ready.
     #[serde(default)]
     pub readiness: ReadinessSettings,
-    /// How the broker's time is followed.
+    /// Synchronisation with the broker's clock.
     #[serde(default)]
     pub clock: ClockSettings,
-    /// How the outbox is published.
+    /// Publication of outbox entries by the relay.
     #[serde(default)]
     pub relay: RelaySettings,
-    /// Retries of messages.
+    /// Retry policy of messages whose step fails.
     #[serde(default = "message_retry", deserialize_with = "over_message_retry")]
     pub retry: RetryPolicy,
-    /// Calls to the outside.
+    /// Calls of tasks to external systems.
     #[serde(default)]
     pub task: TaskSettings,
-    /// Breakers that have no policy of their own.
+    /// Policy of circuit breakers without overrides.
     #[serde(default)]
     pub breaker: BreakerPolicy,
-    /// What single steps and dependencies have of their own, by name.
+    /// Overrides for single steps and dependencies, by name.
     #[serde(default)]
     pub resilience: BTreeMap<String, Resilience>,
-    /// Whether faults may be injected, and the seed of their chance.
+    /// Fault injection, and the seed of its randomness.
     #[serde(default)]
     pub faults: FaultSettings,
-    /// How long finished things are kept.
+    /// Retention of finished rows and bookkeeping.
     #[serde(default)]
     pub retention: RetentionSettings,
-    /// What is logged, and in which form.
+    /// Level, format and file of the log.
     #[serde(default)]
     pub log: LogSettings,
-    /// Which traces are recorded, and where they go.
+    /// Sampling and export of traces.
     #[serde(default)]
     pub trace: TraceSettings,
-    /// The service's own.
+    /// Settings of this service alone.
     pub service: X,
 }
 
-/// For services that have no settings of their own.
+/// Empty section `service`, for services without settings of their own.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoSettings {}
 
-/// Where the database is (section `store`).
+/// Location and checks of the database (section `store`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSettings {
-    /// `sqlite:PATH`, the path of a file; or `postgres://USER@HOST[:PORT]/DATABASE`, which replicas share.
+    /// `sqlite:PATH` for a file, or `postgres://USER@HOST[:PORT]/DATABASE`, which replicas share.
     #[serde(serialize_with = "without_password")]
     pub url: String,
-    /// A file that holds the password of the database's user, in place of one in the URL.
+    /// File with the password of the database's user, in place of one in the URL.
     pub password_file: Option<PathBuf>,
-    /// How long its pages may be checked at a start; what is not checked by then is checked by `verify`.
+    /// Maximum time of the integrity check at a start. `verify` checks all pages.
     #[serde(with = "humantime_serde")]
     pub check_within: Duration,
     /// Maximum time that a start waits for a PostgreSQL server to accept connections.
     #[serde(with = "humantime_serde")]
     pub connect_timeout: Duration,
-    /// The name of one loss of data that is accepted, as a refused start gives it.
+    /// Name of an accepted loss of data, as printed by the rejected start.
     pub accept_loss: String,
 }
 
@@ -121,7 +121,7 @@ impl Default for StoreSettings {
     }
 }
 
-/// In less nobody can hear what is said. What is down for longer than the retention misses what was said meanwhile.
+/// Minimum of `bus.retention`. A service that is down for longer misses messages.
 const SHORTEST_RETENTION: Duration = Duration::from_secs(1);
 
 /// Callers give up on a service that answers later.
@@ -188,7 +188,7 @@ fn task_retry() -> RetryPolicy {
     RetryPolicy { max_attempts: 6, base: Duration::from_millis(200), cap: Duration::from_secs(10) }
 }
 
-/// Who sets one member keeps the others.
+/// Overrides single members of the default policy.
 fn over_message_retry<'de, D: Deserializer<'de>>(of: D) -> Result<RetryPolicy, D::Error> {
     RetryOverride::deserialize(of).map(|own| own.over(message_retry()))
 }
@@ -197,22 +197,22 @@ fn over_task_retry<'de, D: Deserializer<'de>>(of: D) -> Result<RetryPolicy, D::E
     RetryOverride::deserialize(of).map(|own| own.over(task_retry()))
 }
 
-/// Calls to the outside.
+/// Calls of tasks to external systems.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TaskSettings {
-    /// How often a call is tried, and how long it waits in between.
+    /// Retry policy of failed calls.
     #[serde(deserialize_with = "over_task_retry")]
     pub retry: RetryPolicy,
-    /// Calls at once.
+    /// Maximum number of concurrent calls.
     pub concurrency: usize,
-    /// Calls waiting and under way, over which no more messages are pulled.
+    /// Number of waiting and running calls above which no more messages are pulled.
     pub backlog: usize,
-    /// How long one call may take.
+    /// Time-out of one call to an external system.
     #[serde(with = "humantime_serde")]
     pub timeout: Duration,
-    /// How long a claim lasts: what a dead process was about to call is called by another after it. Longer than a call;
-    /// one that waits for its turn longer than this is claimed again.
+    /// Lease of a claimed task, after which another process may claim it. Longer than a call; a call that waits longer
+    /// is claimed again.
     #[serde(with = "humantime_serde")]
     pub lease: Duration,
 }
@@ -229,21 +229,21 @@ impl Default for TaskSettings {
     }
 }
 
-/// Settings that cannot be used; the sentence names the key.
+/// Impossible settings. The message names the key.
 #[derive(Debug, thiserror::Error)]
 #[error("settings: {0}")]
 pub struct BadSettings(pub String);
 
-/// Where settings come from, beside the defaults.
+/// Sources of settings beside the defaults.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// A TOML file.
+    /// TOML file that overrides the defaults.
     pub file: Option<PathBuf>,
-    /// `key=value` from flags.
+    /// Flags of the form `key=value`.
     pub flags: Vec<String>,
 }
 
-/// Reads the settings of `service`. `defaults` are its own, as TOML.
+/// Reads the settings of `service`, whose defaults are given as TOML.
 ///
 /// # Errors
 /// When a source cannot be read, a key is unknown, or a value is impossible.
@@ -322,11 +322,11 @@ impl<X> Settings<X> {
         }
     }
 
-    /// Refuses overrides that are of nothing here, or impossible. `steps` have a breaker and retries of their own,
-    /// `dependency` everything.
+    /// Rejects impossible overrides, and overrides of unknown names. `steps` have a breaker and retries, `dependency`
+    /// has all overrides.
     ///
     /// # Errors
-    /// The sentence names the key.
+    /// When an override is unknown or impossible; the message names the key.
     pub fn check_resilience(&self, steps: &[&str], dependency: &str) -> Result<(), BadSettings> {
         self.breaker.check().map_err(|why| BadSettings(format!("breaker.{why}")))?;
         for (name, own) in &self.resilience {
@@ -341,19 +341,19 @@ impl<X> Settings<X> {
         Ok(())
     }
 
-    /// The breaker of a step or a dependency.
+    /// Returns the breaker policy of a step or dependency.
     #[must_use]
     pub fn breaker_of(&self, name: &str) -> BreakerPolicy {
         self.resilience.get(name).map_or_else(|| self.breaker.clone(), |own| own.breaker.over(&self.breaker))
     }
 
-    /// The retries of steps that have a policy of their own.
+    /// Returns the retry policies of steps with overrides.
     #[must_use]
     pub fn step_retries(&self) -> BTreeMap<String, RetryPolicy> {
         self.resilience.iter().map(|(name, own)| (name.clone(), own.retry.over(self.retry))).collect()
     }
 
-    /// Calls to a dependency, with what it has of its own.
+    /// Returns the task settings of a dependency, with its overrides.
     #[must_use]
     pub fn task_settings(&self, dependency: &str) -> TaskSettings {
         let mut task = self.task.clone();
@@ -365,7 +365,7 @@ impl<X> Settings<X> {
         task
     }
 
-    /// How the loops carry a service whose tasks call this dependency.
+    /// Makes the configuration of the runtime for a service whose tasks call `dependency`.
     pub fn runtime_config(&self, dependency: &str) -> Carriage {
         let task = self.task_settings(dependency);
         Carriage {
@@ -391,15 +391,15 @@ impl<X> Settings<X> {
         }
     }
 
-    /// The database of `service`, opened; a file that is not there is made, and so are tables.
+    /// Opens the database of `service`. Creates a missing file, and missing tables.
     ///
     /// # Errors
-    /// As [`DbLocation::open`], and when the URL is of another kind.
+    /// When the URL is of another kind, or the database cannot be used.
     pub async fn open_store(&self, service: &str, rows: Vec<RowKind>) -> anyhow::Result<Arc<dyn Store>> {
         Ok(self.store.location()?.open(rows, &self.open_options(service)).await?)
     }
 
-    /// The archive of `service`, if there is to be one.
+    /// Opens the archive of `service`, if one is set.
     ///
     /// # Errors
     /// When its folder cannot be used.
@@ -412,7 +412,7 @@ impl<X> Settings<X> {
         archive.as_ref().map(open).transpose()
     }
 
-    /// How the database of `service` is opened.
+    /// Returns the options with which the database of `service` is opened.
     #[must_use]
     pub fn open_options<'a>(&'a self, service: &'a str) -> Opening<'a> {
         let StoreSettings { check_within, connect_timeout, accept_loss, .. } = &self.store;
@@ -421,12 +421,12 @@ impl<X> Settings<X> {
     }
 }
 
-/// Where a database is.
+/// Kind and location of a service's database.
 #[derive(Debug, Clone)]
 pub enum DbLocation {
-    /// A file of SQLite, which one process holds.
+    /// SQLite file, which one process owns.
     File(PathBuf),
-    /// A database on a server of PostgreSQL, which replicas share.
+    /// PostgreSQL database, which replicas share.
     Server(Box<postgres::Place>),
 }
 
@@ -448,16 +448,16 @@ impl DbLocation {
 }
 
 impl StoreSettings {
-    /// Its URL for people: without a password.
+    /// Returns the URL without its password.
     #[must_use]
     pub fn shown_url(&self) -> String {
         shown(&self.url)
     }
 
-    /// Where `store.url` says that it is.
+    /// Parses `store.url`.
     ///
     /// # Errors
-    /// When it is no URL of a kind that is known, or the password file cannot be read.
+    /// When the URL is invalid, or the password file cannot be read.
     pub fn location(&self) -> Result<DbLocation, BadSettings> {
         let Self { url, password_file, .. } = self;
         if url.starts_with("postgres:") || url.starts_with("postgresql:") {
@@ -479,7 +479,7 @@ fn without_password<S: serde::Serializer>(url: &str, serializer: S) -> Result<S:
     serializer.serialize_str(&shown(url))
 }
 
-/// A URL for people: without its password, which may have an `@` in it, or stand among the options.
+/// Removes the password from a URL. It may contain an `@`, or be among the options.
 fn shown(url: &str) -> String {
     let hidden = url.split_once("://").and_then(|(scheme, rest)| {
         let (user, rest) = rest.split('?').next()?.rsplit_once('@')?;

@@ -1,4 +1,4 @@
-//! Shell: who may ask for what: looks at the token of a request, and at what its route needs.
+//! Shell: authorization by bearer tokens: checks the token of a request against the role that its route requires.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,52 +20,53 @@ use super::problem::Problem;
 use super::settings::HttpSettings;
 use crate::host::reloaded::{BadFile, OnReadError, Reloaded, read_protected};
 
-/// Nobody else may write the file: he could add a token of his own. It holds no token, so that others may read it.
+/// Forbidden permissions of the token file: a writer could add a token. Reading is harmless, because the file holds
+/// digests only.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// How often it is looked whether the token holds with which somebody listens to a stream of events.
+/// Interval at which the token of an open event stream is checked again.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Who asks, as the token says. Only on requests that needed one.
+/// Authenticated caller of a request to a guarded route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// The name of the token.
+    /// Name of the token, by which the log and the audit log know the caller.
     pub name: String,
-    /// What its holder may do.
+    /// Role that the token grants.
     pub role: Role,
 }
 
-/// Who is let in where.
+/// Tokens, roles and rate limits of a server's routes.
 pub struct Authorization {
     access: &'static Access,
-    /// `None` when no token is asked for.
+    /// Issued tokens; `None` while authorization is off.
     tokens: Option<Reloaded<Tokens>>,
     rate: Rate,
-    /// What is left to each name. Never more of them than tokens were issued since the start.
+    /// Remaining allowance of each token name. Bounded by the number of tokens issued since the start.
     allowances: Mutex<BTreeMap<String, Allowance>>,
     started: Instant,
     guards_metrics: bool,
 }
 
-/// Said where there is no file of tokens.
+/// Advice for a missing token file.
 const MISSING_TOKENS: &str = "name the file of the tokens that this service accepts; `sagactl token create NAME --role admin \
     --file FILE` makes one";
 
-/// A token that has let somebody in, and what for.
+/// Authorized request: the caller, its token, and the required role.
 struct Authorized {
     caller: Caller,
     token: Token,
     needed: Role,
 }
 
-/// Why a request is not let in, and what the answer says of it beside the problem.
+/// Denied request: the problem, and the `WWW-Authenticate` challenge.
 struct Denied(Box<Problem>, Option<&'static str>);
 
 impl Authorization {
-    /// The authorization that these settings ask for, before what `access` guards.
+    /// Reads the tokens of the settings, and guards the routes of `access`.
     ///
     /// # Errors
-    /// When the file of the tokens cannot be used.
+    /// When the token file cannot be used.
     pub fn new(settings: &HttpSettings, access: &'static Access) -> Result<Self, BadFile> {
         let watched = |file: &std::path::PathBuf| {
             let named = file.clone();
@@ -89,19 +90,19 @@ impl Authorization {
         })
     }
 
-    /// Whether tokens are asked for.
+    /// True if guarded routes require tokens.
     #[must_use]
     pub const fn is_on(&self) -> bool {
         self.tokens.is_some()
     }
 
-    /// The role that a route needs; `None` when it is open, or no token is asked for.
+    /// Returns the role that a route requires; `None` for an open route, or while authorization is off.
     fn required_role(&self, method: &str, path: &str) -> Option<Role> {
         let metrics = (self.guards_metrics && path == "/metrics").then_some(Role::Viewer);
         metrics.or_else(|| self.access.needs(method, path)).filter(|_| self.is_on())
     }
 
-    /// Whether a route is described as one that takes a token.
+    /// True if a route is guarded, even while authorization is off.
     pub(super) fn is_guarded(&self, method: &str, path: &str) -> bool {
         self.access.needs(method, path).is_some()
     }
@@ -134,7 +135,7 @@ impl Authorization {
         Ok(Some(Authorized { caller, token, needed }))
     }
 
-    /// Whether it would let in the same now.
+    /// True if the token would still be accepted.
     fn is_still_authorized(&self, token: &Token, needed: Role) -> bool {
         let tokens = self.tokens.as_ref().and_then(Reloaded::current);
         let is_enough = |tokens: Arc<Tokens>| {
@@ -143,7 +144,7 @@ impl Authorization {
         tokens.is_some_and(is_enough)
     }
 
-    /// Whose token the request carries, and how often he may ask.
+    /// Authenticates the request, and returns the caller with its rate limit.
     fn caller(&self, request: &Request, needed: Role) -> Result<(Caller, Token, Rate), Denied> {
         let unauthorized = |why: String, challenge| {
             debug!("refused: {why}");
@@ -178,7 +179,7 @@ fn rate_limited(caller: &Caller, rate: Rate, wait: std::time::Duration) -> Probl
     Problem { retry_after_s: Some(seconds), ..Problem::new(StatusCode::TOO_MANY_REQUESTS, detail) }
 }
 
-/// Lets a request go on, with who asks, or says why not.
+/// Passes an authorized request on with its [`Caller`], or answers why it is denied.
 pub(super) async fn authorize_request(
     authorization: Arc<Authorization>,
     mut request: Request,
@@ -210,7 +211,7 @@ fn is_stream(response: &Response) -> bool {
     content_type.is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"))
 }
 
-/// A stream of events may last for days: it ends with the token that opened it. Any other answer is over soon.
+/// Ends an event stream when its token lapses, because the stream may last for days. Other answers end soon.
 fn until_token_lapses(
     response: Response,
     authorization: Arc<Authorization>,

@@ -1,4 +1,4 @@
-//! Shell: how this service asks others over HTTP: by which token, and whom it trusts.
+//! Shell: credentials of this service's requests to other services: its token and the authorities that it trusts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use super::settings::HttpSettings;
 use crate::host::reloaded::{BadFile, OnReadError, Reloaded, read_protected};
 
-/// Whoever reads the file may do what the service may.
+/// Forbidden permissions of the token file: a reader could act as this service.
 const OPEN_TO_OTHERS: u32 = 0o007;
 
-/// How this service asks others. Clones are the same.
+/// Credentials for requests to other services. Clones share the reloaded token.
 #[derive(Clone, Default)]
 pub struct HttpClient {
     token: Option<Arc<Reloaded<Token>>>,
@@ -21,10 +21,10 @@ pub struct HttpClient {
 }
 
 impl HttpClient {
-    /// As the settings say.
+    /// Reads the token and the authorities.
     ///
     /// # Errors
-    /// When a file that they name cannot be used.
+    /// When a file of the settings cannot be used.
     pub fn new(settings: &HttpSettings) -> Result<Self, BadFile> {
         let watched = |file: &std::path::PathBuf| {
             let named = file.clone();
@@ -42,25 +42,25 @@ impl HttpClient {
         })
     }
 
-    /// The certificates of those who are trusted, and of no others, in PEM, as they were at the start; `None` for those
-    /// that the system trusts.
+    /// Returns the PEM certificates of the only trusted authorities, as read at the start; `None` for those of the
+    /// system.
     #[must_use]
     pub fn authorities(&self) -> Option<&str> {
         self.authorities.as_deref()
     }
 
-    /// The token to ask with; `None` when there is none.
+    /// Returns the current token; `None` when none is set.
     #[must_use]
     pub fn token(&self) -> Option<Arc<Token>> {
         self.token.as_ref().and_then(|token| token.current())
     }
 }
 
-/// Said where there is no token to ask others with.
+/// Advice for a missing token file.
 const NO_TOKEN: &str =
     "name the file with the token by which this service asks others (`sagactl token create`)";
 
-/// Said where nobody is trusted.
+/// Advice for a missing file of authorities.
 const NO_AUTHORITIES: &str = "name a file with the certificates, in PEM, of the authorities that are trusted";
 
 fn authorities(file: &Path) -> Result<String, BadFile> {

@@ -17,7 +17,6 @@ use tokio::time::{Sleep, sleep};
 use super::connection_pool::Slot;
 use super::problem::Problem;
 
-/// Stream of one connection.
 pub(super) struct ClientStream<T> {
     inner: T,
     slot: Arc<Slot>,

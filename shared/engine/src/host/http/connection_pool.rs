@@ -30,7 +30,6 @@ pub(super) struct ConnectionPool {
     reserve: Arc<Slots>,
 }
 
-/// Slots of one kind.
 struct Slots {
     only_probes: bool,
     free: Arc<Semaphore>,
@@ -52,9 +51,7 @@ struct Waiting {
 /// Progress of a request that is not complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// No byte yet.
     Idle,
-    /// Part of the head.
     Head,
     /// All of the head. The body has a limit of its own.
     Body,
@@ -65,13 +62,10 @@ enum Stage {
 pub(super) enum CloseReason {
     /// Idle, or within a head, for too long.
     TooSlow,
-    /// Evicted for another connection.
     Evicted,
-    /// The service stops.
     Stopping,
 }
 
-/// Slot of one connection.
 pub(super) struct Slot {
     slots: Arc<Slots>,
     /// Key in [`Slots::waiting`]; 0 while a request is in flight.

@@ -127,7 +127,7 @@ pub async fn serve(listener: Listener, router: Router, settings: Arc<HttpSetting
     let _ = timeout(STOP_WITHIN, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-/// Spawns [`serve`].
+/// Serves in a task of its own, see [`serve`].
 pub fn spawn(
     listener: Listener,
     router: Router,

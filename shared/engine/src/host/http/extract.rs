@@ -1,5 +1,4 @@
-//! Shell: bodies, query parameters and path segments; whatever is wrong with them becomes a problem that
-//! names the field.
+//! Shell: extractors of bodies, query parameters and path segments, whose rejections are problems that name the field.
 
 use std::time::Duration;
 
@@ -14,10 +13,9 @@ use utoipa::IntoParams;
 
 use super::problem::{FieldError, Problem};
 
-/// Longest wait that `Prefer: wait` gets.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// A JSON body, parsed and validated; with the bytes it came as.
+/// Parsed and validated JSON body, with its bytes.
 pub struct Body<T>(pub T, pub Bytes);
 
 impl<T, S> FromRequest<S> for Body<T>
@@ -55,7 +53,7 @@ where
     }
 }
 
-/// The parser stands at the object when a member is missing: the member is what people look for.
+/// Names the missing member, where the parser reports only the object around it.
 fn field_at_fault(path: &str, message: &str) -> String {
     let missing = message.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
     match (path, missing) {
@@ -65,7 +63,7 @@ fn field_at_fault(path: &str, message: &str) -> String {
     }
 }
 
-/// The query parameters of a request; one that does not fit is answered with 400 and its name.
+/// Query parameters of a request. Rejects a bad one with 400 and its name.
 pub struct Params<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
@@ -79,7 +77,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// One path segment.
+/// Parsed path segment. Rejects a bad one with 400.
 pub struct Segment<T>(pub T);
 
 impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Segment<T> {
@@ -93,15 +91,15 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Segment
     }
 }
 
-/// How the parser of ids begins.
+/// Start of the message of the id parser.
 const NO_UUID: &str = "UUID parsing failed";
-/// What is said instead.
+/// Message in place of the id parser's.
 fn no_id() -> String {
     format!("this is no id: ids look like {EXAMPLE}")
 }
 
-/// 400 with what the parser said, which is about one parameter: `…: unknown field `x`, …`, `…: Cannot parse `x` with …`
-/// or `…: x: what is wrong`.
+/// Problem with the parser's message about one parameter: `…: unknown field `x`, …`, `…: Cannot parse `x` with …` or
+/// `…: x: what is wrong`.
 fn named(sentence: String) -> Problem {
     // What the parser of ids says of its insides helps nobody.
     let sentence = match sentence.split_once(NO_UUID) {
@@ -118,16 +116,17 @@ fn named(sentence: String) -> Problem {
     Problem { errors: errors.into_iter().collect(), ..Problem::new(StatusCode::BAD_REQUEST, sentence) }
 }
 
-/// How an answer is preferred: the header `Prefer`, for descriptions of routes.
+/// Header `Prefer`, for the descriptions of routes.
 #[derive(IntoParams)]
 #[into_params(names("Prefer"), parameter_in = Header)]
 pub struct Prefer(
-    /// `wait=10` holds the answer for at most so many seconds, 30 at the longest (RFC 7240); whatever else is ignored.
+    /// `wait=10` delays the answer until the outcome, for up to 10 seconds; the maximum is 30 (RFC 7240). Other
+    /// preferences are ignored.
     #[param(required = false, example = "wait=1")]
     pub String,
 );
 
-/// The wait that a client prefers (`Prefer: wait=10`, RFC 7240 §4.3), capped at 30 seconds.
+/// Returns the wait that a client prefers (`Prefer: wait=10`, RFC 7240 §4.3), capped at 30 seconds.
 #[must_use]
 pub fn wait_preference(headers: &HeaderMap) -> Option<Duration> {
     headers

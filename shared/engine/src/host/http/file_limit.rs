@@ -1,15 +1,15 @@
-//! Shell: how many files this process may hold open, which bounds its connections.
+//! Shell: limit on open files of this process, which bounds its connections.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tracing::warn;
 
 use super::connection_pool::PROBE_RESERVE;
 
-/// Files that are no connection of a client: the database, the broker, 128 calls to the outside, what is asked of other
-/// services, and seats for probes.
+/// Files beside client connections: the database, the broker, 128 task calls, requests to other services, and the
+/// reserve for probes.
 const OTHERS: u64 = 320 + PROBE_RESERVE as u64;
 
-/// As many of `wanted` connections as the process may hold. Its own limit is raised as far as it may be.
+/// Raises the process's limit as far as allowed, and returns how many of `wanted` connections fit.
 pub(super) fn connection_limit(wanted: usize) -> usize {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return wanted };
     let limit =
@@ -24,7 +24,7 @@ pub(super) fn connection_limit(wanted: usize) -> usize {
     held
 }
 
-/// Half of very few files are left to the others.
+/// Leaves files to the rest of the process, or half of them where there are very few.
 fn bounded(wanted: usize, limit: u64) -> usize {
     let left = limit.saturating_sub(OTHERS.min(limit / 2)).max(1);
     usize::try_from(left).map_or(wanted, |left| wanted.min(left))

@@ -7,19 +7,19 @@ use utoipa::IntoParams;
 
 use super::problem::Problem;
 
-/// Longest key taken: enough for any UUID or hash, little enough to store.
+/// Maximum length of a key: enough for any UUID or hash, and cheap to store.
 const LONGEST_KEY: usize = 200;
 
-/// The header, for descriptions of routes.
+/// Header `Idempotency-Key`, for the descriptions of routes.
 #[derive(IntoParams)]
 #[into_params(names("Idempotency-Key"), parameter_in = Header)]
 pub struct IdempotencyKey(
-    /// A repetition under the same key gets the same answer; another request under it is refused (422).
+    /// A repetition under the same key gets the same answer. Another request under the key is rejected with 422.
     #[param(required = false, min_length = 1, max_length = 200, pattern = "^[!-~]([ -~]*[!-~])?$")]
     pub String,
 );
 
-/// The request's key within `scope` (the route), when it carries one.
+/// Reads the request's key within `scope` (the route), if it has one.
 ///
 /// # Errors
 /// 422 for a key that is empty, too long or not visible ASCII.

@@ -1,7 +1,7 @@
-//! Shell: the description of a service's routes, with what holds for all of them.
+//! Shell: OpenAPI document of a service's routes.
 //!
-//! A route says what it alone takes and answers. What every route may answer is known by those who refuse: the door,
-//! the bounds, whoever catches a panic. It is written into the description here, once.
+//! A route describes only its own parameters and answers. Answers that every route shares come from the origin guard,
+//! the limits and the panic handler; they are added here.
 
 use axum::http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -12,7 +12,7 @@ use super::origin_guard::COMMON_ERRORS;
 use super::problem::{FieldError, Problem};
 use super::schemas::{never_null, spell_out};
 
-/// What is not described, and what no route can be described with.
+/// General notes at the top of the document.
 const BESIDE: &str = "Every error is a problem document (RFC 9457). A method that a path does not know is answered \
     with 405 and `Allow`, a path that is not here with 404; `HEAD` is taken wherever `GET` is. Integers \
     are written without a fraction: `1`, not `1.0`.\n\n\
@@ -20,23 +20,21 @@ const BESIDE: &str = "Every error is a problem document (RFC 9457). A method tha
     this service how it is, and `/internal/`, by which admin and the services speak with each other and which changes \
     with them.";
 
-/// What a problem of a status means where its route says nothing of it.
+/// Default descriptions of problems by status.
 const MEANINGS: [(StatusCode, &str); 2] = [
     (StatusCode::NOT_FOUND, "what the path names is not there"),
     (StatusCode::CONFLICT, "it makes sense, but not as things stand"),
 ];
 
-/// What cannot be read.
 const UNREADABLE: &str = "its path, its parameters or its body cannot be read";
 
-/// What is read, and makes no sense.
 const INVALID: &str = "something in it is not what it must be; `errors` names it";
 
-/// Panics, and stores that fail.
+/// Description of 500, for panics and failing stores.
 const BROKEN: (StatusCode, &str) =
     (StatusCode::INTERNAL_SERVER_ERROR, "something broke here; the log of this service says what");
 
-/// What a route may answer that takes a token.
+/// Descriptions of the answers of guarded routes.
 const OF_TOKENS: [(StatusCode, &str); 3] = [
     (StatusCode::UNAUTHORIZED, "it carries no token, or one that is unknown or expired"),
     (StatusCode::FORBIDDEN, "the role of its token is too small; the answer names the one that is needed"),
@@ -46,10 +44,10 @@ const OF_TOKENS: [(StatusCode, &str); 3] = [
     ),
 ];
 
-/// The name of the way to get in.
+/// Name of the security scheme.
 const SCHEME: &str = "token";
 
-/// A description that says of every route what it may answer.
+/// Completes the document with the answers that every route shares.
 pub(super) fn completed(api: &utoipa::openapi::OpenApi, authorization: &Authorization) -> Value {
     let mut api = json!(api);
     let about = &mut api["info"]["description"];
@@ -78,8 +76,7 @@ pub(super) fn completed(api: &utoipa::openapi::OpenApi, authorization: &Authoriz
     api
 }
 
-/// Says of every guarded route that it takes a token, and what it answers to those that it does not take. While tokens
-/// are off, it takes those who have none as well.
+/// Adds the security scheme and its answers to guarded routes. While authorization is off, a token is optional.
 fn takes_tokens(api: &mut Value, authorization: &Authorization) {
     let paths = api["paths"].as_object_mut().into_iter().flatten();
     let mut takes_some = false;
@@ -105,14 +102,13 @@ fn takes_tokens(api: &mut Value, authorization: &Authorization) {
     }
 }
 
-/// Every operation that is described.
 fn operations(api: &mut Value) -> impl Iterator<Item = &mut Value> {
     let paths = api["paths"].as_object_mut().into_iter().flat_map(Map::values_mut);
     let operations = paths.filter_map(Value::as_object_mut).flat_map(Map::values_mut);
     operations.filter(|operation| operation.get("responses").is_some())
 }
 
-/// A body that need not be there is never `null`.
+/// Removes `null` from the schema of an optional body.
 fn may_be_absent(operation: &mut Value) {
     let body = operation
         .get_mut("requestBody")
@@ -132,7 +128,7 @@ fn add_reason(responses: &mut Value, status: StatusCode, reason: &str) {
     *description = json!(own.map_or_else(|| reason.to_owned(), |own| format!("{own}; or {reason}")));
 }
 
-/// Says in what form a response comes, and what it means unless that is said.
+/// Adds the media type and a description to a response.
 fn describe(status: &str, response: &mut Value) {
     let Ok(status) = status.parse::<StatusCode>() else { return };
     let is_problem = status.is_client_error() || status.is_server_error();

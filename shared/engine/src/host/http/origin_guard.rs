@@ -1,8 +1,8 @@
-//! Shell: who is let in: what a browser can be tricked into sending to this machine is refused, whatever it asks for.
+//! Shell: guard against requests that a browser sends for a foreign page (CSRF, DNS rebinding).
 //!
-//! A page of anybody's can have its reader's browser send requests here. It cannot hide that: what names this server
-//! stands in `Host`, where the page is from in `Origin` and `Sec-Fetch-Site`, and a body that is sent without asking
-//! first is no `application/json`. All of that is looked at before anything is read or begun.
+//! Any page can make its reader's browser send requests to this machine. The browser still sends the name of this
+//! server in `Host`, and the page's origin in `Origin` and `Sec-Fetch-Site`. Without a preflight it cannot send
+//! `application/json`. The guard checks all of these before the body is read.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::problem::Problem;
 use super::request_body::and_close;
 use super::settings::HttpSettings;
 
-/// What any route may answer before it is asked, with its reason: by this door, the bounds, or HTTP itself.
+/// Answers that any route may give before its handler runs, with their reasons.
 pub const COMMON_ERRORS: [(StatusCode, &str); 9] = [
     (
         StatusCode::BAD_REQUEST,
@@ -34,7 +34,7 @@ pub const COMMON_ERRORS: [(StatusCode, &str); 9] = [
     (StatusCode::SERVICE_UNAVAILABLE, "too much is under way; try again after Retry-After"),
 ];
 
-/// Headers that say one thing: two of them would be read as one by us and as the other by whoever stands before us.
+/// Headers that must not be repeated: a proxy might read the first of two, and this server the second.
 const SINGLE_HEADERS: [HeaderName; 7] = [
     header::HOST,
     header::ORIGIN,
@@ -45,13 +45,13 @@ const SINGLE_HEADERS: [HeaderName; 7] = [
     HeaderName::from_static("x-operator"),
 ];
 
-/// Who is let in.
+/// Host names and origins that a server accepts.
 pub(super) struct OriginGuard {
     /// Names of this server, in lower case.
     hosts: Vec<String>,
-    /// Whether it goes by any name.
+    /// True if any host name is accepted.
     allows_any_host: bool,
-    /// Whether it listens for others than this machine: then nobody knows beforehand by which address they come.
+    /// True if the server listens beyond loopback. The addresses by which clients reach it are then unknown.
     is_open: bool,
     origins: Vec<String>,
 }
@@ -68,7 +68,7 @@ impl OriginGuard {
         Self { hosts, allows_any_host, is_open, origins: lower(&settings.allowed_origins) }
     }
 
-    /// Whether a request may come in.
+    /// Checks repeated headers, host, origin and content type.
     fn check(&self, request: &Request) -> Result<(), Problem> {
         let headers = request.headers();
         if let Some(name) = SINGLE_HEADERS.iter().find(|name| headers.get_all(*name).iter().count() > 1) {
@@ -79,8 +79,8 @@ impl OriginGuard {
         check_content_type(request)
     }
 
-    /// A page whose name leads here first to its own server and then to this one is of this origin to its browser,
-    /// and may read what it likes (DNS rebinding). It cannot choose what it is called.
+    /// Checks the host. Under DNS rebinding, a page's host name resolves first to its own server and then to this one,
+    /// and the browser treats both as one origin. The page cannot change the name that the browser sends.
     fn host<'a>(&self, request: &'a Request) -> Result<Option<&'a str>, Problem> {
         let host = match request.headers().get(header::HOST) {
             Some(host) => Some(host.to_str().map_err(|_| bad_host())?),
@@ -109,7 +109,7 @@ impl OriginGuard {
         Ok(host)
     }
 
-    /// An address is no name that anybody could have lead here: who asks by one has it from its reader.
+    /// True if the host is a name or address of this server. An address cannot be rebound.
     fn is_own_name(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         let name = host.strip_suffix('.').unwrap_or(&host);
@@ -121,8 +121,8 @@ impl OriginGuard {
             || address.is_ok_and(|address| self.is_open || address.is_loopback())
     }
 
-    /// A request of a page is taken when the page is of this server, or of an origin that is allowed. What a browser
-    /// sends for a page of another site is refused, except to show its reader something: a link to `/docs` is no harm.
+    /// Checks the origin of a page. Rejects what a browser sends for another site, except for navigation: a link to
+    /// `/docs` is harmless.
     fn origin(&self, request: &Request, host: Option<&str>) -> Result<(), Problem> {
         let headers = request.headers();
         let from_elsewhere = |from: &str| {
@@ -155,8 +155,8 @@ fn bad_host() -> Problem {
     Problem::new(StatusCode::BAD_REQUEST, "the header host is no name or address with an optional port")
 }
 
-/// A body is JSON and nothing else: a browser sends text and forms to anybody without asking, JSON it does not.
-/// `application/…+json` names formats with a meaning of their own, which nothing here speaks.
+/// Checks the content type. A browser sends text and forms to any site without a preflight, but not JSON. Other
+/// `application/…+json` types are not accepted.
 fn check_content_type(request: &Request) -> Result<(), Problem> {
     let headers = request.headers();
     let unsupported = |detail: String| Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
@@ -178,7 +178,7 @@ fn check_content_type(request: &Request) -> Result<(), Problem> {
     }
 }
 
-/// `application/json`, if need be with the one charset that JSON has (RFC 8259 §8.1).
+/// True for `application/json`, optionally with the only charset that JSON has (RFC 8259 §8.1).
 fn is_json(content_type: &str) -> bool {
     let mut parts = content_type.split(';').map(str::trim);
     let is_utf8 = |parameter: &str| {
@@ -190,7 +190,7 @@ fn is_json(content_type: &str) -> bool {
         && parts.all(|parameter| parameter.is_empty() || is_utf8(parameter))
 }
 
-/// Lets a request go on, or says why not.
+/// Passes a request on, or answers why it is rejected.
 pub(super) async fn guard_origin(guard: Arc<OriginGuard>, request: Request, next: Next) -> Response {
     match guard.check(&request) {
         Ok(()) => next.run(request).await,

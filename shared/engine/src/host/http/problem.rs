@@ -8,28 +8,28 @@ use utoipa::ToSchema;
 
 use crate::store::StoreFault;
 
-/// What is wrong with one field.
+/// Error in one field of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FieldError {
     /// Path of the field, e.g. `lines[0].quantity`.
     pub field: String,
-    /// What is wrong.
+    /// Description of the error for people.
     pub detail: String,
 }
 
-/// A problem (RFC 9457).
+/// Problem document (RFC 9457), the body of every error.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// What kind of problem, as a URI reference.
+    /// URI reference that identifies the type of problem.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The kind, for people.
+    /// Short title of the type, for people.
     pub title: String,
     /// HTTP status, the same as that of the response.
     pub status: u16,
     /// This very case: what happened, to what, and what to do.
     pub detail: String,
-    /// Fields at fault.
+    /// Errors in single fields of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldError>,
     /// Seconds after which trying again makes sense.
@@ -51,13 +51,13 @@ impl Problem {
         }
     }
 
-    /// 422 for one field.
+    /// Makes a 422 for one field.
     #[must_use]
     pub fn field(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::fields(vec![FieldError { field: field.into(), detail: detail.into() }])
     }
 
-    /// 422 for several fields.
+    /// Makes a 422 for several fields.
     #[must_use]
     pub fn fields(errors: Vec<FieldError>) -> Self {
         let names: Vec<&str> = errors.iter().map(|error| error.field.as_str()).collect();
@@ -65,25 +65,25 @@ impl Problem {
         Self { errors, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail) }
     }
 
-    /// 404 that says what is not there.
+    /// Makes a 404 that names what does not exist.
     #[must_use]
     pub fn not_found(what: impl std::fmt::Display) -> Self {
         Self::new(StatusCode::NOT_FOUND, format!("there is no {what}"))
     }
 
-    /// 409: it makes sense, but not as things stand.
+    /// Makes a 409: the request conflicts with the current state.
     #[must_use]
     pub fn conflict(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, detail)
     }
 
-    /// 503 with `Retry-After`.
+    /// Makes a 503 with `Retry-After` in seconds.
     #[must_use]
     pub fn unavailable(detail: impl Into<String>, retry_after_s: u32) -> Self {
         Self { retry_after_s: Some(retry_after_s), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, detail) }
     }
 
-    /// 500. The cause goes to the log, not to the caller.
+    /// Makes a 500. Logs the cause, and does not show it to the caller.
     #[must_use]
     pub fn internal(cause: &dyn std::fmt::Display) -> Self {
         tracing::error!("request failed: {cause}");
@@ -94,7 +94,7 @@ impl Problem {
     }
 }
 
-/// A database that is away is no fault of what was asked: the same goes well once it is back.
+/// An unavailable database is a 503: the same request succeeds later.
 impl From<StoreFault> for Problem {
     fn from(fault: StoreFault) -> Self {
         let cause = error_chain(&fault);

@@ -1,4 +1,4 @@
-//! Shell: what a service answers at `/readyz`.
+//! Shell: answer of `/readyz`, with the status that probes go by.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use futures::future::BoxFuture;
 pub use saga_core::health::{Check, CheckState};
 use serde::{Deserialize, Serialize};
 
-/// Whether a service can do what it promises, check by check. As an answer it is 503 unless it is ready.
+/// Readiness of a service, check by check. As an answer it is 503 unless the service is ready.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Readiness {
-    /// It takes what it promises to take: no check failed.
+    /// True if no check failed: the service accepts requests and processes messages.
     pub ready: bool,
-    /// Something is not as it should be, and the service does what it promises all the same: what comes of it is late.
+    /// True if a check is degraded: accepted work is stored, but delayed.
     pub degraded: bool,
-    /// What each check found, by its name.
+    /// Results of the checks, by name.
     pub checks: BTreeMap<String, Check>,
-    /// Of several replicas, this one publishes, and is given messages first.
+    /// True for the leader among replicas, which publishes and consumes first.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leads: bool,
-    /// What is worth knowing of how it was set up, and nothing to be done about.
+    /// Notes on the configuration that need no action.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
 }
 
 impl Readiness {
-    /// What these checks come to.
+    /// Combines the results of checks.
     #[must_use]
     pub fn of(checks: BTreeMap<String, Check>) -> Self {
         let any = |state| checks.values().any(|check| check.state == state);
@@ -41,7 +41,7 @@ impl Readiness {
         }
     }
 
-    /// What is wrong, in one line: `broker: not connected; clock: …`; empty when nothing is.
+    /// Lists the problems in one line, as `broker: not connected; clock: …`. Empty without problems.
     #[must_use]
     pub fn complaints(&self) -> String {
         let wrong = self.checks.iter().filter(|(_, check)| check.state != CheckState::Ok);
@@ -59,5 +59,5 @@ impl IntoResponse for Readiness {
     }
 }
 
-/// Asks how the service is.
+/// Callback that runs the health checks.
 pub type Health = Arc<dyn Fn() -> BoxFuture<'static, Readiness> + Send + Sync>;

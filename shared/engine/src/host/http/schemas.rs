@@ -1,11 +1,11 @@
-//! Pure: what schemas of a description mean, in words that every program knows.
+//! Pure: rewrites schemas of the OpenAPI document into terms that every client generator knows.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-/// Formats by which members say what text they are, and what that means as a pattern (ECMA-262), which programs know:
-/// what [`super::text::one_line`] takes; and what it takes once there is no space around it, and still something.
+/// Patterns (ECMA-262) of the formats of single-line texts: the texts that [`super::text::one_line`] accepts, and those
+/// that are also not blank after trimming.
 const LINES: [(&str, &str); 2] = [
     ("one-line", r"^[^\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069]*$"),
     (
@@ -20,7 +20,7 @@ const LINES: [(&str, &str); 2] = [
     ),
 ];
 
-/// Formats as they are derived from Rust's integers, those that are registered for them, and the largest of their numbers.
+/// Formats derived from Rust's integers, the registered formats for them, and their maxima.
 const WIDTHS: [(&str, &str, u64); 4] = [
     ("u-int8", "uint8", u8::MAX as u64),
     ("u-int16", "uint16", u16::MAX as u64),
@@ -28,7 +28,7 @@ const WIDTHS: [(&str, &str, u64); 4] = [
     ("u-int64", "uint64", u64::MAX),
 ];
 
-/// Says what formats mean that programs need not know.
+/// Adds patterns and maxima to formats that client generators may not know.
 pub(super) fn spell_out(part: &mut Value) {
     match part {
         Value::Object(members) => {
@@ -47,7 +47,7 @@ pub(super) fn spell_out(part: &mut Value) {
     }
 }
 
-/// What is absent from an answer is absent, and not `null`; in a request it may be either.
+/// Removes `null` from optional members of answers, which are left out instead. Requests may have either.
 pub(super) fn never_null(api: &mut Value) {
     let asked = asked_with(api);
     let Some(schemas) = api.pointer_mut("/components/schemas").and_then(Value::as_object_mut) else { return };
@@ -79,7 +79,7 @@ fn absent_unless_required(schema: &mut Value) {
     }
 }
 
-/// Names of the schemas that bodies of requests are made of.
+/// Collects the names of schemas that request bodies use.
 fn asked_with(api: &Value) -> BTreeSet<String> {
     let operations = api["paths"].as_object().into_iter().flat_map(Map::values);
     let operations = operations.filter_map(Value::as_object).flat_map(Map::values);

@@ -1,4 +1,4 @@
-//! Shell: the router around a service's own routes.
+//! Shell: composition of the router: middleware around a service's routes.
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -34,7 +34,7 @@ struct Operations {
     metrics: Metrics,
 }
 
-/// Puts health, metrics, documentation, limits and errors around `routes`, and the authorization before them.
+/// Adds health, metrics, documentation, limits, problems and authorization to `routes`.
 pub fn router(
     routes: OpenApiRouter,
     settings: &HttpSettings,
@@ -91,12 +91,12 @@ async fn metrics_text(State(operations): State<Operations>) -> Result<Response, 
     Ok(([(header::CONTENT_TYPE, content_type)], text).into_response())
 }
 
-/// How long the request may take that carries it as an extension. Those that are known to take long say so.
+/// Time limit of the request that carries it as an extension. Slow routes extend it.
 #[derive(Debug, Clone, Default)]
 pub struct TimeLimit(Arc<OnceLock<Duration>>);
 
 impl TimeLimit {
-    /// It may take this long, if that is longer than any request may. Said once, at the beginning.
+    /// Extends the limit to `limit`, if that is longer than `http.timeout`. Takes effect once.
     pub fn lengthen(&self, limit: Duration) {
         let _ = self.0.set(limit);
     }
@@ -118,7 +118,7 @@ async fn within(timeout: Duration, mut request: Request, next: Next) -> Response
     }
 }
 
-/// Whatever error a library answered (405, 413, …) gets the one form that all errors have.
+/// Rewrites error answers of libraries (405, 413, …) as problem documents.
 async fn as_problem(response: Response) -> Response {
     let status = response.status();
     let is_error = status.is_client_error() || status.is_server_error();

@@ -1,4 +1,4 @@
-//! Shell: what can be set of a service's HTTP (section `http`).
+//! Shell: settings of a service's HTTP server (section `http`).
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -15,50 +15,51 @@ use super::tls::HttpTlsSettings;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HttpSettings {
-    /// Address to listen on. Loopback unless told otherwise.
+    /// Address to listen on. Loopback by default.
     pub bind: String,
-    /// Names that this server goes by (`Host`), beside `localhost`, the name in `bind` and addresses: those of this
-    /// machine's own loopback, or all when it listens elsewhere. `*` is any name.
+    /// Names of this server (`Host`), beside `localhost`, the name in `bind`, and addresses: loopback addresses, or all
+    /// when the server listens beyond loopback. `*` accepts any name.
     #[serde(deserialize_with = "listed")]
     pub allowed_hosts: Vec<String>,
-    /// Origins whose pages may ask here (`https://shop.example`), beside this server's own: that of a proxy in front.
+    /// Origins whose pages may send requests (`https://shop.example`), beside this server's own, such as that of a
+    /// proxy.
     #[serde(deserialize_with = "listed")]
     pub allowed_origins: Vec<String>,
-    /// File with the tokens that open what is guarded: admin's API, and `/internal/`. Without it, nothing is: that is
-    /// for this machine alone.
+    /// File with the tokens that guarded routes (admin's API and `/internal/`) require. Without it authorization is
+    /// off, which is meant for one machine only.
     pub tokens: Option<PathBuf>,
-    /// Whether it listens beyond this machine without tokens: then anybody there may ask for anything. For where
-    /// something else keeps others out, as ports that are published on loopback alone do.
+    /// Allows listening beyond loopback without tokens: anybody who reaches the service may change it. For networks
+    /// that are protected otherwise, such as ports published on loopback alone.
     pub allow_unauthenticated: bool,
-    /// File with the token by which this service asks others.
+    /// File with the token that this service sends to other services.
     pub token: Option<PathBuf>,
-    /// TLS, where a certificate is named.
+    /// Certificate and authorities. With a certificate the server speaks only TLS.
     pub tls: HttpTlsSettings,
-    /// Requests in a second that the holder of a token may ask, unless the token says otherwise.
+    /// Requests per second of one token, unless the token has a rate of its own.
     pub rate: NonZeroU32,
-    /// Requests at once, by who has not asked for a while.
+    /// Burst of requests of one token that was idle.
     pub burst: NonZeroU32,
-    /// Connections at once; fewer where the process may not hold that many files open. When all are taken, the one
-    /// that has asked for nothing for longest gives way.
+    /// Maximum number of connections; lower where the process may not open that many files. When all are occupied, the
+    /// longest idle one is evicted.
     pub max_connections: usize,
-    /// How long a connection that asks for nothing is kept.
+    /// Time after which an idle connection is closed.
     #[serde(with = "humantime_serde")]
     pub idle_timeout: Duration,
-    /// How long the head of a request may take from its first byte on.
+    /// Time-out of a request's head, from its first byte on.
     #[serde(with = "humantime_serde")]
     pub header_timeout: Duration,
-    /// How long the body of a request may take.
+    /// Time-out of a request's body.
     #[serde(with = "humantime_serde")]
     pub body_timeout: Duration,
-    /// How long a client may leave an answer unread.
+    /// Time-out of a write while the client does not read its answer.
     #[serde(with = "humantime_serde")]
     pub write_timeout: Duration,
-    /// Largest body taken, in bytes.
+    /// Maximum size of a body in bytes.
     pub body_limit_bytes: usize,
-    /// Requests under way at once; more are answered 503. Probes and metrics are not counted.
+    /// Maximum number of in-flight requests; more are answered 503. Probes and metrics do not count.
     pub max_requests: usize,
-    /// How long a request may take once it is there; longer than the longest `Prefer: wait`. A route that is known to take
-    /// longer says so ([`TimeLimit`](super::TimeLimit)).
+    /// Time-out of a complete request; longer than the longest `Prefer: wait`. Slow routes extend it
+    /// ([`TimeLimit`](super::TimeLimit)).
     #[serde(with = "humantime_serde")]
     pub timeout: Duration,
 }
@@ -90,7 +91,7 @@ impl Default for HttpSettings {
 }
 
 impl HttpSettings {
-    /// Whether others than this machine reach it.
+    /// True if the server listens beyond loopback.
     #[must_use]
     pub fn is_open(&self) -> bool {
         match self.bind.parse::<SocketAddr>() {
@@ -100,7 +101,7 @@ impl HttpSettings {
         }
     }
 
-    /// What is to be known where no token is asked for; `None` where one is.
+    /// Returns a warning while authorization is off.
     #[must_use]
     pub fn remark(&self) -> Option<&'static str> {
         match (&self.tokens, self.is_open()) {
@@ -110,15 +111,15 @@ impl HttpSettings {
         }
     }
 
-    /// What stands before the port.
+    /// Returns `bind` without its port.
     pub(super) fn bound_name(&self) -> &str {
         self.bind.rsplit_once(':').map_or(self.bind.as_str(), |(name, _)| name)
     }
 
-    /// Whether they can be used.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// The sentence names the key, below `http`.
+    /// When a setting is impossible; the sentence names the key below `http`.
     pub fn check(&self) -> Result<(), &'static str> {
         let hosts_are_names = self.allowed_hosts.iter().all(|host| is_host(host));
         let origins_are_some = self.allowed_origins.iter().all(|origin| is_origin(origin));
@@ -144,27 +145,26 @@ impl HttpSettings {
     }
 }
 
-/// Of a service that only this machine reaches.
+/// Warning for a service on loopback.
 const OFF: &str =
     "tokens are off (http.tokens is not set): whoever reaches this service may ask for anything";
-/// Of one that others reach as well.
+/// Warning for a service that others reach.
 const OPEN: &str = "tokens are off and the doors stand open (http.allow_unauthenticated): whoever reaches this service, also from \
     another machine, may ask for anything";
 
-/// Said of what nobody can listen at.
+/// Complaint about an impossible address.
 const NO_PLACE: &str = "bind is no address: it has to be an address or a name and a port, such as 127.0.0.1:8081, \
     [::1]:8081 or localhost:8081";
 
-/// Said of a service that anybody on the network could tell what to do.
+/// Complaint about a service that anybody on the network could change.
 const OPEN_WITHOUT_TOKENS: &str = "bind reaches beyond this machine, and without http.tokens anybody there could tell \
     this service what to do: `sagactl token create NAME --role admin --file FILE` makes a file of tokens to name there; \
     or bind to 127.0.0.1; or, where something else keeps others out, say http.allow_unauthenticated=true";
 
-/// Said of who names tokens, and that none is asked for.
 const OPEN_AND_CLOSED: &str =
     "allow_unauthenticated lets in anybody, and http.tokens only who has a token: leave one of them out";
 
-/// A list, or one text with commas: the environment and flags know no lists.
+/// Reads a list, or one text with commas, because the environment and flags have no lists.
 fn listed<'de, D: Deserializer<'de>>(given: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -180,7 +180,7 @@ fn listed<'de, D: Deserializer<'de>>(given: D) -> Result<Vec<String>, D::Error> 
     })
 }
 
-/// Whether one can listen there, as far as that shows: an address with a port, or a name with one.
+/// True for an address with a port, or a name with one.
 fn is_place(text: &str) -> bool {
     let is_named = text.rsplit_once(':').is_some_and(|(name, port)| {
         port.parse::<u16>().is_ok() && is_host(name) && name != "*" && !name.contains(':')
@@ -188,13 +188,13 @@ fn is_place(text: &str) -> bool {
     text.parse::<SocketAddr>().is_ok() || is_named
 }
 
-/// Whether a setting can be an origin: a scheme and a host, with a port or without.
+/// True for an origin: a scheme and a host, optionally with a port.
 fn is_origin(text: &str) -> bool {
     text.parse::<Uri>().is_ok_and(|uri| uri.scheme().is_some() && uri.authority().is_some())
         && text.matches('/').count() == 2
 }
 
-/// Whether a setting can be the name of a host, or `*` for any.
+/// True for the name of a host, or `*` for any.
 fn is_host(text: &str) -> bool {
     text == "*"
         || text.parse::<Authority>().is_ok_and(|authority| authority.host() == text && !text.contains('@'))

@@ -1,4 +1,4 @@
-//! Shell: telemetry each answer, and each that nobody waited for, and writes down the span of one that belongs to a trace.
+//! Shell: metrics and spans of requests, those that clients abandoned included.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::host::metrics::Metrics;
 use crate::runtime::operation::{NO_ROUTE, Operation};
 use crate::runtime::tracer::{self, SpanDetails, Tracer};
 
-/// What is measured by, and traced with.
+/// Metrics and tracer of a server's requests.
 #[derive(Clone)]
 pub(super) struct RequestTelemetry {
     pub(super) metrics: Metrics,
@@ -22,14 +22,14 @@ pub(super) struct RequestTelemetry {
     pub(super) authorization: Arc<Authorization>,
 }
 
-/// Who is refused is not let in: nothing of it is recorded because he says so.
+/// Statuses of denied requests, whose trace context is not trusted.
 const DENIED: [StatusCode; 3] =
     [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS];
 
-/// The status that is record when who asked hung up before there was an answer: 499, as other servers say it.
+/// Status of a request whose client closed the connection before the answer, as nginx has it.
 const CLIENT_CLOSED_REQUEST: u16 = 499;
 
-/// Answers, and takes note of that, or of whoever did not wait for it.
+/// Runs a request, and records its outcome, or that the client abandoned it.
 pub(super) async fn observe_request(telemetry: RequestTelemetry, request: Request, next: Next) -> Response {
     let caller_context = context_in(request.headers()).filter(|_| telemetry.tracer.is_on());
     let record = RequestRecord::of(telemetry, &request, caller_context);
@@ -42,14 +42,14 @@ pub(super) async fn observe_request(telemetry: RequestTelemetry, request: Reques
     tracer::answering(&tracer, parent, answer).await
 }
 
-/// A request under way. Once it is dropped, answered or not, note is taken of it.
+/// Request in flight. Recorded when dropped, answered or not.
 struct RequestRecord {
     telemetry: RequestTelemetry,
     began: Instant,
     method: &'static str,
-    /// As the router understood it: what it did not would be a label for each path that anybody makes up.
+    /// Matched route. Unmatched paths are not labels, because clients could invent any number.
     route: Option<MatchedPath>,
-    /// The trace that the caller says it is of.
+    /// Trace context that the caller sent.
     caller_context: Option<TraceContext>,
     status: Option<StatusCode>,
 }
@@ -65,7 +65,7 @@ impl RequestRecord {
         self.route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str)
     }
 
-    /// What is caller_context, of a caller who is followed.
+    /// Returns the caller's trace context, if the server continues that trace.
     fn parent(&self) -> Option<TraceContext> {
         // Whom a guarded route answers is of this system: he came by a token, where tokens are asked for.
         let RequestTelemetry { tracer, authorization, .. } = &self.telemetry;
@@ -99,7 +99,7 @@ impl Drop for RequestRecord {
     }
 }
 
-/// Methods that there are routes for; whatever else somebody sends is one.
+/// Returns the label of a method; unknown methods share one.
 fn name_of(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",
@@ -113,7 +113,7 @@ fn name_of(method: &Method) -> &'static str {
     }
 }
 
-/// What the caller says of its trace.
+/// Parses the caller's trace context.
 fn context_in(headers: &HeaderMap) -> Option<TraceContext> {
     TraceContext::parse(headers.get(TRACEPARENT)?.to_str().ok()?)
 }

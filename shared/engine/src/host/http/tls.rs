@@ -1,4 +1,4 @@
-//! Shell: HTTP over TLS, where a certificate is named: the handshake, and the files it goes by.
+//! Shell: TLS of the HTTP server, with certificate and key reloaded from their files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,35 +12,33 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::host::reloaded::{BadFile, OnReadError, Reloaded, read_protected};
 
-/// Whoever reads a key may pretend to be this service.
+/// Forbidden permissions of the key file: a reader could impersonate this service.
 const OPEN_TO_OTHERS: u32 = 0o007;
 
-/// TLS of a service's HTTP (section `http.tls`).
+/// TLS of a service's HTTP server and requests (section `http.tls`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HttpTlsSettings {
-    /// PEM file with the certificate of this service, and those between it and its authority; with `key`. With them it
-    /// speaks TLS, and nothing else.
+    /// PEM file with the certificate chain of this service; with `key`. The server then speaks only TLS.
     pub cert: Option<PathBuf>,
-    /// PEM file with the key of `cert`.
+    /// PEM file with the private key of `cert`.
     pub key: Option<PathBuf>,
-    /// PEM file with the certificates of the authorities that are trusted, and of no others, where this service asks
-    /// others over HTTP.
+    /// PEM file with the only authorities that this service trusts in its requests to other services.
     pub ca: Option<PathBuf>,
 }
 
 impl HttpTlsSettings {
-    /// Whether they can be.
+    /// True if certificate and key are both set, or neither.
     pub(super) fn is_whole(&self) -> bool {
         self.cert.is_some() == self.key.is_some()
     }
 }
 
-/// The handshake of a server, by the files as they are now; `None` where it speaks without TLS.
+/// TLS acceptor made from the current files; `None` without TLS.
 pub(super) struct Tls(Option<Reloaded<TlsAcceptor>>);
 
 impl Tls {
-    /// As the settings say.
+    /// Reads certificate and key.
     ///
     /// # Errors
     /// When the files cannot be used, or do not belong together.
@@ -54,13 +52,12 @@ impl Tls {
         Reloaded::open(files, OnReadError::KeepOld, read).map(|watched| Self(Some(watched)))
     }
 
-    /// What shakes hands now.
     pub(super) fn acceptor(&self) -> Option<TlsAcceptor> {
         self.0.as_ref().and_then(Reloaded::current).map(|acceptor| acceptor.as_ref().clone())
     }
 }
 
-/// Said where there is no certificate, or no key of it.
+/// Advice for a missing certificate or key.
 const NO_CERTIFICATE: &str = "name a file with the certificate of this service, in PEM";
 const NO_KEY: &str = "name a file with the key of http.tls.cert, in PEM";
 

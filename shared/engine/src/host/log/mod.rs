@@ -1,8 +1,7 @@
-//! Shell: the log: what is logged, where it goes, and that nobody waits for it.
+//! Shell: the log, written by a thread of its own so that nobody waits for it.
 //!
-//! Lines wait in a bounded queue, and a thread of their own writes them. When the disk, or whoever reads, cannot keep up
-//! and the queue is full, lines are lost and counted rather than the service held up: what must not be lost is in its
-//! database. What was logged before a normal stop is written by the end of it.
+//! Lines wait in a bounded queue. When the disk or the reader cannot keep up, lines are dropped and counted, and the
+//! service goes on. A normal stop writes the queued lines first.
 
 mod rotating;
 
@@ -22,39 +21,40 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use self::rotating::RotatingFile;
 use super::metrics::{Metrics, names};
 
-/// Lines that may wait to be written: what the busiest service says in seconds, and a few megabytes of memory.
+/// Capacity of the queue in lines: some seconds of the busiest service, and a few megabytes.
 const QUEUE_LINES: usize = 10_000;
-/// So much is written at once.
+/// Size of the write buffer.
 const WRITTEN_BYTES: usize = 64 * 1024;
-/// The target of the client's own lines.
+/// Log target of the NATS client.
 const NATS_CLIENT: &str = "async_nats";
-/// How often lost lines are looked for.
+/// Interval at which dropped lines are counted.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is logged, how, and where it goes (section `log`).
+/// Level, format and file of the log (section `log`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogSettings {
-    /// Levels, in the syntax of `tracing_subscriber::EnvFilter`. The lines about inputs have the target
-    /// [`saga::step`](crate::runtime::log_line::TARGET). The client of NATS is silent unless it is named (`async_nats`).
+    /// Levels, in the syntax of `tracing_subscriber::EnvFilter`. Lines about inputs have the target
+    /// [`saga::step`](crate::runtime::log_line::TARGET). The NATS client logs only if the filter names it
+    /// (`async_nats`).
     pub filter: String,
-    /// `json` for machines, `text` for people.
+    /// Format of the lines: `json` for machines, `text` for people.
     pub format: LogFormat,
-    /// The file that it goes to; standard error when there is none.
+    /// Log file; standard error by default.
     pub file: Option<PathBuf>,
-    /// The file begins anew before it is larger than this …
+    /// Maximum size of the file in bytes. A full file is rotated.
     pub max_bytes: u64,
-    /// … and so many of the full ones are kept beside it, as `FILE.1` (the newest), `FILE.2` and so on.
+    /// Number of rotated files to keep, as `FILE.1` (the newest), `FILE.2` and so on.
     pub keep: usize,
 }
 
-/// Form of the log.
+/// Format of the lines of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// One JSON object per line.
+    /// JSON, one object per line.
     Json,
-    /// For people: level, sentence and fields of an event in one line, without colours.
+    /// Plain text: level, message and fields on one line, without colours.
     Text,
 }
 
@@ -65,16 +65,16 @@ impl Default for LogSettings {
     }
 }
 
-/// A log that is being written. Dropping it waits until all that was logged is written, for a second at most.
+/// Running log. Dropping it writes the queued lines, within a second.
 pub(super) struct Log {
     lost: ErrorCounter,
     _writing: WorkerGuard,
 }
 
-/// Starts the log of this process. From then on a panic is a line of it, too.
+/// Starts the log of this process, which also logs panics.
 ///
 /// # Errors
-/// When the filter is none, or the file cannot be written.
+/// When the filter is invalid, or the file cannot be written.
 pub(super) fn start(settings: &LogSettings) -> anyhow::Result<Log> {
     let to: Box<dyn Write + Send> = match &settings.file {
         Some(path) => {
@@ -111,8 +111,8 @@ fn writing(settings: &LogSettings, to: Box<dyn Write + Send>) -> anyhow::Result<
     Ok((subscriber, log))
 }
 
-/// What is logged. The client of NATS says with every try what the connection says once, and is heard only by who asks
-/// for it by name.
+/// Parses the filter. Silences the NATS client unless the filter names it: it logs at every try what the connection
+/// logs once.
 fn filter(levels: &str) -> anyhow::Result<EnvFilter> {
     // Where a directive names a target and no level, that target is meant: a word that is neither logs nothing at all.
     let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
@@ -129,17 +129,17 @@ fn filter(levels: &str) -> anyhow::Result<EnvFilter> {
 }
 
 impl Log {
-    /// What tells of the lines that this log loses.
+    /// Returns the counter of dropped lines.
     pub(super) fn dropped(&self) -> DroppedLines {
         DroppedLines(self.lost.clone())
     }
 }
 
-/// The lines that were lost, because the queue was full.
+/// Lines that were dropped because the queue was full.
 pub(super) struct DroppedLines(ErrorCounter);
 
 impl DroppedLines {
-    /// Counts them, and says so once there is room for it, until dropped.
+    /// Counts dropped lines in the metrics, and logs them once there is room, until dropped.
     pub(super) async fn report(self, metrics: Metrics) {
         let mut told = 0;
         loop {
@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes nothing until it is told to.
+    /// Writer that blocks until it is released.
     struct Stuck {
         goes_on: mpsc::Receiver<()>,
         lines: mpsc::Sender<String>,
@@ -181,7 +181,7 @@ mod tests {
         }
     }
 
-    /// It tries twice a second, and the connection says what is wrong once.
+    /// The client logs at every try, twice a second.
     #[test]
     fn the_client_of_nats_is_heard_by_who_asks_for_it() {
         let heard = |levels: &str| {

@@ -1,25 +1,25 @@
-//! Shell: a file that begins anew when it is full.
+//! Shell: a log file that is rotated when it is full.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// A file to which lines are appended, each in one write. Before it would be larger than `max_bytes` it becomes
-/// `FILE.1`, the one that was that `FILE.2` and so on up to `keep`; what is older is gone.
+/// File to which lines are appended, each in one write. A full file becomes `FILE.1`, the previous `FILE.1` becomes
+/// `FILE.2`, and so on up to `keep`. Older files are deleted.
 pub(super) struct RotatingFile {
     path: PathBuf,
     max_bytes: u64,
     keep: usize,
-    /// Buffered: who writes flushes when nothing more is there to be written.
+    /// Buffered; the writer flushes when no line waits.
     file: BufWriter<File>,
     bytes: u64,
 }
 
 impl RotatingFile {
-    /// Goes on where the file ends.
+    /// Opens the file for appending.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the file cannot be written.
     pub(super) fn open(path: PathBuf, max_bytes: u64, keep: usize) -> io::Result<Self> {
         let file = append_to(&path)?;
         let bytes = file.metadata()?.len();
@@ -40,7 +40,7 @@ impl RotatingFile {
         Ok(())
     }
 
-    /// The name of a full one.
+    /// Path of a rotated file.
     fn full(&self, number: usize) -> PathBuf {
         let mut name = self.path.clone().into_os_string();
         name.push(format!(".{number}"));
@@ -68,7 +68,7 @@ fn append_to(path: &Path) -> io::Result<File> {
     File::options().create(true).append(true).open(path)
 }
 
-/// Somebody may have deleted it.
+/// Ignores a file that somebody has deleted.
 fn unless_gone(done: io::Result<()>) -> io::Result<()> {
     match done {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// Every file of a folder with what is in it, by name.
+    /// Contents of every file of a folder, by name.
     fn files(folder: &TempDir) -> Vec<(String, String)> {
         let entries = fs::read_dir(folder.path()).expect("the folder").map(|entry| entry.expect("an entry"));
         let read = |path: PathBuf| fs::read_to_string(path).expect("text");

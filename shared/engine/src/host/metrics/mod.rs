@@ -1,4 +1,4 @@
-//! Shell: what a service measures, as OpenMetrics 1.0. [`names`] has every metric that each service has.
+//! Shell: metrics of a service in OpenMetrics 1.0. [`names`] declares those that every service has.
 
 pub mod names;
 mod process;
@@ -26,7 +26,7 @@ use self::series::Series;
 use crate::runtime::admission::BreakerView;
 use crate::runtime::observer::{InputSettled, Observer};
 
-/// Everything that a service measures. Cheap to clone: every request does so.
+/// Metrics of a service. Clones are cheap and share all series.
 #[derive(Debug, Clone)]
 pub struct Metrics(Arc<Inner>);
 
@@ -34,16 +34,14 @@ pub struct Metrics(Arc<Inner>);
 struct Inner {
     registry: Registry,
     all: Vec<Series>,
-    /// What is measured all the time.
     hot: HotSeries,
     latest: Mutex<StoreStats>,
-    /// Who else hears of what is measured of the service's own.
+    /// Listener to the service's own measurements.
     listener: OnceLock<Listener>,
-    /// Metrics that cannot be measured here, as the log has said.
+    /// Metrics with unknown names or wrong labels, which were logged once.
     mismatched: Mutex<BTreeSet<&'static str>>,
 }
 
-/// Hears of a measurement.
 struct Listener(Box<dyn Fn(&Measurement) + Send + Sync>);
 
 impl fmt::Debug for Listener {
@@ -52,7 +50,7 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// Series that every input or request adds to: found once.
+/// Series that every input or request updates, looked up once.
 #[derive(Debug)]
 struct HotSeries {
     inputs: Series,
@@ -72,7 +70,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Those that each service has, and these, of this service's own.
+    /// Registers the metrics of every service, and `own`.
     #[must_use]
     pub fn new(service: &'static str, own: &[&'static Metric]) -> Self {
         let mut registry = Registry::default();
@@ -104,7 +102,7 @@ impl Metrics {
         metrics
     }
 
-    /// Shows what there is to measure of these steps and tasks before anything happens there.
+    /// Declares the series of steps and tasks, which start at 0.
     pub fn declare(&self, steps: &[&str], tasks: &[&str]) {
         let of_messages = steps.iter().chain(tasks).map(|source| (*source, &OF_MESSAGES[..]));
         for (source, outcomes) in of_messages.chain([(COMMAND, &OF_COMMANDS[..]), (DUE, &OF_DUE_ROWS)]) {
@@ -119,13 +117,13 @@ impl Metrics {
         }
     }
 
-    /// From now on this one hears of each measurement of the service's own, once it is durable. There can be one.
+    /// Sets the listener to the service's own measurements, which is called once they are durable. The first one stays.
     pub fn listen(&self, listener: impl Fn(&Measurement) + Send + Sync + 'static) {
         let _ = self.0.listener.set(Listener(Box::new(listener)));
     }
 
-    /// The series of a metric with so many labels. Of one that there is not nothing is measured, which the log says once:
-    /// what a service does is not to end with what is counted of it.
+    /// Finds the series of a metric. Logs once, and returns `None`, for an unknown metric or a wrong number of labels:
+    /// a wrong metric must not end the service.
     fn of(&self, metric: &Metric, labels: usize) -> Option<&Series> {
         let series = self.0.all.iter().find(|series| series.is_of(metric));
         let fitting = series.filter(|_| labels == metric.labels.len());
@@ -139,22 +137,21 @@ impl Metrics {
         fitting
     }
 
-    /// Shows this series before anything happens there: a counter or a histogram of nothing yet, or a gauge that nobody
-    /// knows.
+    /// Declares a series before its first value: a counter or histogram at 0, or a gauge at NaN.
     pub fn show(&self, metric: &Metric, labels: &[&str]) {
         if let Some(series) = self.of(metric, labels.len()) {
             series.show(labels);
         }
     }
 
-    /// Sets a gauge; NaN when it is not known. `labels` are the values of the metric's labels.
+    /// Sets a gauge, to NaN while its value is unknown. `labels` are the values of the metric's labels.
     pub fn set(&self, metric: &Metric, labels: &[&str], value: f64) {
         if let Some(series) = self.of(metric, labels.len()) {
             series.set(labels, value);
         }
     }
 
-    /// Sets all that there is of a gauge: whatever is not named is gone. What is named is there all the while.
+    /// Replaces all series of a gauge. Series that are not in `all` disappear; the others stay visible throughout.
     pub fn replace(&self, metric: &Metric, all: &[(Vec<String>, f64)]) {
         let is_fit = |(labels, _): &(Vec<String>, f64)| self.of(metric, labels.len()).is_some();
         if let Some(series) = self.of(metric, metric.labels.len()).filter(|_| all.iter().all(is_fit)) {
@@ -162,14 +159,14 @@ impl Metrics {
         }
     }
 
-    /// Counts so many more.
+    /// Adds `more` to a counter.
     pub fn add(&self, metric: &Metric, labels: &[&str], more: u64) {
         if let Some(series) = self.of(metric, labels.len()) {
             series.add(labels, more);
         }
     }
 
-    /// Takes note of how long something took.
+    /// Records a duration in a histogram, with its trace as exemplar.
     pub fn observe_duration(
         &self,
         metric: &Metric,
@@ -182,7 +179,7 @@ impl Metrics {
         }
     }
 
-    /// A request to a route was answered so, or not waited for.
+    /// Records an answered or abandoned request.
     pub(super) fn record_request(
         &self,
         (method, route, status): (&str, &str, &str),
@@ -193,7 +190,7 @@ impl Metrics {
         self.0.hot.request_duration.observe(&[method, route], took.as_secs_f64(), trace);
     }
 
-    /// Takes over what the store says of itself; `None` when it does not say.
+    /// Records statistics of the store; `None` while the store does not answer.
     pub fn record_stats(&self, stats: Option<StoreStats>, now: Timestamp) {
         let age =
             |since: Option<Timestamp>| since.map_or(0.0, |since| now.duration_since(since).as_secs_f64());
@@ -214,17 +211,17 @@ impl Metrics {
         }
     }
 
-    /// Takes over how many inputs wait for their transaction.
+    /// Records the number of inputs that wait for a transaction.
     pub fn record_queue(&self, inputs: usize) {
         self.set(&names::ENGINE_QUEUE, &[], size(inputs));
     }
 
-    /// Takes over how far the machine's clock is ahead of the broker's; `None` when the broker does not say.
+    /// Records the offset of the machine's clock from the broker's; `None` while it is unknown.
     pub fn record_clock_offset(&self, offset: Option<SignedDuration>) {
         self.set(&names::CLOCK_OFFSET, &[], offset.map_or(f64::NAN, |offset| offset.as_secs_f64()));
     }
 
-    /// Takes over what a breaker says of itself.
+    /// Records state and counters of a breaker.
     pub fn record_breaker(&self, view: &BreakerView) {
         let name = view.name.as_str();
         let state = match view.state {
@@ -249,13 +246,13 @@ impl Metrics {
         }
     }
 
-    /// What the store last said of itself.
+    /// Returns the latest statistics of the store.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         self.0.latest.lock().clone()
     }
 
-    /// The text that `/metrics` answers (OpenMetrics 1.0).
+    /// Renders the answer of `/metrics` (OpenMetrics 1.0).
     ///
     /// # Errors
     /// None in practice: writing to a string does not fail.

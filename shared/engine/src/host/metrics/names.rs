@@ -1,32 +1,32 @@
-//! Pure: every metric that each service has, by name: what Prometheus scrapes, dashboards show and alerts stand on. What a
-//! service counts of its own trade it declares itself. A gauge is NaN while what it tells is not known.
+//! Pure: declarations of the metrics that every service has, for scrapes, dashboards and alerts. Services declare their
+//! own in addition. A gauge is NaN while its value is unknown.
 
 use saga_core::metric::Metric;
 
-/// Bounds for what is quick when all is well: from a fifth of a millisecond to ten seconds.
+/// Histogram bounds for durations, from a fifth of a millisecond to ten seconds.
 pub const QUICK: &[f64] =
     &[0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
-/// Bounds for how many at once: up to what one batch holds.
+/// Histogram bounds for batch sizes.
 pub const SIZES: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
 
 // Inputs.
 
-/// What became of each input.
+/// Processed inputs by step and outcome.
 pub const INPUTS: Metric = Metric::counter(
     "saga_input_total",
     &["step", "outcome"],
     "Inputs settled, by what reacted (a step, a task, command, due) and outcome: done, duplicate, rejected, retried, dead; of \
      a command done, replayed, rejected, key_reused, faulted; of due done, rejected, faulted",
 );
-/// How long a step takes.
+/// Duration of a step until its outcome is durable.
 pub const STEP_DURATION: Metric = Metric::histogram(
     "step_duration_seconds",
     &["step"],
     QUICK,
     "Time from taking an input in until its outcome is durable, by what reacted",
 );
-/// Messages of nobody.
+/// Dead-lettered messages of unknown producers.
 pub const FOREIGN_MESSAGES: Metric = Metric::counter(
     "message_foreign_total",
     &["step"],
@@ -35,60 +35,60 @@ pub const FOREIGN_MESSAGES: Metric = Metric::counter(
 
 // The store.
 
-/// How long a commit takes.
+/// Duration of the engine's transactions.
 pub const COMMIT_DURATION: Metric = Metric::histogram(
     "store_commit_duration_seconds",
     &[],
     QUICK,
     "Time of one transaction of the engine, waiting for the writer included",
 );
-/// What could not be stored.
+/// Batches whose transaction failed, and which are tried again.
 pub const STORE_FAULTS: Metric =
     Metric::counter("store_faults_total", &[], "Batches that could not be stored");
-/// How much goes into one transaction.
+/// Number of inputs in each transaction.
 pub const BATCH_INPUTS: Metric =
     Metric::histogram("engine_batch_inputs", &[], SIZES, "Inputs in one transaction");
-/// What waits for the engine.
+/// Inputs in the engine's queue.
 pub const ENGINE_QUEUE: Metric =
     Metric::gauge("engine_queue_inputs", &[], "Inputs that wait for their transaction");
 
 // The outbox.
 
-/// What was promised.
+/// Messages written to the outbox.
 pub const OUTBOX_WRITTEN: Metric =
     Metric::counter("outbox_written_total", &[], "Messages promised: written to the outbox");
-/// What was kept of that.
+/// Outbox messages that the broker acknowledged.
 pub const OUTBOX_PUBLISHED: Metric =
     Metric::counter("outbox_published_total", &[], "Messages of the outbox that the broker has taken");
-/// What the broker does not take.
+/// Messages that the broker rejected while it took others.
 pub const OUTBOX_REJECTED: Metric = Metric::counter(
     "outbox_rejected_total",
     &[],
     "Messages that the broker does not take though it takes others: they wait for an operator",
 );
-/// What waits.
+/// Outbox entries that wait for publication.
 pub const OUTBOX_PENDING: Metric =
     Metric::gauge("outbox_pending", &[], "Messages of the outbox that wait to be published");
-/// What waits for an operator.
+/// Rejected outbox entries, with those blocked behind them.
 pub const OUTBOX_FAILED: Metric = Metric::gauge(
     "outbox_failed",
     &[],
     "Messages that the broker refused, and those of their sagas that are held behind them",
 );
-/// How long the oldest has waited.
+/// Age of the oldest unpublished outbox entry.
 pub const OUTBOX_OLDEST_AGE: Metric = Metric::gauge(
     "outbox_oldest_pending_age_seconds",
     &[],
     "Age of the oldest message that waits to be published, 0 when none does",
 );
-/// How long the broker takes.
+/// Duration of publishing a batch.
 pub const PUBLISH_DURATION: Metric = Metric::histogram(
     "outbox_publish_duration_seconds",
     &[],
     QUICK,
     "Time from handing a batch of messages to the broker until it has said which of them it takes; none when it takes none",
 );
-/// How much goes at once.
+/// Number of messages in each published batch.
 pub const PUBLISH_MESSAGES: Metric = Metric::histogram(
     "outbox_publish_messages",
     &[],
@@ -98,9 +98,9 @@ pub const PUBLISH_MESSAGES: Metric = Metric::histogram(
 
 // What waits for another time.
 
-/// Retries.
+/// Messages that wait for a retry.
 pub const RETRIES_WAITING: Metric = Metric::gauge("retry_waiting", &[], "Messages that wait for another try");
-/// Dead letters of this service.
+/// Unresolved dead letters of this service.
 pub const DEAD_LETTERS_UNRESOLVED: Metric = Metric::gauge(
     "dead_letter_unresolved",
     &[],
@@ -109,44 +109,44 @@ pub const DEAD_LETTERS_UNRESOLVED: Metric = Metric::gauge(
 
 // Calls to the outside.
 
-/// What became of each call.
+/// Task calls by kind and outcome.
 pub const TASK_CALLS: Metric = Metric::counter(
     "task_call_total",
     &["task", "outcome"],
     "Calls to the outside, by kind of task and outcome: answered, refused (for good) or failed",
 );
-/// How long a call takes.
+/// Duration of task calls by kind.
 pub const TASK_CALL_DURATION: Metric = Metric::histogram(
     "task_call_duration_seconds",
     &["task"],
     QUICK,
     "Time of one call to the outside, by kind of task",
 );
-/// Open tasks.
+/// Tasks that are not finished.
 pub const TASKS_OPEN: Metric =
     Metric::gauge("task_open", &[], "Tasks that are not settled: waiting, under way, or to be tried again");
-/// The oldest of them.
+/// Age of the oldest open task.
 pub const TASK_OLDEST_AGE: Metric =
     Metric::gauge("task_oldest_open_age_seconds", &[], "Age of the oldest open task, 0 when there is none");
 
 // Breakers.
 
-/// State of a breaker.
+/// Current state of each breaker.
 pub const BREAKER_STATE: Metric = Metric::gauge(
     "breaker_state",
     &["breaker"],
     "0 closed, 1 half-open, 2 open; forced states count like the others",
 );
-/// What it recorded.
+/// Calls that a breaker recorded, by outcome.
 pub const BREAKER_CALLS: Metric = Metric::counter(
     "breaker_calls_total",
     &["breaker", "outcome"],
     "Calls recorded by the breaker, by outcome: success, failure, or ignored, which says nothing of the other side",
 );
-/// What it refused.
+/// Calls that a breaker did not permit.
 pub const BREAKER_NOT_PERMITTED: Metric =
     Metric::counter("breaker_not_permitted_total", &["breaker"], "Calls that the breaker did not permit");
-/// How bad it is.
+/// Failure ratio in a breaker's window.
 pub const BREAKER_FAILURE_RATIO: Metric = Metric::gauge(
     "breaker_failure_ratio",
     &["breaker"],
@@ -155,13 +155,13 @@ pub const BREAKER_FAILURE_RATIO: Metric = Metric::gauge(
 
 // Consumers.
 
-/// What waits at the broker.
+/// Unacknowledged messages at the broker, per consumer.
 pub const CONSUMER_LAG: Metric = Metric::gauge(
     "consumer_lag_messages",
     &["consumer"],
     "Messages that the broker has for this consumer and that are not acknowledged; NaN while it does not say",
 );
-/// What came again.
+/// Messages that the broker redelivered, per consumer.
 pub const REDELIVERIES: Metric = Metric::counter(
     "consumer_redelivery_total",
     &["consumer"],
@@ -170,13 +170,13 @@ pub const REDELIVERIES: Metric = Metric::counter(
 
 // HTTP.
 
-/// Answers.
+/// Answered HTTP requests by route and status.
 pub const HTTP_REQUESTS: Metric = Metric::counter(
     "http_request_total",
     &["method", "route", "status"],
     "Requests answered, by method, route template (none when there is no such route) and status; 499: who asked hung up",
 );
-/// How long an answer takes.
+/// Duration of HTTP requests by route.
 pub const HTTP_REQUEST_DURATION: Metric = Metric::histogram(
     "http_request_duration_seconds",
     &["method", "route"],
@@ -186,49 +186,49 @@ pub const HTTP_REQUEST_DURATION: Metric = Metric::histogram(
 
 // The process.
 
-/// What runs, as [`BUILD`] says it.
+/// Version of the build, a label of [`BUILD`].
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Readiness, check by check.
+/// State of each readiness check.
 pub const READINESS_CHECK: Metric =
     Metric::gauge("readiness_check", &["check"], "How a check of /readyz stands: 0 ok, 1 degraded, 2 failed");
-/// The clock.
+/// Offset of the machine's clock.
 pub const CLOCK_OFFSET: Metric = Metric::gauge(
     "clock_offset_seconds",
     &[],
     "How far this machine's clock is ahead of the broker's; negative when it is behind, NaN while the broker does not say",
 );
-/// The log.
+/// Log lines that were dropped.
 pub const LOG_DROPPED_LINES: Metric = Metric::counter(
     "log_dropped_lines_total",
     &[],
     "Lines that the log could not take, as it did not keep up",
 );
-/// Traces.
+/// Spans by outcome of their export.
 pub const TRACE_SPANS: Metric = Metric::counter(
     "trace_span_total",
     &["outcome"],
     "Spans that were to be exported, by outcome: exported, dropped (the queue was full) or failed (the collector did not take them)",
 );
-/// The build.
+/// Service and version of the build.
 pub const BUILD: Metric =
     Metric::gauge("build_info", &["service", "version"], "Always 1; the labels say what runs");
-/// CPU time.
+/// CPU time of this process.
 pub const CPU: Metric =
     Metric::counter("process_cpu_seconds_total", &[], "CPU time of this process, of user and system");
-/// Memory.
+/// Resident memory of this process.
 pub const MEMORY: Metric =
     Metric::gauge("process_resident_memory_bytes", &[], "Memory of this process that is not swapped out");
-/// Files.
+/// Open files of this process.
 pub const OPEN_FILES: Metric =
     Metric::gauge("process_open_fds", &[], "Files, sockets and the like that are open");
-/// Their limit.
+/// Limit on the open files of this process.
 pub const MAX_OPEN_FILES: Metric = Metric::gauge("process_max_fds", &[], "How many of them may be open");
-/// Since when.
+/// Start time of this process.
 pub const PROCESS_START: Metric =
     Metric::gauge("process_start_time_seconds", &[], "When this process started, in seconds since 1970");
 
-/// All of them but those that [the process](PROCESS) is asked for.
+/// Metrics of every service, except those of the [process](PROCESS).
 pub const ALL: [&Metric; 34] = [
     &INPUTS,
     &STEP_DURATION,
@@ -266,5 +266,5 @@ pub const ALL: [&Metric; 34] = [
     &BUILD,
 ];
 
-/// What the kernel says of the process at each scrape.
+/// Metrics that are read from the kernel at each scrape.
 pub const PROCESS: [&Metric; 5] = [&CPU, &MEMORY, &OPEN_FILES, &MAX_OPEN_FILES, &PROCESS_START];

@@ -1,4 +1,4 @@
-//! Shell: what the kernel says of this process, asked at each scrape.
+//! Shell: metrics of this process, read from the kernel at each scrape.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use sysinfo::{Pid, ProcessRefreshKind, ProcessesToUpdate, System};
 
 use super::names;
 
-/// Shows this process, as long as the kernel says anything of it.
+/// Collector of the process metrics. Exports nothing where the kernel reports nothing.
 #[derive(Debug, Default)]
 pub(super) struct Process(Mutex<Option<System>>);
 

@@ -1,4 +1,4 @@
-//! Shell: the series of one metric, whatever its labels.
+//! Shell: all series of one metric, with any labels.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use saga_core::metric::{Metric, MetricKind};
 use saga_core::trace::TraceContext;
 
 type Labels = Vec<(&'static str, String)>;
-/// The label by which an exemplar names a trace.
+/// Label of an exemplar that names its trace.
 type Exemplar = [(&'static str, String); 1];
 type Histogram = HistogramWithExemplars<Exemplar>;
 type Value = Gauge<f64, AtomicU64>;
 
-/// All series of one metric. Clones are the same.
+/// All series of one metric. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct Series {
     metric: &'static Metric,
@@ -32,12 +32,12 @@ pub(super) struct Series {
 #[derive(Debug, Clone)]
 enum Kind {
     Counter(Of<Counter>),
-    /// With the labels of those that were named together last.
+    /// Gauge, with the label sets of the last [`Series::replace`].
     Gauge(Of<Value>, Arc<Mutex<BTreeSet<Vec<String>>>>),
     Histogram(Of<Histogram, Bounds>),
 }
 
-/// One series, or one for each set of labels: a family of one would be shown with empty braces.
+/// Single series, or a family with labels. A family without labels would be exported with empty braces.
 #[derive(Debug, Clone)]
 enum Of<M, C = fn() -> M> {
     Bare(M),
@@ -64,12 +64,12 @@ impl<M: Metered, C: MetricConstructor<M> + Clone + Send + Sync + 'static> Of<M, 
     }
 }
 
-/// What can be registered.
+/// Bound of all metric types that a registry takes.
 trait Metered: EncodeMetric + TypedMetric + std::fmt::Debug + Clone + Send + Sync + 'static {}
 
 impl<M: EncodeMetric + TypedMetric + std::fmt::Debug + Clone + Send + Sync + 'static> Metered for M {}
 
-/// What nobody has looked at yet is not 0.
+/// Makes a gauge whose value is unknown, which is not 0.
 fn unknown() -> Value {
     let gauge = Value::default();
     gauge.set(f64::NAN);
@@ -86,7 +86,7 @@ impl MetricConstructor<Histogram> for Bounds {
 }
 
 impl Series {
-    /// The series of `metric`, which `registry` shows from now on.
+    /// Registers the series of `metric`.
     pub(super) fn of(metric: &'static Metric, registry: &mut Registry) -> Self {
         let stem = metric.name.strip_suffix("_total").unwrap_or(metric.name);
         let kind = match metric.kind {
@@ -103,7 +103,7 @@ impl Series {
         self.metric.name == metric.name
     }
 
-    /// Shows the series with these labels, though nothing has happened yet: what is not there cannot grow.
+    /// Declares the series with these labels, so that its first increase is visible.
     pub(super) fn show(&self, labels: &[&str]) {
         let labels = || self.labels(labels);
         match &self.kind {
@@ -113,7 +113,7 @@ impl Series {
         }
     }
 
-    /// So much more of a counter.
+    /// Adds `more` to a counter.
     pub(super) fn add(&self, labels: &[&str], more: u64) {
         if let Kind::Counter(counters) = &self.kind {
             counters.with(
@@ -125,14 +125,14 @@ impl Series {
         }
     }
 
-    /// What a counter that is kept elsewhere has come to.
+    /// Sets a counter that is counted elsewhere.
     pub(super) fn set_total(&self, labels: &[&str], count: u64) {
         if let Kind::Counter(counters) = &self.kind {
             counters.with(|| self.labels(labels), |counter| counter.inner().store(count, Ordering::Relaxed));
         }
     }
 
-    /// What a gauge is now.
+    /// Sets the value of a gauge.
     pub(super) fn set(&self, labels: &[&str], value: f64) {
         if let Kind::Gauge(gauges, _) = &self.kind {
             gauges.with(
@@ -144,8 +144,7 @@ impl Series {
         }
     }
 
-    /// All that there is of a gauge now: those that were named the last time, and are not any more, are gone. Whoever looks
-    /// meanwhile sees what stays.
+    /// Replaces all series of a gauge. Series that are not in `all` are removed; a concurrent scrape sees the others.
     pub(super) fn replace(&self, all: &[(Vec<String>, f64)]) {
         let Kind::Gauge(Of::Labelled(family), named) = &self.kind else { return };
         let mut named = named.lock();
@@ -161,7 +160,7 @@ impl Series {
         *named = now;
     }
 
-    /// One more in a histogram, with the trace that shows what it was.
+    /// Records a value in a histogram, with a sampled trace as exemplar.
     pub(super) fn observe(&self, labels: &[&str], value: f64, trace: Option<TraceContext>) {
         if let Kind::Histogram(histograms) = &self.kind {
             let sampled = trace.filter(|trace| trace.is_sampled);

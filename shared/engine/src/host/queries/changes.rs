@@ -25,7 +25,7 @@ pub async fn position(store: &dyn Store, at: Option<i64>) -> Result<HistoryPosit
 /// Ids of changed rows, or their values of another field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangedIds {
-    /// Distinct ids or values.
+    /// Distinct ids, or distinct values of the other field.
     pub ids: Vec<String>,
     /// `after` of the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]

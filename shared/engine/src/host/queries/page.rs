@@ -44,7 +44,7 @@ pub struct Page<T> {
 pub struct Folds {
     /// Kind of the verified rows.
     pub kind: String,
-    /// Number of verified rows.
+    /// Number of rows that were verified.
     pub rows: u64,
     /// Rows that differ from the fold of their events, as `kind/id`; at most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -108,9 +108,9 @@ impl<T> Page<T> {
 /// Encoding of a page, which the client chooses by `Accept`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// JSON, the default.
+    /// JSON, unless the client accepts MessagePack.
     Json,
-    /// MessagePack, see [`MESSAGE_PACK`].
+    /// MessagePack, of the media type [`MESSAGE_PACK`].
     MessagePack,
 }
 

@@ -1,4 +1,4 @@
-//! Shell: the requests that spans are handed over by: each over in time, however slowly its answer comes.
+//! Shell: HTTP client of the span exporter, with one time-out for the whole request.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use tokio::runtime::Handle;
 
-/// Asks in a runtime: whoever waits for the answer is a thread that has none.
+/// HTTP client that runs requests in the runtime. The exporter's thread has none.
 #[derive(Debug)]
 pub(super) struct Client {
     http: reqwest::Client,
@@ -14,10 +14,11 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Whose requests take so long at most, until the last byte of the answer. To be called in the runtime.
+    /// Makes a client whose requests time out after `limit`, the last byte of the answer included. Must be called in
+    /// the runtime.
     ///
     /// # Errors
-    /// When there can be no client.
+    /// When the client cannot be made.
     pub(super) fn within(limit: Duration) -> anyhow::Result<Self> {
         let http = reqwest::Client::builder().timeout(limit).build()?;
         Ok(Self { http, runtime: Handle::current() })
@@ -47,7 +48,7 @@ mod tests {
 
     use super::*;
 
-    /// With each byte a wait for the next begins: one that is bounded alone has no end.
+    /// A time-out for each read would never end such an answer.
     #[tokio::test]
     async fn an_answer_that_trickles_is_waited_for_no_longer_than_one_that_does_not_come() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -1,4 +1,4 @@
-//! Shell: spans on their way to a collector: queued, and sent in batches by a thread of their own.
+//! Shell: export of spans to a collector, queued and sent in batches by a thread of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,20 +27,19 @@ use crate::host::metrics::{Metrics, names};
 use crate::runtime::operation::SpanKind;
 use crate::runtime::tracer::{OpenSpan, Span, SpanDetails};
 
-/// Spans that wait to be sent; what comes beyond that is dropped, and counted.
+/// Capacity of the queue. Further spans are dropped and counted.
 const QUEUE: usize = 16_384;
-/// Spans sent at once.
+/// Maximum number of spans in one request.
 const BATCH: usize = 512;
-/// How often they are sent.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long a collector may take.
+/// Time-out of a request to the collector.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a service that stops waits for the rest to be sent.
+/// Limit on sending the last spans of a stopping service.
 pub(in crate::host) const LAST: Duration = Duration::from_secs(2);
 
-/// What the environment may say of the form in which spans are sent: anything else would be passed over in silence. Of the
-/// rest, `OTEL_EXPORTER_OTLP_HEADERS` and `OTEL_EXPORTER_OTLP_TRACES_HEADERS` are taken as they are; where spans go, how
-/// many at once and how long that may take is said by `trace.endpoint` and the constants here alone.
+/// Supported values of OpenTelemetry's environment variables; others are errors, because they would have no effect. The
+/// headers variables are supported as they are. Endpoint, batch size and time-outs are set by `trace.endpoint` and the
+/// constants here.
 const FORMS: [(&str, &[&str]); 4] = [
     (OTEL_EXPORTER_OTLP_TRACES_COMPRESSION, &["gzip", "none"]),
     (OTEL_EXPORTER_OTLP_COMPRESSION, &["gzip", "none"]),
@@ -48,7 +47,7 @@ const FORMS: [(&str, &[&str]); 4] = [
     (OTEL_EXPORTER_OTLP_PROTOCOL, &["http/protobuf"]),
 ];
 
-/// The way of spans to a collector.
+/// Exporter of spans to one collector.
 #[derive(Debug)]
 pub(super) struct Export {
     processor: BatchSpanProcessor,
@@ -58,10 +57,10 @@ pub(super) struct Export {
 }
 
 impl Export {
-    /// To the collector at `url`; called in a runtime.
+    /// Makes an exporter to the collector at `url`. Must be called in a runtime.
     ///
     /// # Errors
-    /// When there can be no client for it, or the environment wants a form that spans cannot be sent in.
+    /// When the client cannot be made, or the environment asks for an unsupported form.
     pub(super) fn to(
         url: &Url,
         service: &'static str,
@@ -106,7 +105,7 @@ impl Export {
         Ok(Self { processor, scope, waiting, metrics })
     }
 
-    /// Takes a span on its way, unless too many wait.
+    /// Queues a span, or drops it when the queue is full.
     pub(super) fn take(&self, span: Span) {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= QUEUE {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -116,7 +115,7 @@ impl Export {
         self.processor.on_end(self.data(span));
     }
 
-    /// Sends what waits, as far as that goes in a moment.
+    /// Sends the queued spans, within a limit.
     pub(super) fn finish(&self) {
         let _ = self.processor.shutdown_with_timeout(LAST);
     }
@@ -156,7 +155,6 @@ impl Export {
     }
 }
 
-/// Whether the environment wants what there is.
 fn check_forms() -> anyhow::Result<()> {
     for (variable, known) in FORMS {
         let Some(value) = std::env::var_os(variable).filter(|value| !value.is_empty()) else { continue };
@@ -176,7 +174,7 @@ fn context_of(context: &TraceContext, is_remote: bool) -> SpanContext {
     )
 }
 
-/// Sends, and says once that nobody takes it, and once that somebody does again.
+/// Exporter that counts spans, and logs once when the collector fails and once when it recovers.
 #[derive(Debug)]
 struct CountingExporter {
     otlp: OtlpExporter,

@@ -1,4 +1,4 @@
-//! Shell: where the spans of a service go: to a collector, by OTLP over HTTP.
+//! Shell: sampling of traces, and export of their spans by OTLP over HTTP.
 
 mod client;
 mod export;
@@ -18,20 +18,20 @@ use self::tail_sampled::TailSampled;
 use super::metrics::Metrics;
 use crate::runtime::tracer::{Callers, RecordSpans, Span, Tracer};
 
-/// Which traces are recorded, and where they go (section `trace`).
+/// Sampling and export of traces (section `trace`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TraceSettings {
-    /// The collector, e.g. `http://localhost:4318`; without one nothing is traced. Of OpenTelemetry's own variables of the
-    /// environment `OTEL_EXPORTER_OTLP_HEADERS`, `…_COMPRESSION` (`gzip`, `none`) and `…_PROTOCOL` (`http/protobuf`) are
-    /// honoured, each also as `OTEL_EXPORTER_OTLP_TRACES_…`, which comes first.
+    /// Collector, e.g. `http://localhost:4318`; without one tracing is off. Of OpenTelemetry's environment variables,
+    /// `OTEL_EXPORTER_OTLP_HEADERS`, `…_COMPRESSION` (`gzip`, `none`) and `…_PROTOCOL` (`http/protobuf`) have an
+    /// effect. Each also exists as `OTEL_EXPORTER_OTLP_TRACES_…`, which takes precedence.
     pub endpoint: String,
-    /// Which part of the traces that begin here is recorded, from 0 to 1.
+    /// Share of new traces that is recorded, from 0 to 1.
     pub sample_ratio: f64,
-    /// Whether the traces of sagas in which something goes wrong, or is undone, are recorded all the same.
+    /// Record traces in which a step fails or is compensated, although they were not sampled.
     pub keep_failed: bool,
-    /// What becomes of the traces that callers bring along on routes that are anybody's. Those of callers on guarded
-    /// routes, who are of this system, are gone on in; what is refused is recorded by no caller's wish.
+    /// Treatment of trace contexts on open routes. `link`: start a new trace linked to the caller's. `follow`: continue
+    /// the caller's trace. Guarded routes always continue it; denied requests never do.
     pub callers: Callers,
 }
 
@@ -41,20 +41,20 @@ impl Default for TraceSettings {
     }
 }
 
-/// The path that OTLP over HTTP gives to spans.
+/// Path of spans in OTLP over HTTP.
 const TRACES: &str = "v1/traces";
 
 impl TraceSettings {
-    /// Whether anything is traced.
+    /// True if a collector is set.
     #[must_use]
     pub const fn is_on(&self) -> bool {
         !self.endpoint.is_empty()
     }
 
-    /// What cannot be, if anything.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// The key, and what it has to be.
+    /// When a setting is impossible; the message names the key.
     pub fn check(&self) -> Result<(), String> {
         if !(0.0..=1.0).contains(&self.sample_ratio) {
             return Err(format!("trace.sample_ratio is {}, it has to be from 0 to 1", self.sample_ratio));
@@ -62,7 +62,7 @@ impl TraceSettings {
         self.url().map(drop)
     }
 
-    /// Where spans are sent; `None` when nothing is traced.
+    /// Returns the collector's URL; `None` while tracing is off.
     fn url(&self) -> Result<Option<Url>, String> {
         if !self.is_on() {
             return Ok(None);
@@ -95,18 +95,18 @@ impl TraceSettings {
     }
 }
 
-/// Where spans go until they are over, and what ends that.
+/// Tracer of a service, with its exporter.
 pub(super) struct Tracing {
-    /// What the loops are given.
+    /// Tracer for the loops and routes.
     pub(super) tracer: Tracer,
     export: Option<Arc<Export>>,
 }
 
 impl Tracing {
-    /// What these settings ask for.
+    /// Makes the tracer and its exporter.
     ///
     /// # Errors
-    /// When there can be no exporter.
+    /// When the exporter cannot be made.
     pub(super) fn new(
         settings: &TraceSettings,
         service: &'static str,
@@ -124,7 +124,7 @@ impl Tracing {
         Ok(Self { tracer, export: Some(export) })
     }
 
-    /// Sends what is not sent yet, within a moment.
+    /// Sends the remaining spans, within a limit.
     pub(super) async fn finish(self) {
         if let Some(export) = self.export {
             // It waits for its thread.
@@ -133,19 +133,19 @@ impl Tracing {
     }
 }
 
-/// Which spans are exported.
+/// Recorder that samples spans and exports them.
 struct Recorded {
     export: Arc<Export>,
-    /// Spans that nobody wants unless something goes wrong.
+    /// Tail sampler of traces that were not sampled; `None` while `trace.keep_failed` is false.
     held: Option<TailSampler>,
-    /// Traces are sampled whose number is below this.
+    /// Threshold of the random bits below which a trace is sampled.
     sampled_below: u64,
 }
 
-/// The bits of a trace's id that are chance (W3C Trace Context, level 2): of a UUID too.
+/// Number of random bits of a trace id (W3C Trace Context, level 2), which UUIDs have too.
 const RANDOM_BITS: u32 = 56;
 
-/// The number that this share of all trace ids stays below.
+/// Converts a sample ratio into a threshold of the random bits.
 #[expect(clippy::float_arithmetic, reason = "a share is set as a float; nothing is counted by it")]
 fn share_of_ids(ratio: f64) -> u64 {
     (ratio * (1_u64 << RANDOM_BITS) as f64) as u64
@@ -180,7 +180,8 @@ impl RecordSpans for Recorded {
     }
 }
 
-/// Spans that nobody wants unless something goes wrong, and the traces in which it did.
+/// Tail sampler: buffers spans of traces that were not sampled, and knows the traces that are recorded because of a
+/// failure.
 #[derive(Default)]
 struct TailSampler {
     spans: Mutex<SpanBuffer<Span>>,
@@ -188,16 +189,16 @@ struct TailSampler {
 }
 
 impl TailSampler {
-    /// From now on a trace is recorded; answers what is held of it.
+    /// Records a trace from now on, and returns its buffered spans.
     fn keep(&self, trace_id: u128) -> Vec<Span> {
         // Known before it is let go: whoever holds another span meanwhile has looked before that.
         self.sampled.insert(trace_id);
         self.spans.lock().take_trace(trace_id)
     }
 
-    /// Holds a span, or answers it when it is to be recorded, and all that is held of its trace before it. One that comes
-    /// recorded was found by somebody else to be of a trace in which something went wrong, if any of that is held: it
-    /// belongs to it, and all that comes.
+    /// Buffers a span, or returns it if its trace is recorded, after passing the buffered spans of the trace to
+    /// `record`. A sampled span of a trace with buffered spans shows that another process found a failure; the whole
+    /// trace is then recorded.
     fn take(&self, span: Span, mut record: impl FnMut(Span)) -> Option<Span> {
         let trace_id = span.begun.context.trace_id;
         let mut spans = self.spans.lock();
@@ -237,7 +238,7 @@ mod tests {
         Span { begun, ended: SystemTime::UNIX_EPOCH, took: Duration::ZERO, details }
     }
 
-    /// It turns out while others of the trace end.
+    /// Other spans of the trace end at the same time.
     #[test]
     fn nothing_is_held_any_more_of_a_trace_that_turns_out_to_be_recorded() {
         // Fewer than are held at all.

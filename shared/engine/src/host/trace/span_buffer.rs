@@ -1,32 +1,31 @@
-//! Pure: spans of traces that are not to be recorded, held for a while in case something goes wrong in them.
+//! Pure: ring buffer of spans that were not sampled, in case their trace fails.
 //!
-//! They come by the thousand, and nearly all go as they came: each overwrites the oldest, and points at the one before it
-//! of its bucket, so that those of one trace are found without a look at the others.
+//! Spans come by the thousand, and nearly all are overwritten. Each points at the previous span of its hash bucket, so
+//! that the spans of one trace are found quickly.
 
-/// Spans that are held, some hundred bytes each: at 50 sagas a second what happened in the last two minutes, at 1,000 in
-/// the last six seconds. What goes wrong mostly shows within a second.
+/// Capacity in spans of some hundred bytes: two minutes at 50 sagas per second, six seconds at 1,000. Most failures
+/// show within a second.
 const SPANS: usize = 20_000;
-/// Places that traces are spread over.
 const BUCKETS: usize = 1 << BUCKET_BITS;
 const BUCKET_BITS: u32 = 15;
 
-/// What is buffer.
+/// Ring buffer of spans, indexed by trace.
 #[derive(Debug)]
 pub(super) struct SpanBuffer<S> {
-    /// The span of number N is in slot N modulo their count.
+    /// Slots of the ring. The span of number N is in slot N modulo their count.
     slots: Vec<Slot<S>>,
-    /// The number of the newest span of each bucket; 0 where there is none.
+    /// Number of the newest span of each bucket; 0 for an empty bucket.
     newest: Vec<u64>,
-    /// How many there have been: the number of the newest.
+    /// Number of the newest span.
     last: u64,
 }
 
 #[derive(Debug)]
 struct Slot<S> {
     trace_id: u128,
-    /// The number of the span before it of its bucket; 0 where there is none.
+    /// Number of the previous span of the bucket; 0 for the first.
     before: u64,
-    /// `None` once it is let go.
+    /// Buffered span; `None` once taken.
     span: Option<S>,
 }
 
@@ -37,7 +36,7 @@ impl<S> Default for SpanBuffer<S> {
 }
 
 impl<S> SpanBuffer<S> {
-    /// Holds a span; answers the oldest when there are too many.
+    /// Adds a span, and returns the oldest when the buffer is full.
     pub(super) fn push(&mut self, trace_id: u128, span: S) -> Option<S> {
         self.last += 1;
         let before = std::mem::replace(&mut self.newest[bucket(trace_id)], self.last);
@@ -51,7 +50,7 @@ impl<S> SpanBuffer<S> {
         }
     }
 
-    /// Lets go what is held of a trace, in its order. Nobody comes past it again.
+    /// Removes the spans of a trace, and returns them in their order.
     pub(super) fn take_trace(&mut self, trace_id: u128) -> Vec<S> {
         let bucket = bucket(trace_id);
         let (mut spans, mut number, mut next) = (Vec::new(), self.newest[bucket], None);
@@ -83,7 +82,7 @@ fn bucket(trace_id: u128) -> usize {
     usize::try_from(mixed(trace_id) >> (u64::BITS - BUCKET_BITS)).unwrap_or_default()
 }
 
-/// The bits of a trace's id, each of which changes the upper half of the answer: ids that follow each other are far apart.
+/// Mixes the bits of a trace id, so that consecutive ids fall into different buckets.
 pub(super) const fn mixed(trace_id: u128) -> u64 {
     // 2^64 by the golden ratio, as in Fibonacci hashing.
     const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -127,7 +126,7 @@ mod tests {
         }
     }
 
-    /// Whatever shares its bucket: one bucket holds the spans of many traces here.
+    /// Buckets hold spans of many traces here.
     #[test]
     fn each_trace_has_its_own_spans_and_no_others() {
         let mut buffer = SpanBuffer::default();

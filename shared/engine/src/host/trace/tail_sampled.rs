@@ -1,16 +1,15 @@
-//! Pure: which traces are recorded although they were not to be, as something went wrong in them: asked at every span, so
-//! that it waits for nobody.
+//! Pure: lock-free set of the traces that are recorded because of a failure.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::span_buffer::mixed;
 
-/// Traces that are known, at most. One takes the slot of another that falls on it; what is forgotten is recorded again
-/// when something else goes wrong in it, and what was stored and sent of it says by itself that it is.
+/// Capacity of the set. A colliding trace replaces another. A forgotten trace is added again at its next failure; its
+/// stored and sent contexts say that it is recorded.
 const TRACES: usize = 1 << TRACE_BITS;
 const TRACE_BITS: u32 = 14;
 
-/// The traces that are known, each by a mark of its id.
+/// Set of recorded traces, each as a fingerprint of its id.
 #[derive(Debug)]
 pub(super) struct TailSampled(Box<[AtomicU64]>);
 
@@ -21,19 +20,19 @@ impl Default for TailSampled {
 }
 
 impl TailSampled {
-    /// From now on this trace is recorded.
+    /// Adds a trace to the set.
     pub(super) fn insert(&self, trace_id: u128) {
         let (slot, mark) = self.slot(trace_id);
         slot.store(mark, Ordering::Relaxed);
     }
 
-    /// Whether this trace is recorded. Of 2^49 others one might be taken for it, and recorded too.
+    /// True if the set has this trace. One of 2^49 other traces might be mistaken for it.
     pub(super) fn contains(&self, trace_id: u128) -> bool {
         let (slot, mark) = self.slot(trace_id);
         slot.load(Ordering::Relaxed) == mark
     }
 
-    /// Where a trace's mark stands, and the mark, which is not 0.
+    /// Returns the slot of a trace, and its fingerprint, which is not 0.
     fn slot(&self, trace_id: u128) -> (&AtomicU64, u64) {
         let mixed = mixed(trace_id);
         let slot = usize::try_from(mixed >> (u64::BITS - TRACE_BITS)).unwrap_or_default();
