@@ -79,7 +79,7 @@ impl Archive {
     /// When the folder cannot be created or written.
     pub fn open(folder: &Path, service: &'static str, by: Period) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
-        // Better at the start than in a month.
+        // Fails at the start rather than at the first purge.
         let probe = folder.join(format!(".{service}.{}", std::process::id()));
         File::create(&probe)?;
         fs::remove_file(probe)?;
@@ -128,7 +128,7 @@ impl Archive {
             append(&path, &text)?;
         }
         if is_new {
-            // A file is there for good once its folder is written.
+            // A new file is durable only after its folder is synced.
             File::open(&self.folder)?.sync_all()?;
         }
         Ok(())
@@ -156,7 +156,7 @@ impl Archive {
             let mut lines = Lines::of(&path)?;
             while let Some(line) = lines.next_line()? {
                 match line {
-                    Line::Event(event) if event.kind == kind => events.push(event.left(kind)),
+                    Line::Event(event) if event.kind == kind => events.push(event.into_event(kind)),
                     Line::Event(_) | Line::DeadLetter(_) => {}
                 }
                 if events.len() >= AT_ONCE {
@@ -186,7 +186,7 @@ impl Archive {
 }
 
 impl EventLine {
-    fn left(self, kind: &'static str) -> LeavingEvent {
+    fn into_event(self, kind: &'static str) -> LeavingEvent {
         let Self { row, version, name, data, causation_id, recorded_at, is_published, .. } = self;
         LeavingEvent {
             kind,
@@ -234,26 +234,26 @@ pub async fn purge(
             return Ok(());
         }
         let leaving = match archive.cloned() {
-            Some(archive) => write_down(archive, leaving).await.map_err(PurgeError::Archive)?,
+            Some(archive) => archive_chunk(archive, leaving).await.map_err(PurgeError::Archive)?,
             None => leaving,
         };
         let has_moved = leaving.from != leaving.up_to;
         if store.depart(leaving).await? == 0 && !has_moved {
-            // All of it has changed meanwhile: another time.
+            // All rows have changed since they were read: the next purge tries again.
             return Ok(());
         }
         tokio::time::sleep(PAUSE_BETWEEN_CHUNKS).await;
     }
 }
 
-async fn write_down(archive: Archive, leaving: Leaving) -> io::Result<Leaving> {
+async fn archive_chunk(archive: Archive, leaving: Leaving) -> io::Result<Leaving> {
     let writing = tokio::task::spawn_blocking(move || archive.write(&leaving).map(|()| leaving));
     writing.await.map_err(io::Error::other)?
 }
 
 /// Appends lines after the last complete line of a file.
 fn append(path: &Path, text: &[u8]) -> io::Result<()> {
-    // Others on this machine need not know what customers ordered.
+    // Other users of this machine must not read orders.
     let mut file =
         File::options().create(true).truncate(false).read(true).write(true).mode(0o600).open(path)?;
     let end = end_of_lines(&mut file)?;
@@ -296,7 +296,7 @@ impl Lines {
         let mut text = Vec::new();
         self.file.read_until(b'\n', &mut text)?;
         self.number += 1;
-        // What a crash has cut off is still in the database.
+        // A line that a crash has cut off is still in the database.
         if !text.ends_with(b"\n") {
             return Ok(None);
         }

@@ -126,7 +126,7 @@ impl<S: Service> Embedded<S> {
     ) -> anyhow::Result<D> {
         let key = RowKey::of::<D>(id);
         loop {
-            // Armed before looking: a change after the look finds the wake-up already waiting.
+            // Armed before the read: a change after the read then finds the wake-up already waiting.
             let changed = self.engine.changed(key.clone());
             let row = self.store.row(key.clone()).await?;
             let row = row.map_or(Ok(D::default()), |row| serde_json::from_str(&row.state))?;

@@ -111,8 +111,8 @@ mod tests {
         };
         let tls = HttpTlsSettings { cert: is_tls.then(|| "own.pem".into()), ..HttpTlsSettings::default() };
         let settings = HttpSettings { bind, tls, ..HttpSettings::default() };
-        let (said, ()) = tokio::join!(ask(&settings), answering);
-        said.map_err(|error| format!("{error:#}"))
+        let (result, ()) = tokio::join!(ask(&settings), answering);
+        result.map_err(|error| format!("{error:#}"))
     }
 
     async fn respond(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: &str) {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_says_that_it_is_ready_is_and_nobody_else() {
+    async fn probe_succeeds_only_for_ready_service() {
         let late = r#"{"ready":true,"degraded":true,"checks":{"broker":{"state":"degraded","text":"not connected","since":"2026-01-01T00:00:00Z"}}}"#;
         let failed = r#"{"ready":false,"degraded":false,"checks":{"store":{"state":"failed","text":"is full","since":"2026-01-01T00:00:00Z"}}}"#;
         let http = |status: &str, body: &str| {
@@ -144,19 +144,19 @@ mod tests {
         };
         let well = r#"{"ready":true,"degraded":false,"checks":{}}"#;
         for is_tls in [false, true] {
-            let said = async |answer: &str| hear(answer, is_tls).await;
-            assert_eq!(said(&http("200 OK", well)).await, Ok("ready".to_owned()), "TLS: {is_tls}");
-            let late = said(&http("200 OK", late)).await;
+            let probe = async |answer: &str| hear(answer, is_tls).await;
+            assert_eq!(probe(&http("200 OK", well)).await, Ok("ready".to_owned()), "TLS: {is_tls}");
+            let late = probe(&http("200 OK", late)).await;
             assert_eq!(late, Ok("ready, although broker: not connected".to_owned()));
-            let failed = said(&http("503 Service Unavailable", failed)).await;
+            let failed = probe(&http("503 Service Unavailable", failed)).await;
             assert_eq!(failed, Err("not ready: store: is full".to_owned()), "TLS: {is_tls}");
-            assert!(said(&http("404 Not Found", "{}")).await.is_err_and(|why| why.contains("404")));
-            assert!(said("").await.is_err());
+            assert!(probe(&http("404 Not Found", "{}")).await.is_err_and(|why| why.contains("404")));
+            assert!(probe("").await.is_err());
         }
     }
 
     #[tokio::test]
-    async fn who_is_not_there_or_speaks_no_tls_is_not_ready() {
+    async fn probe_fails_without_listener_or_tls() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let bind = listener.local_addr().expect("an address").to_string();
         let tls = HttpTlsSettings { cert: Some(Path::new("own.pem").into()), ..HttpTlsSettings::default() };
@@ -165,17 +165,17 @@ mod tests {
             let (mut stream, _) = listener.accept().await.expect("somebody asks");
             stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.expect("sent");
         };
-        let (said, ()) = tokio::join!(ask(&settings), speaking);
-        assert!(said.expect_err("it is no TLS").to_string().contains("no TLS"));
+        let (result, ()) = tokio::join!(ask(&settings), speaking);
+        assert!(result.expect_err("it is no TLS").to_string().contains("no TLS"));
         drop(listener);
-        let said = ask(&HttpSettings { bind, ..HttpSettings::default() }).await;
-        let said = said.expect_err("nobody is there");
-        assert!(said.to_string().contains("nobody listens"), "{said:#}");
+        let result = ask(&HttpSettings { bind, ..HttpSettings::default() }).await;
+        let result = result.expect_err("nobody is there");
+        assert!(result.to_string().contains("nobody listens"), "{result:#}");
     }
 
     /// A server that sends a byte now and then must not prolong the probe.
     #[tokio::test]
-    async fn who_answers_drop_by_drop_is_given_up_when_the_time_for_all_of_it_is_over() {
+    async fn probe_times_out_while_answer_trickles() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let bind = listener.local_addr().expect("an address").to_string();
         let dripping = async {
@@ -184,19 +184,19 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        let (settings, begun) = (HttpSettings { bind, ..HttpSettings::default() }, Instant::now());
+        let (settings, started) = (HttpSettings { bind, ..HttpSettings::default() }, Instant::now());
         let asking = ask_within(Duration::from_millis(300), &settings);
-        let said = tokio::select! {
-            said = asking => said,
+        let result = tokio::select! {
+            result = asking => result,
             () = dripping => panic!("it goes on as long as somebody listens"),
             () = tokio::time::sleep(Duration::from_secs(20)) => panic!("it is given up"),
         };
-        assert!(said.expect_err("it is given up").to_string().contains("within 300ms"));
-        assert!(begun.elapsed() >= Duration::from_millis(300));
+        assert!(result.expect_err("it is given up").to_string().contains("within 300ms"));
+        assert!(started.elapsed() >= Duration::from_millis(300));
     }
 
     #[tokio::test]
-    async fn it_asks_on_this_machine_wherever_the_service_listens() {
+    async fn probe_uses_loopback_for_unspecified_address() {
         let of = async |bind: &str| address(bind).await.map(|address| address.to_string()).ok();
         assert_eq!(of("0.0.0.0:8081").await.as_deref(), Some("127.0.0.1:8081"));
         assert_eq!(of("[::]:8081").await.as_deref(), Some("[::1]:8081"));

@@ -68,8 +68,8 @@ async fn stats<S: Service, X: Send + Sync + 'static>(
 /// # Errors
 /// When the store fails.
 pub async fn service_stats_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Result<ServiceStats, Problem> {
-    // The broker first: what it no longer waits for is committed, so the tallies, read later, have it.
-    let heard = join_all(steps_of::<S>().into_iter().map(async |step| {
+    // The broker first: an acknowledged message is committed, so the counts that are read later include it.
+    let progress = join_all(steps_of::<S>().into_iter().map(async |step| {
         let durables = Durable::all(S::NAME, &[step]);
         let subjects = durables.iter().flat_map(|durable| durable.subscription.subjects(S::NAME)).collect();
         let producers = durables.iter().map(|durable| durable.subscription.producer.to_owned());
@@ -80,7 +80,7 @@ pub async fn service_stats_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Re
         let waiting = reached.iter().map(|reach| reach.map(|reach| reach.waiting.all())).sum();
         (step.name, subjects, waiting, come_to.collect())
     }));
-    let (heard, newest): (Vec<_>, _) = join(heard, newest(app)).await;
+    let (progress, newest): (Vec<_>, _) = join(progress, newest(app)).await;
     let tallies = app.store.tallies().await?;
     let stats = app.store.stats().await?;
     let of = |counts: &BTreeMap<String, u64>, step: &str| counts.get(step).copied().unwrap_or(0);
@@ -93,7 +93,7 @@ pub async fn service_stats_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Re
         waiting,
         come_to,
     };
-    let steps = heard.into_iter().map(state).collect();
+    let steps = progress.into_iter().map(state).collect();
     Ok(ServiceStats {
         service: S::NAME.to_owned(),
         instance: app.settings.instance.clone(),

@@ -47,44 +47,46 @@ enum Operation {
         #[arg(long)]
         archived: bool,
         #[command(flatten)]
-        more: More,
+        trailing: TrailingOptions,
     },
     /// Ask the running service for its readiness, as a container health check. Exit code 1 if it is not ready.
     Healthy {
         #[command(flatten)]
-        more: More,
+        trailing: TrailingOptions,
     },
     /// Verify every page, and every row against its events. The service must be stopped. Exit code 1 if anything is
     /// wrong, or there is no database.
     Verify {
         #[command(flatten)]
-        more: More,
+        trailing: TrailingOptions,
     },
 }
 
 /// Options that may also follow the command.
-// Two options, not a global one: of a global one that is given in both places, only the last would count.
+// Not a global option: if that is given in both places, only the last counts.
 #[derive(Debug, Clone, Default, clap::Args)]
-struct More {
+struct TrailingOptions {
     /// TOML file with settings of this service.
-    #[arg(id = "more_config", long = "config", value_name = "FILE")]
+    #[arg(id = "trailing_config", long = "config", value_name = "FILE")]
     config: Option<PathBuf>,
     /// Setting in place of that of the file, e.g. --set http.bind=127.0.0.1:9000 (may be repeated).
-    #[arg(id = "more_set", long = "set", value_name = "KEY=VALUE")]
+    #[arg(id = "trailing_set", long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
 
 impl Arguments {
     /// Merges the settings of both places. Those after the command win.
     fn sources(&self) -> Sources {
-        let more = match &self.operation {
-            None => &More::default(),
+        let trailing = match &self.operation {
+            None => &TrailingOptions::default(),
             Some(
-                Operation::Rebuild { more, .. } | Operation::Healthy { more } | Operation::Verify { more },
-            ) => more,
+                Operation::Rebuild { trailing, .. }
+                | Operation::Healthy { trailing }
+                | Operation::Verify { trailing },
+            ) => trailing,
         };
-        let file = more.config.clone().or_else(|| self.config.clone());
-        Sources { file, flags: self.set.iter().chain(&more.set).cloned().collect() }
+        let file = trailing.config.clone().or_else(|| self.config.clone());
+        Sources { file, flags: self.set.iter().chain(&trailing.set).cloned().collect() }
     }
 }
 
@@ -113,7 +115,7 @@ where
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // A closed pipe at the other end is no failure of ours.
+            // A closed pipe is no failure.
             let _ = writeln!(std::io::stderr(), "{}: {error:#}", S::NAME);
             if error.is::<UnknownKind>() { ExitCode::from(UNKNOWN) } else { ExitCode::FAILURE }
         }
@@ -133,7 +135,7 @@ where
         let log = log::start(&settings.log)?;
         let outcome = block_on(Box::pin(run(program, settings, log.dropped())));
         if is_elsewhere && let Err(error) = &outcome {
-            // Who looks into the file does not see standard error.
+            // Readers of the log file do not see standard error.
             error!("ended: {error:#}");
         }
         return outcome;
@@ -149,15 +151,15 @@ where
         Operation::Verify { .. } => StoreOperation::Verify,
         Operation::Healthy { .. } => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let said = runtime.block_on(health_probe::ask(&settings.http));
-            // A name that is still looked up has had its time.
+            let summary = runtime.block_on(health_probe::ask(&settings.http));
+            // Does not wait for a name that is still being resolved.
             runtime.shutdown_background();
-            let said = said?;
-            let _ = writeln!(std::io::stdout(), "{}: {said}", S::NAME);
+            let summary = summary?;
+            let _ = writeln!(std::io::stdout(), "{}: {summary}", S::NAME);
             return Ok(());
         }
     };
-    // Whoever operates reads along.
+    // The operator reads the log on standard error.
     let _log = log::start(&LogSettings { file: None, ..settings.log.clone() })?;
     let database = settings.store.location()?;
     block_on(operate(operation, database, settings.store.accept_loss, S::NAME, S::rows()))
@@ -182,7 +184,7 @@ fn operate(
 ) -> BoxFuture<'static, anyhow::Result<()>> {
     Box::pin(async move {
         let names: Vec<_> = rows.iter().map(|kind| kind.name).collect();
-        // Whole, however long it takes; and none is made where there is none.
+        // Checks the whole database, and creates none where there is none.
         let (must_exist, check_within) = (true, Duration::MAX);
         let opening = Opening {
             service,
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_may_stand_before_and_behind_the_command() {
+    fn settings_are_accepted_before_and_after_command() {
         Arguments::command().debug_assert();
         assert_eq!(flags("order --set a=1 verify"), ["a=1"]);
         assert_eq!(flags("order verify --set a=1"), ["a=1"]);

@@ -33,7 +33,7 @@ const STATS_TIMEOUT: Duration = Duration::from_millis(1_500);
 pub(super) async fn run<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
     let mut trouble = Trouble::default();
     loop {
-        // Whatever the store says: while it takes nothing, this is what grows.
+        // Recorded even while the store fails, because then the queue grows.
         app.metrics.record_queue(app.engine.waiting());
         let stats = stats(&app).await;
         record_checks(&of(&app, &stats), &app.metrics);
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_store_that_never_answers_has_a_fault() {
+    async fn store_that_never_answers_times_out() {
         assert!(in_time(ready(Ok(StoreStats::default()))).await.is_ok());
         let fault = in_time(pending()).await.expect_err("nobody knows");
         assert!(error_chain(&fault).contains("does not answer"), "{fault:?}");

@@ -63,7 +63,7 @@ impl<T> Reloaded<T> {
         damaged: OnReadError,
         read: impl Fn() -> Result<T, BadFile> + Send + Sync + 'static,
     ) -> Result<Self, BadFile> {
-        // Before they are read: what changes meanwhile is noticed at the next reload_if_changed.
+        // Taken before the files are read, so that a change in between is noticed by the next check.
         let stamps = stamps(&files);
         let value = Some(Arc::new(read()?));
         let latest = Mutex::new(Latest { checked_at: Instant::now(), stamps, value, complaint: None });
@@ -88,7 +88,7 @@ impl<T> Reloaded<T> {
         latest.stamps = stamps;
         match (self.read)() {
             Ok(value) => {
-                info!("read again, as it has changed: {}", self.names());
+                info!("reloaded: {}", self.names());
                 (latest.value, latest.complaint) = (Some(Arc::new(value)), None);
             }
             Err(bad) => {
@@ -112,8 +112,8 @@ impl<T> Reloaded<T> {
 impl OnReadError {
     const fn consequence(self) -> &'static str {
         match self {
-            Self::KeepOld => "what it held before is used on",
-            Self::Clear => "nobody is let in by it until it can be read",
+            Self::KeepOld => "the last good value stays in use",
+            Self::Clear => "access by it is denied until it can be read",
         }
     }
 }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_changes_is_read_again_and_a_damaged_one_holds_what_it_is_to_hold() {
+    fn changed_file_is_reloaded_and_damaged_file_keeps_or_clears_value() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("number");
         assert!(watched(&file, OnReadError::Clear).is_err_and(|bad| bad.to_string().contains("http.test")));
@@ -213,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_read_is_tried_again_though_the_file_is_the_same() {
+    fn unreadable_file_is_retried_though_unchanged() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("number");
         put(&file, "1");
         let watched = watched(&file, OnReadError::Clear).expect("a number");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("it is ours");
         assert_eq!(at_once(&watched), None, "it was safe when it was opened");
-        // Its time, length and place are as before.
+        // Its time, length and inode are as before.
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("it is ours");
         assert_eq!(at_once(&watched), Some(1));
     }

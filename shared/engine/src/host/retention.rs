@@ -133,7 +133,7 @@ impl RetentionSettings {
                 (before(now, time.saturating_add(delivered)), CLOCKS_DIFFER.min(time / 2))
             }
         };
-        // The clock by which a saga began may have been ahead of the one that its events go by.
+        // The clock that dated the start of a saga may have been ahead of the clock that dated its events.
         let began = history.checked_add(signed(ahead)).unwrap_or(history);
         Departures { history, began, dead_letters: self.dead_letter.before(now) }
     }

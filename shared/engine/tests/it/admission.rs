@@ -20,7 +20,7 @@ use uuid::Uuid;
 use crate::support::{Depot, FILLING, LISTENING, Nothing, SUPPLIER, fault, fault_of, faults, in_time};
 
 #[tokio::test]
-async fn a_permit_that_is_dropped_counts_as_a_failure() {
+async fn dropped_permit_counts_as_failure() {
     let admission = calling(BreakerPolicy { minimum_calls: 2, ..BreakerPolicy::default() });
     answered(in_time("a permit", admission.permit_call()).await);
     assert_eq!(view(&admission, SUPPLIER).state, State::Closed);
@@ -31,7 +31,7 @@ async fn a_permit_that_is_dropped_counts_as_a_failure() {
 }
 
 #[tokio::test]
-async fn a_permit_measures_its_call() {
+async fn permit_measures_duration_of_call() {
     let slow_after = Duration::from_nanos(1);
     let admission = calling(BreakerPolicy { slow_after, minimum_calls: 1, ..BreakerPolicy::default() });
     let permit = in_time("a permit", admission.permit_call()).await;
@@ -42,7 +42,7 @@ async fn a_permit_measures_its_call() {
 }
 
 #[tokio::test]
-async fn waiters_are_woken_when_the_open_time_passes() {
+async fn waiters_wake_after_open_time() {
     let open_for = Duration::from_millis(30);
     let admission = calling(BreakerPolicy { open_for, minimum_calls: 1, ..BreakerPolicy::default() });
     let step = admission.of_step(FILLING);
@@ -65,7 +65,7 @@ async fn waiters_are_woken_when_the_open_time_passes() {
 }
 
 #[tokio::test]
-async fn waiters_are_woken_when_somebody_says_otherwise() {
+async fn waiters_wake_on_operator_override() {
     let admission = calling(BreakerPolicy::default());
     let step = admission.of_step(FILLING);
     for release in [BreakerAction::Reset, BreakerAction::Closed] {
@@ -83,7 +83,7 @@ async fn waiters_are_woken_when_somebody_says_otherwise() {
 }
 
 #[tokio::test]
-async fn a_change_between_arming_and_waiting_is_not_missed() {
+async fn change_between_arming_and_waiting_wakes_waiter() {
     let admission = calling(BreakerPolicy::default());
     let changed = admission.changed();
     turn(&admission, SUPPLIER, BreakerAction::Open);
@@ -91,7 +91,7 @@ async fn a_change_between_arming_and_waiting_is_not_missed() {
 }
 
 #[tokio::test]
-async fn who_found_no_room_hears_when_a_probe_gives_its_place_back() {
+async fn waiter_wakes_when_probe_returns_permit() {
     let open_for = Duration::from_millis(1);
     let policy = BreakerPolicy { open_for, minimum_calls: 1, half_open_calls: 1, ..BreakerPolicy::default() };
     let admission = admission_of(policy, faults(false, vec![]));
@@ -108,7 +108,7 @@ async fn who_found_no_room_hears_when_a_probe_gives_its_place_back() {
 }
 
 #[tokio::test]
-async fn operators_see_the_times_of_day() {
+async fn breaker_view_shows_times_of_day() {
     let admission = calling(BreakerPolicy { minimum_calls: 1, ..BreakerPolicy::default() });
     let before = Timestamp::now();
     drop(in_time("a permit", admission.permit_call()).await);
@@ -125,7 +125,7 @@ async fn operators_see_the_times_of_day() {
 }
 
 #[tokio::test]
-async fn a_step_is_shut_by_its_own_breaker_by_what_it_needs_and_by_a_pause() {
+async fn step_is_blocked_by_breaker_dependency_and_pause() {
     let (admission, faults) = stepping(BreakerPolicy::default());
     let steps = [FILLING, LISTENING].map(|step| admission.of_step(step));
     let shut = || steps.each_ref().map(StepAdmission::is_shut);
@@ -148,7 +148,7 @@ async fn a_step_is_shut_by_its_own_breaker_by_what_it_needs_and_by_a_pause() {
 
 /// Waiting costs nothing and is over as soon as the last of what shuts the step is gone.
 #[tokio::test]
-async fn a_step_opens_when_all_that_shut_it_is_gone() {
+async fn step_unblocks_when_every_cause_is_gone() {
     let (admission, faults) = stepping(BreakerPolicy::default());
     let step = admission.of_step(FILLING);
     turn(&admission, SUPPLIER, BreakerAction::Open);
@@ -165,7 +165,7 @@ async fn a_step_opens_when_all_that_shut_it_is_gone() {
 }
 
 #[tokio::test]
-async fn who_waits_for_the_end_of_a_pause_is_woken_by_it() {
+async fn waiter_wakes_at_end_of_pause() {
     let (admission, faults) = stepping(BreakerPolicy::default());
     let paused = faults.inject(fault_of(FILLING, FaultKind::PAUSE)).expect("faults are on");
     in_time("the other step goes on", admission.of_step(LISTENING).opens()).await;
@@ -180,7 +180,7 @@ async fn who_waits_for_the_end_of_a_pause_is_woken_by_it() {
 
 /// Half-open lets a few through, and each that ends well lets one more be under way.
 #[tokio::test]
-async fn a_half_open_step_lets_its_probes_through_and_ramps_with_each_success() {
+async fn half_open_step_admits_probes_and_ramps_up() {
     let (admission, _) = stepping(flapping());
     let step = admission.of_step(FILLING);
     assert_eq!(step.ramp(), None);
@@ -209,7 +209,7 @@ async fn a_half_open_step_lets_its_probes_through_and_ramps_with_each_success() 
 /// Law 7: a step that fails for reasons outside of its messages opens its breaker, and from then on costs none of
 /// them an attempt.
 #[tokio::test]
-async fn a_failing_step_opens_its_breaker_and_then_consumes_no_attempts() {
+async fn failing_step_opens_breaker_and_consumes_no_attempts() {
     let (admission, faults) = stepping(flapping());
     faults.inject(fault(FaultKind::FAIL_TRANSIENTLY)).expect("faults are on");
     let step = admission.of_step(FILLING);

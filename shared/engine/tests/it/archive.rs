@@ -61,7 +61,7 @@ fn until_day(day: i64) -> Departures {
 }
 
 #[tokio::test]
-async fn what_left_for_the_archive_comes_back_as_it_was() -> Outcome {
+async fn archived_events_are_restored_unchanged() -> Outcome {
     let kept = Kept::for_ten_days(Period::Month).await?;
     let (before, history) = (kept.store.verify().await?, kept.store.events(shelf("tea"), 0, 99).await?);
     purge(kept.store.as_ref(), Some(&kept.archive), until_day(99), 3).await?;
@@ -88,7 +88,7 @@ async fn what_left_for_the_archive_comes_back_as_it_was() -> Outcome {
 
 /// What is there of a row may have been lost with its table and its snapshot.
 #[tokio::test]
-async fn a_row_is_made_of_the_archive_and_what_has_stayed() -> Outcome {
+async fn row_is_rebuilt_from_archived_and_remaining_events() -> Outcome {
     let kept = Kept::for_ten_days(Period::Month).await?;
     let before = kept.store.verify().await?;
     purge(kept.store.as_ref(), Some(&kept.archive), until_day(5), 100).await?;
@@ -107,7 +107,7 @@ async fn a_row_is_made_of_the_archive_and_what_has_stayed() -> Outcome {
 
 /// A crash after the archive was written: it is written once more, and read once.
 #[tokio::test]
-async fn what_was_written_twice_comes_back_once() -> Outcome {
+async fn event_archived_twice_is_restored_once() -> Outcome {
     let kept = Kept::for_ten_days(Period::Month).await?;
     let history = kept.store.events(shelf("tea"), 0, 99).await?;
     let leaving = kept.store.departures(until_day(5), 100).await?;
@@ -123,7 +123,7 @@ async fn what_was_written_twice_comes_back_once() -> Outcome {
 
 /// A crash within the writing of the archive.
 #[tokio::test]
-async fn what_was_cut_off_is_written_anew() -> Outcome {
+async fn line_cut_off_by_crash_is_rewritten() -> Outcome {
     let kept = Kept::for_ten_days(Period::Month).await?;
     purge(kept.store.as_ref(), Some(&kept.archive), until_day(3), 100).await?;
     let file = kept.files().remove(0);
@@ -142,7 +142,7 @@ async fn what_was_cut_off_is_written_anew() -> Outcome {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_down_does_not_leave() -> Outcome {
+async fn events_that_cannot_be_archived_are_not_purged() -> Outcome {
     let kept = Kept::for_ten_days(Period::Month).await?;
     fs::remove_dir_all(kept.folder.path().join("archive"))?;
     let fault =
@@ -156,7 +156,7 @@ async fn what_cannot_be_written_down_does_not_leave() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_damaged_line_is_named() -> Outcome {
+async fn restore_names_damaged_line() -> Outcome {
     let kept = Kept::for_ten_days(Period::Month).await?;
     purge(kept.store.as_ref(), Some(&kept.archive), until_day(9), 100).await?;
     let file = kept.files().remove(0);
@@ -173,7 +173,7 @@ async fn a_damaged_line_is_named() -> Outcome {
 }
 
 #[tokio::test]
-async fn each_period_has_a_file_of_its_own() -> Outcome {
+async fn archive_has_one_file_per_period() -> Outcome {
     let kept = Kept::for_ten_days(Period::Day).await?;
     fs::write(kept.folder.path().join("archive/depot-again-2001.jsonl"), "of another service\n")?;
     purge(kept.store.as_ref(), Some(&kept.archive), until_day(3), 100).await?;
@@ -185,7 +185,7 @@ async fn each_period_has_a_file_of_its_own() -> Outcome {
 }
 
 #[tokio::test]
-async fn dead_letters_are_written_down_whole() -> Result<(), Box<dyn std::error::Error>> {
+async fn archived_dead_letters_are_complete() -> Result<(), Box<dyn std::error::Error>> {
     let kept = Kept::for_ten_days(Period::Month).await?;
     let letter = dead("filling", 7, at(1));
     commit(kept.store.as_ref(), Writes { parked: vec![letter.clone()], ..Writes::default() }).await?;
@@ -207,7 +207,7 @@ async fn dead_letters_are_written_down_whole() -> Result<(), Box<dyn std::error:
 
 /// The engine's batches go first, and what leaves meanwhile changes none of them.
 #[tokio::test]
-async fn batches_go_on_while_the_history_leaves() -> Outcome {
+async fn batches_commit_during_purge() -> Outcome {
     let kept = Kept::for_ten_days(Period::Month).await?;
     let leaving = {
         let (store, archive) = (kept.store.clone(), kept.archive.clone());
@@ -230,7 +230,7 @@ async fn batches_go_on_while_the_history_leaves() -> Outcome {
 /// Two processes that share a database may share the folder too: neither writes over what the other has written, and all of
 /// it comes back once.
 #[tokio::test]
-async fn processes_that_share_a_folder_have_files_of_their_own_and_all_of_them_come_back() -> Outcome {
+async fn processes_sharing_a_folder_write_own_files_and_restore_all() -> Outcome {
     let folder = tempfile::tempdir()?;
     let open = || Archive::open(&folder.path().join("archive"), "depot", Period::Month);
     let event = |row: &str| LeavingEvent {

@@ -65,7 +65,7 @@ fn line(level: &str, step: &str, attempt: Option<u64>, said: &str) -> (String, S
 }
 
 #[tokio::test]
-async fn an_input_that_changed_something_is_a_line_at_info_and_any_other_is_for_debug() {
+async fn inputs_with_changes_log_at_info_and_others_at_debug() {
     let (lines, _listening) = Lines::listen();
     let harness = EngineHarness::new().await;
     let asked = harness.ask(DepotCommand::List("tea")).await;
@@ -92,7 +92,7 @@ async fn an_input_that_changed_something_is_a_line_at_info_and_any_other_is_for_
 
 /// Each line tells what its own input did, not what the batch did.
 #[tokio::test]
-async fn inputs_of_one_batch_are_told_apart() {
+async fn inputs_of_one_batch_log_their_own_fields() {
     let (lines, _listening) = Lines::listen();
     let harness = EngineHarness::new().await;
     harness.ask(DepotCommand::List("tea")).await;

@@ -26,7 +26,7 @@ const WEIGHED: Metric = Metric::histogram("parcel_weighing_seconds", &[], BOUNDS
 const ON_SHELF: Metric = Metric::gauge("parcel_on_shelf", &["shelf"], "Parcels on each shelf");
 
 #[test]
-fn everything_that_happens_is_counted_under_its_name() {
+fn every_measurement_appears_under_its_metric() {
     let metrics = Metrics::new("shelf", &[]);
     let (took, trace) = (Duration::from_millis(4), TraceContext::parse(TRACE));
     let settled = InputSettled { source: "shelf-filling", outcome: "done", took, trace };
@@ -73,7 +73,7 @@ fn everything_that_happens_is_counted_under_its_name() {
 }
 
 #[test]
-fn what_a_service_counts_of_its_own_stands_beside_the_rest() {
+fn own_metrics_of_service_are_exported() {
     let metrics = Metrics::new("shelf", &[&PARCELS, &WEIGHED, &ON_SHELF]);
     metrics.measured(&Measurement::more(&PARCELS, &["in"], 3), None);
     metrics.measured(&Measurement::took(&WEIGHED, &[], SignedDuration::from_millis(1_500)), None);
@@ -93,7 +93,7 @@ fn what_a_service_counts_of_its_own_stands_beside_the_rest() {
 }
 
 #[test]
-fn what_can_happen_is_shown_before_it_does() {
+fn declared_series_start_at_zero() {
     let metrics = Metrics::default();
     metrics.declare(&["shelf-filling"], &["supply"]);
     let text = metrics.text().expect("metrics");
@@ -107,7 +107,7 @@ fn what_can_happen_is_shown_before_it_does() {
 }
 
 #[test]
-fn a_process_shows_itself() {
+fn process_metrics_are_exported() {
     let text = Metrics::default().text().expect("metrics");
     for name in ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"] {
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
@@ -117,7 +117,7 @@ fn a_process_shows_itself() {
 
 /// Also what reads the help knows each of them.
 #[test]
-fn every_outcome_is_named_by_the_help_and_shown_before_it_happens() {
+fn every_outcome_is_in_help_and_declared() {
     let metrics = Metrics::default();
     metrics.declare(&["shelf-filling"], &["supply"]);
     let text = metrics.text().expect("metrics");
@@ -139,7 +139,7 @@ fn every_outcome_is_named_by_the_help_and_shown_before_it_happens() {
 
 /// Whatever measures it goes on: it is said once, and nothing else is different.
 #[test]
-fn what_cannot_be_measured_ends_nothing_and_is_said_once() {
+fn wrong_metric_is_logged_once_and_ignored() {
     let (lines, _listening) = Lines::listen();
     let metrics = Metrics::new("shelf", &[&PARCELS]);
     for _ in 0..2 {
@@ -159,7 +159,7 @@ fn what_cannot_be_measured_ends_nothing_and_is_said_once() {
 
 /// Prometheus may come at any time.
 #[test]
-fn a_series_that_stays_is_there_all_the_while() {
+fn replaced_gauge_keeps_remaining_series_visible() {
     let metrics = Metrics::new("shelf", &[&ON_SHELF]);
     let shelf = |name: &str| (vec![name.to_owned()], 1.0);
     metrics.replace(&ON_SHELF, &[shelf("lower")]);
@@ -183,7 +183,7 @@ fn a_series_that_stays_is_there_all_the_while() {
 
 /// Before anybody has looked, and when a look cannot be made: not 0, and not what was so once.
 #[test]
-fn a_gauge_is_no_number_while_what_it_tells_is_not_known() {
+fn gauge_is_nan_while_value_is_unknown() {
     let metrics = Metrics::new("shelf", &[&ON_SHELF]);
     let gauges = [
         "outbox_pending",
@@ -219,7 +219,7 @@ fn a_gauge_is_no_number_while_what_it_tells_is_not_known() {
 
 /// Every metric is what its name says it is, and says what it is for.
 #[test]
-fn names_are_as_prometheus_wants_them() {
+fn metric_names_follow_prometheus_conventions() {
     for metric in names::ALL.iter().chain(&names::PROCESS) {
         let Metric { name, help, kind, .. } = metric;
         let is_counter = matches!(kind, MetricKind::Counter);
@@ -234,7 +234,7 @@ fn names_are_as_prometheus_wants_them() {
 }
 
 #[test]
-fn what_the_store_says_of_itself_is_shown_and_remembered() {
+fn store_statistics_are_exported_and_remembered() {
     let metrics = Metrics::default();
     let stats = StoreStats {
         outbox_pending: 1,
@@ -264,7 +264,7 @@ fn what_the_store_says_of_itself_is_shown_and_remembered() {
 }
 
 #[tokio::test]
-async fn a_breaker_is_shown_with_its_state_and_what_it_refused() {
+async fn breaker_exports_state_and_rejected_calls() {
     let harness = EngineHarness::new().await;
     let view = harness.breaker(SUPPLIER);
     let recorded = Recorded { successes: 7, failures: 2, ignored: 1 };

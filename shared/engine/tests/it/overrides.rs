@@ -31,7 +31,7 @@ fn active(at: &EngineHarness) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn a_breaker_that_is_forced_is_so_after_a_restart_until_it_is_reset() {
+async fn forced_breaker_stays_forced_across_restart_until_reset() {
     let store = in_memory();
     let depot = EngineHarness::overridden(store.clone()).await;
     assert_eq!(turn(&depot, SUPPLIER, BreakerAction::Open).await, State::ForcedOpen);
@@ -50,7 +50,7 @@ async fn a_breaker_that_is_forced_is_so_after_a_restart_until_it_is_reset() {
 
 /// One that ends by itself, or of which the process dies, ends with the process: it could not be told anything otherwise.
 #[tokio::test]
-async fn a_fault_is_there_after_a_restart_unless_it_ends_by_itself_or_kills() {
+async fn fault_survives_restart_unless_limited_or_killing() {
     let store = in_memory();
     let depot = EngineHarness::overridden(store.clone()).await;
     let lasting = inject(&depot, fault_of(FILLING, FaultKind::FAIL_TRANSIENTLY)).await;
@@ -74,7 +74,7 @@ async fn a_fault_is_there_after_a_restart_unless_it_ends_by_itself_or_kills() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_and_nothing_is_stored() {
+async fn invalid_override_is_rejected_and_not_stored() {
     let store = in_memory();
     let depot = EngineHarness::overridden(store.clone()).await;
     let refused = depot.overrides.inject(NewFault { delay_ms: Some(1), ..fault(FaultKind::PAUSE) }).await;
@@ -86,7 +86,7 @@ async fn what_makes_no_sense_is_refused_and_nothing_is_stored() {
 
 /// What cannot be read, as a newer build may have written it, stops no process, and is replaced by what comes next.
 #[tokio::test]
-async fn what_cannot_be_read_overrides_nothing() {
+async fn unreadable_overrides_have_no_effect() {
     let store = in_memory();
     assert!(store.override_with(0, "[]".to_owned()).await.expect(WORKS));
     let depot = EngineHarness::overridden(store.clone()).await;
@@ -98,7 +98,7 @@ async fn what_cannot_be_read_overrides_nothing() {
 
 /// Two processes on one database: whichever is asked, both go by it.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_replica_is_told_every_replica_does() {
+async fn override_at_one_replica_applies_to_all() {
     let server = PostgresServer::any();
     let url = server.database().await;
     let open = async || {

@@ -32,7 +32,7 @@ const STORY: [&str; 4] = [
 ];
 
 #[tokio::test]
-async fn the_example_tells_its_story_twice_on_one_broker() {
+async fn example_runs_twice_on_one_broker() {
     let broker = Nats::start().await;
     for run in ["the first run", "the second run, on the streams of the first"] {
         let (said, complaint) = tell(&broker.settings().url).await;
@@ -49,7 +49,7 @@ async fn the_example_tells_its_story_twice_on_one_broker() {
 }
 
 #[tokio::test]
-async fn without_a_broker_the_example_says_what_to_do() {
+async fn example_without_broker_says_what_to_do() {
     let url = Nats::not_yet_started().settings().url;
     let output = run(&url).await;
     let complaint = text(&output.stderr);
@@ -61,7 +61,7 @@ async fn without_a_broker_the_example_says_what_to_do() {
 
 /// Only the broker knows that a database has lost something: the service is not begun on it.
 #[tokio::test]
-async fn an_embedded_service_is_not_started_on_a_database_that_is_not_its_own() -> anyhow::Result<()> {
+async fn embedded_service_rejects_foreign_database() -> anyhow::Result<()> {
     let broker = Nats::start().await;
     let bus = embedded::connect(&broker.settings().url, &[Depot::NAME, Courier::NAME, "operator"]).await?;
     let (own, other) = (tempfile::tempdir()?, tempfile::tempdir()?);
@@ -83,7 +83,7 @@ async fn an_embedded_service_is_not_started_on_a_database_that_is_not_its_own() 
 }
 
 #[test]
-fn a_parcel_that_gets_no_van_in_time_is_cancelled() {
+fn parcel_without_van_is_cancelled_at_deadline() {
     let parcel = Uuid::from_u128(1);
     let mut depot = ServiceUnderTest::of(Depot);
     let command = (parcel, ParcelCommand::Book { to: "Oslo".to_owned(), deadline: NOON });
@@ -100,7 +100,7 @@ fn a_parcel_that_gets_no_van_in_time_is_cancelled() {
 }
 
 #[test]
-fn a_release_without_an_answer_waits_for_a_human() {
+fn unanswered_release_is_dead_lettered() {
     let (parcel, why) = (Uuid::from_u128(1), "no van in time".to_owned());
     let mut courier = ServiceUnderTest::of(Courier);
     courier.hears(Fact::ParcelCancelled { parcel, why }).calls(&["courier-release"]);
@@ -110,7 +110,7 @@ fn a_release_without_an_answer_waits_for_a_human() {
 }
 
 #[test]
-fn the_settings_of_the_readmes_program_can_be_used() {
+fn readme_program_has_valid_settings() {
     let settings = settings::load::<NoSettings>("depot", program().defaults, &Sources::default());
     assert_eq!(settings.expect("settings").http.bind.to_string(), "127.0.0.1:8090");
 }
@@ -134,7 +134,7 @@ fn program() -> Program<Depot, NoSettings> {
 
 /// Each piece of Rust in the README stands, line by line, in the example or in this file; `// …` is a gap.
 #[test]
-fn the_readme_quotes_code_that_compiles() {
+fn readme_quotes_compiled_code() {
     let code = [
         include_str!("../../examples/parcels/domain.rs"),
         include_str!("../../examples/parcels/main.rs"),

@@ -16,7 +16,7 @@ use saga_engine::store::StoreFault;
 use crate::support::{Shelf, ShelfEvent, at, commit, in_memory, put, recorded, shelf};
 
 #[tokio::test]
-async fn a_history_is_read_page_by_page_however_long_it_is() -> Result<(), StoreFault> {
+async fn history_is_read_in_pages_to_its_end() -> Result<(), StoreFault> {
     let store = in_memory();
     let puts: Vec<_> = (1..=250).map(put).collect();
     commit(store.as_ref(), recorded("tea", &[], &puts)).await?;
@@ -52,7 +52,7 @@ async fn a_history_is_read_page_by_page_however_long_it_is() -> Result<(), Store
 
 /// A cursor to a page that is not there, or none to one that is, would hide rows or never end.
 #[tokio::test]
-async fn a_list_for_machines_is_cut_where_its_pages_are_full() -> Result<(), StoreFault> {
+async fn ledger_pages_are_full_and_complete() -> Result<(), StoreFault> {
     let store = in_memory();
     let fill = async |labels: Range<usize>| {
         let all = labels.map(|number| recorded(&format!("{number:06}"), &[], &[put(1), put(2)]));
@@ -94,7 +94,7 @@ async fn a_list_for_machines_is_cut_where_its_pages_are_full() -> Result<(), Sto
 }
 
 #[tokio::test]
-async fn a_list_for_people_is_as_long_as_they_say_and_tells_where_it_goes_on() -> Result<(), StoreFault> {
+async fn list_page_has_requested_length_and_next_cursor() -> Result<(), StoreFault> {
     let store = in_memory();
     for number in 0..21 {
         commit(store.as_ref(), recorded(&format!("{number:02}"), &[], &[put(1)])).await?;
@@ -121,7 +121,7 @@ async fn a_list_for_people_is_as_long_as_they_say_and_tells_where_it_goes_on() -
 
 /// Secrets are blanked out wherever they stand, and nothing else is.
 #[tokio::test]
-async fn the_last_page_of_a_history_says_so_and_keeps_no_secret() -> Result<(), StoreFault> {
+async fn last_history_page_has_no_cursor_and_no_secrets() -> Result<(), StoreFault> {
     let store = in_memory();
     commit(store.as_ref(), recorded("tea", &[], &[put(1), put(2), ShelfEvent::Listed])).await?;
     let page = |limit, cursor, secret| {
@@ -139,7 +139,7 @@ async fn the_last_page_of_a_history_says_so_and_keeps_no_secret() -> Result<(), 
 
 /// A row whose state is no JSON is one bad row: the others of its page are shown.
 #[test]
-fn a_damaged_row_is_one_damaged_row_in_a_list() {
+fn damaged_row_hides_no_other_in_list() {
     let row = |id: &str, state: &str| {
         let (id, state) = (id.to_owned(), state.to_owned());
         FoundRow { id, state, version: 1, created_at: at(0), updated_at: at(0), ordered_by: FieldValue::Null }

@@ -55,7 +55,7 @@ const STEPS: [&str; 2] = ["shelf-filling", "shelf-listening"];
 
 /// Whoever reaches a service without tokens may tell it anything: nobody does from another machine.
 #[test]
-fn a_service_that_others_reach_has_tokens_or_does_not_start() {
+fn service_beyond_loopback_without_tokens_is_rejected() {
     let with = |bind: &str, tokens: &str| read(&format!("[http]\nbind = {bind:?}\n{tokens}"), &[]);
     for open in
         ["0.0.0.0:8081", "[::]:8081", "192.0.2.7:8081", "shop.example:8081", "localhost.evil.example:1"]
@@ -72,7 +72,7 @@ fn a_service_that_others_reach_has_tokens_or_does_not_start() {
 
 /// Where something else keeps others out, as ports that are published on loopback alone do, that is said in so many words.
 #[test]
-fn doors_stand_open_only_where_that_is_said_and_no_token_is_asked_for() {
+fn allow_unauthenticated_excludes_tokens_and_is_remarked() {
     let with = |more: &str| read(&format!("[http]\nbind = \"0.0.0.0:8081\"\n{more}"), &[]);
     let open = with("allow_unauthenticated = true").expect("good settings").http.remark();
     assert!(
@@ -93,7 +93,7 @@ fn doors_stand_open_only_where_that_is_said_and_no_token_is_asked_for() {
 
 /// What the file says of one breaker is what that running breaker does, and no other.
 #[test]
-fn what_a_file_says_of_one_breaker_is_what_it_does() {
+fn breaker_override_of_file_applies() {
     let settings = read(FILE, &[]).expect("good settings");
     settings.check_resilience(&STEPS, "supplier").expect("all of them are here");
     let bounds = TaskBounds { backlog: 1, concurrency: 1 };
@@ -131,7 +131,7 @@ fn what_a_file_says_of_one_breaker_is_what_it_does() {
 }
 
 #[test]
-fn what_a_file_says_of_calls_and_retries_is_what_they_get() {
+fn call_and_retry_overrides_of_file_apply() {
     let settings = read(FILE, &[]).expect("good settings");
     let calls = settings.task_settings("supplier");
     assert_eq!((calls.concurrency, calls.timeout), (3, Duration::from_millis(250)));
@@ -146,7 +146,7 @@ fn what_a_file_says_of_calls_and_retries_is_what_they_get() {
 
 /// Flags win over the file, member by member.
 #[test]
-fn a_flag_changes_one_member_of_what_the_file_says() {
+fn flag_overrides_single_member_of_file() {
     let flags = ["resilience.supplier.breaker.open_for=1s", "resilience.supplier.concurrency=5"];
     let settings = read(FILE, &flags).expect("good settings");
     let policy = settings.breaker_of("supplier");
@@ -161,7 +161,7 @@ fn a_flag_changes_one_member_of_what_the_file_says() {
 }
 
 #[test]
-fn an_instance_that_is_not_here_is_refused_by_its_name_and_told_what_is() {
+fn unknown_resilience_name_is_rejected_with_known_names() {
     let settings = read("[resilience.suplier]\ntimeout = \"1s\"\n", &[]).expect("only the service knows");
     let refusal =
         settings.check_resilience(&STEPS, "supplier").expect_err("there is no such thing").to_string();
@@ -171,7 +171,7 @@ fn an_instance_that_is_not_here_is_refused_by_its_name_and_told_what_is() {
 }
 
 #[test]
-fn what_a_file_misspells_is_refused_by_name() {
+fn misspelled_member_of_file_is_rejected_by_name() {
     for (text, named) in [
         ("[resilience.supplier.breaker]\nopen_fro = \"1s\"", "open_fro"),
         ("[resilience.supplier.retry]\nmax_atempts = 1", "max_atempts"),
@@ -187,7 +187,7 @@ fn what_a_file_misspells_is_refused_by_name() {
 
 /// What the defaults say is possible: a service that sets nothing starts.
 #[test]
-fn the_defaults_pass_their_own_checks() {
+fn defaults_pass_checks() {
     let settings = read("", &[]).expect("the defaults");
     settings.check_resilience(&STEPS, "supplier").expect("the defaults");
     assert!(!settings.faults.enabled);
@@ -202,7 +202,7 @@ fn flags_override_defaults() {
 }
 
 #[test]
-fn what_is_of_nothing_here_or_cannot_be_is_refused_by_name() {
+fn unknown_or_impossible_override_is_rejected_by_name() {
     for (flag, named) in [
         ("resilience.suplier.timeout=1s", "resilience.suplier"),
         ("resilience.supplier.breaker.failure_rate=0", "resilience.supplier.breaker.failure_rate"),
@@ -219,7 +219,7 @@ fn what_is_of_nothing_here_or_cannot_be_is_refused_by_name() {
 }
 
 #[test]
-fn unknown_and_impossible_settings_are_refused_by_name() {
+fn unknown_or_impossible_setting_is_rejected_by_name() {
     for (flag, named) in [
         ("engine.btach_max=8", "btach_max"),
         ("service.dedline=5s", "dedline"),
@@ -283,7 +283,7 @@ fn unknown_and_impossible_settings_are_refused_by_name() {
 
 /// The least that may be is allowed: a limit that is one too high refuses a system that worked.
 #[test]
-fn the_least_that_is_possible_is_allowed() {
+fn smallest_possible_values_are_accepted() {
     let flags = [
         "engine.max_batch=1",
         "engine.queue=1",
@@ -324,7 +324,7 @@ fn the_least_that_is_possible_is_allowed() {
 }
 
 #[test]
-fn who_sets_one_member_of_the_retries_keeps_the_others() {
+fn retry_setting_overrides_single_member() {
     let file = "[retry]\nbase = \"1s\"\n[task.retry]\nmax_attempts = 2\n";
     let settings = read(file, &["retry.max_attempts=3"]).expect("good settings");
     let seconds = Duration::from_secs;
@@ -338,7 +338,7 @@ fn who_sets_one_member_of_the_retries_keeps_the_others() {
 
 /// What is set is what the loops get, each of it where it belongs.
 #[test]
-fn what_is_set_is_how_the_loops_carry_the_service() {
+fn runtime_config_takes_every_setting() {
     let flags = [
         "instance=till-7",
         "engine.max_batch=11",
@@ -400,7 +400,7 @@ fn what_is_set_is_how_the_loops_carry_the_service() {
 }
 
 #[test]
-fn a_policy_is_read_as_people_write_it() {
+fn breaker_policy_is_read_from_human_form() {
     let read = |text: &str| {
         let source = config::File::from_str(text, config::FileFormat::Toml);
         config::Config::builder().add_source(source).build()?.try_deserialize::<BreakerPolicy>()
@@ -428,7 +428,7 @@ fn file(text: &str) -> (TempDir, PathBuf) {
 
 /// A mark that goes too early lets a message be handled twice; a key, an order be placed twice.
 #[test]
-fn what_is_kept_is_kept_for_as_long_as_its_own_setting_says() {
+fn cutoffs_follow_their_retention_settings() {
     let retention = RetentionSettings {
         inbox: Duration::from_hours(48),
         idempotency_key: Duration::from_hours(2),
@@ -443,7 +443,7 @@ fn what_is_kept_is_kept_for_as_long_as_its_own_setting_says() {
 }
 
 #[test]
-fn what_is_kept_for_ever_says_so_and_the_rest_is_kept_long_enough() {
+fn retention_is_forever_or_longer_than_redelivery() {
     let retention = |flags: &[&str]| read("", flags).map(|settings| settings.retention);
     let defaults = retention(&[]).expect("the defaults");
     assert_eq!(
@@ -485,7 +485,7 @@ fn what_is_kept_for_ever_says_so_and_the_rest_is_kept_long_enough() {
 }
 
 #[test]
-fn an_archive_that_cannot_be_written_is_said_by_its_setting() {
+fn unwritable_archive_is_rejected_by_setting_name() {
     let (folder, file) = file("");
     let at = |path: &str| {
         let flag = format!("retention.archive={}", folder.path().join(path).display());
@@ -498,7 +498,7 @@ fn an_archive_that_cannot_be_written_is_said_by_its_setting() {
 }
 
 #[test]
-fn names_of_the_server_are_given_as_a_list_or_with_commas() {
+fn allowed_hosts_are_read_as_list_or_with_commas() {
     let of = |file: &str, flags: &[&str]| read(file, flags).expect("settings").http.allowed_hosts;
     assert_eq!(of("[http]\nallowed_hosts = [\"a.example\", \"b\"]\n", &[]), ["a.example", "b"]);
     assert_eq!(of("", &["http.allowed_hosts= a.example, b,"]), ["a.example", "b"]);

@@ -38,7 +38,7 @@ fn command(number: u128) -> Input<Depot> {
 
 /// Under an id of its own, as for an entry of a log that names it, or under a fresh one.
 #[tokio::test]
-async fn a_command_of_a_request_stands_below_its_answer_whichever_way_it_is_handed_in() {
+async fn command_span_is_child_of_its_request() {
     let recorder = Arc::new(Recorder::default());
     let tracer = Tracer::new(recorder.clone(), Callers::Link);
     let harness = EngineHarness::traced(tracer.clone()).await;
@@ -56,7 +56,7 @@ async fn a_command_of_a_request_stands_below_its_answer_whichever_way_it_is_hand
 
 /// Of what no request asks for each begins its own trace.
 #[tokio::test]
-async fn what_nobody_asked_for_by_a_request_is_the_first_of_its_trace() {
+async fn input_without_request_starts_a_trace() {
     let recorder = Arc::new(Recorder::default());
     let harness = EngineHarness::traced(Tracer::new(recorder.clone(), Callers::Link)).await;
     assert_eq!(harness.settle(command(1)).await, "done");
@@ -67,7 +67,7 @@ async fn what_nobody_asked_for_by_a_request_is_the_first_of_its_trace() {
 
 /// Who hangs up drops the answer wherever it is: its span is known there.
 #[tokio::test]
-async fn the_span_of_an_answer_is_known_while_the_answer_is_dropped() {
+async fn request_span_is_available_while_abandoned_request_is_dropped() {
     struct Seen(Arc<Mutex<Option<tracer::OpenSpan>>>);
     impl Drop for Seen {
         fn drop(&mut self) {

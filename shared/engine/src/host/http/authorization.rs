@@ -108,7 +108,7 @@ impl Authorization {
     }
 
     fn authorize(&self, request: &Request) -> Result<Option<Authorized>, Denied> {
-        // As the router understood it. What it did not is nowhere.
+        // The matched route, not the path: an unmatched path has no route to guard.
         let Some(path) = request.extensions().get::<MatchedPath>() else { return Ok(None) };
         let Some(needed) = self.required_role(request.method().as_str(), path.as_str()) else {
             return Ok(None);

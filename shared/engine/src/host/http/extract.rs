@@ -101,7 +101,7 @@ fn no_id() -> String {
 /// Problem with the parser's message about one parameter: `…: unknown field `x`, …`, `…: Cannot parse `x` with …` or
 /// `…: x: what is wrong`.
 fn named(sentence: String) -> Problem {
-    // What the parser of ids says of its insides helps nobody.
+    // The parser's message describes its internals.
     let sentence = match sentence.split_once(NO_UUID) {
         Some((before, _)) => before.to_owned() + &no_id(),
         None => sentence,
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parameter_at_fault_is_named() {
+    fn rejection_names_bad_parameter() {
         for (sentence, field, detail) in [
             ("Failed to deserialize query string: saga: UUID parsing failed: x", "saga", no_id().as_str()),
             (

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_leave_files_to_the_rest_of_the_process() {
+    fn connection_limit_leaves_files_to_rest_of_process() {
         for (wanted, limit, held) in [
             (10_000, u64::MAX, 10_000),
             (10_000, 20_000, 10_000),

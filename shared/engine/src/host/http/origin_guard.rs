@@ -90,7 +90,7 @@ impl OriginGuard {
             None => None,
         };
         for authority in host.into_iter().chain(request.uri().authority().map(Authority::as_str)) {
-            // A port is a number, and nobody tells a server who he is.
+            // A port must be a number, and a user name is not allowed.
             let named: Authority = authority.parse().map_err(|_| bad_host())?;
             let is_well_formed =
                 !authority.contains('@') && !authority.ends_with(':') && !named.host().is_empty();
@@ -195,7 +195,7 @@ pub(super) async fn guard_origin(guard: Arc<OriginGuard>, request: Request, next
     match guard.check(&request) {
         Ok(()) => next.run(request).await,
         Err(problem) if request.body().is_end_stream() => problem.into_response(),
-        // Its body is not read.
+        // The body stays unread, so the connection is closed.
         Err(problem) => and_close(problem),
     }
 }

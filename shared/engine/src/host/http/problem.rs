@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_now_may_be_asked_for_again_and_what_is_broken_is_broken() {
+    fn unavailable_store_is_503_and_broken_store_is_500() {
         let problem = |fault: StoreFault| {
             let problem = Problem::from(fault);
             (problem.status, problem.retry_after_s)

@@ -53,7 +53,7 @@ impl IntoResponse for Readiness {
     fn into_response(self) -> Response {
         let status = if self.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         let mut response = (status, Json(self)).into_response();
-        // Not a problem document, but not to be rewritten as one either.
+        // Keeps `as_problem` from rewriting this answer as a problem document.
         response.headers_mut().insert("x-readiness", HeaderValue::from_static("checks"));
         response
     }

@@ -65,13 +65,13 @@ pub fn router(
     routes
         .layer(bounded)
         .merge(operations)
-        // Inside, where the router has said which route it is, whatever its path looks like.
+        // Inside the router, which has matched the route by then.
         .layer(from_fn(move |request, next| authorize_request(authorization.clone(), request, next)))
         .merge(SwaggerUi::new("/docs").external_url_unchecked("/openapi.json", description))
         .fallback(
             |request: Request| async move { Problem::not_found(format!("route {}", request.uri().path())) },
         )
-        // What comes this far is small enough.
+        // `buffer_body` has limited the body by then.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn(move |request, next| within(timeout, request, next)))
         .layer(from_fn(move |request, next| buffer_body(limits, request, next)))

@@ -74,10 +74,10 @@ impl Default for HttpSettings {
             allow_unauthenticated: false,
             token: None,
             tls: HttpTlsSettings::default(),
-            // A console that shows everything, and a script beside it.
+            // Enough for a console that shows everything, and a script beside it.
             rate: NonZeroU32::new(50).unwrap_or(NonZeroU32::MIN),
             burst: NonZeroU32::new(200).unwrap_or(NonZeroU32::MIN),
-            // Above max_requests: whoever is one too many hears so.
+            // Above max_requests, so that a request beyond it is answered with 503.
             max_connections: 10_000,
             idle_timeout: Duration::from_secs(60),
             header_timeout: Duration::from_secs(10),
@@ -96,7 +96,7 @@ impl HttpSettings {
     pub fn is_open(&self) -> bool {
         match self.bind.parse::<SocketAddr>() {
             Ok(address) => !address.ip().is_loopback(),
-            // Nothing is bound, or a name is.
+            // Empty, or a name.
             Err(_) => !self.bind.is_empty() && !self.bound_name().eq_ignore_ascii_case("localhost"),
         }
     }
@@ -106,8 +106,8 @@ impl HttpSettings {
     pub fn remark(&self) -> Option<&'static str> {
         match (&self.tokens, self.is_open()) {
             (Some(_), _) => None,
-            (None, false) => Some(OFF),
-            (None, true) => Some(OPEN),
+            (None, false) => Some(AUTHORIZATION_OFF),
+            (None, true) => Some(OPEN_TO_NETWORK),
         }
     }
 
@@ -124,9 +124,9 @@ impl HttpSettings {
         let hosts_are_names = self.allowed_hosts.iter().all(|host| is_host(host));
         let origins_are_some = self.allowed_origins.iter().all(|origin| is_origin(origin));
         let rules = [
-            (self.bind.is_empty() || is_place(&self.bind), NO_PLACE),
-            (!self.allow_unauthenticated || self.tokens.is_none(), OPEN_AND_CLOSED),
-            (!self.is_open() || self.tokens.is_some() || self.allow_unauthenticated, OPEN_WITHOUT_TOKENS),
+            (self.bind.is_empty() || is_address(&self.bind), INVALID_BIND),
+            (!self.allow_unauthenticated || self.tokens.is_none(), CONTRADICTING_TOKENS),
+            (!self.is_open() || self.tokens.is_some() || self.allow_unauthenticated, UNAUTHENTICATED_BIND),
             (hosts_are_names, "allowed_hosts must be names or addresses without scheme and port, or *"),
             (origins_are_some, "allowed_origins must be of the form https://shop.example, without a path"),
             (self.tls.is_whole(), "tls.cert and http.tls.key belong together: name both files, or neither"),
@@ -146,22 +146,22 @@ impl HttpSettings {
 }
 
 /// Warning for a service on loopback.
-const OFF: &str =
+const AUTHORIZATION_OFF: &str =
     "tokens are off (http.tokens is not set): whoever reaches this service may ask for anything";
 /// Warning for a service that others reach.
-const OPEN: &str = "tokens are off and the doors stand open (http.allow_unauthenticated): whoever reaches this service, also from \
+const OPEN_TO_NETWORK: &str = "tokens are off and the doors stand open (http.allow_unauthenticated): whoever reaches this service, also from \
     another machine, may ask for anything";
 
 /// Complaint about an impossible address.
-const NO_PLACE: &str = "bind is no address: it has to be an address or a name and a port, such as 127.0.0.1:8081, \
+const INVALID_BIND: &str = "bind is no address: it has to be an address or a name and a port, such as 127.0.0.1:8081, \
     [::1]:8081 or localhost:8081";
 
 /// Complaint about a service that anybody on the network could change.
-const OPEN_WITHOUT_TOKENS: &str = "bind reaches beyond this machine, and without http.tokens anybody there could tell \
+const UNAUTHENTICATED_BIND: &str = "bind reaches beyond this machine, and without http.tokens anybody there could tell \
     this service what to do: `sagactl token create NAME --role admin --file FILE` makes a file of tokens to name there; \
     or bind to 127.0.0.1; or, where something else keeps others out, say http.allow_unauthenticated=true";
 
-const OPEN_AND_CLOSED: &str =
+const CONTRADICTING_TOKENS: &str =
     "allow_unauthenticated lets in anybody, and http.tokens only who has a token: leave one of them out";
 
 /// Reads a list, or one text with commas, because the environment and flags have no lists.
@@ -181,7 +181,7 @@ fn listed<'de, D: Deserializer<'de>>(given: D) -> Result<Vec<String>, D::Error> 
 }
 
 /// True for an address with a port, or a name with one.
-fn is_place(text: &str) -> bool {
+fn is_address(text: &str) -> bool {
     let is_named = text.rsplit_once(':').is_some_and(|(name, port)| {
         port.parse::<u16>().is_ok() && is_host(name) && name != "*" && !name.contains(':')
     });

@@ -67,7 +67,7 @@ impl RequestRecord {
 
     /// Returns the caller's trace context, if the server continues that trace.
     fn parent(&self) -> Option<TraceContext> {
-        // Whom a guarded route answers is of this system: he came by a token, where tokens are asked for.
+        // Callers of guarded routes belong to this system: they have a token, where tokens are required.
         let RequestTelemetry { tracer, authorization, .. } = &self.telemetry;
         self.caller_context
             .filter(|_| tracer.follows_anybody() || authorization.is_guarded(self.method, self.template()))

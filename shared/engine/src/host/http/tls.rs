@@ -48,7 +48,7 @@ impl Tls {
         };
         let files = vec![cert.clone(), key.clone()];
         let read = move || acceptor(&cert, &key);
-        // Who renews them writes one after the other: until both are there, the old ones are good.
+        // Certificate and key are renewed one after the other; until both match, the old ones stay in use.
         Reloaded::open(files, OnReadError::KeepOld, read).map(|watched| Self(Some(watched)))
     }
 

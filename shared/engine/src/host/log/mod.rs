@@ -83,16 +83,16 @@ pub(super) fn start(settings: &LogSettings) -> anyhow::Result<Log> {
         }
         None => Box::new(io::stderr()),
     };
-    // What is written together is written at once; the thread empties it when no line waits any more.
+    // The thread flushes the buffer when no line waits.
     let to: Box<dyn Write + Send> = Box::new(BufWriter::with_capacity(WRITTEN_BYTES, to));
     let (subscriber, log) = writing(settings, to)?;
     subscriber.try_init()?;
     std::panic::set_hook(Box::new(|panic| {
-        let (said, thread) = (panic.payload_as_str().unwrap_or("no words"), std::thread::current());
+        let (message, thread) = (panic.payload_as_str().unwrap_or("no message"), std::thread::current());
         let at = panic.location().map(tracing::field::display);
         let backtrace = Backtrace::capture();
         let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
-        error!(thread = thread.name(), at, backtrace, "panicked: {said}");
+        error!(thread = thread.name(), at, backtrace, "panicked: {message}");
     }));
     Ok(log)
 }
@@ -114,13 +114,10 @@ fn writing(settings: &LogSettings, to: Box<dyn Write + Send>) -> anyhow::Result<
 /// Parses the filter. Silences the NATS client unless the filter names it: it logs at every try what the connection
 /// logs once.
 fn filter(levels: &str) -> anyhow::Result<EnvFilter> {
-    // Where a directive names a target and no level, that target is meant: a word that is neither logs nothing at all.
+    // A word that is no level would pass for a target, and silence everything else.
     let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
-    let says_a_level = |directive: &str| is_level(directive.rsplit('=').next().unwrap_or_default().trim());
-    ensure!(
-        levels.split(',').any(says_a_level),
-        "it names no level (error, warn, info, debug, trace or off)"
-    );
+    let names_level = |directive: &str| is_level(directive.rsplit('=').next().unwrap_or_default().trim());
+    ensure!(levels.split(',').any(names_level), "it names no level (error, warn, info, debug, trace or off)");
     let filter = EnvFilter::try_new(levels)?;
     Ok(match levels.contains(NATS_CLIENT) {
         true => filter,
@@ -141,15 +138,15 @@ pub(super) struct DroppedLines(ErrorCounter);
 impl DroppedLines {
     /// Counts dropped lines in the metrics, and logs them once there is room, until dropped.
     pub(super) async fn report(self, metrics: Metrics) {
-        let mut told = 0;
+        let mut reported = 0;
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
-            let new = self.0.dropped_lines().saturating_sub(told);
+            let new = self.0.dropped_lines().saturating_sub(reported);
             if new > 0 {
                 metrics.add(&names::LOG_DROPPED_LINES, &[], new as u64);
-                warn!(lines = new, "the log could not keep up, and lines of it are lost");
+                warn!(lines = new, "the log could not keep up: lines were dropped");
             }
-            told += new;
+            reported += new;
         }
     }
 }
@@ -170,7 +167,7 @@ mod tests {
 
     impl Write for Stuck {
         fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-            // Once its other end is gone, nothing holds it any more.
+            // Released for good once the other end is dropped.
             let _ = self.goes_on.recv();
             let _ = self.lines.send(String::from_utf8_lossy(line).into_owned());
             Ok(line.len())
@@ -183,10 +180,10 @@ mod tests {
 
     /// The client logs at every try, twice a second.
     #[test]
-    fn the_client_of_nats_is_heard_by_who_asks_for_it() {
-        let heard = |levels: &str| {
+    fn nats_client_logs_only_when_filter_names_it() {
+        let logged = |levels: &str| {
             let (lines, written) = mpsc::channel();
-            // Nobody tells it to go on: it does not wait.
+            // Released from the start.
             let (_, goes_on) = mpsc::channel();
             let settings = LogSettings { filter: levels.to_owned(), ..LogSettings::default() };
             let to = Box::new(Stuck { goes_on, lines });
@@ -198,12 +195,12 @@ mod tests {
             drop(log);
             written.try_iter().collect::<String>()
         };
-        assert!(heard("info").contains("ours") && !heard("info").contains("authorization violation"));
-        assert!(heard("info,async_nats=error").contains("authorization violation"));
+        assert!(logged("info").contains("ours") && !logged("info").contains("authorization violation"));
+        assert!(logged("info,async_nats=error").contains("authorization violation"));
     }
 
     #[test]
-    fn a_filter_names_a_level() {
+    fn filter_without_level_is_rejected() {
         for levels in ["info", "WARN", "off", "3", "saga_engine=debug", "saga_engine,info", "[hear]=trace"] {
             assert!(filter(levels).is_ok(), "{levels}");
         }
@@ -213,12 +210,12 @@ mod tests {
     }
 
     #[test]
-    fn who_logs_waits_for_nobody_and_what_found_no_room_is_counted() {
+    fn logging_never_blocks_and_dropped_lines_are_counted() {
         let (go_on, goes_on) = mpsc::channel();
         let (lines, written) = mpsc::channel();
         let to = Box::new(Stuck { goes_on, lines });
         let (subscriber, log) = writing(&LogSettings::default(), to).expect("a log");
-        // One more is with the writer.
+        // One line more is with the writer.
         let most = QUEUE_LINES + 1;
         tracing::dispatcher::with_default(&subscriber, || (0..most + 5).for_each(|number| info!(number)));
         let lost = log.lost.dropped_lines();

@@ -26,7 +26,7 @@ impl RotatingFile {
         Ok(Self { path, max_bytes, keep, file: BufWriter::new(file), bytes })
     }
 
-    fn begin_anew(&mut self) -> io::Result<()> {
+    fn rotate(&mut self) -> io::Result<()> {
         self.file.flush()?;
         for number in (1..self.keep).rev() {
             unless_gone(fs::rename(self.full(number), self.full(number + 1)))?;
@@ -52,7 +52,7 @@ impl Write for RotatingFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let length = line.len() as u64;
         if self.bytes > 0 && self.bytes + length > self.max_bytes {
-            self.begin_anew()?;
+            self.rotate()?;
         }
         self.file.write_all(line)?;
         self.bytes += length;
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_lines_are_kept_whole_in_as_many_files_as_wanted_also_after_a_restart() {
+    fn rotation_keeps_newest_lines_in_wanted_number_of_files_across_restarts() {
         let folder = tempdir().expect("a folder");
         say(&folder, 2, 0..3);
         assert_eq!(files(&folder), named(&[("log", "line2\n"), ("log.1", "line0\nline1\n")]));
@@ -114,14 +114,14 @@ mod tests {
     }
 
     #[test]
-    fn none_is_kept_when_none_is_wanted() {
+    fn rotation_deletes_full_file_when_none_is_kept() {
         let folder = tempdir().expect("a folder");
         say(&folder, 0, 0..3);
         assert_eq!(files(&folder), named(&[("log", "line2\n")]));
     }
 
     #[test]
-    fn a_file_that_somebody_deleted_begins_anew_when_it_is_full() {
+    fn rotation_recreates_deleted_file() {
         let folder = tempdir().expect("a folder");
         let path = folder.path().join("log");
         let mut file = RotatingFile::open(path.clone(), 12, 1).expect("a file");

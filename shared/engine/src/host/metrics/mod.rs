@@ -304,7 +304,7 @@ impl Observer for Metrics {
     }
 
     fn published(&self, messages: usize, refused: usize, took: Duration) {
-        // A broker that takes nothing says so at once: that is no publish.
+        // A broker that rejects everything answers at once, which would look like a fast publish.
         if messages > 0 {
             self.0.hot.publish_messages.observe(&[], size(messages), None);
             self.observe_duration(&names::PUBLISH_DURATION, &[], took, None);

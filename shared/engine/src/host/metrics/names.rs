@@ -96,7 +96,7 @@ pub const PUBLISH_MESSAGES: Metric = Metric::histogram(
     "Messages that the broker took of one batch; none when it takes none",
 );
 
-// What waits for another time.
+// Retries and dead letters.
 
 /// Messages that wait for a retry.
 pub const RETRIES_WAITING: Metric = Metric::gauge("retry_waiting", &[], "Messages that wait for another try");
@@ -107,7 +107,7 @@ pub const DEAD_LETTERS_UNRESOLVED: Metric = Metric::gauge(
     "Dead letters of this service that wait for a human or are being replayed",
 );
 
-// Calls to the outside.
+// Tasks.
 
 /// Task calls by kind and outcome.
 pub const TASK_CALLS: Metric = Metric::counter(

@@ -25,7 +25,7 @@ struct Seen {
 }
 
 impl Process {
-    fn look(&self) -> Option<Seen> {
+    fn read(&self) -> Option<Seen> {
         let pid = Pid::from_u32(std::process::id());
         let mut kernel = self.0.lock();
         let kernel = match &mut *kernel {
@@ -47,7 +47,7 @@ impl Process {
 
 impl Collector for Process {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let Some(seen) = self.look() else { return Ok(()) };
+        let Some(seen) = self.read() else { return Ok(()) };
         show(&mut encoder, &names::CPU, &ConstCounter::new(seen.cpu.as_secs_f64()))?;
         show(&mut encoder, &names::MEMORY, &gauge(seen.memory))?;
         show(&mut encoder, &names::PROCESS_START, &gauge(seen.started_at_s))?;

@@ -50,7 +50,7 @@ mod tests {
 
     /// A time-out for each read would never end such an answer.
     #[tokio::test]
-    async fn an_answer_that_trickles_is_waited_for_no_longer_than_one_that_does_not_come() {
+    async fn request_times_out_while_answer_trickles() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}/", listener.local_addr().expect("an address"));
         let answering = async {

@@ -77,7 +77,7 @@ impl TraceSettings {
         let is_open =
             |url: &Url| url.username().is_empty() && url.password().is_none() && url.query().is_none();
         let mut url = match Url::parse(&self.endpoint) {
-            // Not shown: it holds what nobody is to see.
+            // Not shown, because it holds a secret.
             Ok(url) if !is_open(&url) => {
                 return Err("trace.endpoint has a user, a password or a query, which would be shown wherever it is named: \
                             give what the collector wants to know in OTEL_EXPORTER_OTLP_HEADERS"
@@ -87,7 +87,7 @@ impl TraceSettings {
             Ok(_) => return bad("which is no http or https address"),
             Err(error) => return bad(&format!("which is no URL ({error})")),
         };
-        // Whoever names a path means it.
+        // An explicit path stays as it is.
         if url.path() == "/" {
             url.set_path(TRACES);
         }
@@ -127,7 +127,7 @@ impl Tracing {
     /// Sends the remaining spans, within a limit.
     pub(super) async fn finish(self) {
         if let Some(export) = self.export {
-            // It waits for its thread.
+            // Blocks on the exporter's thread.
             let _ = tokio::task::spawn_blocking(move || export.finish()).await;
         }
     }
@@ -191,7 +191,7 @@ struct TailSampler {
 impl TailSampler {
     /// Records a trace from now on, and returns its buffered spans.
     fn keep(&self, trace_id: u128) -> Vec<Span> {
-        // Known before it is let go: whoever holds another span meanwhile has looked before that.
+        // Inserted before the spans are taken, so that a concurrent span of the trace is not buffered afterwards.
         self.sampled.insert(trace_id);
         self.spans.lock().take_trace(trace_id)
     }
@@ -210,7 +210,7 @@ impl TailSampler {
         }
         let before = spans.take_trace(trace_id);
         if !before.is_empty() {
-            // Known before anybody else may hold a span: it would be held for nobody.
+            // Inserted under the lock: a span that is buffered later would never be taken.
             self.sampled.insert(trace_id);
         }
         drop(spans);
@@ -240,8 +240,8 @@ mod tests {
 
     /// Other spans of the trace end at the same time.
     #[test]
-    fn nothing_is_held_any_more_of_a_trace_that_turns_out_to_be_recorded() {
-        // Fewer than are held at all.
+    fn tail_sampler_buffers_no_span_of_recorded_trace_under_concurrency() {
+        // Fewer than the buffer holds.
         const AT_MOST: usize = 10_000;
         let unsampled = TailSampler::default();
         for trace_id in 1..=1_000 {

@@ -54,7 +54,7 @@ impl<S> SpanBuffer<S> {
     pub(super) fn take_trace(&mut self, trace_id: u128) -> Vec<S> {
         let bucket = bucket(trace_id);
         let (mut spans, mut number, mut next) = (Vec::new(), self.newest[bucket], None);
-        // What is older than that is overwritten, and so is whatever it pointed at.
+        // Older spans are overwritten, and so are all that they point at.
         while number > 0 && number + SPANS as u64 > self.last {
             let slot = &mut self.slots[index(number)];
             let before = slot.before;
@@ -95,14 +95,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_of_a_trace_is_let_go_once_and_in_its_order() {
+    fn spans_of_trace_are_taken_once_and_in_order() {
         let mut buffer = SpanBuffer::default();
         for (trace_id, span) in [(1, "a"), (2, "b"), (1, "c"), (1 << 64, "d"), (1, "e")] {
             assert_eq!(buffer.push(trace_id, span), None);
         }
         assert_eq!(buffer.take_trace(1), ["a", "c", "e"]);
         assert_eq!(buffer.take_trace(1), [""; 0], "each once");
-        assert_eq!(buffer.newest[bucket(1)], 0, "whoever comes next need not come past them");
+        assert_eq!(buffer.newest[bucket(1)], 0, "taken spans leave the chain of their bucket");
         buffer.push(1, "f");
         assert_eq!(
             (buffer.take_trace(1), buffer.take_trace(2), buffer.take_trace(1 << 64)),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_what_is_held_and_the_oldest_goes_first() {
+    fn full_buffer_returns_oldest_span() {
         let mut buffer = SpanBuffer::default();
         let (count, rounds) = (SPANS as u128, 3);
         for number in 1..=rounds * count {
@@ -128,7 +128,7 @@ mod tests {
 
     /// Buckets hold spans of many traces here.
     #[test]
-    fn each_trace_has_its_own_spans_and_no_others() {
+    fn traces_in_one_bucket_keep_their_own_spans() {
         let mut buffer = SpanBuffer::default();
         let traces = || (1..=7_000_u128).map(|trace| trace << 40 | trace);
         for part in 0..3 {
@@ -136,7 +136,7 @@ mod tests {
                 buffer.push(trace, (trace, part));
             }
         }
-        // 21,000 were held, of which the first 1,000 are gone.
+        // 21,000 spans were added, of which the first 1,000 are overwritten.
         for (slot, trace) in traces().enumerate() {
             let parts = if slot < 1_000 { 1..3 } else { 0..3 };
             assert_eq!(
@@ -148,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn buckets_are_used_alike_by_ids_of_every_kind() {
+    fn ids_of_every_pattern_spread_over_buckets() {
         let spread = |id: fn(u128) -> u128| {
             let used: std::collections::BTreeSet<_> =
                 (1..=BUCKETS as u128).map(|number| bucket(id(number))).collect();
             used.len()
         };
-        // Chance would use 1 - 1/e of them.
+        // Random ids would use 1 - 1/e of them.
         for used in
             [spread(|number| number), spread(|number| number << 64), spread(|number| number << 80 | number)]
         {

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_is_known_from_when_it_is_kept() {
+    fn set_contains_trace_after_insert() {
         let traces = TailSampled::default();
         assert!(!traces.contains(1) && !traces.contains(0));
         traces.insert(1);
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_bounded_and_the_latest_is_known_whatever_was_before() {
+    fn set_is_bounded_and_contains_latest_trace() {
         let traces = TailSampled::default();
         for trace_id in 1..=10 * TRACES as u128 {
             traces.insert(trace_id);

@@ -106,7 +106,7 @@ async fn a_broker_that_lets_anyone_in_is_told_of() {
 }
 
 #[tokio::test]
-async fn files_that_cannot_be_used_are_refused_by_their_settings() {
+async fn unusable_files_are_rejected_by_setting_name() {
     let folder = tempfile::tempdir().expect("a folder");
     let (nonsense, missing) = (folder.path().join("nonsense"), folder.path().join("missing"));
     std::fs::write(&nonsense, "nonsense").expect("a file");

@@ -93,7 +93,7 @@ async fn asks_as(server: &Server, method: &str, name: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn without_tokens_set_nobody_is_asked_for_one() {
+async fn requests_need_no_token_while_authorization_is_off() {
     let server = Server::guarded(HttpSettings::default(), &ACCESS).await;
     for headers in [String::new(), bearer("vera"), "authorization: Basic eDp5\r\n".to_owned()] {
         assert_eq!(asks(&server, "DELETE", "/internal/who", &headers).await.body, "nobody knows");
@@ -101,7 +101,7 @@ async fn without_tokens_set_nobody_is_asked_for_one() {
 }
 
 #[tokio::test]
-async fn each_role_gets_as_far_as_its_routes_and_is_told_which_it_lacks() {
+async fn role_reaches_its_routes_and_rejection_names_required_role() {
     let kept = Kept::new();
     let server = kept.server().await;
     for (name, statuses) in [("vera", [200, 403, 403]), ("oscar", [200, 200, 403]), ("ada", [200, 200, 200])]
@@ -130,7 +130,7 @@ async fn each_role_gets_as_far_as_its_routes_and_is_told_which_it_lacks() {
 }
 
 #[tokio::test]
-async fn who_has_no_token_or_a_bad_one_is_told_so_and_reaches_nothing() {
+async fn missing_or_bad_token_is_rejected() {
     let kept = Kept::new();
     let server = kept.server().await;
     let good = token("vera");
@@ -169,7 +169,7 @@ async fn who_has_no_token_or_a_bad_one_is_told_so_and_reaches_nothing() {
 }
 
 #[tokio::test]
-async fn beyond_this_machine_metrics_are_for_viewers_and_probes_for_anybody() {
+async fn metrics_beyond_loopback_need_viewer_and_probes_need_nothing() {
     let kept = Kept::new();
     let settings = HttpSettings { bind: "0.0.0.0:0".to_owned(), ..kept.settings() };
     let server = Server::guarded(settings, &ACCESS).await;
@@ -180,7 +180,7 @@ async fn beyond_this_machine_metrics_are_for_viewers_and_probes_for_anybody() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_revoked_or_issued_counts_within_a_second_and_nobody_is_restarted() {
+async fn token_changes_apply_within_a_second_without_restart() {
     let mut kept = Kept::new();
     let server = kept.server().await;
     assert_eq!(asks_as(&server, "POST", "oscar").await.status, 200);
@@ -201,7 +201,7 @@ async fn a_token_that_is_revoked_or_issued_counts_within_a_second_and_nobody_is_
 }
 
 #[tokio::test]
-async fn a_token_that_asks_too_often_waits_and_holds_up_no_other() {
+async fn rate_limited_token_delays_no_other() {
     let mut kept = Kept::new();
     kept.issue("busy", Role::Viewer, None, NonZeroU32::new(1_000));
     kept.write();
@@ -222,7 +222,7 @@ async fn a_token_that_asks_too_often_waits_and_holds_up_no_other() {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_refused_by_their_settings() {
+fn unusable_files_are_rejected_by_setting_name() {
     let kept = Kept::new();
     let (file, missing) = (kept.folder.path().join("file"), kept.folder.path().join("missing"));
     let refusal = |text: &str, mode: u32| {

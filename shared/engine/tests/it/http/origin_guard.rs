@@ -28,7 +28,7 @@ async fn bound_to(bind: &str, hosts: &[&str], origins: &[&str]) -> Server {
 }
 
 #[tokio::test]
-async fn only_names_of_this_server_are_taken_for_it() {
+async fn foreign_host_names_are_rejected() {
     let here = bound_to("127.0.0.1:0", &["Shop.Example"], &[]).await;
     let open = bound_to("0.0.0.0:0", &[], &[]).await;
     let any = bound_to("0.0.0.0:0", &["*"], &[]).await;
@@ -71,7 +71,7 @@ async fn only_names_of_this_server_are_taken_for_it() {
 }
 
 #[tokio::test]
-async fn what_names_the_server_is_there_once_and_does_not_hide_in_the_path() {
+async fn repeated_host_and_foreign_absolute_path_are_rejected() {
     let server = Server::start(HttpSettings::default()).await;
     assert!(gets(&server, "").await.problem(400).contains("host"));
     assert!(gets(&server, "host: localhost\r\nhost: localhost\r\n").await.problem(400).contains("twice"));
@@ -84,7 +84,7 @@ async fn what_names_the_server_is_there_once_and_does_not_hide_in_the_path() {
 }
 
 #[tokio::test]
-async fn pages_of_other_origins_may_not_ask() {
+async fn requests_of_foreign_origins_are_rejected() {
     let server = bound_to("127.0.0.1:0", &[], &["https://shop.example"]).await;
     let own = "host: localhost:8080\r\ncontent-type: application/json\r\n";
     for (headers, status) in [
@@ -122,7 +122,7 @@ async fn pages_of_other_origins_may_not_ask() {
 }
 
 #[tokio::test]
-async fn a_body_is_json_and_nothing_else() {
+async fn body_other_than_json_is_rejected() {
     let server = Server::start(HttpSettings::default()).await;
     for (headers, status) in [
         ("content-type: application/json\r\n", 200),

@@ -19,7 +19,7 @@ fn echo(word: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_head_that_takes_too_long_is_answered_with_408_and_closed() {
+async fn slow_head_is_answered_with_408_and_closed() {
     let server = Server::start(HttpSettings { header_timeout: SHORT, ..HttpSettings::default() }).await;
     let mut slow = server.hears("GET /livez HTTP/1.1\r\nhost: loc").await;
     assert!(slow.answer().await.problem(408).contains("head"));
@@ -32,7 +32,7 @@ async fn a_head_that_takes_too_long_is_answered_with_408_and_closed() {
 }
 
 #[tokio::test]
-async fn a_body_that_takes_too_long_is_answered_with_408() {
+async fn slow_body_is_answered_with_408() {
     let server = Server::start(HttpSettings { body_timeout: SHORT, ..HttpSettings::default() }).await;
     for framing in ["content-length: 40", "transfer-encoding: chunked"] {
         let mut slow = server.hears(format!("{ECHO}{framing}\r\n\r\n")).await;
@@ -43,7 +43,7 @@ async fn a_body_that_takes_too_long_is_answered_with_408() {
 }
 
 #[tokio::test]
-async fn a_connection_that_asks_for_nothing_is_closed_in_silence() {
+async fn idle_connection_is_closed_without_answer() {
     let server = Server::start(HttpSettings { idle_timeout: SHORT, ..HttpSettings::default() }).await;
     let mut silent = server.hears("").await;
     let mut asked_once = server.hears(LIVEZ).await;
@@ -52,7 +52,7 @@ async fn a_connection_that_asks_for_nothing_is_closed_in_silence() {
 }
 
 #[tokio::test]
-async fn an_answer_that_nobody_reads_holds_no_connection() {
+async fn unread_answer_times_out_and_frees_connection() {
     let settings = HttpSettings { write_timeout: SHORT, max_connections: 1, ..HttpSettings::default() };
     let server = Server::start(settings).await;
     let mut lazy = server.hears("GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
@@ -63,7 +63,7 @@ async fn an_answer_that_nobody_reads_holds_no_connection() {
 }
 
 #[tokio::test]
-async fn who_asks_for_nothing_gives_way_to_who_asks() {
+async fn longest_idle_connection_is_evicted_when_full() {
     let server = Server::start(HttpSettings { max_connections: 10, ..HttpSettings::default() }).await;
     let half = "POST /echo HTTP/1.1\r\nhost: localhost\r\n";
     let mut idle = join_all((0..50).map(|_| server.hears(""))).await;
@@ -79,7 +79,7 @@ async fn who_asks_for_nothing_gives_way_to_who_asks() {
 }
 
 #[tokio::test]
-async fn probes_are_answered_when_every_connection_is_taken_by_a_request() {
+async fn probes_are_answered_while_requests_occupy_every_connection() {
     let server = Server::start(HttpSettings { max_connections: 3, ..HttpSettings::default() }).await;
     let mut held = server.holds(3).await;
     let refused = server.answers(echo("tea")).await;
@@ -100,7 +100,7 @@ async fn probes_are_answered_when_every_connection_is_taken_by_a_request() {
 
 /// A defect: an audit that may take ten minutes was cut short after forty seconds.
 #[tokio::test]
-async fn what_is_known_to_take_long_takes_longer_than_others_may() {
+async fn route_with_extended_limit_may_exceed_timeout() {
     let timeout = Duration::from_millis(20);
     let server = Server::start(HttpSettings { timeout, ..HttpSettings::default() }).await;
     let mut long = server.holds_at("/long", 1).await;
@@ -111,7 +111,7 @@ async fn what_is_known_to_take_long_takes_longer_than_others_may() {
 }
 
 #[tokio::test]
-async fn what_is_no_http_is_told_so_in_a_problem_document() {
+async fn malformed_request_gets_problem_document() {
     let server = Server::start(HttpSettings::default()).await;
     let long = "x".repeat(20_000);
     for (bytes, status) in [
@@ -134,7 +134,7 @@ async fn what_is_no_http_is_told_so_in_a_problem_document() {
 }
 
 #[tokio::test]
-async fn a_stop_lets_requests_finish_and_waits_for_nobody_else() {
+async fn stop_finishes_requests_and_closes_idle_connections() {
     let server = Server::start(HttpSettings::default()).await;
     let mut held = server.holds(1).await;
     let mut half_open = server.hears("GET /livez HTTP/1.1\r\nho").await;
@@ -151,7 +151,7 @@ async fn a_stop_lets_requests_finish_and_waits_for_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_request_that_nobody_waits_for_any_more_is_counted_as_that() {
+async fn abandoned_request_is_counted_as_499() {
     let server = Server::start(HttpSettings::default()).await;
     let held = server.holds(1).await;
     let counted = async || {

@@ -50,7 +50,7 @@ async fn answered(server: &Server, authority: &Authority) -> std::io::Result<Str
 }
 
 #[tokio::test]
-async fn whoever_trusts_the_authority_is_answered_and_nobody_else_gets_a_word() {
+async fn only_client_trusting_the_authority_is_answered() {
     let (authority, other) = (Authority::new(), Authority::new());
     let (cert, key) = authority.sign("server");
     let server = Server::start(tls(&cert, &key)).await;
@@ -66,7 +66,7 @@ async fn whoever_trusts_the_authority_is_answered_and_nobody_else_gets_a_word() 
 }
 
 #[tokio::test]
-async fn a_handshake_that_takes_too_long_is_ended_and_gives_its_seat_back() {
+async fn slow_handshake_times_out_and_frees_connection() {
     let authority = Authority::new();
     let (cert, key) = authority.sign("server");
     let (header_timeout, max_connections) = (Duration::from_millis(300), 1);
@@ -81,7 +81,7 @@ async fn a_handshake_that_takes_too_long_is_ended_and_gives_its_seat_back() {
 }
 
 #[tokio::test]
-async fn a_renewed_certificate_is_shown_without_a_restart_and_a_broken_one_is_not() {
+async fn renewed_certificate_is_served_without_restart_and_broken_one_is_not() {
     let authority = Authority::new();
     let (cert, key) = authority.sign("server");
     let server = Server::start(tls(&cert, &key)).await;
@@ -105,7 +105,7 @@ async fn a_renewed_certificate_is_shown_without_a_restart_and_a_broken_one_is_no
 }
 
 #[tokio::test]
-async fn files_that_cannot_be_used_or_do_not_belong_together_are_refused_by_their_settings() {
+async fn unusable_or_mismatched_tls_files_are_rejected_by_setting_name() {
     let authority = Authority::new();
     let (cert, key) = authority.sign("server");
     let (_, other_key) = authority.sign("other");

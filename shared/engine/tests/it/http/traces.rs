@@ -72,7 +72,7 @@ async fn asks(server: &Server, request: &str, caller: TraceContext, headers: &st
 }
 
 #[tokio::test]
-async fn a_stranger_has_what_he_asks_for_recorded_only_where_callers_are_followed() {
+async fn open_route_continues_trace_only_with_follow() {
     for (callers, caused) in [(Callers::Link, &[][..]), (Callers::Follow, &["GET /large"])] {
         let (recorded, server) = server(HttpSettings::default(), callers).await;
         assert_eq!(asks(&server, "GET /large", CALLER, "connection: close\r\n").await, 200);
@@ -81,7 +81,7 @@ async fn a_stranger_has_what_he_asks_for_recorded_only_where_callers_are_followe
 }
 
 #[tokio::test]
-async fn whoever_has_a_token_is_followed_and_who_is_refused_is_not_recorded() {
+async fn guarded_route_continues_trace_and_denied_request_does_not() {
     let kept = Kept::new();
     for callers in [Callers::Link, Callers::Follow] {
         let once = HttpSettings { rate: NonZeroU32::MIN, burst: NonZeroU32::MIN, ..kept.settings() };
@@ -106,7 +106,7 @@ async fn whoever_has_a_token_is_followed_and_who_is_refused_is_not_recorded() {
 }
 
 #[tokio::test]
-async fn an_answer_that_says_that_the_service_failed_has_its_trace_recorded() {
+async fn server_error_records_its_trace() {
     let settings = HttpSettings { timeout: Duration::from_millis(20), ..HttpSettings::default() };
     let (recorded, server) = server(settings, Callers::Follow).await;
     let unrecorded = TraceContext { is_sampled: false, ..CALLER };

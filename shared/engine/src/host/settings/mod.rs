@@ -1,18 +1,20 @@
 //! Shell: settings of a service, merged from defaults, a TOML file, the environment and flags. Parsed whole before
 //! anything binds.
 
+mod check;
+mod store;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use saga_core::admission::TaskBounds;
 use saga_core::breaker::BreakerPolicy;
 use saga_core::decision::Rules;
 use saga_core::retry::RetryPolicy;
-use saga_core::row::RowKind;
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
+pub use self::store::{DbLocation, StoreSettings};
 use super::archive::Archive;
 use super::clock_sync::ClockSettings;
 use super::http::HttpSettings;
@@ -26,9 +28,6 @@ use crate::runtime::engine::Bounds;
 use crate::runtime::faults::FaultSettings;
 use crate::runtime::relay::RelaySettings;
 use crate::runtime::{Carriage, signed};
-use crate::store::postgres::{self, PostgresStore};
-use crate::store::sqlite::SqliteStore;
-use crate::store::{Opening, Store, StoreFault};
 
 /// All settings of a service. `X` are its own (section `service`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -89,43 +88,6 @@ pub struct Settings<X> {
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoSettings {}
-
-/// Location and checks of the database (section `store`).
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct StoreSettings {
-    /// `sqlite:PATH` for a file, or `postgres://USER@HOST[:PORT]/DATABASE`, which replicas share.
-    #[serde(serialize_with = "without_password")]
-    pub url: String,
-    /// File with the password of the database's user, in place of one in the URL.
-    pub password_file: Option<PathBuf>,
-    /// Maximum time of the integrity check at a start. `verify` checks all pages.
-    #[serde(with = "humantime_serde")]
-    pub check_within: Duration,
-    /// Maximum time that a start waits for a PostgreSQL server to accept connections.
-    #[serde(with = "humantime_serde")]
-    pub connect_timeout: Duration,
-    /// Name of an accepted loss of data, as printed by the rejected start.
-    pub accept_loss: String,
-}
-
-impl Default for StoreSettings {
-    fn default() -> Self {
-        Self {
-            url: String::new(),
-            password_file: None,
-            check_within: Duration::from_secs(5),
-            connect_timeout: Duration::from_secs(30),
-            accept_loss: String::new(),
-        }
-    }
-}
-
-/// Minimum of `bus.retention`. A service that is down for longer misses messages.
-const SHORTEST_RETENTION: Duration = Duration::from_secs(1);
-
-/// Callers give up on a service that answers later.
-const MAX_BATCH_DELAY: Duration = Duration::from_secs(1);
 
 /// Batching of the engine, and its timers (section `engine`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -283,64 +245,6 @@ fn read_sources(service: &str, defaults: &str, sources: &Sources) -> Result<conf
 }
 
 impl<X> Settings<X> {
-    fn check(&self) -> Result<(), BadSettings> {
-        self.http.check().map_err(|why| BadSettings(format!("http.{why}")))?;
-        self.trace.check().map_err(BadSettings)?;
-        let rules = [
-            (self.engine.max_batch >= 1, "engine.max_batch must be at least 1"),
-            (self.engine.queue >= 1, "engine.queue must be at least 1"),
-            (self.engine.max_batch_delay <= MAX_BATCH_DELAY, "engine.max_batch_delay must be at most 1s"),
-            (!self.instance.is_empty(), "instance must not be empty"),
-            (!self.engine.timer_poll.is_zero(), "engine.timer_poll must be longer than 0s"),
-            (!self.relay.poll.is_zero(), "relay.poll must be longer than 0s"),
-            (self.relay.batch >= 1, "relay.batch must be at least 1"),
-            (!self.clock.every.is_zero(), "clock.every must be longer than 0s"),
-            (self.retry.max_attempts >= 1, "retry.max_attempts must be at least 1"),
-            (self.task.retry.max_attempts >= 1, "task.retry.max_attempts must be at least 1"),
-            (self.task.concurrency >= 1, "task.concurrency must be at least 1"),
-            (self.task.backlog >= 1, "task.backlog must be at least 1"),
-            (self.bus.retention >= SHORTEST_RETENTION, "bus.retention must be at least 1s"),
-            (self.bus.pull >= 1, "bus.pull must be at least 1"),
-            (self.bus.max_ack_pending >= 1, "bus.max_ack_pending must be at least 1"),
-            ((1..=1_000).contains(&self.bus.pack), "bus.pack must be from 1 to 1000"),
-            (self.bus.max_deliver >= 2, "bus.max_deliver must be at least 2"),
-            (!self.bus.publish_timeout.is_zero(), "bus.publish_timeout must be longer than 0s"),
-            (!self.bus.ack_wait.is_zero(), "bus.ack_wait must be longer than 0s"),
-            (self.bus.replicas >= 1, "bus.replicas must be at least 1"),
-            (!self.task.timeout.is_zero(), "task.timeout must be longer than 0s"),
-            (self.relay.lease >= Duration::from_secs(1), "relay.lease must be at least 1s"),
-            (self.log.max_bytes >= 4096, "log.max_bytes must be at least 4096"),
-            (self.task.lease > self.task.timeout, "task.lease must be longer than task.timeout"),
-        ];
-        self.retention.check(self.bus.retention).map_err(|why| BadSettings(format!("retention.{why}")))?;
-        if let Some(complaint) = self.bus.tls.complaint() {
-            return Err(BadSettings(complaint.to_owned()));
-        }
-        match rules.iter().find(|(holds, _)| !holds) {
-            Some((_, sentence)) => Err(BadSettings((*sentence).to_owned())),
-            None => Ok(()),
-        }
-    }
-
-    /// Rejects impossible overrides, and overrides of unknown names. `steps` have a breaker and retries, `dependency`
-    /// has all overrides.
-    ///
-    /// # Errors
-    /// When an override is unknown or impossible; the message names the key.
-    pub fn check_resilience(&self, steps: &[&str], dependency: &str) -> Result<(), BadSettings> {
-        self.breaker.check().map_err(|why| BadSettings(format!("breaker.{why}")))?;
-        for (name, own) in &self.resilience {
-            let is_step = steps.contains(&name.as_str());
-            if !is_step && name != dependency {
-                let names = steps.iter().copied().chain([dependency]).collect::<Vec<_>>().join(", ");
-                return Err(BadSettings(format!("resilience.{name} is of nothing here; there are {names}")));
-            }
-            own.check(is_step, &self.breaker, self.task.lease)
-                .map_err(|why| BadSettings(format!("resilience.{name}{why}")))?;
-        }
-        Ok(())
-    }
-
     /// Returns the breaker policy of a step or dependency.
     #[must_use]
     pub fn breaker_of(&self, name: &str) -> BreakerPolicy {
@@ -391,14 +295,6 @@ impl<X> Settings<X> {
         }
     }
 
-    /// Opens the database of `service`. Creates a missing file, and missing tables.
-    ///
-    /// # Errors
-    /// When the URL is of another kind, or the database cannot be used.
-    pub async fn open_store(&self, service: &str, rows: Vec<RowKind>) -> anyhow::Result<Arc<dyn Store>> {
-        Ok(self.store.location()?.open(rows, &self.open_options(service)).await?)
-    }
-
     /// Opens the archive of `service`, if one is set.
     ///
     /// # Errors
@@ -411,80 +307,4 @@ impl<X> Settings<X> {
         };
         archive.as_ref().map(open).transpose()
     }
-
-    /// Returns the options with which the database of `service` is opened.
-    #[must_use]
-    pub fn open_options<'a>(&'a self, service: &'a str) -> Opening<'a> {
-        let StoreSettings { check_within, connect_timeout, accept_loss, .. } = &self.store;
-        let (check_within, wait, instance) = (*check_within, *connect_timeout, self.instance.as_str());
-        Opening { service, check_within, accept_loss, instance, wait, ..Opening::default() }
-    }
-}
-
-/// Kind and location of a service's database.
-#[derive(Debug, Clone)]
-pub enum DbLocation {
-    /// SQLite file, which one process owns.
-    File(PathBuf),
-    /// PostgreSQL database, which replicas share.
-    Server(Box<postgres::Place>),
-}
-
-impl DbLocation {
-    /// Opens it.
-    ///
-    /// # Errors
-    /// As [`SqliteStore::open_as`] and [`PostgresStore::open`].
-    pub async fn open(
-        &self,
-        rows: Vec<RowKind>,
-        opening: &Opening<'_>,
-    ) -> Result<Arc<dyn Store>, StoreFault> {
-        Ok(match self {
-            Self::File(path) => Arc::new(SqliteStore::open_as(path, rows, opening)?),
-            Self::Server(place) => Arc::new(PostgresStore::open(place, rows, opening).await?),
-        })
-    }
-}
-
-impl StoreSettings {
-    /// Returns the URL without its password.
-    #[must_use]
-    pub fn shown_url(&self) -> String {
-        shown(&self.url)
-    }
-
-    /// Parses `store.url`.
-    ///
-    /// # Errors
-    /// When the URL is invalid, or the password file cannot be read.
-    pub fn location(&self) -> Result<DbLocation, BadSettings> {
-        let Self { url, password_file, .. } = self;
-        if url.starts_with("postgres:") || url.starts_with("postgresql:") {
-            let place = postgres::Place::of(url, password_file.as_deref());
-            return place
-                .map(|place| DbLocation::Server(Box::new(place)))
-                .map_err(|why| BadSettings(format!("store.url: {why}")));
-        }
-        match url.strip_prefix("sqlite:").map(|path| path.trim_start_matches("//")) {
-            Some(path) if !path.is_empty() => Ok(DbLocation::File(PathBuf::from(path))),
-            _ => Err(BadSettings(format!(
-                "store.url is {url:?}, expected sqlite:PATH or postgres://USER@HOST/DATABASE"
-            ))),
-        }
-    }
-}
-
-fn without_password<S: serde::Serializer>(url: &str, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&shown(url))
-}
-
-/// Removes the password from a URL. It may contain an `@`, or be among the options.
-fn shown(url: &str) -> String {
-    let hidden = url.split_once("://").and_then(|(scheme, rest)| {
-        let (user, rest) = rest.split('?').next()?.rsplit_once('@')?;
-        let name = user.split_once(':').map_or_else(|| user.to_owned(), |(name, _)| format!("{name}:***"));
-        Some(format!("{scheme}://{name}@{rest}"))
-    });
-    hidden.unwrap_or_else(|| url.to_owned())
 }
