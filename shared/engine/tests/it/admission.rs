@@ -1,4 +1,4 @@
-//! What stands before steps and calls, as the loops share it: clocks, those who wait, and permits that get lost.
+//! Admission of steps and calls: clocks, waiters, lost permits.
 
 use std::time::{Duration, Instant};
 
@@ -146,7 +146,7 @@ async fn step_is_blocked_by_breaker_dependency_and_pause() {
     assert_eq!(shut(), [false, false]);
 }
 
-/// Waiting costs nothing and is over as soon as the last of what shuts the step is gone.
+/// The wait ends with the last cause.
 #[tokio::test]
 async fn step_unblocks_when_every_cause_is_gone() {
     let (admission, faults) = stepping(BreakerPolicy::default());
@@ -178,7 +178,7 @@ async fn waiter_wakes_at_end_of_pause() {
     in_time("it goes on", goes_on).await;
 }
 
-/// Half-open lets a few through, and each that ends well lets one more be under way.
+/// A half-open breaker admits few probes, and one more after each success.
 #[tokio::test]
 async fn half_open_step_admits_probes_and_ramps_up() {
     let (admission, _) = stepping(flapping());
@@ -206,8 +206,7 @@ async fn half_open_step_admits_probes_and_ramps_up() {
     assert_eq!((step.ramp(), view(&admission, FILLING.name).failures), (Some(13), 0));
 }
 
-/// Law 7: a step that fails for reasons outside of its messages opens its breaker, and from then on costs none of
-/// them an attempt.
+/// Law 7: an outage consumes no attempts.
 #[tokio::test]
 async fn failing_step_opens_breaker_and_consumes_no_attempts() {
     let (admission, faults) = stepping(flapping());
@@ -225,17 +224,17 @@ async fn failing_step_opens_breaker_and_consumes_no_attempts() {
     assert_eq!(probe.begin().failure.map(|failure| failure.kind), Some(Outage));
 }
 
-/// Opens after five failures, for a moment; three probes.
+/// Policy that opens after five failures, briefly, with three probes.
 fn flapping() -> BreakerPolicy {
     BreakerPolicy { open_for: Duration::from_millis(20), ..BreakerPolicy::default() }
 }
 
-/// With a breaker of calls alone.
+/// Admission with a breaker of calls alone.
 fn calling(policy: BreakerPolicy) -> SharedAdmission {
     shared(Admission::new(SUPPLIER, BOUNDS).with_breaker(SUPPLIER, policy), faults(false, vec![]))
 }
 
-/// With breakers of steps and of calls, and with faults.
+/// Admission with breakers of steps and calls, and faults.
 fn stepping(policy: BreakerPolicy) -> (SharedAdmission, Faults) {
     let faults = faults(true, Depot::steps().iter().map(|step| step.name).collect());
     (admission_of(policy, faults.clone()), faults)

@@ -1,4 +1,4 @@
-//! What leaves the database for the archive, and comes back from there.
+//! Archive: purge of events and dead letters, and their restore.
 
 use std::fs;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// A depot whose shelf of tea gets an event a day, ten days long.
+    /// Depot whose shelf of tea gets one event a day for ten days.
     async fn for_ten_days(by: Period) -> Result<Self, Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
         let store = Arc::new(SqliteStore::open(&folder.path().join("depot.db"), Depot::rows())?);
@@ -43,7 +43,7 @@ impl Kept {
         Ok(Self { folder, store, archive })
     }
 
-    /// The files of the archive, by their names.
+    /// Names of the archive's files.
     fn files(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.folder.path().join("archive")).expect("the archive");
         let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -86,7 +86,7 @@ async fn archived_events_are_restored_unchanged() -> Outcome {
     Ok(())
 }
 
-/// What is there of a row may have been lost with its table and its snapshot.
+/// The row's table and snapshot may be lost.
 #[tokio::test]
 async fn row_is_rebuilt_from_archived_and_remaining_events() -> Outcome {
     let kept = Kept::for_ten_days(Period::Month).await?;
@@ -105,7 +105,7 @@ async fn row_is_rebuilt_from_archived_and_remaining_events() -> Outcome {
     Ok(())
 }
 
-/// A crash after the archive was written: it is written once more, and read once.
+/// After a crash between archive and purge, events are archived twice.
 #[tokio::test]
 async fn event_archived_twice_is_restored_once() -> Outcome {
     let kept = Kept::for_ten_days(Period::Month).await?;
@@ -121,7 +121,7 @@ async fn event_archived_twice_is_restored_once() -> Outcome {
     Ok(())
 }
 
-/// A crash within the writing of the archive.
+/// Crash while a line is written.
 #[tokio::test]
 async fn line_cut_off_by_crash_is_rewritten() -> Outcome {
     let kept = Kept::for_ten_days(Period::Month).await?;
@@ -205,7 +205,7 @@ async fn archived_dead_letters_are_complete() -> Result<(), Box<dyn std::error::
     Ok(())
 }
 
-/// The engine's batches go first, and what leaves meanwhile changes none of them.
+/// The purge must not change or delay the engine's batches.
 #[tokio::test]
 async fn batches_commit_during_purge() -> Outcome {
     let kept = Kept::for_ten_days(Period::Month).await?;
@@ -227,8 +227,7 @@ async fn batches_commit_during_purge() -> Outcome {
     kept.store.rebuild("shelf").await.map(drop).map_err(|fault: StoreFault| fault.into())
 }
 
-/// Two processes that share a database may share the folder too: neither writes over what the other has written, and all of
-/// it comes back once.
+/// Two processes that share a database may share the archive folder.
 #[tokio::test]
 async fn processes_sharing_a_folder_write_own_files_and_restore_all() -> Outcome {
     let folder = tempfile::tempdir()?;

@@ -1,4 +1,4 @@
-//! What the log says of inputs: a line each, readable alone, at `info` only when something changed.
+//! Log lines of inputs: one line each, with all fields, at `info` only for changes.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::support::{
     Depot, DepotCommand, EngineHarness, FILLING, LISTENING, UNLUCKY, arrived, heard, id, shelf,
 };
 
-/// What was logged on this thread since it was made.
+/// Lines logged on this thread.
 #[derive(Clone, Default)]
 pub struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -39,19 +39,19 @@ impl Lines {
         (lines, guard)
     }
 
-    /// Those since the last time.
+    /// Lines since the last call.
     pub fn all(&self) -> Vec<Value> {
         let text = String::from_utf8(std::mem::take(&mut *self.0.lock())).expect("text");
         text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")).collect()
     }
 
-    /// Those of them about inputs.
+    /// Lines about inputs since the last call.
     fn take(&self) -> Vec<Value> {
         self.all().into_iter().filter(|line| line["target"] == TARGET).collect()
     }
 }
 
-/// Level, step, try and words of each.
+/// Level, step, attempt and message of each line.
 fn told(lines: &[Value]) -> Vec<(String, String, Option<u64>, String)> {
     let word = |line: &'_ Value, name: &str| line[name].as_str().unwrap_or("").to_owned();
     let of = |line: &Value| {
@@ -90,7 +90,7 @@ async fn inputs_with_changes_log_at_info_and_others_at_debug() {
     assert_eq!(ids[0], id(1), "the message's own id");
 }
 
-/// Each line tells what its own input did, not what the batch did.
+/// Each line has the fields of its own input, not of the batch.
 #[tokio::test]
 async fn inputs_of_one_batch_log_their_own_fields() {
     let (lines, _listening) = Lines::listen();

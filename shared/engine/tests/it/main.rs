@@ -1,6 +1,6 @@
-//! Tests of the engine from outside: what it promises to services, operators and brokers.
+//! Tests of the engine through its public API, on real stores and brokers.
 //!
-//! Where a test shows one of the laws of the README, its comment names the law.
+//! A test that shows one of the laws in DESIGN names the law in its comment.
 
 mod admission;
 mod archive;

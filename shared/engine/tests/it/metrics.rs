@@ -1,4 +1,4 @@
-//! What a service counts, as who watches it reads it.
+//! Metrics as scraped: names, labels, declared series, unknown values.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::support::{EngineHarness, SUPPLIER, at};
 
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-/// Bounds of nothing else than this test.
+/// Histogram bounds of this test alone.
 const BOUNDS: &[f64] = &[1.0, 2.0];
 const PARCELS: Metric = Metric::counter("parcel_total", &["way"], "Parcels, by way");
 const WEIGHED: Metric = Metric::histogram("parcel_weighing_seconds", &[], BOUNDS, "Time on the scales");
@@ -115,7 +115,7 @@ fn process_metrics_are_exported() {
     }
 }
 
-/// Also what reads the help knows each of them.
+/// The help text lists every outcome.
 #[test]
 fn every_outcome_is_in_help_and_declared() {
     let metrics = Metrics::default();
@@ -137,7 +137,7 @@ fn every_outcome_is_in_help_and_declared() {
     }
 }
 
-/// Whatever measures it goes on: it is said once, and nothing else is different.
+/// The caller goes on, and the log says it once.
 #[test]
 fn wrong_metric_is_logged_once_and_ignored() {
     let (lines, _listening) = Lines::listen();
@@ -157,7 +157,7 @@ fn wrong_metric_is_logged_once_and_ignored() {
     assert_eq!((of(PARCELS.name), of(WEIGHED.name), of(ON_SHELF.name), said.len()), (1, 1, 1, 3), "{said:?}");
 }
 
-/// Prometheus may come at any time.
+/// Prometheus may scrape at any time.
 #[test]
 fn replaced_gauge_keeps_remaining_series_visible() {
     let metrics = Metrics::new("shelf", &[&ON_SHELF]);
@@ -181,7 +181,7 @@ fn replaced_gauge_keeps_remaining_series_visible() {
     });
 }
 
-/// Before anybody has looked, and when a look cannot be made: not 0, and not what was so once.
+/// Before the first check, and while a check fails: not 0, and not the previous value.
 #[test]
 fn gauge_is_nan_while_value_is_unknown() {
     let metrics = Metrics::new("shelf", &[&ON_SHELF]);
@@ -217,7 +217,7 @@ fn gauge_is_nan_while_value_is_unknown() {
     assert_eq!(metrics.stats().outbox_pending, 3, "what it said last is remembered");
 }
 
-/// Every metric is what its name says it is, and says what it is for.
+/// Names have their unit and type suffix, and every metric has a help text.
 #[test]
 fn metric_names_follow_prometheus_conventions() {
     for metric in names::ALL.iter().chain(&names::PROCESS) {

@@ -1,4 +1,4 @@
-//! What operators have breakers and faults do: in every process that shares the database, and after a restart.
+//! Operators' overrides of breakers and faults: shared by replicas, kept across restarts.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::support::{
     wait_until,
 };
 
-/// A store that works, of its own for each process: it does not happen that it does not.
+/// Store of one process.
 const WORKS: &str = "the store works";
 
 async fn inject(at: &EngineHarness, new: NewFault) -> u64 {
@@ -25,7 +25,7 @@ async fn turn(at: &EngineHarness, name: &str, action: BreakerAction) -> State {
     at.overrides.turn(name, action).await.expect(WORKS).expect("it has this breaker").state
 }
 
-/// The numbers of the faults that are active.
+/// Ids of the active faults.
 fn active(at: &EngineHarness) -> Vec<u64> {
     at.faults.view().faults.iter().map(|fault| fault.id).collect()
 }
@@ -48,7 +48,7 @@ async fn forced_breaker_stays_forced_across_restart_until_reset() {
     assert_eq!(depot.breaker(FILLING.name).state, State::ForcedClosed);
 }
 
-/// One that ends by itself, or of which the process dies, ends with the process: it could not be told anything otherwise.
+/// A limited or killing fault ends with its process, which could otherwise never be told to stop it.
 #[tokio::test]
 async fn fault_survives_restart_unless_limited_or_killing() {
     let store = in_memory();
@@ -84,7 +84,7 @@ async fn invalid_override_is_rejected_and_not_stored() {
     assert_eq!(store.overrides().await.expect(WORKS).revision, 0);
 }
 
-/// What cannot be read, as a newer build may have written it, stops no process, and is replaced by what comes next.
+/// Unreadable overrides, as of a newer build, stop no process, and are replaced by the next ones.
 #[tokio::test]
 async fn unreadable_overrides_have_no_effect() {
     let store = in_memory();
@@ -96,7 +96,7 @@ async fn unreadable_overrides_have_no_effect() {
     assert_eq!(EngineHarness::overridden(store).await.breaker(SUPPLIER).state, State::ForcedOpen);
 }
 
-/// Two processes on one database: whichever is asked, both go by it.
+/// Two processes share one database.
 #[tokio::test(flavor = "multi_thread")]
 async fn override_at_one_replica_applies_to_all() {
     let server = PostgresServer::any();

@@ -1,4 +1,4 @@
-//! The example in `examples/parcels`, run as a newcomer would run it; and the README, held against code that compiles.
+//! Example `parcels`, run as a program, and the README's code compared with compiled code.
 
 #[path = "../../examples/parcels/domain.rs"]
 mod domain;
@@ -23,7 +23,7 @@ use uuid::Uuid;
 use self::domain::{Courier, Depot, Fact, Parcel, ParcelCommand};
 use crate::support::{Nats, in_time, wait_until};
 
-/// The story, whichever of the two dead letters is the newer one.
+/// Expected output, with the two dead letters in either order.
 const STORY: [&str; 4] = [
     "Lyon: the line to the carrier went dead, it was asked again, and the parcel is on its van",
     "Utopia: the carrier does not go there, the parcel was cancelled and returned",
@@ -59,7 +59,7 @@ async fn example_without_broker_says_what_to_do() {
     assert_eq!(text(&output.stdout), "", "nothing came true");
 }
 
-/// Only the broker knows that a database has lost something: the service is not begun on it.
+/// Only the broker knows that the database has lost events.
 #[tokio::test]
 async fn embedded_service_rejects_foreign_database() -> anyhow::Result<()> {
     let broker = Nats::start().await;
@@ -132,7 +132,7 @@ fn program() -> Program<Depot, NoSettings> {
     }
 }
 
-/// Each piece of Rust in the README stands, line by line, in the example or in this file; `// …` is a gap.
+/// Each Rust block of the README is in the example or in this file; `// …` marks a gap.
 #[test]
 fn readme_quotes_compiled_code() {
     let code = [
@@ -151,12 +151,12 @@ fn readme_quotes_compiled_code() {
     }
 }
 
-/// Lines without their indentation, each with its end.
+/// Strips the indentation of each line.
 fn trimmed(text: &str) -> String {
     text.lines().map(|line| format!("{}\n", line.trim())).collect()
 }
 
-/// What the example says, to the end and without a fault.
+/// Runs the example, and returns its output.
 async fn tell(url: &str) -> (String, String) {
     let output = run(url).await;
     let (said, complaint) = (text(&output.stdout), text(&output.stderr));
@@ -164,14 +164,14 @@ async fn tell(url: &str) -> (String, String) {
     (said, complaint)
 }
 
-/// Runs the example, which bounds itself in time; but a bound that is broken must not hang the tests.
+/// Runs the example with a time limit, because a hang must not block the tests.
 async fn run(url: &str) -> Output {
     let mut command = Command::new(example());
     let output = command.arg(url).env("RUST_BACKTRACE", "0").kill_on_drop(true).output();
     in_time("the example ends", output).await.expect("the example starts")
 }
 
-/// The example as cargo built it, beside this very test.
+/// Path of the built example, beside this test.
 fn example() -> PathBuf {
     let this = std::env::current_exe().expect("a path");
     let built = this.ancestors().nth(2).expect("target/<profile>").join("examples/parcels");

@@ -1,4 +1,4 @@
-//! What routes read: pages of a history, and of lists for people and for machines.
+//! Queries of routes: pages of histories, lists and ledgers.
 
 use std::ops::Range;
 
@@ -50,7 +50,7 @@ async fn history_is_read_in_pages_to_its_end() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// A cursor to a page that is not there, or none to one that is, would hide rows or never end.
+/// A wrong cursor would hide rows, or never end.
 #[tokio::test]
 async fn ledger_pages_are_full_and_complete() -> Result<(), StoreFault> {
     let store = in_memory();
@@ -119,7 +119,7 @@ async fn list_page_has_requested_length_and_next_cursor() -> Result<(), StoreFau
     Ok(())
 }
 
-/// Secrets are blanked out wherever they stand, and nothing else is.
+/// Secrets are blanked out at any depth, and nothing else is.
 #[tokio::test]
 async fn last_history_page_has_no_cursor_and_no_secrets() -> Result<(), StoreFault> {
     let store = in_memory();
@@ -137,7 +137,7 @@ async fn last_history_page_has_no_cursor_and_no_secrets() -> Result<(), StoreFau
     Ok(())
 }
 
-/// A row whose state is no JSON is one bad row: the others of its page are shown.
+/// A row whose state is no JSON hides no other row of its page.
 #[test]
 fn damaged_row_hides_no_other_in_list() {
     let row = |id: &str, state: &str| {

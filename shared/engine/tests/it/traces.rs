@@ -1,4 +1,4 @@
-//! Where what is done stands in a trace.
+//! Spans of inputs within their traces.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use saga_engine::runtime::tracer::{self, Callers, RecordSpans, Span, Tracer};
 
 use crate::support::{Depot, DepotCommand, EngineHarness, arrived, heard, id, in_time};
 
-/// Whoever records everything.
+/// Recorder that records every span.
 #[derive(Default)]
 struct Recorder(Mutex<Vec<Span>>);
 
@@ -36,7 +36,7 @@ fn command(number: u128) -> Input<Depot> {
     Input::command(id(number), id(number), DepotCommand::List("tea"), None)
 }
 
-/// Under an id of its own, as for an entry of a log that names it, or under a fresh one.
+/// With an id of its own, or with a fresh one.
 #[tokio::test]
 async fn command_span_is_child_of_its_request() {
     let recorder = Arc::new(Recorder::default());
@@ -54,7 +54,7 @@ async fn command_span_is_child_of_its_request() {
     assert_eq!(parents, [(Some(answer.span_id), answer.trace_id); 2]);
 }
 
-/// Of what no request asks for each begins its own trace.
+/// Inputs without a request start traces of their own.
 #[tokio::test]
 async fn input_without_request_starts_a_trace() {
     let recorder = Arc::new(Recorder::default());
@@ -65,7 +65,7 @@ async fn input_without_request_starts_a_trace() {
     assert_eq!(parents, [None, None]);
 }
 
-/// Who hangs up drops the answer wherever it is: its span is known there.
+/// A closed connection drops the request at any point.
 #[tokio::test]
 async fn request_span_is_available_while_abandoned_request_is_dropped() {
     struct Seen(Arc<Mutex<Option<tracer::OpenSpan>>>);

@@ -1,4 +1,4 @@
-//! The doors: who is let in, for how long, and what is said to whoever is not.
+//! HTTP server: origin guard, authorization, slow clients, TLS, traces.
 
 mod authorization;
 mod origin_guard;

@@ -1,4 +1,4 @@
-//! Shell: what a browser can be tricked into sending is refused, by name of what is wrong and of the setting.
+//! Shell: origin guard: rejects forged requests of browsers, and names the reason and the setting.
 
 use saga_engine::host::http::HttpSettings;
 
@@ -6,14 +6,14 @@ use super::server::{Answer, Server};
 
 const WORD: &str = r#"{"word":"tea"}"#;
 
-/// `POST /echo` with these headers beside the length.
-async fn posts(server: &Server, headers: &str) -> Answer {
+/// Sends `POST /echo` with these headers and the length.
+async fn post(server: &Server, headers: &str) -> Answer {
     let length = WORD.len();
-    server.answers(format!("POST /echo HTTP/1.1\r\n{headers}content-length: {length}\r\n\r\n{WORD}")).await
+    server.request(format!("POST /echo HTTP/1.1\r\n{headers}content-length: {length}\r\n\r\n{WORD}")).await
 }
 
-async fn gets(server: &Server, headers: &str) -> Answer {
-    server.answers(format!("GET /livez HTTP/1.1\r\n{headers}\r\n")).await
+async fn get(server: &Server, headers: &str) -> Answer {
+    server.request(format!("GET /livez HTTP/1.1\r\n{headers}\r\n")).await
 }
 
 async fn bound_to(bind: &str, hosts: &[&str], origins: &[&str]) -> Server {
@@ -58,8 +58,8 @@ async fn foreign_host_names_are_rejected() {
     ] {
         for (server, status) in [&here, &open, &any].into_iter().zip(statuses) {
             for answer in [
-                gets(server, &format!("host: {host}\r\n")).await,
-                posts(server, &format!("host: {host}\r\ncontent-type: application/json\r\n")).await,
+                get(server, &format!("host: {host}\r\n")).await,
+                post(server, &format!("host: {host}\r\ncontent-type: application/json\r\n")).await,
             ] {
                 assert_eq!(answer.status, status, "{host:?}: {answer:?}");
                 if status == 421 {
@@ -73,14 +73,14 @@ async fn foreign_host_names_are_rejected() {
 #[tokio::test]
 async fn repeated_host_and_foreign_absolute_path_are_rejected() {
     let server = Server::start(HttpSettings::default()).await;
-    assert!(gets(&server, "").await.problem(400).contains("host"));
-    assert!(gets(&server, "host: localhost\r\nhost: localhost\r\n").await.problem(400).contains("twice"));
+    assert!(get(&server, "").await.problem(400).contains("host"));
+    assert!(get(&server, "host: localhost\r\nhost: localhost\r\n").await.problem(400).contains("twice"));
     let absolute =
         |authority: &str| format!("GET http://{authority}/livez HTTP/1.1\r\nhost: localhost\r\n\r\n");
-    assert_eq!(server.answers(absolute("127.0.0.1")).await.status, 200);
-    server.answers(absolute("evil.example")).await.problem(421);
+    assert_eq!(server.request(absolute("127.0.0.1")).await.status, 200);
+    server.request(absolute("evil.example")).await.problem(421);
     // Of HTTP/1.0, which no browser speaks.
-    assert_eq!(server.answers("GET /livez HTTP/1.0\r\n\r\n").await.status, 200);
+    assert_eq!(server.request("GET /livez HTTP/1.0\r\n\r\n").await.status, 200);
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn requests_of_foreign_origins_are_rejected() {
         ("sec-fetch-site: same-site\r\n", 403),
         ("sec-fetch-site: cross-site\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: document\r\n", 403),
     ] {
-        let answer = posts(&server, &format!("{own}{headers}")).await;
+        let answer = post(&server, &format!("{own}{headers}")).await;
         assert_eq!(answer.status, status, "{headers:?}: {answer:?}");
         if status == 403 {
             assert!(answer.problem(403).contains("http.allowed_origins"), "{answer:?}");
@@ -117,7 +117,7 @@ async fn requests_of_foreign_origins_are_rejected() {
         ("sec-fetch-site: cross-site\r\nsec-fetch-mode: no-cors\r\n".to_owned(), 403),
         ("origin: https://evil.example\r\n".to_owned(), 403),
     ] {
-        assert_eq!(gets(&server, &format!("host: localhost\r\n{headers}")).await.status, status, "{headers}");
+        assert_eq!(get(&server, &format!("host: localhost\r\n{headers}")).await.status, status, "{headers}");
     }
 }
 
@@ -143,7 +143,7 @@ async fn body_other_than_json_is_rejected() {
         ("content-type: application/json\r\ncontent-type: application/json\r\n", 400),
         ("content-type: application/json\r\nidempotency-key: a\r\nidempotency-key: b\r\n", 400),
     ] {
-        let answer = posts(&server, &format!("host: localhost\r\n{headers}")).await;
+        let answer = post(&server, &format!("host: localhost\r\n{headers}")).await;
         assert_eq!(answer.status, status, "{headers:?}: {answer:?}");
         if status != 200 {
             answer.problem(status);
@@ -152,5 +152,5 @@ async fn body_other_than_json_is_rejected() {
     // A form with nothing in it is one as well.
     let form =
         "POST /echo HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\ncontent-length: 0\r\n\r\n";
-    server.answers(form).await.problem(415);
+    server.request(form).await.problem(415);
 }

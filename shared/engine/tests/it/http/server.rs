@@ -1,4 +1,4 @@
-//! Shell: a server of the test's own, and raw connections to it: what no client would send can be sent.
+//! Shell: test server, and raw connections to it, which can send what no client library would.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,12 +26,12 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::support::wait_until;
 
-/// Longer than anything here takes.
+/// Limit on every wait of a test.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server with some routes: `POST /echo` takes a JSON body, `GET /held` is answered once it is let go, as is `GET /long`,
-/// which may take long, `GET /large`
-/// answers more than a socket holds, and `/internal/who` says who asks.
+/// Server with test routes. `POST /echo` takes a JSON body. `GET /held` is answered once released, and so is `GET
+/// /long`, which extends its time limit. `GET /large` answers more than a socket's buffer holds. `/internal/who`
+/// answers with the caller.
 pub struct Server {
     pub address: SocketAddr,
     pub stop: CancellationToken,
@@ -41,25 +41,25 @@ pub struct Server {
 
 #[derive(Debug, Deserialize, garde::Validate)]
 #[serde(deny_unknown_fields)]
-struct Said {
+struct Word {
     #[garde(skip)]
     word: String,
 }
 
-async fn echo(Body(Said { word }, _): Body<Said>) -> String {
+async fn echo(Body(Word { word }, _): Body<Word>) -> String {
     word
 }
 
-/// Requests that are held until they are let go.
+/// Requests that wait until they are released.
 #[derive(Clone, Default)]
 struct Held {
     number: Arc<AtomicUsize>,
-    let_go: Arc<Notify>,
+    release: Arc<Notify>,
 }
 
 async fn held(State(held): State<Held>) -> &'static str {
     held.number.fetch_add(1, Ordering::SeqCst);
-    held.let_go.notified().await;
+    held.release.notified().await;
     "let go"
 }
 
@@ -68,7 +68,7 @@ async fn long(Extension(limit): Extension<TimeLimit>, held_here: State<Held>) ->
     held(held_here).await
 }
 
-/// Who asks, as the gate knows.
+/// Answers with the authenticated caller.
 async fn who(caller: Option<Extension<Caller>>) -> String {
     caller.map_or_else(
         || "nobody knows".to_owned(),
@@ -77,12 +77,12 @@ async fn who(caller: Option<Extension<Caller>>) -> String {
 }
 
 impl Server {
-    /// A server on a free port with these bounds.
+    /// Starts a server on a free port.
     pub async fn start(settings: HttpSettings) -> Self {
         Self::guarded(settings, &Access::CLOSED).await
     }
 
-    /// The same, with what needs a token.
+    /// Starts a server with guarded routes.
     pub async fn guarded(settings: HttpSettings, access: &'static Access) -> Self {
         let bind = if settings.bind.is_empty() { "127.0.0.1:0".to_owned() } else { settings.bind };
         let settings = HttpSettings { bind, ..settings };
@@ -90,7 +90,7 @@ impl Server {
         Self::on(listener, settings, access, Tracer::off())
     }
 
-    /// The same, which traces.
+    /// Starts a server that traces.
     pub async fn traced(settings: HttpSettings, access: &'static Access, tracer: Tracer) -> Self {
         let settings = HttpSettings { bind: "127.0.0.1:0".to_owned(), ..settings };
         let listener = http::bind(&settings).await.expect("a free port");
@@ -115,53 +115,53 @@ impl Server {
         Self { address, stop, held: held_here, serving }
     }
 
-    /// As many requests of `/held` as these, under way.
-    pub async fn holds(&self, number: usize) -> Vec<Connection> {
-        self.holds_at("/held", number).await
+    /// Starts `number` requests of `/held`, and waits until they are in flight.
+    pub async fn hold(&self, number: usize) -> Vec<Connection> {
+        self.hold_at("/held", number).await
     }
 
-    /// The same of `path`.
-    pub async fn holds_at(&self, path: &str, number: usize) -> Vec<Connection> {
+    /// Starts `number` requests of `path`, and waits until they are in flight.
+    pub async fn hold_at(&self, path: &str, number: usize) -> Vec<Connection> {
         let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
         let mut held = Vec::new();
-        for under_way in 1..=number {
-            held.push(self.hears(&request).await);
+        for in_flight in 1..=number {
+            held.push(self.send(&request).await);
             wait_until("the request is under way", async || {
-                self.held.number.load(Ordering::SeqCst) == under_way
+                self.held.number.load(Ordering::SeqCst) == in_flight
             })
             .await;
         }
         held
     }
 
-    /// Answers those.
-    pub fn let_go(&self) {
-        self.held.let_go.notify_waiters();
+    /// Releases the waiting requests.
+    pub fn release(&self) {
+        self.held.release.notify_waiters();
     }
 
-    /// A connection on which `bytes` were sent.
-    pub async fn hears(&self, bytes: impl AsRef<[u8]>) -> Connection {
+    /// Opens a connection, and sends `bytes`.
+    pub async fn send(&self, bytes: impl AsRef<[u8]>) -> Connection {
         let mut stream =
             TcpStream::connect((Ipv4Addr::LOCALHOST, self.address.port())).await.expect("a connection");
         stream.write_all(bytes.as_ref()).await.expect("sent");
         Connection(stream)
     }
 
-    /// What is answered to `bytes` when nothing more comes.
-    pub async fn answers(&self, bytes: impl AsRef<[u8]>) -> Answer {
-        self.hears(bytes).await.answer().await
+    /// Sends `bytes` on a new connection, and returns the answer.
+    pub async fn request(&self, bytes: impl AsRef<[u8]>) -> Answer {
+        self.send(bytes).await.answer().await
     }
 
-    /// Resolves when everything has ended.
+    /// Waits until the server has stopped.
     pub async fn ended(self) {
         timeout(PATIENCE, self.serving).await.expect("it ends").expect("it does not panic");
     }
 }
 
-/// One connection, byte by byte.
+/// Raw client connection.
 pub struct Connection(TcpStream);
 
-/// What was answered: the status, the head, the body. Status 0 when the connection was closed without a word.
+/// Answer of the server. Status 0 for a connection that was closed without an answer.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -170,22 +170,22 @@ pub struct Answer {
 }
 
 impl Connection {
-    pub async fn sends(&mut self, bytes: impl AsRef<[u8]>) {
+    pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).await.expect("sent");
     }
 
-    /// Reads the beginning of an answer.
-    pub async fn begins_to_read(&mut self) {
+    /// Reads the first bytes of an answer.
+    pub async fn read_some(&mut self) {
         let mut some = [0; 100];
         timeout(PATIENCE, self.0.read_exact(&mut some)).await.expect("in time").expect("an answer");
     }
 
-    /// The next answer, read as far as its length says.
+    /// Reads the next answer to the end of its length.
     pub async fn answer(&mut self) -> Answer {
         timeout(PATIENCE, self.read()).await.expect("an answer, or the end")
     }
 
-    /// Resolves when the other side has closed it; what was said until then.
+    /// Waits until the server closes the connection, and returns what it sent.
     pub async fn is_closed(&mut self) -> String {
         let mut rest = Vec::new();
         // A reset is an end as well.
@@ -217,7 +217,7 @@ impl Answer {
         (body.len() >= length).then(|| Self { status, head, body: body.to_owned() })
     }
 
-    /// It must be a problem document of this status; its detail.
+    /// Asserts a problem document of this status, and returns its detail.
     #[track_caller]
     pub fn problem(&self, status: u16) -> String {
         assert!(self.head.contains("content-type: application/problem+json"), "{self:?}");

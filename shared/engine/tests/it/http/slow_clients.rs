@@ -1,4 +1,5 @@
-//! Shell: no client holds the server up: neither by asking slowly, nor by not asking, nor by not reading.
+//! Shell: slow and idle clients: time-outs of heads, bodies, idle connections and unread answers, eviction, probes,
+//! stop.
 
 use std::time::Duration;
 
@@ -21,13 +22,13 @@ fn echo(word: &str) -> String {
 #[tokio::test]
 async fn slow_head_is_answered_with_408_and_closed() {
     let server = Server::start(HttpSettings { header_timeout: SHORT, ..HttpSettings::default() }).await;
-    let mut slow = server.hears("GET /livez HTTP/1.1\r\nhost: loc").await;
+    let mut slow = server.send("GET /livez HTTP/1.1\r\nhost: loc").await;
     assert!(slow.answer().await.problem(408).contains("head"));
     assert_eq!(slow.is_closed().await, "");
     // The same on a connection that has been answered before.
-    let mut second = server.hears(LIVEZ).await;
+    let mut second = server.send(LIVEZ).await;
     assert_eq!(second.answer().await.status, 200);
-    second.sends("GET /li").await;
+    second.send("GET /li").await;
     second.answer().await.problem(408);
 }
 
@@ -35,7 +36,7 @@ async fn slow_head_is_answered_with_408_and_closed() {
 async fn slow_body_is_answered_with_408() {
     let server = Server::start(HttpSettings { body_timeout: SHORT, ..HttpSettings::default() }).await;
     for framing in ["content-length: 40", "transfer-encoding: chunked"] {
-        let mut slow = server.hears(format!("{ECHO}{framing}\r\n\r\n")).await;
+        let mut slow = server.send(format!("{ECHO}{framing}\r\n\r\n")).await;
         let answer = slow.answer().await;
         assert!(answer.problem(408).contains("http.body_timeout"), "{answer:?}");
         assert_eq!(slow.is_closed().await, "");
@@ -45,8 +46,8 @@ async fn slow_body_is_answered_with_408() {
 #[tokio::test]
 async fn idle_connection_is_closed_without_answer() {
     let server = Server::start(HttpSettings { idle_timeout: SHORT, ..HttpSettings::default() }).await;
-    let mut silent = server.hears("").await;
-    let mut asked_once = server.hears(LIVEZ).await;
+    let mut silent = server.send("").await;
+    let mut asked_once = server.send(LIVEZ).await;
     assert_eq!(asked_once.answer().await.status, 200);
     assert_eq!((silent.is_closed().await, asked_once.is_closed().await), (String::new(), String::new()));
 }
@@ -55,10 +56,10 @@ async fn idle_connection_is_closed_without_answer() {
 async fn unread_answer_times_out_and_frees_connection() {
     let settings = HttpSettings { write_timeout: SHORT, max_connections: 1, ..HttpSettings::default() };
     let server = Server::start(settings).await;
-    let mut lazy = server.hears("GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
-    lazy.begins_to_read().await;
-    server.answers(echo("tea")).await.problem(503);
-    wait_until("the seat is free again", async || server.answers(echo("tea")).await.status == 200).await;
+    let mut lazy = server.send("GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    lazy.read_some().await;
+    server.request(echo("tea")).await.problem(503);
+    wait_until("the seat is free again", async || server.request(echo("tea")).await.status == 200).await;
     assert!(lazy.is_closed().await.len() < 64 << 20, "it was cut short");
 }
 
@@ -66,13 +67,13 @@ async fn unread_answer_times_out_and_frees_connection() {
 async fn longest_idle_connection_is_evicted_when_full() {
     let server = Server::start(HttpSettings { max_connections: 10, ..HttpSettings::default() }).await;
     let half = "POST /echo HTTP/1.1\r\nhost: localhost\r\n";
-    let mut idle = join_all((0..50).map(|_| server.hears(""))).await;
-    let mut half_open = join_all((0..50).map(|_| server.hears(half))).await;
+    let mut idle = join_all((0..50).map(|_| server.send(""))).await;
+    let mut half_open = join_all((0..50).map(|_| server.send(half))).await;
     let half_sent = format!("{ECHO}content-length: 40\r\n\r\n{{");
-    let _bodies = join_all((0..50).map(|_| server.hears(&half_sent))).await;
+    let _bodies = join_all((0..50).map(|_| server.send(&half_sent))).await;
     for _ in 0..50 {
-        assert_eq!(server.answers(echo("tea")).await.body, "tea");
-        assert_eq!(server.answers(LIVEZ).await.status, 200);
+        assert_eq!(server.request(echo("tea")).await.body, "tea");
+        assert_eq!(server.request(LIVEZ).await.status, 200);
     }
     assert_eq!(idle[0].is_closed().await, "");
     assert!(half_open[0].answer().await.problem(503).contains("all connections are taken"));
@@ -81,32 +82,32 @@ async fn longest_idle_connection_is_evicted_when_full() {
 #[tokio::test]
 async fn probes_are_answered_while_requests_occupy_every_connection() {
     let server = Server::start(HttpSettings { max_connections: 3, ..HttpSettings::default() }).await;
-    let mut held = server.holds(3).await;
-    let refused = server.answers(echo("tea")).await;
+    let mut held = server.hold(3).await;
+    let refused = server.request(echo("tea")).await;
     assert!(refused.problem(503).contains("all connections are taken"), "{refused:?}");
     assert!(refused.head.contains("connection: close") && refused.head.contains("retry-after: 1"));
     // Not even those who sit on the seats for probes keep them.
-    let _idle = join_all((0..200).map(|_| server.hears(""))).await;
+    let _idle = join_all((0..200).map(|_| server.send(""))).await;
     for probe in ["/livez", "/readyz", "/metrics"] {
-        let answer = server.answers(format!("GET {probe} HTTP/1.1\r\nhost: localhost\r\n\r\n")).await;
+        let answer = server.request(format!("GET {probe} HTTP/1.1\r\nhost: localhost\r\n\r\n")).await;
         assert_eq!(answer.status, 200, "{probe}: {answer:?}");
     }
-    server.let_go();
+    server.release();
     for connection in &mut held {
         assert_eq!(connection.answer().await.body, "let go");
     }
-    assert_eq!(server.answers(echo("tea")).await.body, "tea");
+    assert_eq!(server.request(echo("tea")).await.body, "tea");
 }
 
-/// A defect: an audit that may take ten minutes was cut short after forty seconds.
+/// A reconciliation may take ten minutes.
 #[tokio::test]
 async fn route_with_extended_limit_may_exceed_timeout() {
     let timeout = Duration::from_millis(20);
     let server = Server::start(HttpSettings { timeout, ..HttpSettings::default() }).await;
-    let mut long = server.holds_at("/long", 1).await;
-    let held = server.answers("GET /held HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    let mut long = server.hold_at("/long", 1).await;
+    let held = server.request("GET /held HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     assert!(held.problem(503).contains("not done within 20ms"), "{held:?}");
-    server.let_go();
+    server.release();
     assert_eq!(long[0].answer().await.body, "let go");
 }
 
@@ -127,7 +128,7 @@ async fn malformed_request_gets_problem_document() {
         (format!("{ECHO}content-length: 100000\r\n\r\n"), 413),
         (format!("{ECHO}transfer-encoding: chunked\r\n\r\n{}", "4000\r\n".to_owned() + &long), 400),
     ] {
-        let answer = server.answers(&bytes).await;
+        let answer = server.request(&bytes).await;
         answer.problem(status);
         assert!(answer.head.contains("connection: close") || status == 413, "{answer:?}");
     }
@@ -136,15 +137,15 @@ async fn malformed_request_gets_problem_document() {
 #[tokio::test]
 async fn stop_finishes_requests_and_closes_idle_connections() {
     let server = Server::start(HttpSettings::default()).await;
-    let mut held = server.holds(1).await;
-    let mut half_open = server.hears("GET /livez HTTP/1.1\r\nho").await;
-    let mut idle = server.hears(LIVEZ).await;
+    let mut held = server.hold(1).await;
+    let mut half_open = server.send("GET /livez HTTP/1.1\r\nho").await;
+    let mut idle = server.send(LIVEZ).await;
     assert_eq!(idle.answer().await.status, 200);
     let begun = Instant::now();
     server.stop.cancel();
     half_open.answer().await.problem(503);
     assert_eq!(idle.is_closed().await, "");
-    server.let_go();
+    server.release();
     assert_eq!(held[0].answer().await.body, "let go");
     server.ended().await;
     assert!(begun.elapsed() < STOP_WITHIN, "nobody else was waited for");
@@ -153,9 +154,9 @@ async fn stop_finishes_requests_and_closes_idle_connections() {
 #[tokio::test]
 async fn abandoned_request_is_counted_as_499() {
     let server = Server::start(HttpSettings::default()).await;
-    let held = server.holds(1).await;
+    let held = server.hold(1).await;
     let counted = async || {
-        let mut scrape = server.hears("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+        let mut scrape = server.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
         let text = scrape.answer().await.body;
         text.lines().filter(|line| line.contains("route=\"/held\"")).map(str::to_owned).collect::<Vec<_>>()
     };

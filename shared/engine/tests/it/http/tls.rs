@@ -1,5 +1,4 @@
-//! Shell: HTTP over TLS: for whoever trusts the authority, within the time and the seats that everybody has, and with a
-//! new certificate once there is one.
+//! Shell: HTTP over TLS: trust, slow handshakes, renewed certificates.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ fn tls(cert: &Path, key: &Path) -> HttpSettings {
     HttpSettings { tls, ..HttpSettings::default() }
 }
 
-/// A connection of one who trusts this authority.
+/// Connects as a client that trusts this authority.
 async fn connected(server: &Server, authority: &Authority) -> std::io::Result<TlsStream<TcpStream>> {
     let pem = std::fs::read(authority.ca()).expect("a file");
     let mut roots = RootCertStore::empty();
@@ -40,7 +39,7 @@ async fn connected(server: &Server, authority: &Authority) -> std::io::Result<Tl
     in_time("the handshake", TlsConnector::from(Arc::new(config)).connect(name, stream)).await
 }
 
-/// What is answered to a whole request.
+/// Sends a request, and reads the whole answer.
 async fn answered(server: &Server, authority: &Authority) -> std::io::Result<String> {
     let mut stream = connected(server, authority).await?;
     stream.write_all(LIVEZ.as_bytes()).await?;
@@ -58,7 +57,7 @@ async fn only_client_trusting_the_authority_is_answered() {
     assert!(connected(&server, &other).await.is_err());
     // In the clear: neither a request nor noise is answered, and nothing breaks.
     for bytes in [LIVEZ.as_bytes(), b"\0\x01\x02", &[0x16; 40], &[0xff; 20_000]] {
-        let mut plain = server.hears(bytes).await;
+        let mut plain = server.send(bytes).await;
         let said = plain.is_closed().await;
         assert!(!said.contains("HTTP") && !said.contains("alive"), "{said}");
     }
@@ -72,11 +71,11 @@ async fn slow_handshake_times_out_and_frees_connection() {
     let (header_timeout, max_connections) = (Duration::from_millis(300), 1);
     let server = Server::start(HttpSettings { header_timeout, max_connections, ..tls(&cert, &key) }).await;
     // The beginning of a client's hello, of which the rest never comes.
-    let mut slow = server.hears([0x16, 0x03, 0x01, 0x02, 0x00, 0x01]).await;
+    let mut slow = server.send([0x16, 0x03, 0x01, 0x02, 0x00, 0x01]).await;
     assert!(!slow.is_closed().await.contains("HTTP"));
     wait_until("the seat is free again", async || answered(&server, &authority).await.is_ok()).await;
     // One more takes the only seat from who has not come further than that.
-    let _slow = server.hears([0x16, 0x03]).await;
+    let _slow = server.send([0x16, 0x03]).await;
     assert!(answered(&server, &authority).await.is_ok());
 }
 

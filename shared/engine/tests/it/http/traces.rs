@@ -1,4 +1,4 @@
-//! Shell: whose trace an answer is a part of: of those who may be trusted with it.
+//! Shell: traces of requests: continued or linked, by route and caller.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use saga_core::trace::TraceContext;
 use saga_engine::host::http::HttpSettings;
 use saga_engine::runtime::tracer::{Callers, RecordSpans, Span, Tracer};
 
-use super::authorization::{ACCESS, Kept, bearer};
+use super::authorization::{ACCESS, TokenFile, bearer};
 use super::server::Server;
 
 const CALLER: TraceContext = TraceContext { trace_id: 0x0af7, span_id: 0xb7ad, is_sampled: true };
 
-/// What was recorded, and of which traces all is to be.
+/// Recorder of ended spans and of traces to record.
 #[derive(Default)]
 struct Recorded {
     spans: Mutex<Vec<Span>>,
@@ -44,7 +44,7 @@ impl RecordSpans for Recorded {
 }
 
 impl Recorded {
-    /// The names of the spans so far, each of which is caused by the caller.
+    /// Names of the recorded spans, each a child of the caller's.
     #[track_caller]
     fn caused(&self) -> Vec<String> {
         let spans = self.spans.lock();
@@ -62,29 +62,26 @@ async fn server(settings: HttpSettings, callers: Callers) -> (Arc<Recorded>, Ser
     (recorded.clone(), Server::traced(settings, &ACCESS, tracer).await)
 }
 
-/// Asks as one who traces all that he does; answers the status.
-async fn asks(server: &Server, request: &str, caller: TraceContext, headers: &str) -> u16 {
+/// Sends a request with a sampled trace context, and returns the status.
+async fn request(server: &Server, line: &str, caller: TraceContext, headers: &str) -> u16 {
     let traceparent = format!("traceparent: {caller}\r\n");
-    server
-        .answers(format!("{request} HTTP/1.1\r\nhost: localhost\r\n{traceparent}{headers}\r\n"))
-        .await
-        .status
+    server.request(format!("{line} HTTP/1.1\r\nhost: localhost\r\n{traceparent}{headers}\r\n")).await.status
 }
 
 #[tokio::test]
 async fn open_route_continues_trace_only_with_follow() {
     for (callers, caused) in [(Callers::Link, &[][..]), (Callers::Follow, &["GET /large"])] {
         let (recorded, server) = server(HttpSettings::default(), callers).await;
-        assert_eq!(asks(&server, "GET /large", CALLER, "connection: close\r\n").await, 200);
+        assert_eq!(request(&server, "GET /large", CALLER, "connection: close\r\n").await, 200);
         assert_eq!(recorded.caused(), caused, "{callers:?}");
     }
 }
 
 #[tokio::test]
 async fn guarded_route_continues_trace_and_denied_request_does_not() {
-    let kept = Kept::new();
+    let file = TokenFile::new();
     for callers in [Callers::Link, Callers::Follow] {
-        let once = HttpSettings { rate: NonZeroU32::MIN, burst: NonZeroU32::MIN, ..kept.settings() };
+        let once = HttpSettings { rate: NonZeroU32::MIN, burst: NonZeroU32::MIN, ..file.settings() };
         let (recorded, server) = server(once, callers).await;
         for (headers, status) in [
             (String::new(), 401),
@@ -93,12 +90,12 @@ async fn guarded_route_continues_trace_and_denied_request_does_not() {
             (bearer("vera"), 429),
             (bearer("oscar"), 200),
         ] {
-            assert_eq!(asks(&server, "GET /internal/who", CALLER, &headers).await, status);
+            assert_eq!(request(&server, "GET /internal/who", CALLER, &headers).await, status);
         }
-        let (unasked, other) = self::server(kept.settings(), callers).await;
-        assert_eq!(asks(&other, "DELETE /internal/who", CALLER, &bearer("vera")).await, 403);
+        let (unasked, other) = self::server(file.settings(), callers).await;
+        assert_eq!(request(&other, "DELETE /internal/who", CALLER, &bearer("vera")).await, 403);
         assert_eq!(
-            (asks(&server, "DELETE /internal/who", CALLER, &bearer("ada")).await, unasked.caused()),
+            (request(&server, "DELETE /internal/who", CALLER, &bearer("ada")).await, unasked.caused()),
             (200, vec![])
         );
         assert_eq!(recorded.caused(), ["GET /internal/who", "GET /internal/who", "DELETE /internal/who"]);
@@ -110,8 +107,8 @@ async fn server_error_records_its_trace() {
     let settings = HttpSettings { timeout: Duration::from_millis(20), ..HttpSettings::default() };
     let (recorded, server) = server(settings, Callers::Follow).await;
     let unrecorded = TraceContext { is_sampled: false, ..CALLER };
-    assert_eq!(asks(&server, "GET /internal/who", unrecorded, "").await, 200);
+    assert_eq!(request(&server, "GET /internal/who", unrecorded, "").await, 200);
     assert_eq!(*recorded.kept.lock(), []);
-    assert_eq!(asks(&server, "GET /held", unrecorded, "").await, 503);
+    assert_eq!(request(&server, "GET /held", unrecorded, "").await, 503);
     assert_eq!(*recorded.kept.lock(), [CALLER.trace_id]);
 }
