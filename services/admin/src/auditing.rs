@@ -130,7 +130,7 @@ async fn look(app: &AdminApp, services: &OtherServices, every: Duration) -> Dura
             }
         }
     }
-    if let Err(fault) = app.store.give_back_lease(LEASE, &app.settings.instance).await {
+    if let Err(fault) = app.store.release_lease(LEASE, &app.settings.instance).await {
         warn!("the lease of the books was not given back, it lapses: {}", error_chain(&fault));
     }
     rest.unwrap_or(every)
@@ -160,7 +160,7 @@ async fn is_taken_over(app: &AdminApp, mut held: Lease) {
 async fn lease(app: &AdminApp, held: Option<&Lease>) -> Result<Option<Lease>, StoreFault> {
     let now = app.clock.now();
     let until = now.saturating_add(LEASED_FOR).unwrap_or(now);
-    app.store.take_lease(LEASE, held, &app.settings.instance, now, until).await
+    app.store.acquire_lease(LEASE, held, &app.settings.instance, now, until).await
 }
 
 /// How long the last look is good yet; `None` when another is due.

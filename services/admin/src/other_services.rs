@@ -16,7 +16,7 @@ use saga_engine::host::health_report::HealthReport;
 use saga_engine::host::http::{HttpClient, Problem, Readiness};
 use saga_engine::host::queries::{ChangedIds, MESSAGE_PACK, Page};
 use saga_engine::runtime::tracer;
-use saga_engine::store::{FoldReport, Part};
+use saga_engine::store::{VerificationPart, VerificationReport};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::debug;
@@ -212,8 +212,12 @@ impl OtherServices {
     ///
     /// # Errors
     /// As [`OtherServices::get`].
-    pub(crate) async fn folds(&self, service: &str, part: Part) -> Result<FoldReport, Problem> {
-        let Part { after, events, but } = part;
+    pub(crate) async fn folds(
+        &self,
+        service: &str,
+        part: VerificationPart,
+    ) -> Result<VerificationReport, Problem> {
+        let VerificationPart { after, events, but } = part;
         let after = after.map(|after| ("after", after));
         let but = (!but.is_empty()).then(|| ("but", but.join(",")));
         let which = [("events", events.to_string())].into_iter().chain(after).chain(but);
@@ -229,7 +233,7 @@ impl OtherServices {
         service: &str,
         since: i64,
         events: u64,
-    ) -> Result<FoldReport, Problem> {
+    ) -> Result<VerificationReport, Problem> {
         let which = [("events", events.to_string()), ("since", since.to_string())].into_iter();
         self.asked(service, "/internal/verify", which.collect()).await
     }

@@ -220,7 +220,7 @@ async fn load(app: &OrderApp, id: Uuid) -> Result<(Order, OrderView), Problem> {
 
 /// Builds the answer for an unknown order, which may have been purged.
 async fn missing(app: &OrderApp, id: Uuid) -> Result<Problem, Problem> {
-    let left = app.store.left(Order::KIND).await?;
+    let left = app.store.purged_rows(Order::KIND).await?;
     Ok(match left.before {
         Some(before) if id < before => {
             let detail = format!("order {id} is not here: orders of its age have left (retention.history)");

@@ -11,7 +11,7 @@ use saga_core::dead_letter::Delivery;
 use saga_engine::runtime::bus::{
     Bus, BusError, BusMessage, Deliveries, Durable, GivenUp, GivenUps, Publish, Waiting,
 };
-use saga_engine::store::{OutboxEntry, Published};
+use saga_engine::store::{OutboxEntry, PublishOutcome};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
@@ -303,11 +303,11 @@ impl GivenUps for SimGivenUps {
 }
 
 impl Publish for SimBus {
-    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, Published> {
+    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, PublishOutcome> {
         Box::pin(async move {
-            let refuse = |entry: Option<&OutboxEntry>, why: &str| Published {
+            let refuse = |entry: Option<&OutboxEntry>, why: &str| PublishOutcome {
                 delayed: entry.map(|entry| (entry.seq, why.to_owned())),
-                ..Published::default()
+                ..PublishOutcome::default()
             };
             self.process.crash_point("before it publishes").await;
             sleep(self.sim().up_to(4)).await;
@@ -327,13 +327,13 @@ impl Publish for SimBus {
 
 impl SimBus {
     /// Publishes all entries, or only the first few.
-    fn take_some(&self, entries: &[OutboxEntry]) -> Published {
+    fn take_some(&self, entries: &[OutboxEntry]) -> PublishOutcome {
         let (sim, profile) = (self.sim(), self.sim().profile());
         let takes = if sim.chance(profile.publish_fails) { sim.below(2) } else { entries.len() };
         let lies = sim.has(PlantedFault::SettleWithoutPublish);
         let refused = sim.chance(profile.publish_rejected).then(|| sim.below(entries.len()));
         let refused = refused.and_then(|refused| entries.get(refused));
-        let mut published = Published::default();
+        let mut published = PublishOutcome::default();
         for (index, entry) in entries.iter().enumerate() {
             // Later entries of the same saga wait behind a rejected one.
             let refused = refused.filter(|it| index < takes && it.saga == entry.saga && it.seq <= entry.seq);

@@ -11,8 +11,9 @@ use payment::service::Refund;
 use saga_core::input::Input;
 use saga_core::message::Envelope;
 use saga_engine::runtime::admission::BreakerAction;
+use saga_engine::store::roles::{Monitoring as _, Outbox as _, Retention as _};
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Cutoffs, Departures, Store as _};
+use saga_engine::store::{RetentionCutoffs, TrimCutoffs};
 use tokio::time::sleep;
 use uuid::Uuid;
 
@@ -110,7 +111,7 @@ impl World {
     /// Retries the outbox entries that the broker rejected, as an operator.
     pub fn retry_refused(&self) {
         for (name, store) in self.stores() {
-            let count = ready(store.retry_failed(None)).unwrap_or_default();
+            let count = ready(store.retry_failed_entries(None)).unwrap_or_default();
             if count > 0 {
                 self.sim.note(|| format!("{name} retries {count} rejected entries"));
                 self.sim.count_many(CoveragePoint::RefusedAndRetried, count);
@@ -259,13 +260,16 @@ impl World {
             keys = age;
         }
         let cutoffs =
-            Cutoffs { inbox: self.sim.at(inbox), keys: self.sim.at(keys), published: self.sim.at(inbox) };
+            TrimCutoffs { inbox: self.sim.at(inbox), keys: self.sim.at(keys), published: self.sim.at(inbox) };
         // The laws read complete histories.
-        let before =
-            Departures { history: Timestamp::MIN, began: Timestamp::MIN, dead_letters: self.sim.at(inbox) };
+        let before = RetentionCutoffs {
+            history: Timestamp::MIN,
+            began: Timestamp::MIN,
+            dead_letters: self.sim.at(inbox),
+        };
         let depart = |store: &SqliteStore| {
-            let leaving = ready(store.departures(before, 100)).unwrap_or_default();
-            ready(store.depart(leaving)).unwrap_or(0)
+            let leaving = ready(store.find_purgeable(before, 100)).unwrap_or_default();
+            ready(store.purge(leaving)).unwrap_or(0)
         };
         let trim = |store: &SqliteStore| ready(store.trim(cutoffs, 100)).unwrap_or(0);
         let gone: u64 = self.stores().into_iter().map(|(_, store)| trim(store) + depart(store)).sum();

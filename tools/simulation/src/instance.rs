@@ -26,6 +26,7 @@ use saga_engine::runtime::tasks::TaskHandler;
 use saga_engine::runtime::tracer::Tracer;
 use saga_engine::runtime::{Carriage, Means, Running, start, start_messaging};
 use saga_engine::store::Store;
+use saga_engine::store::roles::Overrides as _;
 use saga_engine::store::sqlite::SqliteStore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};

@@ -11,12 +11,17 @@ use saga_core::decision::{Decide, Loaded, Reads, Writes};
 use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::row::{RowKey, StoredEvent};
 use saga_core::service_stats::{MessageCounts, StoreStats};
-use saga_engine::store::postgres::SETTLES_APART;
+use saga_engine::store::postgres::MIN_SETTLE_INTERVAL;
+use saga_engine::store::roles::{
+    DueWork, History, Leases, Monitoring, Outbox, Overrides, Queries, Replicas, Retention, Transactions,
+    Verification,
+};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{
-    Answer, Changes, CheckedPage, CheckedRows, Cutoffs, Departures, Due, DueQuery, FailingTask, FoldReport,
-    Heard, Lease, Leaving, LeavingEvent, Left, Mark, OutboxEntry, OutboxItem, Overridden, Part, Published,
-    PublishedRun, Republished, RowAsOf, Store, StoreFault, StoredDeadLetters,
+    Answer, Changes, DatabasePosition, Due, DueQuery, FailingTask, Lease, OutboxEntry, OutboxItem,
+    PublishOutcome, PublishedRun, PurgeBatch, PurgedEvent, PurgedRows, ReplicaSignal, RepublishPage,
+    RetentionCutoffs, RowAt, StoreFault, StoredDeadLetters, StoredOverrides, TrimCutoffs, VerificationPart,
+    VerificationReport, VerifiedPage, VerifiedRows,
 };
 use tokio::sync::mpsc;
 use tokio::time::sleep;
@@ -31,7 +36,7 @@ use crate::process::Process;
 use crate::store_faults::StoreFaults;
 
 /// Effects, inputs and notifications of a batch.
-type Decided = (BatchEffects, BatchInputs, Vec<Heard>);
+type Decided = (BatchEffects, BatchInputs, Vec<ReplicaSignal>);
 
 /// The database as one life of a process reaches it.
 pub struct SimStore {
@@ -121,7 +126,7 @@ impl SimStore {
         *inputs += batch.inputs();
     }
 
-    fn notify(&self, all: &[Heard]) {
+    fn notify(&self, all: &[ReplicaSignal]) {
         if let Some(notifications) = &self.notifications {
             notifications.notify(self.process.sim(), self.process.name(), all);
         }
@@ -153,7 +158,7 @@ impl SimStore {
     }
 }
 
-impl Store for SimStore {
+impl Transactions for SimStore {
     fn transact(&self, reads: Reads, decide: Decide) -> Answer<'_, Vec<OutboxEntry>> {
         Box::pin(async move {
             let begun = self.begin("before it commits").await;
@@ -182,16 +187,20 @@ impl Store for SimStore {
             Ok(promised)
         })
     }
+}
 
+impl Replicas for SimStore {
     fn is_shared(&self) -> bool {
         self.notifications.is_some()
     }
 
-    fn heard(&self) -> Option<mpsc::Receiver<Heard>> {
+    fn signals(&self) -> Option<mpsc::Receiver<ReplicaSignal>> {
         self.notifications.as_ref().map(|notifications| notifications.listen(self.process.name()))
     }
+}
 
-    fn take_lease<'a>(
+impl Leases for SimStore {
+    fn acquire_lease<'a>(
         &'a self,
         name: &'static str,
         held: Option<&'a Lease>,
@@ -201,29 +210,31 @@ impl Store for SimStore {
     ) -> Answer<'a, Option<Lease>> {
         Box::pin(async move {
             self.begin("before it takes the lease").await?;
-            self.inner.take_lease(name, held, owner, now, until).await
+            self.inner.acquire_lease(name, held, owner, now, until).await
         })
     }
+}
 
-    fn pending(&self, limit: usize) -> Answer<'_, Vec<OutboxEntry>> {
+impl Outbox for SimStore {
+    fn pending_entries(&self, limit: usize) -> Answer<'_, Vec<OutboxEntry>> {
         Box::pin(async move {
             self.begin("before it reads the outbox").await?;
-            self.inner.pending(limit).await
+            self.inner.pending_entries(limit).await
         })
     }
 
-    fn behind(&self, position: i64, limit: usize) -> Answer<'_, Option<Vec<OutboxEntry>>> {
+    fn entries_after(&self, position: i64, limit: usize) -> Answer<'_, Option<Vec<OutboxEntry>>> {
         Box::pin(async move {
             self.begin("before it reads later outbox entries").await?;
-            self.inner.behind(position, limit).await
+            self.inner.entries_after(position, limit).await
         })
     }
 
-    fn line_end(&self) -> Answer<'_, Option<i64>> {
-        self.inner.line_end()
+    fn sequence_end(&self) -> Answer<'_, Option<i64>> {
+        self.inner.sequence_end()
     }
 
-    fn settle(&self, lease: &Lease, published: Published, now: Timestamp) -> Answer<'_, bool> {
+    fn settle(&self, lease: &Lease, published: PublishOutcome, now: Timestamp) -> Answer<'_, bool> {
         let lease = lease.clone();
         Box::pin(async move {
             self.begin("before it settles").await?;
@@ -249,29 +260,37 @@ impl Store for SimStore {
         })
     }
 
-    fn settles_apart(&self) -> Duration {
+    fn min_settle_interval(&self) -> Duration {
         // The value of PostgreSQL.
-        if self.notifications.is_some() { SETTLES_APART } else { self.inner.settles_apart() }
+        if self.notifications.is_some() { MIN_SETTLE_INTERVAL } else { self.inner.min_settle_interval() }
     }
 
-    fn retry_failed(&self, seq: Option<i64>) -> Answer<'_, u64> {
-        self.inner.retry_failed(seq)
+    fn retry_failed_entries(&self, seq: Option<i64>) -> Answer<'_, u64> {
+        self.inner.retry_failed_entries(seq)
     }
 
-    fn republish(&self, since: Timestamp, after: i64, limit: usize) -> Answer<'_, Republished> {
+    fn republish(&self, since: Timestamp, after: i64, limit: usize) -> Answer<'_, RepublishPage> {
         self.inner.republish(since, after, limit)
     }
 
-    fn due(&self, query: DueQuery) -> Answer<'_, Due> {
+    fn kept_since(&self) -> Answer<'_, Option<Timestamp>> {
+        self.inner.kept_since()
+    }
+}
+
+impl DueWork for SimStore {
+    fn claim_due(&self, query: DueQuery) -> Answer<'_, Due> {
         Box::pin(async move {
             self.begin("before it reads what is due").await?;
-            let mut due = self.inner.due(query.clone()).await?;
+            let mut due = self.inner.claim_due(query.clone()).await?;
             self.store_faults.alter_due(&mut due, &query);
             self.end("with what is due in hand").await;
             Ok(due)
         })
     }
+}
 
+impl Queries for SimStore {
     fn row(&self, key: RowKey) -> Answer<'_, Option<FoundRow>> {
         self.inner.row(key)
     }
@@ -310,41 +329,81 @@ impl Store for SimStore {
     fn histories(&self, kind: &'static str, ids: Vec<String>) -> Answer<'_, Vec<Vec<StoredEvent>>> {
         self.inner.histories(kind, ids)
     }
+}
 
-    fn rows_as_of(&self, kind: &'static str, ids: Vec<String>, seq: i64) -> Answer<'_, Vec<RowAsOf>> {
-        self.inner.rows_as_of(kind, ids, seq)
+impl History for SimStore {
+    fn rows_at(&self, kind: &'static str, ids: Vec<String>, seq: i64) -> Answer<'_, Vec<RowAt>> {
+        self.inner.rows_at(kind, ids, seq)
     }
 
-    fn changes(&self, kind: &'static str, after: i64, limit: usize) -> Answer<'_, Changes> {
-        self.inner.changes(kind, after, limit)
+    fn changed_rows(&self, kind: &'static str, after: i64, limit: usize) -> Answer<'_, Changes> {
+        self.inner.changed_rows(kind, after, limit)
     }
 
-    fn fingerprint(&self, seq: i64) -> Answer<'_, Option<String>> {
-        self.inner.fingerprint(seq)
+    fn event_fingerprint(&self, seq: i64) -> Answer<'_, Option<String>> {
+        self.inner.event_fingerprint(seq)
     }
 
-    fn verify_changed(&self, after: i64, events: u64) -> Answer<'_, FoldReport> {
+    fn position(&self) -> Answer<'_, DatabasePosition> {
+        self.inner.position()
+    }
+}
+
+impl Verification for SimStore {
+    fn verify(&self) -> Answer<'_, VerificationReport> {
+        self.inner.verify()
+    }
+
+    fn verify_part(&self, part: VerificationPart) -> Answer<'_, VerificationReport> {
+        self.inner.verify_part(part)
+    }
+
+    fn verify_changed(&self, after: i64, events: u64) -> Answer<'_, VerificationReport> {
         self.inner.verify_changed(after, events)
     }
 
-    fn mark(&self) -> Answer<'_, Mark> {
-        self.inner.mark()
+    fn verified_rows(&self, kind: &'static str, page: VerifiedPage) -> Answer<'_, VerifiedRows> {
+        self.inner.verified_rows(kind, page)
     }
 
-    fn kept_since(&self) -> Answer<'_, Option<Timestamp>> {
-        self.inner.kept_since()
+    fn rebuild(&self, kind: &'static str) -> Answer<'_, u64> {
+        self.inner.rebuild(kind)
+    }
+}
+
+impl Retention for SimStore {
+    fn find_purgeable(&self, before: RetentionCutoffs, limit: usize) -> Answer<'_, PurgeBatch> {
+        self.inner.find_purgeable(before, limit)
     }
 
+    fn purge(&self, leaving: PurgeBatch) -> Answer<'_, u64> {
+        self.inner.purge(leaving)
+    }
+
+    fn purged_rows(&self, kind: &'static str) -> Answer<'_, PurgedRows> {
+        self.inner.purged_rows(kind)
+    }
+
+    fn restore_events(&self, kind: &'static str, events: Vec<PurgedEvent>) -> Answer<'_, u64> {
+        self.inner.restore_events(kind, events)
+    }
+
+    fn trim(&self, cutoffs: TrimCutoffs, limit: usize) -> Answer<'_, u64> {
+        self.inner.trim(cutoffs, limit)
+    }
+}
+
+impl Monitoring for SimStore {
     fn stats(&self) -> Answer<'_, StoreStats> {
         self.inner.stats()
     }
 
-    fn tallies(&self) -> Answer<'_, MessageCounts> {
-        self.inner.tallies()
+    fn message_counts(&self) -> Answer<'_, MessageCounts> {
+        self.inner.message_counts()
     }
 
-    fn outbox(&self, limit: usize) -> Answer<'_, Vec<OutboxItem>> {
-        self.inner.outbox(limit)
+    fn outbox_items(&self, limit: usize) -> Answer<'_, Vec<OutboxItem>> {
+        self.inner.outbox_items(limit)
     }
 
     fn failing_tasks(&self, limit: usize) -> Answer<'_, Vec<FailingTask>> {
@@ -354,51 +413,17 @@ impl Store for SimStore {
     fn dead_letters(&self, limit: usize) -> Answer<'_, StoredDeadLetters> {
         self.inner.dead_letters(limit)
     }
+}
 
-    fn verify(&self) -> Answer<'_, FoldReport> {
-        self.inner.verify()
-    }
-
-    fn verify_part(&self, part: Part) -> Answer<'_, FoldReport> {
-        self.inner.verify_part(part)
-    }
-
-    fn checked_rows(&self, kind: &'static str, page: CheckedPage) -> Answer<'_, CheckedRows> {
-        self.inner.checked_rows(kind, page)
-    }
-
-    fn rebuild(&self, kind: &'static str) -> Answer<'_, u64> {
-        self.inner.rebuild(kind)
-    }
-
-    fn bring_back(&self, kind: &'static str, events: Vec<LeavingEvent>) -> Answer<'_, u64> {
-        self.inner.bring_back(kind, events)
-    }
-
-    fn departures(&self, before: Departures, limit: usize) -> Answer<'_, Leaving> {
-        self.inner.departures(before, limit)
-    }
-
-    fn left(&self, kind: &'static str) -> Answer<'_, Left> {
-        self.inner.left(kind)
-    }
-
-    fn depart(&self, leaving: Leaving) -> Answer<'_, u64> {
-        self.inner.depart(leaving)
-    }
-
-    fn trim(&self, cutoffs: Cutoffs, limit: usize) -> Answer<'_, u64> {
-        self.inner.trim(cutoffs, limit)
-    }
-
-    fn overrides(&self) -> Answer<'_, Overridden> {
+impl Overrides for SimStore {
+    fn overrides(&self) -> Answer<'_, StoredOverrides> {
         self.inner.overrides()
     }
 
-    fn override_with(&self, revision: i64, text: String) -> Answer<'_, bool> {
+    fn replace_overrides(&self, revision: i64, text: String) -> Answer<'_, bool> {
         Box::pin(async move {
-            let is_done = self.inner.override_with(revision, text).await?;
-            self.notify(&[Heard::Overridden]);
+            let is_done = self.inner.replace_overrides(revision, text).await?;
+            self.notify(&[ReplicaSignal::OverridesChanged]);
             Ok(is_done)
         })
     }

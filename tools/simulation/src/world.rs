@@ -23,8 +23,9 @@ use saga_core::service::{Service, Step, steps_of};
 use saga_engine::runtime::bus::Durable;
 use saga_engine::runtime::faults::Faults;
 use saga_engine::runtime::tasks::{NoCalls, TaskHandler};
+use saga_engine::store::roles::{DueWork as _, Monitoring as _, Overrides as _, Queries as _};
 use saga_engine::store::sqlite::{SqliteStore, Template};
-use saga_engine::store::{DueQuery, Overridden, Store, StoreFault};
+use saga_engine::store::{DueQuery, StoreFault, StoredOverrides};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -285,8 +286,8 @@ impl<S: Service> Deployment<S> {
     fn stop_faults(&self) {
         self.live.release_breakers();
         // A process that is down starts without forced breakers.
-        let Overridden { revision, .. } = ready(self.store().overrides()).unwrap_or_default();
-        let _ = ready(self.store().override_with(revision, "{}".to_owned()));
+        let StoredOverrides { revision, .. } = ready(self.store().overrides()).unwrap_or_default();
+        let _ = ready(self.store().replace_overrides(revision, "{}".to_owned()));
         for faults in &self.faults {
             self.shared.journal.lock().injected += invariants::hits(faults);
             faults.clear();
@@ -371,7 +372,7 @@ pub fn overdue(store: &SqliteStore, now: Timestamp) -> Option<String> {
     let (owner, paused) = ("nobody".to_owned(), vec![]);
     let (lease, longest_delay) = (SignedDuration::MAX, SignedDuration::MAX);
     let query = DueQuery { now, limit: 1, tasks: 0, paused, owner, lease, longest_delay, recover: false };
-    let due = ready(store.due(query)).ok()?;
+    let due = ready(store.claim_due(query)).ok()?;
     due.rows.first().map(|(key, _)| key.id.clone())
 }
 

@@ -56,7 +56,7 @@ impl OutboxOf {
 /// Show what waits to be published, and what the broker refused.
 #[utoipa::path(get, path = "/api/admin/outbox", responses((status = 200, body = Vec<OutboxOf>)))]
 async fn outbox(State(admin): State<Admin>) -> Result<Json<Vec<OutboxOf>>, Problem> {
-    let entries = admin.app.store.outbox(MOST).await?;
+    let entries = admin.app.store.outbox_items(MOST).await?;
     let mut all = vec![OutboxOf::new(crate::NAME, Ok(entries))];
     let asked = each(on_the_broker(), |service| admin.services.get_soon(service, "/internal/outbox"));
     all.extend(asked.await.into_iter().map(|(service, answer)| OutboxOf::new(service, answer)));
@@ -100,7 +100,7 @@ async fn retry(
     let retried =
         admin.logged(By { operator, reason }, Action::OutboxRetry, service.clone(), detail, async {
             let retried = if service == crate::NAME {
-                let retried = admin.app.store.retry_failed(seq).await?;
+                let retried = admin.app.store.retry_failed_entries(seq).await?;
                 admin.app.engine.relay().look_again();
                 Retried { retried }
             } else {

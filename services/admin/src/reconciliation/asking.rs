@@ -13,7 +13,7 @@ use saga_core::decider::Decider as _;
 use saga_core::service_stats::{HistoryPosition, ServiceStats, StoreStats};
 use saga_engine::host::internal_api::service_stats_of;
 use saga_engine::host::queries::{LedgerQuery, MAX_IDS, Page, changed_ids, position};
-use saga_engine::store::FoldReport;
+use saga_engine::store::VerificationReport;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -161,7 +161,8 @@ impl Asking<'_> {
         let again = |ledgers: &mut Ledgers, entry: StockEntry| ledgers.stock_again(&entry);
         self.take_all(&nobody, STOCK, &mut ledgers, again).await.ok()?;
         ledgers.stock_was_read_again();
-        for (service, FoldReport { rows, differing, .. }, missing) in self.changed_rows(closing).await {
+        for (service, VerificationReport { rows, differing, .. }, missing) in self.changed_rows(closing).await
+        {
             if missing.is_some() {
                 return None;
             }

@@ -3,7 +3,7 @@
 
 use futures::future::join_all;
 use saga_engine::host::queries::Folds;
-use saga_engine::store::{FoldReport, Part};
+use saga_engine::store::{VerificationPart, VerificationReport};
 
 use super::answers::{Answered, Asking};
 use super::closing::Closing;
@@ -19,7 +19,7 @@ const DIFFERING: usize = 100;
 /// Rows of a service that are to be held against their events.
 enum Rows {
     /// All of them, or what of them is left.
-    All(Part),
+    All(VerificationPart),
     /// Those that have changed behind this position.
     Changed(i64),
 }
@@ -28,7 +28,7 @@ impl Rows {
     /// What is left of them after a part.
     fn behind(self, next: String) -> Self {
         match self {
-            Self::All(part) => Self::All(Part { after: Some(next), ..part }),
+            Self::All(part) => Self::All(VerificationPart { after: Some(next), ..part }),
             // A position that is none would begin anew without end.
             Self::Changed(since) => Self::Changed(next.parse().unwrap_or(i64::MAX).max(since)),
         }
@@ -48,13 +48,13 @@ impl Asking<'_> {
     /// Every row of a service, but for those of one kind, if that is checked otherwise.
     pub async fn all_rows(&self, service: &'static str, but: Option<String>) -> ServiceFolds {
         let but = but.into_iter().collect();
-        self.hold(service, Rows::All(Part { after: None, events: FOLDED_AT_ONCE, but })).await
+        self.hold(service, Rows::All(VerificationPart { after: None, events: FOLDED_AT_ONCE, but })).await
     }
 
     /// Part by part: each is answered within the time of one answer, however much there is. What was found stays found,
     /// should a part not come.
     async fn hold(&self, service: &'static str, mut rows: Rows) -> ServiceFolds {
-        let mut folds = FoldReport::default();
+        let mut folds = VerificationReport::default();
         loop {
             let asked = async {
                 match (service, &rows) {
@@ -80,12 +80,12 @@ impl Asking<'_> {
 }
 
 /// What came of holding the rows of a service against their events, and whether it did not answer for some.
-pub(super) type ServiceFolds = (&'static str, FoldReport, Option<Unanswered>);
+pub(super) type ServiceFolds = (&'static str, VerificationReport, Option<Unanswered>);
 
 /// Adds a part of a check to what came of others. Answers where the next one begins.
 pub(super) fn add(
-    folds: &mut FoldReport,
-    FoldReport { rows, events, differing, next, .. }: FoldReport,
+    folds: &mut VerificationReport,
+    VerificationReport { rows, events, differing, next, .. }: VerificationReport,
 ) -> Option<String> {
     (folds.rows, folds.events) = (folds.rows + rows, folds.events + events);
     name(&mut folds.differing, differing);
@@ -132,8 +132,8 @@ impl Checked {
     }
 
     /// What it came to, once there is no next page, and whether every row of the kind was checked.
-    pub fn all(self) -> (FoldReport, bool) {
+    pub fn all(self) -> (VerificationReport, bool) {
         let Folds { kind: _, rows, differing } = self.folds;
-        (FoldReport { rows, differing, ..FoldReport::default() }, !self.is_partial)
+        (VerificationReport { rows, differing, ..VerificationReport::default() }, !self.is_partial)
     }
 }

@@ -9,7 +9,7 @@ use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use futures::{SinkExt as _, StreamExt as _, join};
 use saga_engine::host::queries::{LedgerQuery, Page, entries_without_history};
-use saga_engine::store::FoldReport;
+use saga_engine::store::VerificationReport;
 use serde::de::DeserializeOwned;
 
 use super::accounts::{Accounts, Pages, View};
@@ -156,7 +156,10 @@ impl Asking<'_> {
         if missing.is_some() {
             // What was found stays found.
             of_pages.differing.retain(|row| !folds.differing.contains(row));
-            add(&mut folds, FoldReport { differing: of_pages.differing, ..FoldReport::default() });
+            add(
+                &mut folds,
+                VerificationReport { differing: of_pages.differing, ..VerificationReport::default() },
+            );
         }
         (service, folds, missing)
     }

@@ -56,7 +56,7 @@ async fn an_instance_that_has_died_during_an_audit_is_waited_for_until_its_lease
     let store = database();
     let now = Timestamp::now();
     let until = now + SignedDuration::from_secs(2);
-    let held = store.take_lease("audit", None, "admin-1", now, until).await.expect("the store works");
+    let held = store.acquire_lease("audit", None, "admin-1", now, until).await.expect("the store works");
     assert!(held.is_some(), "nobody else has it");
     let flags = ["service.audit_every=100ms", "instance=admin-2"];
     let _admin = AdminHarness::over(store.clone(), &flags).await;

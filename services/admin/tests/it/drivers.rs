@@ -29,7 +29,7 @@ use saga_engine::runtime::tasks::NoCalls;
 use saga_engine::runtime::tracer::Tracer;
 use saga_engine::runtime::{self, Means, Running};
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Overridden, Store};
+use saga_engine::store::{Store, StoredOverrides};
 use saga_engine::testing::service_under_test::envelope;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -67,7 +67,7 @@ impl Instance {
             faults: Faults::new(settings.faults.clone(), program.faults, steps),
         };
         let service = Arc::new((program.service)(&settings));
-        let (carriage, overridden) = (settings.runtime_config("outside"), Overridden::default());
+        let (carriage, overridden) = (settings.runtime_config("outside"), StoredOverrides::default());
         let Running { engine, loops, .. } =
             runtime::start(service, &means, &carriage, |_| BreakerPolicy::default(), &overridden);
         let instance = Self { store, engine, _loops: Arc::new(loops) };

@@ -29,7 +29,7 @@ use saga_engine::runtime::tasks::{CallFailed, NoCalls, TaskHandler};
 use saga_engine::runtime::tracer::Tracer;
 use saga_engine::runtime::{self, Means, Running};
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Lease, Published, RELAY, Store};
+use saga_engine::store::{Lease, PublishOutcome, RELAY_LEASE, Store};
 use saga_engine::testing::service_under_test::envelope;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -139,7 +139,7 @@ impl AdminHarness {
         let until = now + SignedDuration::from_hours(1);
         let lease = app
             .store
-            .take_lease(RELAY, None, "test", now, until)
+            .acquire_lease(RELAY_LEASE, None, "test", now, until)
             .await
             .expect("a lease")
             .expect("a free one");
@@ -195,9 +195,9 @@ impl AdminHarness {
     /// What services would hear, and have not heard yet.
     pub async fn tells(&self) -> Vec<AdminMessage> {
         let now = Timestamp::now() + SignedDuration::from_secs(1);
-        let pending = self.app.store.pending(1_000).await.expect("the outbox");
+        let pending = self.app.store.pending_entries(1_000).await.expect("the outbox");
         let done = pending.iter().map(|entry| entry.seq).collect();
-        let published = Published { done, ..Published::default() };
+        let published = PublishOutcome { done, ..PublishOutcome::default() };
         assert!(
             self.app.store.settle(&self.lease, published, now).await.expect("settled"),
             "the lease holds"
@@ -221,12 +221,13 @@ impl AdminHarness {
 
     /// The broker will never take this entry.
     pub async fn refuse(&self, seq: i64, now: Timestamp) {
-        let published = Published { refused: vec![(seq, "too large".to_owned())], ..Published::default() };
+        let published =
+            PublishOutcome { refused: vec![(seq, "too large".to_owned())], ..PublishOutcome::default() };
         self.settles(published, now).await;
     }
 
     /// This became of what was published.
-    pub async fn settles(&self, published: Published, now: Timestamp) {
+    pub async fn settles(&self, published: PublishOutcome, now: Timestamp) {
         assert!(
             self.app.store.settle(&self.lease, published, now).await.expect("settled"),
             "the lease holds"

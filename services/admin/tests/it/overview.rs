@@ -118,7 +118,7 @@ async fn what_the_broker_refused_needs_somebody() {
     let dead = dead_letter("payment-refund", None, 0);
     admin.hears(&announced(&dead)).await;
     admin.post(&format!("/dlq/{}/replay", dead.id), &json!({}), 202).await;
-    let pending = admin.app.store.pending(10).await.expect("the outbox");
+    let pending = admin.app.store.pending_entries(10).await.expect("the outbox");
     admin.refuse(pending[0].seq, Timestamp::now() + SignedDuration::from_secs(1)).await;
     let overview = admin.get("/overview").await;
     assert!(without_bank(&overview).contains(&json!("failed_outbox")), "{overview:#}");

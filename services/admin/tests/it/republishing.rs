@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use saga_core::decision::{OutboxWrite, Reads, Writes};
 use saga_core::service::Service as _;
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Published, Store};
+use saga_engine::store::{PublishOutcome, Store};
 use uuid::Uuid;
 
 use crate::harness::{AdminHarness, PATIENCE};
@@ -36,8 +36,9 @@ async fn what_is_to_be_published_again_is_marked_to_the_end_though_nobody_waits_
     store.transact(Reads::default(), Box::new(move |_| promised.clone())).await.expect("promised");
     let admin = AdminHarness::over(store.clone(), &[]).await;
     let now = Timestamp::now();
-    let all = store.pending(20_000).await.expect("the outbox").iter().map(|entry| entry.seq).collect();
-    admin.settles(Published { done: all, ..Published::default() }, now).await;
+    let all =
+        store.pending_entries(20_000).await.expect("the outbox").iter().map(|entry| entry.seq).collect();
+    admin.settles(PublishOutcome { done: all, ..PublishOutcome::default() }, now).await;
 
     let mut marking = Box::pin(admin.app.republish(Timestamp::UNIX_EPOCH));
     assert!(futures::poll!(&mut marking).is_pending());

@@ -423,7 +423,7 @@ async fn faults_are_made_shown_and_ended() {
 async fn refused_entries_are_published_after_all() {
     let admin = admin_with(1).await;
     admin.post(&format!("/dlq/{}/replay", numbered(0).id), &json!({}), 202).await;
-    let seq = admin.app.store.outbox(1).await.expect("the outbox")[0].seq;
+    let seq = admin.app.store.outbox_items(1).await.expect("the outbox")[0].seq;
     let now = Timestamp::now() + SignedDuration::from_secs(1);
     admin.refuse(seq, now).await;
     for (service, body, retried) in

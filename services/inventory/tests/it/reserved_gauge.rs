@@ -9,7 +9,7 @@ use inventory::service::InventoryService;
 use jiff::Timestamp;
 use saga_core::decision::{Reads, Writes};
 use saga_core::service::Service as _;
-use saga_engine::store::Store as _;
+use saga_engine::store::roles::Transactions as _;
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::testing::histories::has_history;
 use saga_engine::testing::program::{Folder, Running};

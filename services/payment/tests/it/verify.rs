@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use payment::domain::Payment;
 use saga_core::decision::{Reads, Writes};
 use saga_core::row::RowKind;
-use saga_engine::store::Store as _;
+use saga_engine::store::roles::Transactions as _;
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::testing::histories::has_history;
 use saga_engine::testing::program::{Folder, end_in};

@@ -18,7 +18,7 @@ use saga_core::row::StoredEvent;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::store::{Departures, Leaving, LeavingEvent, Store, StoreFault};
+use crate::store::{PurgeBatch, PurgedEvent, RetentionCutoffs, Store, StoreFault};
 
 /// Pause between two small chunks, in which the engine's batches run.
 pub(super) const PAUSE_BETWEEN_CHUNKS: Duration = Duration::from_millis(20);
@@ -104,7 +104,7 @@ impl Archive {
     ///
     /// # Errors
     /// When the archive cannot be written. The rows must then not be deleted.
-    pub fn write(&self, leaving: &Leaving) -> io::Result<()> {
+    pub fn write(&self, leaving: &PurgeBatch) -> io::Result<()> {
         let mut files: BTreeMap<PathBuf, Vec<u8>> = BTreeMap::new();
         let mut line = |at: Timestamp, line: &Line| -> io::Result<()> {
             let text = files.entry(self.file_of(at)).or_default();
@@ -112,7 +112,7 @@ impl Archive {
             text.push(b'\n');
             Ok(())
         };
-        for LeavingEvent { kind, row, event } in &leaving.events {
+        for PurgedEvent { kind, row, event } in &leaving.events {
             let StoredEvent { version, name, data, causation_id, recorded_at, is_published } = event.clone();
             let (kind, row) = ((*kind).to_owned(), row.clone());
             let event = EventLine { kind, row, version, name, data, causation_id, recorded_at, is_published };
@@ -160,11 +160,11 @@ impl Archive {
                     Line::Event(_) | Line::DeadLetter(_) => {}
                 }
                 if events.len() >= AT_ONCE {
-                    count += store.bring_back(kind, std::mem::take(&mut events)).await?;
+                    count += store.restore_events(kind, std::mem::take(&mut events)).await?;
                 }
             }
         }
-        Ok(count + store.bring_back(kind, events).await?)
+        Ok(count + store.restore_events(kind, events).await?)
     }
 
     /// Lists the files of this service, oldest period first.
@@ -186,9 +186,9 @@ impl Archive {
 }
 
 impl EventLine {
-    fn into_event(self, kind: &'static str) -> LeavingEvent {
+    fn into_event(self, kind: &'static str) -> PurgedEvent {
         let Self { row, version, name, data, causation_id, recorded_at, is_published, .. } = self;
-        LeavingEvent {
+        PurgedEvent {
             kind,
             row,
             event: StoredEvent { version, name, data, causation_id, recorded_at, is_published },
@@ -225,11 +225,11 @@ pub enum RestoreError {
 pub async fn purge(
     store: &dyn Store,
     archive: Option<&Archive>,
-    before: Departures,
+    before: RetentionCutoffs,
     chunk: usize,
 ) -> Result<(), PurgeError> {
     loop {
-        let leaving = store.departures(before, chunk).await?;
+        let leaving = store.find_purgeable(before, chunk).await?;
         if leaving.is_over() {
             return Ok(());
         }
@@ -238,7 +238,7 @@ pub async fn purge(
             None => leaving,
         };
         let has_moved = leaving.from != leaving.up_to;
-        if store.depart(leaving).await? == 0 && !has_moved {
+        if store.purge(leaving).await? == 0 && !has_moved {
             // All rows have changed since they were read: the next purge tries again.
             return Ok(());
         }
@@ -246,7 +246,7 @@ pub async fn purge(
     }
 }
 
-async fn archive_chunk(archive: Archive, leaving: Leaving) -> io::Result<Leaving> {
+async fn archive_chunk(archive: Archive, leaving: PurgeBatch) -> io::Result<PurgeBatch> {
     let writing = tokio::task::spawn_blocking(move || archive.write(&leaving).map(|()| leaving));
     writing.await.map_err(io::Error::other)?
 }

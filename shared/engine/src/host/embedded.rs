@@ -70,7 +70,7 @@ pub async fn start<S: Service>(
     settings.check_resilience(&steps, dependency)?;
     let store: Arc<dyn Store> = settings.open_store(S::NAME, S::rows()).await.context(S::NAME)?;
     if is_kept {
-        let opened_at = store.mark().await?;
+        let opened_at = store.position().await?;
         startup_check::check_database(bus, S::NAME, &settings.store, store.as_ref(), opened_at).await?;
     }
     let faults = Faults::new(settings.faults.clone(), &[], steps);

@@ -26,7 +26,7 @@ use crate::runtime::bus::Durable;
 use crate::runtime::clock::Clock as _;
 use crate::runtime::faults::{ActiveFault, FaultRefusal, FaultsView, NewFault};
 use crate::runtime::overrides::Overrides;
-use crate::store::{FoldReport, OutboxItem, Part, StoredDeadLetters};
+use crate::store::{OutboxItem, StoredDeadLetters, VerificationPart, VerificationReport};
 
 /// Maximum number of entries in one answer.
 const LIMIT: usize = 1000;
@@ -81,7 +81,7 @@ pub async fn service_stats_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Re
         (step.name, subjects, waiting, come_to.collect())
     }));
     let (progress, newest): (Vec<_>, _) = join(progress, newest(app)).await;
-    let tallies = app.store.tallies().await?;
+    let tallies = app.store.message_counts().await?;
     let stats = app.store.stats().await?;
     let of = |counts: &BTreeMap<String, u64>, step: &str| counts.get(step).copied().unwrap_or(0);
     let state = |(step, subjects, waiting, come_to): (&str, Vec<String>, Option<u64>, _)| StepStats {
@@ -139,12 +139,12 @@ struct VerifyQuery {
 async fn verify<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
     Params(VerifyQuery { after, events, but, since }): Params<VerifyQuery>,
-) -> Result<Json<FoldReport>, Problem> {
+) -> Result<Json<VerificationReport>, Problem> {
     Ok(Json(match (since, events) {
         (Some(since), events) => app.store.verify_changed(since, events.unwrap_or(u64::MAX)).await?,
         (None, Some(events)) => {
             let but = but.iter().flat_map(|but| but.split(',')).map(str::to_owned).collect();
-            app.store.verify_part(Part { after, events, but }).await?
+            app.store.verify_part(VerificationPart { after, events, but }).await?
         }
         (None, None) => app.store.verify().await?,
     }))
@@ -189,7 +189,7 @@ async fn changes<S: Service, X: Send + Sync + 'static>(
 async fn outbox<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
 ) -> Result<Json<Vec<OutboxItem>>, Problem> {
-    Ok(Json(app.store.outbox(LIMIT).await?))
+    Ok(Json(app.store.outbox_items(LIMIT).await?))
 }
 
 #[derive(Debug, Deserialize)]
@@ -202,7 +202,7 @@ async fn retry_failed<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
     Params(RetryFailed { seq }): Params<RetryFailed>,
 ) -> Result<Json<BTreeMap<&'static str, u64>>, Problem> {
-    let count = app.store.retry_failed(seq).await?;
+    let count = app.store.retry_failed_entries(seq).await?;
     app.engine.relay().look_again();
     Ok(Json(BTreeMap::from([("retried", count)])))
 }

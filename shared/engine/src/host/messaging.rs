@@ -18,7 +18,7 @@ use crate::runtime::bus::Durable;
 use crate::runtime::held_up::HeldUp;
 use crate::runtime::standstill::{self, Share, Standstills};
 use crate::runtime::{self, Carriage, Means, ended, spawn};
-use crate::store::Mark;
+use crate::store::DatabasePosition;
 
 /// State of a service's messaging, as its routes and health checks see it.
 pub struct Messaging {
@@ -60,7 +60,7 @@ pub(super) struct MessagingLoops {
     pub(super) means: Means,
     pub(super) carriage: Carriage,
     /// Position of the database when it was opened.
-    pub(super) opened_at: Mark,
+    pub(super) opened_at: DatabasePosition,
 }
 
 impl MessagingLoops {

@@ -20,7 +20,7 @@ use super::health_probe;
 use super::log::{self, LogSettings};
 use super::run::run;
 use super::settings::{self, DbLocation, Settings, Sources};
-use crate::store::Opening;
+use crate::store::OpenOptions;
 
 /// Command line of every service.
 #[derive(Debug, Parser)]
@@ -186,13 +186,13 @@ fn operate(
         let names: Vec<_> = rows.iter().map(|kind| kind.name).collect();
         // Checks the whole database, and creates none where there is none.
         let (must_exist, check_within) = (true, Duration::MAX);
-        let opening = Opening {
+        let opening = OpenOptions {
             service,
             must_exist,
             check_within,
             accept_loss: &accept_loss,
             alone: true,
-            ..Opening::default()
+            ..OpenOptions::default()
         };
         let store = database.open(rows, &opening).await?;
         match operation {

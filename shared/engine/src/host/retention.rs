@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::archive::Period;
 use crate::runtime::signed;
-use crate::store::{Cutoffs, Departures};
+use crate::store::{RetentionCutoffs, TrimCutoffs};
 
 /// Retention of finished rows, dead letters and bookkeeping.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -113,8 +113,8 @@ fn before(now: Timestamp, age: Duration) -> Timestamp {
 impl RetentionSettings {
     /// Returns the times before which bookkeeping rows are trimmed.
     #[must_use]
-    pub fn cutoffs(&self, now: Timestamp) -> Cutoffs {
-        Cutoffs {
+    pub fn cutoffs(&self, now: Timestamp) -> TrimCutoffs {
+        TrimCutoffs {
             inbox: before(now, self.inbox),
             keys: before(now, self.idempotency_key),
             published: before(now, self.published),
@@ -124,7 +124,7 @@ impl RetentionSettings {
     /// Returns the times before which rows may be purged. Where other services may still ask for rows, they are kept
     /// for `delivered` longer.
     #[must_use]
-    pub fn departures(&self, now: Timestamp, rows: &[RowKind], delivered: Duration) -> Departures {
+    pub fn departures(&self, now: Timestamp, rows: &[RowKind], delivered: Duration) -> RetentionCutoffs {
         let waits = rows.iter().any(|kind| kind.retention == RetentionPolicy::PurgeRows);
         let delivered = if waits { delivered } else { Duration::ZERO };
         let (history, ahead) = match self.history {
@@ -135,7 +135,7 @@ impl RetentionSettings {
         };
         // The clock that dated the start of a saga may have been ahead of the clock that dated its events.
         let began = history.checked_add(signed(ahead)).unwrap_or(history);
-        Departures { history, began, dead_letters: self.dead_letter.before(now) }
+        RetentionCutoffs { history, began, dead_letters: self.dead_letter.before(now) }
     }
 
     /// Returns the reason for which the settings are impossible. `delivered` is the broker's retention of messages.

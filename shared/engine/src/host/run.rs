@@ -32,7 +32,7 @@ use crate::runtime::clock::{BrokerClock, SharedClock, SystemClock};
 use crate::runtime::faults::Faults;
 use crate::runtime::tasks::TaskHandler;
 use crate::runtime::{self, Means, Running, ended, spawn};
-use crate::store::{Mark, Overridden, RELAY, Store};
+use crate::store::{DatabasePosition, RELAY_LEASE, Store, StoredOverrides};
 
 /// Time within which a stopping service ends. Supervisors kill it afterwards.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
@@ -72,8 +72,8 @@ struct Backend {
     http_client: HttpClient,
     store: Arc<dyn Store>,
     /// Position of the database before anything was decided.
-    opened_at: Mark,
-    overridden: Overridden,
+    opened_at: DatabasePosition,
+    overridden: StoredOverrides,
     bus: Option<NatsBus>,
 }
 
@@ -85,7 +85,7 @@ impl Resources {
         let http_client = HttpClient::new(&settings.http)?;
         let archive = settings.open_archive(S::NAME)?;
         let store = settings.open_store(S::NAME, S::rows()).await?;
-        let opened_at = store.mark().await?;
+        let opened_at = store.position().await?;
         let overridden = store.overrides().await?;
         let unbound =
             |error| anyhow::anyhow!("http.bind {}: {error}{}", settings.http.bind, bind_advice(&error));
@@ -105,7 +105,7 @@ fn step_names<S: Service>() -> Vec<&'static str> {
 
 async fn connect<X>(service: &str, settings: &Settings<X>, store: &dyn Store) -> Result<NatsBus, BusFault> {
     let bus = NatsBus::connect_as(settings.bus.clone(), service, &settings.instance).await?;
-    Ok(bus.of_replica(store.leads(), settings.engine.max_batch))
+    Ok(bus.of_replica(store.leadership(), settings.engine.max_batch))
 }
 
 /// Advice for an address that cannot be bound.
@@ -274,7 +274,7 @@ async fn stop<S: Service, X>(
 }
 
 async fn release_lease(store: &dyn Store, owner: &str) {
-    let released = tokio::time::timeout(RELEASE_LEASE_WITHIN, store.give_back_lease(RELAY, owner)).await;
+    let released = tokio::time::timeout(RELEASE_LEASE_WITHIN, store.release_lease(RELAY_LEASE, owner)).await;
     if let Ok(Err(fault)) = released {
         warn!("the relay's lease is not released and lapses: {}", error_chain(&fault));
     }

@@ -6,7 +6,7 @@ use saga_core::retry::error_chain;
 use super::broker_retry::BrokerRetry;
 use super::settings::StoreSettings;
 use crate::nats::NatsBus;
-use crate::store::{Mark, Store};
+use crate::store::{DatabasePosition, Store};
 
 /// Rejects a database that is behind the messages which the service has published. `opened_at` is its position when it
 /// was opened. Of a shared database the current position counts, because other replicas may have published since.
@@ -18,14 +18,14 @@ pub(super) async fn check_database(
     service: &str,
     settings: &StoreSettings,
     store: &dyn Store,
-    opened_at: Mark,
+    opened_at: DatabasePosition,
 ) -> anyhow::Result<()> {
     let mut retry = BrokerRetry::default();
     loop {
         match bus.last_mark(service).await {
             Ok(None) => return Ok(()),
             Ok(Some(mark)) => {
-                let found = if store.is_shared() { store.mark().await? } else { opened_at };
+                let found = if store.is_shared() { store.position().await? } else { opened_at };
                 return mark.check(&found, &settings.accept_loss).map_err(|lost| {
                     anyhow::anyhow!("database {}, by what the broker has of it: {lost}", settings.shown_url())
                 });

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::connection::{BusFault, NatsBus};
 use super::pulling::stored;
-use crate::store::{Mark, Store};
+use crate::store::{DatabasePosition, Store};
 
 /// The header: the database's id and the position of its last event, as `id/position`.
 pub(super) const HEADER: &str = "Saga-Mark";
@@ -42,7 +42,7 @@ impl Marker {
         {
             return Some(said);
         }
-        let mark = self.store.mark().await.ok()?;
+        let mark = self.store.position().await.ok()?;
         let said = format!("{}/{}", mark.id, mark.events);
         *self.last.lock() = Some((Instant::now(), said.clone()));
         Some(said)
@@ -55,7 +55,10 @@ impl NatsBus {
     ///
     /// # Errors
     /// When the broker does not answer.
-    pub fn last_mark<'a>(&'a self, service: &'a str) -> BoxFuture<'a, Result<Option<Mark>, BusFault>> {
+    pub fn last_mark<'a>(
+        &'a self,
+        service: &'a str,
+    ) -> BoxFuture<'a, Result<Option<DatabasePosition>, BusFault>> {
         Box::pin(async move {
             let name = stream_of(service);
             let fault = |source| BusFault::Stream { stream: name.clone(), source };
@@ -89,8 +92,8 @@ fn is_not_there(error: &GetStreamError) -> bool {
     matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
-fn read(service: &str, said: &str) -> Option<Mark> {
+fn read(service: &str, said: &str) -> Option<DatabasePosition> {
     let (id, events) = said.split_once('/')?;
     let (id, events): (Uuid, _) = (id.parse().ok()?, events.parse().ok()?);
-    Some(Mark { service: service.to_owned(), id, events, messages: 0 })
+    Some(DatabasePosition { service: service.to_owned(), id, events, messages: 0 })
 }

@@ -22,7 +22,7 @@ use super::packed::{self, Arrived};
 use crate::runtime::bus::Publish;
 use crate::runtime::faults::Faults;
 use crate::runtime::held_up::HeldUp;
-use crate::store::{OutboxEntry, Published, Store};
+use crate::store::{OutboxEntry, PublishOutcome, Store};
 
 /// From this many entries on a batch is quicker than pipelined singles (measured with `sync_interval: always`:
 /// below, 0.5 ms against 8 ms; at 256, 58k messages/s against 5k).
@@ -58,7 +58,7 @@ impl Publisher {
     }
 
     /// What injected faults add to a batch: copies that the broker cannot know, and messages that are none.
-    async fn publish_injected(&self, entries: &[OutboxEntry], published: &Published) {
+    async fn publish_injected(&self, entries: &[OutboxEntry], published: &PublishOutcome) {
         if !self.faults.are_any() {
             return;
         }
@@ -83,7 +83,7 @@ impl Publisher {
         }
     }
 
-    async fn publish_all(&self, entries: &[OutboxEntry]) -> Published {
+    async fn publish_all(&self, entries: &[OutboxEntry]) -> PublishOutcome {
         let mark = match &self.marker {
             Some(marker) => marker.say().await,
             None => None,
@@ -94,7 +94,11 @@ impl Publisher {
         let Arrived { entries: arrived, delayed } =
             packed::publish(&self.bus, entries, mark.as_deref()).await;
         if arrived.len() == entries.len() || delayed.is_some() {
-            return Published { done: arrived.into_iter().collect(), delayed, ..Published::default() };
+            return PublishOutcome {
+                done: arrived.into_iter().collect(),
+                delayed,
+                ..PublishOutcome::default()
+            };
         }
         // Whatever is wrong with a pack, its facts alone tell which of them is to blame.
         let rest: Vec<_> = entries.iter().filter(|entry| !arrived.contains(&entry.seq)).cloned().collect();
@@ -104,8 +108,8 @@ impl Publisher {
     }
 
     /// Each fact in a message of its own.
-    async fn publish_each(&self, entries: &[OutboxEntry], mark: Option<&str>) -> Published {
-        let mut published = Published::default();
+    async fn publish_each(&self, entries: &[OutboxEntry], mark: Option<&str>) -> PublishOutcome {
+        let mut published = PublishOutcome::default();
         // Sagas of what was refused: what follows it waits.
         let mut blocked = BTreeSet::new();
         for chunk in entries.chunks(BATCH_MAX) {
@@ -135,7 +139,7 @@ impl Publisher {
         &self,
         entries: &[OutboxEntry],
         mark: Option<&str>,
-        published: &mut Published,
+        published: &mut PublishOutcome,
         blocked: &mut BTreeSet<Uuid>,
     ) -> bool {
         // A window, not everything at once: an outage leaves at most this many unclear. And with each saga in it once:
@@ -214,12 +218,12 @@ impl Publisher {
 }
 
 impl Publish for Publisher {
-    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, Published> {
+    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, PublishOutcome> {
         Box::pin(async move {
             // Without this the client would queue for the broker's return what is published again by then.
             if !self.bus.is_connected() {
                 let first = entries.first().map(|entry| (entry.seq, "not connected".to_owned()));
-                return Published { delayed: first, ..Published::default() };
+                return PublishOutcome { delayed: first, ..PublishOutcome::default() };
             }
             let published = self.publish_all(entries).await;
             self.publish_injected(entries, &published).await;
@@ -230,7 +234,7 @@ impl Publish for Publisher {
         })
     }
 
-    fn judged(&self, published: &Published) {
+    fn judged(&self, published: &PublishOutcome) {
         match self.bus.is_connected() {
             true => self.held_up.published(published, Timestamp::now()),
             false => self.held_up.clear(),

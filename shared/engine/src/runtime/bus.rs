@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use saga_core::dead_letter::Delivery;
 use saga_core::service::{Step, Subscription};
 
-use crate::store::{OutboxEntry, Published};
+use crate::store::{OutboxEntry, PublishOutcome};
 
 /// A durable consumer: what one subscription of one step is to have.
 #[derive(Debug, Clone, Copy)]
@@ -180,8 +180,8 @@ pub trait GivenUps: Send {
 pub trait Publish: Send + Sync {
     /// Publishes in order and says what became of each entry. An entry may have arrived although it is not
     /// reported as done: repeating is harmless, because message ids repeat too.
-    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, Published>;
+    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, PublishOutcome>;
 
     /// Hears what a round comes to once it was judged: what counts as refused holds nothing up any more.
-    fn judged(&self, _published: &Published) {}
+    fn judged(&self, _published: &PublishOutcome) {}
 }

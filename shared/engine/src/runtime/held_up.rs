@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::signed;
-use crate::store::Published;
+use crate::store::PublishOutcome;
 
 /// Since when publishing is held up, and why. Clones are the same.
 #[derive(Debug, Clone, Default)]
@@ -23,7 +23,7 @@ struct Since {
 
 impl HeldUp {
     /// Takes over what became of a batch that was published to a broker that is connected, and judged.
-    pub fn published(&self, published: &Published, now: Timestamp) {
+    pub fn published(&self, published: &PublishOutcome, now: Timestamp) {
         let Some((_, why)) = &published.delayed else { return self.clear() };
         if !published.done.is_empty() {
             self.clear();

@@ -68,7 +68,7 @@ use self::task_runner::TaskRunner;
 use self::tasks::{NOBODY, TaskHandler};
 use self::timers::TimerSettings;
 use self::tracer::Tracer;
-use crate::store::{Heard, Overridden, Store};
+use crate::store::{ReplicaSignal, Store, StoredOverrides};
 
 /// What a service is carried by.
 #[derive(Clone)]
@@ -132,7 +132,7 @@ pub fn start<S: Service>(
     means: &Means,
     carriage: &Carriage,
     policy_of: impl Fn(&str) -> BreakerPolicy,
-    overridden: &Overridden,
+    overridden: &StoredOverrides,
 ) -> Running<S> {
     let Means { store, handler, clock, observer, faults, tracer } = means.clone();
     let dependency = handler.dependency();
@@ -169,11 +169,11 @@ pub fn start<S: Service>(
         clock,
     };
     let mut loops = JoinSet::new();
-    if let Some(mut heard) = store.heard() {
+    if let Some(mut heard) = store.signals() {
         let (engine, overrides) = (engine.clone(), overrides.clone());
         let hearing = async move {
             while let Some(heard) = heard.recv().await {
-                if matches!(heard, Heard::Overridden | Heard::Anything) {
+                if matches!(heard, ReplicaSignal::OverridesChanged | ReplicaSignal::Missed) {
                     overrides.look_again();
                 }
                 engine.hears_of(heard);

@@ -17,7 +17,7 @@ use tracing::{error, warn};
 
 use super::admission::{BreakerAction, BreakerView, SharedAdmission};
 use super::faults::{ActiveFault, FaultRefusal, Faults, NewFault};
-use crate::store::{Overridden, Store, StoreFault};
+use crate::store::{Store, StoreFault, StoredOverrides};
 
 /// Between two looks at what others may have changed, when none of them was heard.
 const LOOKS_EVERY: Duration = Duration::from_secs(5);
@@ -74,7 +74,7 @@ impl Overrides {
     pub(super) fn begin(
         store: Arc<dyn Store>,
         admission: SharedAdmission,
-        Overridden { revision, text }: &Overridden,
+        StoredOverrides { revision, text }: &StoredOverrides,
     ) -> Self {
         let (taken, heard) = (Mutex::new(*revision), Notify::new());
         let overrides = Self(Arc::new(Inner { store, admission, taken, heard }));
@@ -173,19 +173,19 @@ impl Overrides {
             if document == before {
                 return Ok(answer);
             }
-            let text = serde_json::to_string(&document).map_err(|error| StoreFault::Refused {
+            let text = serde_json::to_string(&document).map_err(|error| StoreFault::Rejected {
                 context: "writing what operators override",
                 source: error.into(),
             })?;
-            if self.0.store.override_with(overridden.revision, text.clone()).await? {
-                self.take_over(&Overridden { revision, text }, &mut taken);
+            if self.0.store.replace_overrides(overridden.revision, text.clone()).await? {
+                self.take_over(&StoredOverrides { revision, text }, &mut taken);
                 return Ok(answer);
             }
         }
     }
 
     /// Has this process go by what is new in a document.
-    fn take_over(&self, Overridden { revision, text }: &Overridden, taken: &mut i64) -> Document {
+    fn take_over(&self, StoredOverrides { revision, text }: &StoredOverrides, taken: &mut i64) -> Document {
         let document = Document::of(text);
         let before = std::mem::replace(taken, *revision);
         if before == *revision {

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 use super::bus::Publish;
 use super::signed;
-use crate::store::{OutboxEntry, Published};
+use crate::store::{OutboxEntry, PublishOutcome};
 
 /// Entries of one subject that are tried alone at once: as many publishes wait for an answer together.
 const TRIED_ALONE: usize = 16;
@@ -32,11 +32,11 @@ impl Refusals {
     /// published around it; and if the broker takes that, what it still does not take counts as refused.
     pub(super) async fn judge(
         &mut self,
-        mut published: Published,
+        mut published: PublishOutcome,
         entries: &[OutboxEntry],
         publish: &dyn Publish,
         (now, patience): (Timestamp, Duration),
-    ) -> Published {
+    ) -> PublishOutcome {
         self.forget_what_got_through(&published, entries);
         let head = published.delayed.as_ref().map(|(seq, _)| *seq);
         let Some(head) = head.and_then(|seq| entries.iter().find(|entry| entry.seq == seq)) else {
@@ -54,7 +54,7 @@ impl Refusals {
         published
     }
 
-    fn forget_what_got_through(&mut self, published: &Published, entries: &[OutboxEntry]) {
+    fn forget_what_got_through(&mut self, published: &PublishOutcome, entries: &[OutboxEntry]) {
         if self.stuck.is_empty() {
             return;
         }
@@ -68,7 +68,7 @@ impl Refusals {
 /// Publishes what does not depend on the subjects that are `stuck`, and then those that have been so for long, each
 /// entry alone. Answers which others are not taken either: the line stops at these.
 async fn publish_around(
-    published: &mut Published,
+    published: &mut PublishOutcome,
     entries: &[OutboxEntry],
     publish: &dyn Publish,
     stuck: &BTreeMap<String, Timestamp>,
@@ -109,7 +109,7 @@ async fn publish_around(
 /// what follows that in its saga, or one that was refused, waits as well.
 fn apart(
     entries: &[OutboxEntry],
-    published: &Published,
+    published: &PublishOutcome,
     is_away: impl Fn(&str) -> bool,
 ) -> (Vec<OutboxEntry>, Vec<OutboxEntry>) {
     let done: BTreeSet<_> = published.done.iter().collect();
@@ -135,7 +135,7 @@ fn apart(
 async fn try_alone(
     entries: &[OutboxEntry],
     publish: &dyn Publish,
-    published: &mut Published,
+    published: &mut PublishOutcome,
 ) -> Vec<(i64, String)> {
     let tries = entries.iter().map(|entry| publish.publish(std::slice::from_ref(entry)));
     let mut delayed = Vec::new();

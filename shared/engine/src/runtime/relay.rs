@@ -19,7 +19,7 @@ use super::refusal::Refusals;
 use super::settling::Settling;
 use super::tracer::{SpanDetails, Tracer};
 use super::trouble::Trouble;
-use crate::store::{Lease, OutboxEntry, Published, PublishedRun, RELAY, Store, StoreFault};
+use crate::store::{Lease, OutboxEntry, PublishOutcome, PublishedRun, RELAY_LEASE, Store, StoreFault};
 
 /// Settings of the relay.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -123,7 +123,7 @@ impl Relay {
         let Some(lease) = self.lease(now).await? else {
             // What the broker takes from this one is not known any more.
             self.refusals = Refusals::default();
-            publish.judged(&Published::default());
+            publish.judged(&PublishOutcome::default());
             return Ok(Round::Standby);
         };
         let next = self.handover.as_ref().map(|handover| handover.next(self.published, self.settings.batch));
@@ -144,7 +144,7 @@ impl Relay {
 
     /// What others have promised, among what was handed over.
     async fn behind(&self, position: i64) -> Result<Option<Vec<OutboxEntry>>, StoreFault> {
-        let entries = self.store.behind(position, self.settings.batch).await?;
+        let entries = self.store.entries_after(position, self.settings.batch).await?;
         if let Some(handover) = &self.handover
             && entries.as_ref().is_some_and(|entries| entries.len() >= self.settings.batch)
         {
@@ -201,9 +201,9 @@ impl Relay {
         let mut end = None;
         if let Some(handover) = &self.handover {
             handover.look_now();
-            end = self.store.line_end().await?;
+            end = self.store.sequence_end().await?;
         }
-        let entries = self.store.pending(self.settings.batch).await?;
+        let entries = self.store.pending_entries(self.settings.batch).await?;
         let (count, is_all) = (entries.len(), entries.len() < self.settings.batch);
         let Some(last) = entries.iter().map(|entry| entry.seq).max() else {
             self.published = end;
@@ -220,7 +220,7 @@ impl Relay {
         entries: &[OutboxEntry],
         publish: &dyn Publish,
         now: Timestamp,
-    ) -> (Published, Duration) {
+    ) -> (PublishOutcome, Duration) {
         let began = Instant::now();
         let published = publish.publish(entries).await;
         let took = began.elapsed();
@@ -240,7 +240,7 @@ impl Relay {
         &mut self,
         lease: &Lease,
         entries: Vec<OutboxEntry>,
-        published: Published,
+        published: PublishOutcome,
         took: Duration,
         observer: &dyn Observer,
         now: Timestamp,
@@ -301,7 +301,7 @@ impl Relay {
         let span = SignedDuration::try_from(self.settings.lease).unwrap_or(SignedDuration::MAX);
         let (until, renew_at) = (after(now, span), after(now, span / 2));
         let held = self.held.as_ref().map(|(lease, _)| lease);
-        let lease = self.store.take_lease(RELAY, held, &self.owner, now, until).await?;
+        let lease = self.store.acquire_lease(RELAY_LEASE, held, &self.owner, now, until).await?;
         // Taken anew, it may have been somebody else's in between, who may have published anything.
         if lease.as_ref() != held {
             self.published = None;

@@ -29,7 +29,7 @@ pub(super) struct Settling {
 
 impl Settling {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        let apart = store.settles_apart();
+        let apart = store.min_settle_interval();
         Self { store, under_way: None, waiting: None, apart, began: None }
     }
 
@@ -122,7 +122,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::store::RELAY;
+    use crate::store::RELAY_LEASE;
     use crate::store::sqlite::SqliteStore;
 
     struct Nobody;
@@ -143,7 +143,7 @@ mod tests {
     }
 
     async fn unpublished(store: &dyn Store) -> usize {
-        store.pending(9).await.expect("an answer").len()
+        store.pending_entries(9).await.expect("an answer").len()
     }
 
     /// The second comes too short a time after the first: it waits, and with it the third, until somebody wants all to be
@@ -155,7 +155,8 @@ mod tests {
         let promised = store.transact(Reads::default(), Box::new(move |_| writes.clone())).await;
         assert_eq!(promised.expect("committed").len(), 3);
         let (now, span) = (Timestamp::now(), SignedDuration::from_hours(1));
-        let lease = store.take_lease(RELAY, None, "depot-1", now, now + span).await.expect("an answer");
+        let lease =
+            store.acquire_lease(RELAY_LEASE, None, "depot-1", now, now + span).await.expect("an answer");
         let lease = lease.expect("nobody has it");
 
         let mut settling = Settling { apart: Duration::from_hours(1), ..Settling::new(store.clone()) };

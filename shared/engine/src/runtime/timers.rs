@@ -126,7 +126,7 @@ async fn fire<S: Service>(
     stuck.rows.retain(|_, until| !is_over(*until, now, STUCK_FOR));
     let admission = engine.tasks().admission();
     let tasks = admission.task_room().min(settings.limit);
-    let due = store.due(due_query(settings, stuck, tasks, now, recover)).await?;
+    let due = store.claim_due(due_query(settings, stuck, tasks, now, recover)).await?;
 
     let mut rows: Vec<_> = due.rows.into_iter().filter(|(key, _)| !stuck.rows.contains_key(key)).collect();
     rows.truncate(settings.limit);

@@ -10,8 +10,9 @@ use saga_core::decision::Writes;
 use saga_core::row::StoredEvent;
 use saga_core::service::Service as _;
 use saga_engine::host::archive::{Archive, Period, PurgeError, RestoreError, purge};
+use saga_engine::store::roles::{Monitoring as _, Queries as _, Retention as _, Verification as _};
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Departures, Leaving, LeavingEvent, Store as _, StoreFault};
+use saga_engine::store::{PurgeBatch, PurgedEvent, RetentionCutoffs, StoreFault};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -56,8 +57,8 @@ impl Kept {
     }
 }
 
-fn until_day(day: i64) -> Departures {
-    Departures { history: at(day * DAY), began: at(day * DAY), dead_letters: at(day * DAY) }
+fn until_day(day: i64) -> RetentionCutoffs {
+    RetentionCutoffs { history: at(day * DAY), began: at(day * DAY), dead_letters: at(day * DAY) }
 }
 
 #[tokio::test]
@@ -110,7 +111,7 @@ async fn row_is_rebuilt_from_archived_and_remaining_events() -> Outcome {
 async fn event_archived_twice_is_restored_once() -> Outcome {
     let kept = Kept::for_ten_days(Period::Month).await?;
     let history = kept.store.events(shelf("tea"), 0, 99).await?;
-    let leaving = kept.store.departures(until_day(5), 100).await?;
+    let leaving = kept.store.find_purgeable(until_day(5), 100).await?;
     assert_eq!(leaving.events.len(), 4);
     kept.archive.write(&leaving)?;
     assert_eq!(kept.store.events(shelf("tea"), 0, 99).await?, history, "nothing has left yet");
@@ -131,7 +132,7 @@ async fn line_cut_off_by_crash_is_rewritten() -> Outcome {
         let whole = fs::read_to_string(&file)?;
         fs::write(&file, format!("{whole}{torn}"))?;
         assert_eq!(kept.archive.restore(kept.store.as_ref(), "box").await?, 0, "it can be read");
-        let leaving = kept.store.departures(until_day(5), 100).await?;
+        let leaving = kept.store.find_purgeable(until_day(5), 100).await?;
         kept.archive.write(&leaving)?;
         let text = fs::read_to_string(&file)?;
         assert!(text.starts_with(&whole) && !text.contains(&torn), "{torn}");
@@ -193,7 +194,7 @@ async fn archived_dead_letters_are_complete() -> Result<(), Box<dyn std::error::
     let (status, revision) = (DeadLetterStatus::Discarded, 1);
     let stored = StoredDeadLetter { dead_letter: letter.clone(), status, revision, known_as };
     commit(kept.store.as_ref(), Writes { dead_letters: vec![stored], ..Writes::default() }).await?;
-    let before = Departures { history: Timestamp::MIN, began: Timestamp::MIN, dead_letters: at(DAY) };
+    let before = RetentionCutoffs { history: Timestamp::MIN, began: Timestamp::MIN, dead_letters: at(DAY) };
     purge(kept.store.as_ref(), Some(&kept.archive), before, 100).await?;
     let line: serde_json::Value = serde_json::from_str(&kept.text())?;
     let line = &line["dead_letter"];
@@ -232,7 +233,7 @@ async fn batches_commit_during_purge() -> Outcome {
 async fn processes_sharing_a_folder_write_own_files_and_restore_all() -> Outcome {
     let folder = tempfile::tempdir()?;
     let open = || Archive::open(&folder.path().join("archive"), "depot", Period::Month);
-    let event = |row: &str| LeavingEvent {
+    let event = |row: &str| PurgedEvent {
         kind: "shelf",
         row: row.to_owned(),
         event: StoredEvent {
@@ -244,8 +245,10 @@ async fn processes_sharing_a_folder_write_own_files_and_restore_all() -> Outcome
             is_published: false,
         },
     };
-    let leaving =
-        |rows: &[&str]| Leaving { events: rows.iter().map(|row| event(row)).collect(), ..Leaving::default() };
+    let leaving = |rows: &[&str]| PurgeBatch {
+        events: rows.iter().map(|row| event(row)).collect(),
+        ..PurgeBatch::default()
+    };
     open()?.for_instance("depot-1").write(&leaving(&["tea", "both"]))?;
     open()?.for_instance("depot/2").write(&leaving(&["ink", "both"]))?;
     let store = SqliteStore::open(&folder.path().join("depot.db"), Depot::rows())?;

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use saga_engine::nats::Publisher;
 use saga_engine::runtime::bus::Publish as _;
 use saga_engine::runtime::held_up::HeldUp;
-use saga_engine::store::Published;
+use saga_engine::store::PublishOutcome;
 
 use crate::support::{Nats, entries, no_faults};
 
@@ -18,8 +18,8 @@ fn after(seconds: i64) -> Timestamp {
     NOW + SignedDuration::from_secs(seconds)
 }
 
-fn refused(done: &[i64], why: &str) -> Published {
-    Published { done: done.to_vec(), delayed: Some((9, why.to_owned())), ..Published::default() }
+fn refused(done: &[i64], why: &str) -> PublishOutcome {
+    PublishOutcome { done: done.to_vec(), delayed: Some((9, why.to_owned())), ..PublishOutcome::default() }
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn publishing_is_held_up_from_the_first_failure_on_until_something_gets_through(
     held_up.published(&refused(&[8], "timed out"), after(7));
     assert_eq!(held_up.in_words(LIMIT, after(12)), None, "it began anew");
     assert!(held_up.in_words(LIMIT, after(13)).is_some());
-    held_up.published(&Published { done: vec![9], ..Published::default() }, after(14));
+    held_up.published(&PublishOutcome { done: vec![9], ..PublishOutcome::default() }, after(14));
     assert_eq!(held_up.in_words(LIMIT, after(99)), None);
 }
 

@@ -88,7 +88,7 @@ async fn invalid_override_is_rejected_and_not_stored() {
 #[tokio::test]
 async fn unreadable_overrides_have_no_effect() {
     let store = in_memory();
-    assert!(store.override_with(0, "[]".to_owned()).await.expect(WORKS));
+    assert!(store.replace_overrides(0, "[]".to_owned()).await.expect(WORKS));
     let depot = EngineHarness::overridden(store.clone()).await;
     assert_eq!(depot.breaker(SUPPLIER).state, State::Closed);
     assert_eq!(turn(&depot, SUPPLIER, BreakerAction::Open).await, State::ForcedOpen);

@@ -28,7 +28,7 @@ use saga_core::ids;
 use saga_core::input::{CommandOutcome, Input, Outcome};
 use saga_core::query::Query;
 use saga_core::waiting::Task;
-use saga_engine::store::Store as _;
+use saga_engine::store::roles::Queries as _;
 use uuid::{Builder, Uuid};
 
 use self::site::{NOON, PublishedBatch, ScriptedClock, Site};

@@ -32,7 +32,7 @@ use saga_engine::runtime::task_runner::{TaskRunner, Waiting};
 use saga_engine::runtime::tasks::NOBODY;
 use saga_engine::runtime::tracer::Tracer;
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{OutboxEntry, Published};
+use saga_engine::store::{OutboxEntry, PublishOutcome};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, unconstrained};
 
@@ -287,10 +287,10 @@ impl Observer for Settled {
 struct Recorder(Mutex<Vec<OutboxEntry>>);
 
 impl Publish for Recorder {
-    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, Published> {
+    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, PublishOutcome> {
         let done = entries.iter().map(|entry| entry.seq).collect();
         uncounted(|| self.0.lock().extend_from_slice(entries));
-        Box::pin(std::future::ready(Published { done, ..Published::default() }))
+        Box::pin(std::future::ready(PublishOutcome { done, ..PublishOutcome::default() }))
     }
 }
 

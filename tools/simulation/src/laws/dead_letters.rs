@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use contract::saga::ORDER_SAGA;
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus, DeadLettered, StoredDeadLetter};
 use saga_core::message::Envelope;
-use saga_engine::store::Store as _;
+use saga_engine::store::roles::Monitoring as _;
 use serde_json::Value;
 use uuid::Uuid;
 

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use saga_core::decision::{InboxState, Loaded, Reads, Writes};
 use saga_core::service::{Service, steps_of};
 use saga_core::service_stats::{ServiceStats, StepStats};
-use saga_engine::store::Store;
+use saga_engine::store::roles::{Monitoring as _, Transactions as _, Verification as _};
 use uuid::Uuid;
 
 use crate::broker::StepDelivery;
@@ -127,7 +127,7 @@ pub fn service_stats(world: &World) -> Vec<ServiceStats> {
 }
 
 fn service_stats_of<S: Service>(world: &World, site: &Deployment<S>) -> ServiceStats {
-    let tallies = ready(site.store().tallies()).unwrap_or_default();
+    let tallies = ready(site.store().message_counts()).unwrap_or_default();
     let of = |counts: &BTreeMap<String, u64>, step: &str| counts.get(step).copied().unwrap_or(0);
     let steps = steps_of::<S>().into_iter().map(|step| StepStats {
         step: step.name.to_owned(),

@@ -19,7 +19,7 @@ use payment::domain::{Payment, PaymentEvent};
 use payment::extension::Extension;
 use saga_core::decider::Decider;
 use saga_core::row::RowKey;
-use saga_engine::store::Store as _;
+use saga_engine::store::roles::Queries as _;
 use uuid::Uuid;
 
 use crate::coverage::CoveragePoint;

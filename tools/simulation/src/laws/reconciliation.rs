@@ -13,7 +13,7 @@ use order::domain::Order;
 use payment::domain::Payment;
 use saga_core::decider::Decider;
 use saga_core::row::{PastEvent, WithHistory};
-use saga_engine::store::Store as _;
+use saga_engine::store::roles::Verification as _;
 use saga_engine::store::sqlite::SqliteStore;
 use uuid::Uuid;
 

@@ -28,7 +28,7 @@ use saga_core::decision::{EventWrite, Reads, RowWrite, Writes};
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{RowKey, RowKind, WithHistory};
 use saga_core::service::Service;
-use saga_engine::store::Store;
+use saga_engine::store::roles::{Queries as _, Transactions as _, Verification as _};
 use saga_engine::store::sqlite::SqliteStore;
 use tempfile::TempDir;
 use uuid::Uuid;

@@ -18,7 +18,7 @@ use reqwest::Method;
 use saga_core::message::Message as _;
 use saga_core::service_stats::{ServiceStats, StepStats};
 use saga_engine::host::queries::{Encoding, Folds, Page};
-use saga_engine::store::FoldReport;
+use saga_engine::store::VerificationReport;
 use saga_engine::testing::NOON;
 use serde::Serialize;
 use serde_json::Value;
@@ -56,7 +56,7 @@ pub struct Played {
     /// Entries in one page.
     pub page: usize,
     pub service_stats: BTreeMap<String, ServiceStats>,
-    pub folds: BTreeMap<String, FoldReport>,
+    pub folds: BTreeMap<String, VerificationReport>,
     /// What each page of orders says of its rows; an earlier build says nothing.
     pub checked: Option<Folds>,
     /// So many pages of orders say it, the others nothing; without it all do.

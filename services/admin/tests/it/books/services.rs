@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
 use saga_core::service_stats::{ServiceStats, StepStats};
 use saga_engine::host::queries::Folds;
-use saga_engine::store::FoldReport;
+use saga_engine::store::VerificationReport;
 use saga_engine::testing::NOON;
 use serde_json::{Value, json};
 
@@ -191,7 +191,7 @@ async fn whoever_is_away_is_named_in_time_and_what_is_certain_is_told_all_the_sa
             assert_eq!((&report["discrepancies"], &report["suspected"]), (&json!([]), &json!([])), "{away}");
             let service = if away == "order" { "payment" } else { "order" };
             let differing = vec![format!("{service}/7")];
-            let folds = FoldReport { differing, ..FoldReport::default() };
+            let folds = VerificationReport { differing, ..VerificationReport::default() };
             books.played.lock().folds.insert(service.to_owned(), folds);
             assert_eq!(books.audit_within(3).await["verdict"], "UNBALANCED", "{away}");
         }
@@ -261,7 +261,10 @@ async fn a_page_that_does_not_say_makes_all_rows_be_asked_for() {
             (played.page, played.checked_pages) = (1, Some(pages));
             played.checked = Some(Folds { kind: "order".to_owned(), rows: 1, differing: vec![] });
             let differing = vec!["order/9".to_owned()];
-            played.folds.insert("order".to_owned(), FoldReport { differing, ..FoldReport::default() });
+            played.folds.insert(
+                "order".to_owned(),
+                VerificationReport { differing, ..VerificationReport::default() },
+            );
         }
         let report = books.audit().await;
         assert_one_is_wrong(&report);
@@ -290,7 +293,10 @@ async fn rows_that_are_no_fold_or_cannot_be_read_are_wrong_whatever_is_under_way
     let spoils: [(&str, Spoil); 4] = [
         ("every row = fold of its events", |played| {
             let differing = vec!["order/7".to_owned()];
-            played.folds.insert("order".to_owned(), FoldReport { differing, ..FoldReport::default() });
+            played.folds.insert(
+                "order".to_owned(),
+                VerificationReport { differing, ..VerificationReport::default() },
+            );
         }),
         ("every row can be read", |played| played.unreadable = vec!["reservation/7".to_owned()]),
         ("every fact is published", |played| {

@@ -103,7 +103,7 @@ impl From<StoreFault> for Problem {
                 tracing::warn!("request not answered: {cause}");
                 Self::unavailable("this service cannot read its database right now: ask again in a moment", 1)
             }
-            StoreFault::Refused { .. }
+            StoreFault::Rejected { .. }
             | StoreFault::Conflict(_)
             | StoreFault::Unusable(_)
             | StoreFault::Panicked(_) => Self::internal(&cause),
@@ -143,6 +143,6 @@ mod tests {
         let source = || "connection refused".into();
         assert_eq!(problem(StoreFault::Database { context: "reading", source: source() }), (503, Some(1)));
         assert_eq!(problem(StoreFault::Closed), (503, Some(1)));
-        assert_eq!(problem(StoreFault::Refused { context: "reading", source: source() }), (500, None));
+        assert_eq!(problem(StoreFault::Rejected { context: "reading", source: source() }), (500, None));
     }
 }

@@ -16,9 +16,9 @@ use crate::store::Store;
 /// # Errors
 /// When the store fails.
 pub async fn position(store: &dyn Store, at: Option<i64>) -> Result<HistoryPosition, Problem> {
-    let mark = store.mark().await?;
+    let mark = store.position().await?;
     let event = at.unwrap_or(mark.events);
-    let of = store.fingerprint(event).await?.unwrap_or_default();
+    let of = store.event_fingerprint(event).await?.unwrap_or_default();
     Ok(HistoryPosition { database: mark.id, event, of })
 }
 
@@ -45,7 +45,7 @@ pub async fn changed_ids(
     after: i64,
     by: Option<&'static str>,
 ) -> Result<ChangedIds, Problem> {
-    let changes = store.changes(kind, after, EVENTS_PER_PAGE).await?;
+    let changes = store.changed_rows(kind, after, EVENTS_PER_PAGE).await?;
     let next = (!changes.is_over).then_some(changes.up_to);
     let Some(field) = by else { return Ok(ChangedIds { ids: changes.ids, next }) };
     let mut ids = BTreeSet::new();

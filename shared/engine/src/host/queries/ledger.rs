@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::page::{Folds, Page};
 use crate::host::http::Problem;
-use crate::store::{CheckedPage, CheckedRow, CheckedRows, FoldReport, Store};
+use crate::store::{Store, VerificationReport, VerifiedPage, VerifiedRow, VerifiedRows};
 
 /// Query parameters of a page of a ledger.
 #[derive(Debug, Default, Deserialize)]
@@ -57,7 +57,7 @@ pub async fn entries_page<T>(
 ) -> Result<Page<T>, Problem> {
     let (rows, next) = rows_page(store, kind, query).await?;
     // Read after the rows, so that it covers all that were purged by then.
-    let purged_before = store.left(kind).await?.before;
+    let purged_before = store.purged_rows(kind).await?.before;
     let entries = rows.into_iter().map(|row| {
         let entry = entry(&row);
         (row.id, entry)
@@ -85,7 +85,7 @@ pub async fn entries_with_history<D: Decider, T>(
     let (rows, next) = rows_page(store, D::KIND, query).await?;
     let page = entries_of(store, rows, next, entry).await?;
     // Read after the histories, so that it covers all that were purged by then.
-    let purged_before = store.left(D::KIND).await?.before;
+    let purged_before = store.purged_rows(D::KIND).await?.before;
     Ok(Page { purged_before, ..page })
 }
 
@@ -116,23 +116,23 @@ async fn checked_page<D: Decider, T>(
     if query.as_of.is_some() {
         return Err(Problem::field("as_of", "needs only, and a ledger of rows with their histories"));
     }
-    let page = CheckedPage { after: query.after, limit: MAX_ENTRIES, with_histories };
-    let CheckedRows { rows, folds } = store.checked_rows(D::KIND, page).await?;
-    let purged_before = store.left(D::KIND).await?.before;
+    let page = VerifiedPage { after: query.after, limit: MAX_ENTRIES, with_histories };
+    let VerifiedRows { rows, folds } = store.verified_rows(D::KIND, page).await?;
+    let purged_before = store.purged_rows(D::KIND).await?.before;
     let entries = rows.into_iter().map(|row| {
         let (id, row) = match row {
-            CheckedRow::Fold { id, row } => match row.downcast() {
+            VerifiedRow::Fold { id, row } => match row.downcast() {
                 Ok(row) => (id, Some(*row)),
                 Err(_) => {
                     panic!("{}/{id} belongs to another decider than the store was opened with", D::KIND)
                 }
             },
-            CheckedRow::Other { id, state, history } => (id, WithHistory::of(&state, &history)),
+            VerifiedRow::Other { id, state, history } => (id, WithHistory::of(&state, &history)),
         };
         let entry = row.and_then(|row| entry(&id, row));
         (id, entry)
     });
-    let FoldReport { rows, differing, next, .. } = folds;
+    let VerificationReport { rows, differing, next, .. } = folds;
     let folds = Some(Folds { kind: D::KIND.to_owned(), rows, differing });
     Ok(Page { purged_before, folds, ..Page::of(D::KIND, entries, next) })
 }
@@ -149,7 +149,7 @@ pub async fn entries_as_of<D: Decider, T>(
     entry: impl Fn(&str, WithHistory<D>) -> Option<T>,
 ) -> Result<Page<T>, Problem> {
     let ids = ids.into_iter().map(str::to_owned).collect();
-    let rows = store.rows_as_of(D::KIND, ids, seq).await?;
+    let rows = store.rows_at(D::KIND, ids, seq).await?;
     let entries = rows.into_iter().map(|(id, row)| {
         let row = row.and_then(|(row, history)| WithHistory::of(&row.state, &history));
         let entry = row.and_then(|row| entry(&id, row));

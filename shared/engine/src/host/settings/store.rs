@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{BadSettings, Settings};
 use crate::store::postgres::{self, PostgresStore};
 use crate::store::sqlite::SqliteStore;
-use crate::store::{Opening, Store, StoreFault};
+use crate::store::{OpenOptions, Store, StoreFault};
 
 /// Location and checks of the database (section `store`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -54,10 +54,10 @@ impl<X> Settings<X> {
 
     /// Returns the options with which the database of `service` is opened.
     #[must_use]
-    pub fn open_options<'a>(&'a self, service: &'a str) -> Opening<'a> {
+    pub fn open_options<'a>(&'a self, service: &'a str) -> OpenOptions<'a> {
         let StoreSettings { check_within, connect_timeout, accept_loss, .. } = &self.store;
         let (check_within, wait, instance) = (*check_within, *connect_timeout, self.instance.as_str());
-        Opening { service, check_within, accept_loss, instance, wait, ..Opening::default() }
+        OpenOptions { service, check_within, accept_loss, instance, wait, ..OpenOptions::default() }
     }
 }
 
@@ -67,7 +67,7 @@ pub enum DbLocation {
     /// SQLite file, which one process owns.
     File(PathBuf),
     /// PostgreSQL database, which replicas share.
-    Server(Box<postgres::Place>),
+    Server(Box<postgres::DbLocation>),
 }
 
 impl DbLocation {
@@ -78,7 +78,7 @@ impl DbLocation {
     pub async fn open(
         &self,
         rows: Vec<RowKind>,
-        opening: &Opening<'_>,
+        opening: &OpenOptions<'_>,
     ) -> Result<Arc<dyn Store>, StoreFault> {
         Ok(match self {
             Self::File(path) => Arc::new(SqliteStore::open_as(path, rows, opening)?),
@@ -101,7 +101,7 @@ impl StoreSettings {
     pub fn location(&self) -> Result<DbLocation, BadSettings> {
         let Self { url, password_file, .. } = self;
         if url.starts_with("postgres:") || url.starts_with("postgresql:") {
-            let place = postgres::Place::of(url, password_file.as_deref());
+            let place = postgres::DbLocation::of(url, password_file.as_deref());
             return place
                 .map(|place| DbLocation::Server(Box::new(place)))
                 .map_err(|why| BadSettings(format!("store.url: {why}")));

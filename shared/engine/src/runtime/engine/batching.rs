@@ -60,7 +60,7 @@ pub async fn run<S: Service>(mut looping: Loop<S>) {
         let Some(first) = looping.waiting.recv().await else { return };
         gathered.push(first);
         looping.wait_for_more(origin + gathering.next()).await;
-        let turn = looping.parts.store.turn().await;
+        let turn = looping.parts.store.wait_for_turn().await;
         looping.gather(&mut gathered).await;
         gathering.begins(origin.elapsed());
         rush.came(gathered.len(), origin.elapsed());
@@ -120,12 +120,12 @@ impl<S: Service> Loop<S> {
                     }
                     self.settle(&inputs[part], &mut settled, settlement);
                 }
-                Err(fault) if fault.is_of_the_batch() && part.len() > 1 => {
+                Err(fault) if fault.is_caused_by_batch() && part.len() > 1 => {
                     let middle = part.start + part.len() / 2;
                     parts.extend([middle..part.end, part.start..middle]);
                 }
                 Err(fault) => {
-                    let said = match fault.is_of_the_batch() {
+                    let said = match fault.is_caused_by_batch() {
                         true => Some(error_chain(&fault)),
                         false => self.trouble.met(&fault),
                     };
@@ -133,7 +133,7 @@ impl<S: Service> Loop<S> {
                         error!(inputs = part.len(), "batch not stored: {what}");
                     }
                     self.parts.observer.batch_not_stored();
-                    if fault.is_of_the_batch() {
+                    if fault.is_caused_by_batch() {
                         self.fail(&inputs[part.start], &mut settled, &fault).await;
                     } else {
                         // Nothing of the rest would be stored either.

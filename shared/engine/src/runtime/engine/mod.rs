@@ -25,7 +25,7 @@ use super::handover::Handover;
 use super::observer::SharedObserver;
 use super::task_runner::TaskRunner;
 use super::tracer::{self, OpenSpan, Tracer};
-use crate::store::{Heard, Store};
+use crate::store::{ReplicaSignal, Store};
 
 /// From this many watched rows on, those that nobody waits for any more are looked for.
 const SWEPT_FROM: usize = 1024;
@@ -201,7 +201,7 @@ impl<S: Service> Engine<S> {
     /// is missed. One by another process may be missed all the same: look again after a while.
     pub fn changed(&self, key: RowKey) -> impl Future<Output = ()> + Send + use<S> {
         let (changed, wait) = oneshot::channel();
-        let waits = self.inner.store.wait_for(key.kind);
+        let waits = self.inner.store.watch_kind(key.kind);
         let mut watched = self.inner.watched.lock();
         // Those who gave up waiting leave here: their row's at once, the others' whenever the map has doubled.
         if watched.len() >= SWEPT_FROM && watched.len().is_power_of_two() {
@@ -270,14 +270,14 @@ impl<S: Service> Engine<S> {
     }
 
     /// Wakes whoever waits for what another process has committed.
-    pub(super) fn hears_of(&self, heard: Heard) {
+    pub(super) fn hears_of(&self, heard: ReplicaSignal) {
         match heard {
-            Heard::Promised => self.inner.relay.look_behind(),
-            Heard::Due(due) => self.wake_timers_for(due),
-            Heard::Changed(rows) => self.tell_watchers(&rows),
+            ReplicaSignal::EntriesStored => self.inner.relay.look_behind(),
+            ReplicaSignal::Due(due) => self.wake_timers_for(due),
+            ReplicaSignal::RowsChanged(rows) => self.tell_watchers(&rows),
             // Nothing that goes through here.
-            Heard::Overridden => {}
-            Heard::Anything => {
+            ReplicaSignal::OverridesChanged => {}
+            ReplicaSignal::Missed => {
                 self.inner.relay.look_again();
                 self.inner.timers.notify_one();
                 let watched = std::mem::take(&mut *self.inner.watched.lock());

@@ -1,5 +1,5 @@
-//! Shell: what a batch needs, read and locked: rows, tasks and dead letters, each in the order of their keys, so that no two
-//! batches ever wait for each other.
+//! Shell: loads and locks what a batch reads. Rows, tasks and dead letters are locked in the order of their keys, so that
+//! batches never deadlock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,89 +10,91 @@ use uuid::Uuid;
 
 use super::Kinds;
 use super::pool::Connection;
-use super::values::{Owned, Ready, may_be_an_id, oops, pipelined, stored_dead_letter};
+use super::values::{Owned, Ready, db_fault, is_storable_id, pipelined, stored_dead_letter};
 use crate::store::StoreFault;
 
 const CONTEXT: &str = "reading what a batch needs";
 
-/// What is known of a message that is `asked` for, as [`number_of`] says: one row, or none. Where nothing waits to be tried
-/// again, or is parked, nobody looks there for each; that is asked at the end of an index which empties from its beginning,
-/// where what is gone does not stand in the way.
-macro_rules! known {
+/// State of a message that is `asked` for, by its [`number_of`]: one row, or none. Where there are no retries or dead letters
+/// at all, they are not searched for each message. That is checked at the end of an index whose beginning is full of deleted
+/// entries.
+macro_rules! state {
     () => {
         "LATERAL (SELECT 0 AS state FROM inbox WHERE step = asked.step AND message_id = asked.id
                   UNION ALL SELECT 1 FROM retry
                       WHERE (SELECT max(next_attempt) FROM retry) IS NOT NULL AND step = asked.step AND message_id = asked.id
                   UNION ALL SELECT 2 FROM dead_letter
                       WHERE (SELECT max(last_failed_at) FROM dead_letter) IS NOT NULL AND step = asked.step AND message_id = asked.id
-                  LIMIT 1) AS known"
+                  LIMIT 1) AS current"
     };
 }
 
-const KNOWN: &str = concat!(
-    "SELECT asked.step, asked.id, known.state
+const INBOX_STATES: &str = concat!(
+    "SELECT asked.step, asked.id, current.state
      FROM unnest($1::text[], $2::uuid[]) AS asked (step, id) CROSS JOIN ",
-    known!()
+    state!()
 );
 
-/// A message of which something else is known than these states, if the head is of another generation than this.
-pub(super) const KNOWN_OTHERWISE: &str = concat!(
+/// Message whose state is not what it was, if the head has another generation than this.
+pub(super) const CHANGED_STATE: &str = concat!(
     "SELECT asked.step FROM unnest($1::text[], $2::uuid[], $3::integer[]) AS asked (step, id, was) LEFT JOIN ",
-    known!(),
+    state!(),
     " ON true
-     WHERE coalesce(known.state, -1) <> asked.was AND (SELECT generation FROM head) <> $4 LIMIT 1"
+     WHERE coalesce(current.state, -1) <> asked.was AND (SELECT generation FROM head) <> $4 LIMIT 1"
 );
 
-/// What must still be so when a batch is written that was decided on what was loaded.
-pub(super) struct AsOf {
-    /// The generation of the database at which that was, or an earlier one.
+/// Assumptions of a batch, which are checked when it is written.
+pub(super) struct Assumptions {
+    /// Generation of the database when the batch was loaded, or an earlier one.
     pub(super) generation: i64,
-    /// Rows that were looked for and are not there, in their order.
+    /// Rows that did not exist, sorted.
     pub(super) missing: Vec<RowKey>,
-    /// Messages that were not handled.
-    pub(super) unmarked: BTreeSet<(&'static str, Uuid)>,
-    pub(super) known: Known,
-    /// Idempotency keys under which there was no answer.
-    pub(super) unknown_keys: Vec<String>,
+    /// Messages that were not processed.
+    pub(super) unprocessed: BTreeSet<(&'static str, Uuid)>,
+    pub(super) messages: MessageStates,
+    /// Idempotency keys without a reply.
+    pub(super) unused_keys: Vec<String>,
 }
 
-/// The messages of a batch, and what was known of each.
-pub(super) struct Known {
+/// Messages of a batch with their states.
+pub(super) struct MessageStates {
     pub(super) steps: Vec<String>,
     pub(super) ids: Vec<Uuid>,
     pub(super) states: Vec<i32>,
 }
 
-impl AsOf {
+impl Assumptions {
     fn of(generation: i64, reads: &Reads, loaded: &Loaded) -> Self {
-        let (steps, ids) = places(reads);
-        let state = |place| loaded.inbox.get(place).map_or(-1, number_of);
+        let (steps, ids) = messages_of(reads);
+        let state = |message| loaded.inbox.get(message).map_or(-1, number_of);
         let states = reads.inbox.iter().map(state).collect();
-        let is_unknown = |key: &&String| !loaded.keys.contains_key(*key);
-        let unknown_keys = reads.keys.iter().filter(is_unknown).cloned().collect();
+        let is_unused = |key: &&String| !loaded.keys.contains_key(*key);
+        let unused_keys = reads.keys.iter().filter(is_unused).cloned().collect();
         let is_missing = |key: &&RowKey| !loaded.rows.contains_key(*key);
         let missing = reads.rows.iter().filter(is_missing).cloned().collect();
-        let is_unmarked = |message: &&_| loaded.inbox.get(*message) != Some(&InboxState::Handled);
-        let unmarked = reads.inbox.iter().filter(is_unmarked).copied().collect();
-        Self { generation, missing, unmarked, known: Known { steps, ids, states }, unknown_keys }
+        let is_unprocessed = |message: &&_| loaded.inbox.get(*message) != Some(&InboxState::Handled);
+        let unprocessed = reads.inbox.iter().filter(is_unprocessed).copied().collect();
+        let messages = MessageStates { steps, ids, states };
+        Self { generation, missing, unprocessed, messages, unused_keys }
     }
 }
 
+/// Loads and locks what a batch reads.
 pub(super) async fn load(
     conn: &Connection,
     kinds: &Kinds,
     reads: &Reads,
-) -> Result<(AsOf, Loaded), StoreFault> {
+) -> Result<(Assumptions, Loaded), StoreFault> {
     let mut by_kind: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
     for key in &reads.rows {
         kinds.of_name(key.kind)?;
-        if !may_be_an_id(&key.id) {
+        if !is_storable_id(&key.id) {
             continue;
         }
         by_kind.entry(key.kind).or_default().push(key.id.clone());
     }
     let mut asked: Vec<(String, Owned)> = vec![(
-        // First: what is read after it is of this generation, or of a later one.
+        // First: everything after it has this generation or a later one.
         "SELECT generation FROM head".to_owned(),
         vec![],
     )];
@@ -113,22 +115,22 @@ pub(super) async fn load(
         asked.push((sql.to_owned(), vec![Box::new(ids)]));
     }
     if !reads.inbox.is_empty() {
-        let (steps, ids) = places(reads);
-        asked.push((KNOWN.to_owned(), vec![Box::new(steps), Box::new(ids)]));
+        let (steps, ids) = messages_of(reads);
+        asked.push((INBOX_STATES.to_owned(), vec![Box::new(steps), Box::new(ids)]));
     }
     if !reads.keys.is_empty() {
         let keys: Vec<String> = reads.keys.iter().cloned().collect();
         let sql = "SELECT key, fingerprint, reply FROM idempotency_key WHERE key = ANY ($1::text[])";
         asked.push((sql.to_owned(), vec![Box::new(keys)]));
     }
-    // Last: what has left while the rows were read is known to have left.
+    // Last: covers rows that are purged while the others are read.
     asked.push(("SELECT saga FROM purged_before LIMIT 1".to_owned(), vec![]));
     let mut statements = Vec::with_capacity(asked.len());
     for (sql, values) in asked {
-        statements.push(Ready::of(conn, &sql, values).await.map_err(oops(CONTEXT))?);
+        statements.push(Ready::of(conn, &sql, values).await.map_err(db_fault(CONTEXT))?);
     }
     let answers: Result<Vec<_>, _> = pipelined(conn, &statements).await.into_iter().collect();
-    let mut answers = answers.map_err(oops(CONTEXT))?.into_iter();
+    let mut answers = answers.map_err(db_fault(CONTEXT))?.into_iter();
     let mut next = || answers.next().unwrap_or_default();
     let mut loaded = Loaded::default();
     let head = next();
@@ -144,7 +146,7 @@ pub(super) async fn load(
     }
     if !reads.dead_letters.is_empty() {
         for row in next() {
-            let stored = stored_dead_letter(&row).map_err(|why| StoreFault::Refused {
+            let stored = stored_dead_letter(&row).map_err(|why| StoreFault::Rejected {
                 context: "reading a dead letter",
                 source: why.into(),
             })?;
@@ -152,10 +154,10 @@ pub(super) async fn load(
         }
     }
     if !reads.inbox.is_empty() {
-        let known: BTreeMap<(String, Uuid), i32> =
+        let states: BTreeMap<(String, Uuid), i32> =
             next().iter().map(|row| ((row.get(0), row.get(1)), row.get(2))).collect();
         for (step, id) in &reads.inbox {
-            let state = match known.get(&((*step).to_owned(), *id)) {
+            let state = match states.get(&((*step).to_owned(), *id)) {
                 None => continue,
                 Some(0) => InboxState::Handled,
                 Some(1) => InboxState::Waiting,
@@ -170,10 +172,10 @@ pub(super) async fn load(
         }));
     }
     loaded.left_before = next().first().map(|row| row.get(0));
-    Ok((AsOf::of(generation, reads, &loaded), loaded))
+    Ok((Assumptions::of(generation, reads, &loaded), loaded))
 }
 
-/// What is known of a message, for the server.
+/// Number of a state in SQL.
 const fn number_of(state: &InboxState) -> i32 {
     match state {
         InboxState::Handled => 0,
@@ -182,8 +184,8 @@ const fn number_of(state: &InboxState) -> i32 {
     }
 }
 
-/// Steps and ids of the messages that are asked for.
-fn places(reads: &Reads) -> (Vec<String>, Vec<Uuid>) {
+/// Steps and ids of the messages.
+fn messages_of(reads: &Reads) -> (Vec<String>, Vec<Uuid>) {
     reads.inbox.iter().map(|(step, id)| ((*step).to_owned(), *id)).unzip()
 }
 

@@ -1,6 +1,5 @@
-//! Shell: what the relay asks: lease, entries to publish, settlement; and what operators ask of the outbox. The line is that
-//! of the store on SQLite; whoever moves entries out of it, or back, has the head of the database, so that no batch comes in
-//! between.
+//! Shell: outbox entries on PostgreSQL: what the relay publishes and settles, and what operators read. The sequence works as
+//! on SQLite. A transaction that takes entries out of sequence, or back, locks the head, so that no batch interferes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,58 +8,54 @@ use saga_core::service_stats::StoreStats;
 use tokio_postgres::{Error, Row};
 use uuid::Uuid;
 
+use super::commit_order::lock_head;
 use super::pool::Connection;
 use super::values::{
-    count_of, execute, limit_of, micros, oops, query, query_one, query_opt, timestamp, trace, without_nul,
+    count_of, db_fault, execute, limit_of, micros, query, query_one, query_opt, timestamp, trace, without_nul,
 };
-use crate::store::{Lease, OutboxEntry, OutboxItem, Published, PublishedRun, RELAY, Republished, StoreFault};
+use crate::store::{
+    Lease, OutboxEntry, OutboxItem, PublishOutcome, PublishedRun, RELAY_LEASE, RepublishPage, StoreFault,
+};
 
-/// Where the line is published up to.
-const POSITION: &str = "(SELECT coalesce(max(up_to), 0) FROM publication)";
+/// Position up to which the sequence is published.
+const PUBLISHED_UP_TO: &str = "(SELECT coalesce(max(up_to), 0) FROM publication)";
 
-/// Whether an entry has to wait because an earlier one of its saga does.
+/// Condition of an entry that waits behind a failed one of its saga.
 const IS_BLOCKED: &str = "EXISTS (SELECT FROM outbox AS blocking
      WHERE blocking.saga = outbox.saga AND blocking.status IN ('FAILED', 'BLOCKED'))";
 
-/// Said beside each status that stands out of line: it is the condition of the index of these few rows.
-const OUT_OF_LINE: &str = "status IS NOT NULL";
+/// Entries to republish are at most this fraction of a batch, so that new entries do not wait for them.
+const REPUBLISHED_FRACTION: usize = 4;
 
-/// So much of what is published at once may be repetition: what is new shall not wait for it.
-const REPUBLISHED_SHARE: usize = 4;
-
-/// Has the others' batches wait, and those that were before them be seen.
-pub(super) async fn take_turn(conn: &Connection) -> Result<(), Error> {
-    execute(conn, "UPDATE head SET generation = generation + 1", &[]).await.map(drop)
-}
-
-pub(super) async fn pending(conn: &Connection, limit: usize) -> Result<Vec<OutboxEntry>, StoreFault> {
+pub(super) async fn pending_entries(conn: &Connection, limit: usize) -> Result<Vec<OutboxEntry>, StoreFault> {
     let entries = async |conditions: String, limit: usize| -> Result<Vec<OutboxEntry>, StoreFault> {
         let sql = format!(
             "SELECT seq, id, saga, subject, payload, trace FROM outbox WHERE {conditions} ORDER BY seq LIMIT $1"
         );
-        let found = query(conn, &sql, &[&limit_of(limit)]).await.map_err(oops("reading the outbox"))?;
+        let found = query(conn, &sql, &[&limit_of(limit)]).await.map_err(db_fault("reading the outbox"))?;
         Ok(found.iter().map(entry).collect())
     };
-    // What is tried again stands before everything else of its saga.
-    let mut all = entries(format!("{OUT_OF_LINE} AND status = 'RETRY'"), limit).await?;
-    let in_line = format!("seq > {POSITION} AND status IS NULL AND NOT {IS_BLOCKED}");
-    all.append(&mut entries(in_line, limit.saturating_sub(all.len())).await?);
-    let again = format!("{OUT_OF_LINE} AND status = 'REPUBLISH'");
-    all.append(&mut entries(again, limit.div_ceil(REPUBLISHED_SHARE)).await?);
+    // An entry to retry precedes all others of its saga.
+    let mut all = entries("status = 'RETRY'".to_owned(), limit).await?;
+    let pending = format!("seq > {PUBLISHED_UP_TO} AND status IS NULL AND NOT {IS_BLOCKED}");
+    all.append(&mut entries(pending, limit.saturating_sub(all.len())).await?);
+    let republished = "status = 'REPUBLISH'".to_owned();
+    all.append(&mut entries(republished, limit.div_ceil(REPUBLISHED_FRACTION)).await?);
     Ok(all)
 }
 
-pub(super) async fn behind(
+pub(super) async fn entries_after(
     conn: &Connection,
     position: i64,
     limit: usize,
 ) -> Result<Option<Vec<OutboxEntry>>, StoreFault> {
-    if line_end(conn).await?.is_none() {
+    if sequence_end(conn).await?.is_none() {
         return Ok(None);
     }
     let sql = "SELECT seq, id, saga, subject, payload, trace FROM outbox
          WHERE seq > $1 AND status IS NULL ORDER BY seq LIMIT $2";
-    let found = query(conn, sql, &[&position, &limit_of(limit)]).await.map_err(oops("reading the outbox"))?;
+    let found =
+        query(conn, sql, &[&position, &limit_of(limit)]).await.map_err(db_fault("reading the outbox"))?;
     Ok(Some(found.iter().map(entry).collect()))
 }
 
@@ -75,40 +70,41 @@ fn entry(row: &Row) -> OutboxEntry {
     }
 }
 
-pub(super) async fn line_end(conn: &Connection) -> Result<Option<i64>, StoreFault> {
-    let sql = format!("SELECT outbox FROM head WHERE NOT EXISTS (SELECT FROM outbox WHERE {OUT_OF_LINE})");
-    let end = query_opt(conn, &sql, &[]).await.map_err(oops("looking where the outbox ends"))?;
+pub(super) async fn sequence_end(conn: &Connection) -> Result<Option<i64>, StoreFault> {
+    let sql = "SELECT outbox FROM head WHERE NOT EXISTS (SELECT FROM outbox WHERE status IS NOT NULL)";
+    let end = query_opt(conn, sql, &[]).await.map_err(db_fault("reading the end of the outbox"))?;
     Ok(end.map(|row| row.get(0)))
 }
 
 pub(super) async fn settle(
     conn: &Connection,
     lease: &Lease,
-    published: &Published,
+    outcome: &PublishOutcome,
     now: Timestamp,
 ) -> Result<bool, StoreFault> {
     let context = "settling published entries";
-    if !holds(conn, lease).await.map_err(oops(context))? {
+    if !is_current(conn, lease).await.map_err(db_fault(context))? {
         return Ok(false);
     }
     let settled = async {
-        take_turn(conn).await?;
-        settle_failed(conn, published).await?;
+        lock_head(conn).await?;
+        settle_unpublished(conn, outcome).await?;
         let mut counts = BTreeMap::new();
-        let position = query_one(conn, &format!("SELECT {POSITION}"), &[]).await?.get(0);
-        let (out_of_line, in_line): (Vec<i64>, Vec<i64>) =
-            published.done.iter().copied().partition(|seq| *seq <= position);
-        settle_out_of_line(conn, &out_of_line, now, &mut counts).await?;
-        settle_line(conn, &in_line.into_iter().collect(), position, now, &mut counts).await?;
-        tally(conn, "published", &counts).await
+        let published_up_to = query_one(conn, &format!("SELECT {PUBLISHED_UP_TO}"), &[]).await?.get(0);
+        let (out_of_sequence, in_sequence): (Vec<i64>, Vec<i64>) =
+            outcome.done.iter().copied().partition(|seq| *seq <= published_up_to);
+        settle_out_of_sequence(conn, &out_of_sequence, now, &mut counts).await?;
+        let in_sequence = in_sequence.into_iter().collect();
+        settle_sequence(conn, &in_sequence, published_up_to, now, &mut counts).await?;
+        add_to_message_counts(conn, "published", &counts).await
     };
-    settled.await.map_err(oops(context))?;
+    settled.await.map_err(db_fault(context))?;
     Ok(true)
 }
 
-/// Whether a relay still holds its lease, which nobody takes until the end of the transaction.
-async fn holds(conn: &Connection, lease: &Lease) -> Result<bool, Error> {
-    let fence = query_opt(conn, "SELECT fence FROM lease WHERE name = $1 FOR SHARE", &[&RELAY]).await?;
+/// Returns true if the relay still holds its lease, and keeps it until the end of the transaction.
+async fn is_current(conn: &Connection, lease: &Lease) -> Result<bool, Error> {
+    let fence = query_opt(conn, "SELECT fence FROM lease WHERE name = $1 FOR SHARE", &[&RELAY_LEASE]).await?;
     Ok(fence.is_some_and(|row| row.get::<_, i64>(0) == lease.fence))
 }
 
@@ -118,27 +114,27 @@ pub(super) async fn settle_run(
     run: &PublishedRun,
 ) -> Result<bool, StoreFault> {
     let settled = async {
-        if !holds(conn, lease).await? {
+        if !is_current(conn, lease).await? {
             return Ok(false);
         }
         let is_next = format!(
             "INSERT INTO publication (up_to, published_at)
-             SELECT $2::bigint, $3::bigint WHERE {POSITION} < $1 AND NOT EXISTS
-                 (SELECT FROM outbox WHERE seq > {POSITION} AND seq < $1 AND status IS NULL)"
+             SELECT $2::bigint, $3::bigint WHERE {PUBLISHED_UP_TO} < $1 AND NOT EXISTS
+                 (SELECT FROM outbox WHERE seq > {PUBLISHED_UP_TO} AND seq < $1 AND status IS NULL)"
         );
         let is_next = execute(conn, &is_next, &[&run.first, &run.last, &micros(run.at)]).await? > 0;
         if is_next {
-            tally(conn, "published", &run.subjects).await?;
+            add_to_message_counts(conn, "published", &run.subjects).await?;
         }
         Ok(is_next)
     };
-    settled.await.map_err(oops("settling published entries"))
+    settled.await.map_err(db_fault("settling published entries"))
 }
 
-/// Adds to the counts that outlive trimming.
-pub(super) async fn tally(
+/// Adds to the lifetime counts of messages.
+pub(super) async fn add_to_message_counts(
     conn: &Connection,
-    what: &str,
+    outcome: &str,
     counts: &BTreeMap<String, i64>,
 ) -> Result<(), Error> {
     if counts.is_empty() {
@@ -146,35 +142,34 @@ pub(super) async fn tally(
     }
     let names: Vec<&str> = counts.keys().map(String::as_str).collect();
     let counts: Vec<i64> = counts.values().copied().collect();
-    let sql = "INSERT INTO message_count (outcome, name, count) SELECT $1::text, name, count FROM unnest($2::text[], $3::bigint[]) AS made (name, count)
+    let sql = "INSERT INTO message_count (outcome, name, count)
+         SELECT $1::text, name, count FROM unnest($2::text[], $3::bigint[]) AS made (name, count)
          ON CONFLICT (outcome, name) DO UPDATE SET count = message_count.count + excluded.count";
-    execute(conn, sql, &[&what, &names, &counts]).await.map(drop)
+    execute(conn, sql, &[&outcome, &names, &counts]).await.map(drop)
 }
 
-/// What was refused steps out of the line; what was only delayed stays first in it.
-async fn settle_failed(conn: &Connection, published: &Published) -> Result<(), Error> {
-    for (seq, reason) in &published.refused {
-        // One that the broker had before is not missing: it is only not published again.
+/// Takes rejected entries out of sequence. A delayed entry stays the first in sequence.
+async fn settle_unpublished(conn: &Connection, outcome: &PublishOutcome) -> Result<(), Error> {
+    for (seq, reason) in &outcome.refused {
+        // The broker has the original of a republished message: only its repetition fails.
         let refused = "UPDATE outbox SET attempts = attempts + 1, last_error = $2,
                  status = CASE status WHEN 'REPUBLISH' THEN NULL ELSE 'FAILED' END
              WHERE seq = $1";
         execute(conn, refused, &[seq, &without_nul(reason)]).await?;
-        // What was let go with it, when it was to be tried again, has been held up by it once more.
-        let held = format!(
-            "UPDATE outbox SET status = 'BLOCKED' WHERE {OUT_OF_LINE} AND status = 'RETRY' AND seq > $1
-             AND saga = (SELECT saga FROM outbox WHERE seq = $1 AND status = 'FAILED')"
-        );
-        execute(conn, &held, &[seq]).await?;
+        // Entries that were to be retried behind the failed one are blocked again.
+        let blocked = "UPDATE outbox SET status = 'BLOCKED' WHERE status = 'RETRY' AND seq > $1
+             AND saga = (SELECT saga FROM outbox WHERE seq = $1 AND status = 'FAILED')";
+        execute(conn, blocked, &[seq]).await?;
     }
-    if let Some((seq, reason)) = &published.delayed {
+    if let Some((seq, reason)) = &outcome.delayed {
         let delayed = "UPDATE outbox SET attempts = attempts + 1, last_error = $2 WHERE seq = $1";
         execute(conn, delayed, &[seq, &without_nul(reason)]).await?;
     }
     Ok(())
 }
 
-/// Behind the position, `PENDING` says published; when, if not with its neighbours, is said beside it.
-async fn settle_out_of_line(
+/// Returns entries to the sequence, before the published position, each with its own time of publication.
+async fn settle_out_of_sequence(
     conn: &Connection,
     done: &[i64],
     now: Timestamp,
@@ -183,150 +178,135 @@ async fn settle_out_of_line(
     if done.is_empty() {
         return Ok(());
     }
-    let waited = "SELECT seq, status, subject FROM outbox WHERE seq = ANY ($1) AND status IS NOT NULL";
-    let waited = query(conn, waited, &[&done]).await?;
-    let settled: Vec<i64> = waited.iter().map(|row| row.get(0)).collect();
+    let waiting = "SELECT seq, status, subject FROM outbox WHERE seq = ANY ($1) AND status IS NOT NULL";
+    let waiting = query(conn, waiting, &[&done]).await?;
+    let settled: Vec<i64> = waiting.iter().map(|row| row.get(0)).collect();
     let settle = "UPDATE outbox SET status = NULL, last_error = NULL, published_at = $2 WHERE seq = ANY ($1)";
     execute(conn, settle, &[&settled, &micros(now)]).await?;
-    for row in waited.iter().filter(|row| row.get::<_, &str>(1) != "REPUBLISH") {
+    for row in waiting.iter().filter(|row| row.get::<_, &str>(1) != "REPUBLISH") {
         *counts.entry(row.get(2)).or_default() += 1;
     }
     Ok(())
 }
 
-/// Entries of the line that are looked at together.
-const LOOKED_AT: i64 = 1_000;
+/// Number of entries that are read at once.
+const READ_AT_ONCE: i64 = 1_000;
 
-/// Moves the position past everything that is done, or held.
-async fn settle_line(
+/// Moves the published position past all entries that are published or blocked.
+async fn settle_sequence(
     conn: &Connection,
     done: &BTreeSet<i64>,
-    position: i64,
+    published_up_to: i64,
     now: Timestamp,
     counts: &mut BTreeMap<String, i64>,
 ) -> Result<(), Error> {
-    let (mut up_to, mut held) = (position, Vec::new());
+    let (mut up_to, mut blocked) = (published_up_to, Vec::new());
     let sql = format!(
         "SELECT seq, subject, {IS_BLOCKED} FROM outbox WHERE seq > $1 AND status IS NULL ORDER BY seq LIMIT $2"
     );
-    'line: loop {
-        let entries = query(conn, &sql, &[&up_to, &LOOKED_AT]).await?;
+    'sequence: loop {
+        let entries = query(conn, &sql, &[&up_to, &READ_AT_ONCE]).await?;
         for row in &entries {
             let seq: i64 = row.get(0);
             if done.contains(&seq) {
                 *counts.entry(row.get(1)).or_default() += 1;
             } else if row.get(2) {
-                held.push(seq);
+                blocked.push(seq);
             } else {
-                break 'line;
+                break 'sequence;
             }
             up_to = seq;
         }
-        if limit_of(entries.len()) < LOOKED_AT {
+        if limit_of(entries.len()) < READ_AT_ONCE {
             break;
         }
     }
-    if !held.is_empty() {
-        execute(conn, "UPDATE outbox SET status = 'BLOCKED' WHERE seq = ANY ($1)", &[&held]).await?;
+    if !blocked.is_empty() {
+        let sql = "UPDATE outbox SET status = 'BLOCKED' WHERE seq = ANY ($1)";
+        execute(conn, sql, &[&blocked]).await?;
     }
-    if up_to > position {
+    if up_to > published_up_to {
         let published = "INSERT INTO publication (up_to, published_at) VALUES ($1, $2)";
         execute(conn, published, &[&up_to, &micros(now)]).await?;
     }
     Ok(())
 }
 
-/// A failed entry goes back, and with it what its saga held behind it.
-pub(super) async fn retry_failed(conn: &Connection, seq: Option<i64>) -> Result<u64, StoreFault> {
+pub(super) async fn retry_failed_entries(conn: &Connection, seq: Option<i64>) -> Result<u64, StoreFault> {
     let retried = async {
-        take_turn(conn).await?;
+        lock_head(conn).await?;
+        let failed = "SELECT DISTINCT saga FROM outbox
+             WHERE status = 'FAILED' AND ($1::bigint IS NULL OR seq = $1)";
+        let sagas: Vec<Uuid> = query(conn, failed, &[&seq]).await?.iter().map(|row| row.get(0)).collect();
+        let set = format!("status = CASE WHEN seq > {PUBLISHED_UP_TO} THEN NULL ELSE 'RETRY' END");
         let failed = format!(
-            "SELECT DISTINCT saga FROM outbox WHERE {OUT_OF_LINE} AND status = 'FAILED' AND ($1::bigint IS NULL OR seq = $1)"
-        );
-        let sagas: Vec<Uuid> = query(conn, &failed, &[&seq]).await?.iter().map(|row| row.get(0)).collect();
-        let back = format!("status = CASE WHEN seq > {POSITION} THEN NULL ELSE 'RETRY' END");
-        let put_back = format!(
-            "UPDATE outbox SET {back} WHERE status IN ('FAILED', 'BLOCKED') AND status = 'FAILED' AND saga = ANY ($1)
+            "UPDATE outbox SET {set} WHERE status IN ('FAILED', 'BLOCKED') AND status = 'FAILED' AND saga = ANY ($1)
              AND ($2::bigint IS NULL OR seq = $2)"
         );
-        let count = execute(conn, &put_back, &[&sagas, &seq]).await?;
-        // What is held behind another failed one of the saga goes on being held.
-        let let_go = format!(
-            "UPDATE outbox SET {back} WHERE status IN ('FAILED', 'BLOCKED') AND status = 'BLOCKED' AND saga = ANY ($1)
+        let count = execute(conn, &failed, &[&sagas, &seq]).await?;
+        // Entries behind another failed one of the saga stay blocked.
+        let blocked = format!(
+            "UPDATE outbox SET {set} WHERE status IN ('FAILED', 'BLOCKED') AND status = 'BLOCKED' AND saga = ANY ($1)
              AND NOT EXISTS
              (SELECT FROM outbox AS before WHERE before.saga = outbox.saga AND before.status IN ('FAILED', 'BLOCKED')
               AND before.status = 'FAILED' AND before.seq < outbox.seq)"
         );
-        execute(conn, &let_go, &[&sagas]).await?;
+        execute(conn, &blocked, &[&sagas]).await?;
         Ok(count)
     };
-    retried.await.map_err(oops("putting failed entries back in line"))
+    retried.await.map_err(db_fault("retrying failed entries"))
 }
 
-/// Marks what was published since then, and stands behind `after`, to be published again.
 pub(super) async fn republish(
     conn: &Connection,
     since: Timestamp,
     after: i64,
     limit: usize,
-) -> Result<Republished, StoreFault> {
-    // From the first publication of that time on: clocks may have been put back meanwhile. And what was published then
-    // out of line.
-    let published = format!("status IS NULL AND seq > $2 AND seq <= {POSITION}");
-    let sql = format!(
-        "WITH marked AS (
-             (SELECT seq FROM outbox WHERE {published} AND seq >
-                  (SELECT coalesce(max(before.up_to), 0) FROM publication AS before WHERE before.up_to <
-                       (SELECT min(up_to) FROM publication WHERE published_at >= $1))
-                  AND EXISTS (SELECT FROM publication WHERE published_at >= $1) ORDER BY seq LIMIT $3)
-             UNION (SELECT seq FROM outbox WHERE published_at >= $1 AND {published} ORDER BY seq LIMIT $3)
-             ORDER BY seq LIMIT $3)
-         UPDATE outbox SET status = 'REPUBLISH' FROM marked WHERE outbox.seq = marked.seq RETURNING outbox.seq"
-    );
-    let context = "marking what is to be published again";
-    take_turn(conn).await.map_err(oops(context))?;
+) -> Result<RepublishPage, StoreFault> {
+    let sql = include_str!("sql/republish.sql").replace("{published_up_to}", PUBLISHED_UP_TO);
+    let context = "marking entries to republish";
+    lock_head(conn).await.map_err(db_fault(context))?;
     let marked =
-        query(conn, &sql, &[&micros(since), &after, &limit_of(limit)]).await.map_err(oops(context))?;
-    Ok(Republished { count: marked.len(), last: marked.iter().map(|row| row.get(0)).max() })
+        query(conn, &sql, &[&micros(since), &after, &limit_of(limit)]).await.map_err(db_fault(context))?;
+    Ok(RepublishPage { count: marked.len(), last: marked.iter().map(|row| row.get(0)).max() })
 }
 
-/// When the oldest was published of what is kept in its place.
 pub(super) async fn kept_since(conn: &Connection) -> Result<Option<Timestamp>, StoreFault> {
     let sql = "SELECT published_at FROM publication WHERE up_to >=
              (SELECT seq FROM outbox WHERE status IS NULL AND published_at IS NULL ORDER BY seq LIMIT 1)
          ORDER BY up_to LIMIT 1";
-    let since = query_opt(conn, sql, &[]).await.map_err(oops("looking for what is kept as published"))?;
+    let since = query_opt(conn, sql, &[]).await.map_err(db_fault("reading since when entries are kept"))?;
     Ok(since.map(|row| timestamp(row.get(0))))
 }
 
-/// The columns of [`waiting`], and what they are selected from.
+/// Columns and tables of [`stats`].
 ///
-/// Places are given without a gap, and only published entries are deleted, from the oldest on: counts are differences. Behind
-/// an old one that was tried again there are gaps; until it is trimmed, what is gone behind it counts as kept.
-pub(super) fn waiting_from() -> (String, String) {
+/// Entries are counted by positions. Only published ones are deleted, from the oldest on, so that the sequence has no gaps,
+/// except behind an old entry that was retried. Until that one is deleted, deleted entries behind it count as kept.
+pub(super) fn stats_sql() -> (String, String) {
     let columns = format!(
         "out.retried, out.republished, out.failed,
-         {POSITION} + 1 - first.seq
+         {PUBLISHED_UP_TO} + 1 - first.seq
              - (SELECT count(*) FROM outbox
-                WHERE {OUT_OF_LINE} AND status <> 'REPUBLISH' AND seq BETWEEN first.seq AND {POSITION}),
-         head.outbox - {POSITION} - (SELECT count(*) FROM outbox WHERE {OUT_OF_LINE} AND seq > {POSITION}),
+                WHERE status IS NOT NULL AND status <> 'REPUBLISH' AND seq BETWEEN first.seq AND {PUBLISHED_UP_TO}),
+         head.outbox - {PUBLISHED_UP_TO} - (SELECT count(*) FROM outbox WHERE status IS NOT NULL AND seq > {PUBLISHED_UP_TO}),
          (SELECT min(created_at) FROM
-             ((SELECT created_at FROM outbox WHERE seq > {POSITION} AND status IS NULL ORDER BY seq LIMIT 1)
-              UNION ALL (SELECT created_at FROM outbox WHERE {OUT_OF_LINE} AND status = 'RETRY' ORDER BY seq LIMIT 1))
+             ((SELECT created_at FROM outbox WHERE seq > {PUBLISHED_UP_TO} AND status IS NULL ORDER BY seq LIMIT 1)
+              UNION ALL (SELECT created_at FROM outbox WHERE status = 'RETRY' ORDER BY seq LIMIT 1))
              AS oldest)"
     );
     let from = format!(
-        "head, (SELECT coalesce(min(seq), {POSITION} + 1) AS seq FROM outbox WHERE status IS NULL) AS first,
+        "head, (SELECT coalesce(min(seq), {PUBLISHED_UP_TO} + 1) AS seq FROM outbox WHERE status IS NULL) AS first,
          (SELECT count(*) FILTER (WHERE status = 'RETRY') AS retried,
                  count(*) FILTER (WHERE status = 'REPUBLISH') AS republished,
                  count(*) FILTER (WHERE status NOT IN ('RETRY', 'REPUBLISH')) AS failed
-          FROM outbox WHERE {OUT_OF_LINE}) AS out"
+          FROM outbox WHERE status IS NOT NULL) AS out"
     );
     (columns, from)
 }
 
-/// How much waits in the outbox, from the first columns of a row; of the rest nothing.
-pub(super) fn waiting(row: &Row) -> StoreStats {
+/// Outbox part of the statistics, from the first columns of a row.
+pub(super) fn stats(row: &Row) -> StoreStats {
     StoreStats {
         outbox_pending: count_of(row.get(0)) + count_of(row.get(4)),
         outbox_republishing: count_of(row.get(1)),
@@ -337,13 +317,12 @@ pub(super) fn waiting(row: &Row) -> StoreStats {
     }
 }
 
-/// What is not published, and what is to be published again.
 pub(super) async fn items(conn: &Connection, limit: usize) -> Result<Vec<OutboxItem>, StoreFault> {
     let columns =
         "SELECT seq, id, subject, coalesce(status, 'PENDING'), attempts, last_error, created_at FROM outbox";
     let sql = format!(
-        "(({columns} WHERE {OUT_OF_LINE} ORDER BY seq LIMIT $1)
-          UNION ALL ({columns} WHERE status IS NULL AND seq > {POSITION} ORDER BY seq LIMIT $1)) ORDER BY seq LIMIT $1"
+        "(({columns} WHERE status IS NOT NULL ORDER BY seq LIMIT $1)
+          UNION ALL ({columns} WHERE status IS NULL AND seq > {PUBLISHED_UP_TO} ORDER BY seq LIMIT $1)) ORDER BY seq LIMIT $1"
     );
     let item = |row: &Row| OutboxItem {
         seq: row.get(0),
@@ -354,25 +333,15 @@ pub(super) async fn items(conn: &Connection, limit: usize) -> Result<Vec<OutboxI
         last_error: row.get(5),
         created_at: timestamp(row.get(6)),
     };
-    let found = query(conn, &sql, &[&limit_of(limit)]).await.map_err(oops("reading the outbox"))?;
+    let found = query(conn, &sql, &[&limit_of(limit)]).await.map_err(db_fault("reading the outbox"))?;
     Ok(found.iter().map(item).collect())
 }
 
-/// Deletes what was published before `cutoff`, as an array: a subquery might be asked again for each row, and lock others. The last entry stays: whoever looks at the outbox sees how far it had come.
+/// Deletes entries that were published before `cutoff`, and publications whose entries are gone. Keeps the last publication,
+/// which is the published position, and with it the last entry.
 pub(super) async fn trim(conn: &Connection, cutoff: Timestamp, limit: i64) -> Result<u64, Error> {
-    let entries = "DELETE FROM outbox WHERE seq = ANY (ARRAY(
-         SELECT seq FROM outbox WHERE status IS NULL AND seq <=
-              (SELECT max(up_to) FROM publication WHERE up_to < coalesce(
-                   (SELECT min(up_to) FROM publication WHERE published_at >= $1),
-                   (SELECT max(up_to) FROM publication)))
-              AND (published_at IS NULL OR published_at < $1)
-          ORDER BY seq LIMIT $2 FOR UPDATE SKIP LOCKED))";
-    let gone = execute(conn, entries, &[&micros(cutoff), &limit]).await?;
-    // A publication goes when the entries of which it tells are gone. The last one stays: it is where the line is.
-    let told = "DELETE FROM publication WHERE up_to = ANY (ARRAY(
-         SELECT up_to FROM publication
-          WHERE up_to < (SELECT min(seq) FROM outbox WHERE status IS NULL)
-              AND up_to < (SELECT max(up_to) FROM publication) ORDER BY up_to LIMIT $1 FOR UPDATE SKIP LOCKED))";
-    let told = execute(conn, told, &[&limit]).await?;
-    Ok(gone.max(told))
+    // Keys are selected as an array: the server might repeat a subquery for each row, and lock other rows.
+    let entries = execute(conn, include_str!("sql/trim_outbox.sql"), &[&micros(cutoff), &limit]).await?;
+    let publications = execute(conn, include_str!("sql/trim_publications.sql"), &[&limit]).await?;
+    Ok(entries.max(publications))
 }

@@ -1,5 +1,5 @@
-//! Shell: connections: those that must be quick, and those for what takes long; what nobody waits for any more is
-//! cancelled, and no connection goes back with work half done.
+//! Shell: connection pools for short and for long statements. Work whose future is dropped is cancelled, and no connection
+//! returns to its pool with unfinished work.
 
 use std::time::Duration;
 
@@ -8,34 +8,36 @@ use deadpool_postgres::{
 };
 use tokio_postgres::{CancelToken, Config};
 
-use super::connect::{Place, Tls, add_options};
+use super::db_location::{DbLocation, Tls, add_options};
 use crate::store::StoreFault;
 
-/// What is read or written, by how long it may take.
+/// Kind of work, by its duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lane {
-    /// Batches, the relay, single rows, and how much waits.
+    /// Batches, the relay, single rows and statistics.
     Quick,
-    /// Lists, counts, and whatever reads all rows.
+    /// Lists, counts, and reads of all rows.
     Scan,
 }
 
-/// Connections of the lanes. A batch holds one while it is written, and a few of the others are read beside it.
+/// Number of connections for short work. A batch holds one while it is written.
 const QUICK: usize = 8;
+/// Number of connections for long work.
 const SCAN: usize = 4;
 
-/// A connection is made, or comes free, within this time, or what needs it fails and is tried again.
-const WAITS_FOR: Duration = Duration::from_secs(5);
+/// Maximum wait for a free or new connection.
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// What is quick finds its rows by their index, whatever the server has heard of how many there are: plans are made once
-/// for each connection. A process that stands still within a transaction holds the others up for so long at most.
+/// Server options for short work. It uses indexes whatever the table statistics say: statements are planned once for each
+/// connection. A process that hangs in a transaction delays the others by the idle time-out at most.
 const QUICK_OPTIONS: &str = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_hashjoin=off \
      -c enable_mergejoin=off -c enable_bitmapscan=off -c jit=off -c lock_timeout=10s -c statement_timeout=30s \
      -c idle_in_transaction_session_timeout=5s -c synchronous_commit=on";
+/// Server options for long work.
 const SCAN_OPTIONS: &str =
     "-c jit=off -c idle_in_transaction_session_timeout=60s -c statement_timeout=0 -c synchronous_commit=on";
 
-/// All connections to one database.
+/// Connections to a database.
 pub(super) struct Lanes {
     quick: Pool,
     scan: Pool,
@@ -43,7 +45,7 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    pub(super) fn of(place: &Place) -> Result<Self, StoreFault> {
+    pub(super) fn of(place: &DbLocation) -> Result<Self, StoreFault> {
         let pool = |options: &str, size: usize| {
             let mut config: Config = place.config.clone();
             add_options(&mut config, options);
@@ -51,14 +53,14 @@ impl Lanes {
             let manager = Manager::from_config(config, place.tls.clone(), ManagerConfig { recycling_method });
             let pool = Pool::builder(manager)
                 .max_size(size)
-                // The one that was used last: its plans and pages are at hand.
+                // Prefers the connection that was used last: its plans are warm.
                 .queue_mode(QueueMode::Lifo)
-                .wait_timeout(Some(WAITS_FOR))
-                .create_timeout(Some(WAITS_FOR))
-                .recycle_timeout(Some(WAITS_FOR))
+                .wait_timeout(Some(MAX_WAIT))
+                .create_timeout(Some(MAX_WAIT))
+                .recycle_timeout(Some(MAX_WAIT))
                 .runtime(Runtime::Tokio1)
                 .build();
-            pool.map_err(|error| StoreFault::Unusable(format!("no connections can be held: {error}")))
+            pool.map_err(|error| StoreFault::Unusable(format!("no connection pool can be made: {error}")))
         };
         Ok(Self {
             quick: pool(QUICK_OPTIONS, QUICK)?,
@@ -67,7 +69,7 @@ impl Lanes {
         })
     }
 
-    /// A connection that is free.
+    /// Takes a free connection of this lane.
     pub(super) async fn connection(&self, lane: Lane) -> Result<Connection, StoreFault> {
         let pool = match lane {
             Lane::Quick => &self.quick,
@@ -93,7 +95,7 @@ impl Drop for Lanes {
     }
 }
 
-/// A connection of one's own. Dropped before it is given back, what it does is cancelled, and it is closed.
+/// Connection that was taken from its pool. Dropping it cancels its work and closes it.
 pub(super) struct Connection {
     object: Option<Object>,
     cancel: CancelToken,
@@ -102,14 +104,14 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn client(&self) -> &ClientWrapper {
-        // It is taken when this is dropped, and not before.
+        // Only `drop` and `give_back` take it.
         match &self.object {
             Some(object) => object,
             None => unreachable!("a connection was used after it had been given back"),
         }
     }
 
-    /// Nothing is under way any more: others may use it.
+    /// Returns the connection to its pool, once all its work is finished.
     pub(super) fn give_back(mut self) {
         self.object = None;
     }
@@ -120,10 +122,10 @@ impl Drop for Connection {
         let Some(object) = self.object.take() else { return };
         let client = Object::take(object);
         let (cancel, tls) = (self.cancel.clone(), self.tls.clone());
-        // Closing alone is not seen by a server that is working.
+        // A server that is executing a statement does not notice that the connection is closed.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                let _ = tokio::time::timeout(WAITS_FOR, cancel.cancel_query(tls)).await;
+                let _ = tokio::time::timeout(MAX_WAIT, cancel.cancel_query(tls)).await;
                 drop(client);
             });
         }

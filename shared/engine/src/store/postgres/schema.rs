@@ -1,33 +1,34 @@
-//! Shell: the tables: numbered migrations for the machinery, declarations for the kinds of rows.
+//! Shell: creates and upgrades the tables: numbered migrations for the engine's own, declarations for those of row kinds.
 
 use jiff::Timestamp;
 use saga_core::row::RowKind;
 
-use super::names::{IS_ANYBODY_THERE, is_anybody_there};
+use super::instance_names::{HAS_OTHERS, has_others};
 use super::pool::Connection;
-use super::values::{execute, micros, oops, query, query_opt, quoted};
+use super::values::{db_fault, execute, micros, query, query_opt, quoted};
 use crate::store::StoreFault;
-use crate::store::migrating::{Applied, Migration, missing};
+use crate::store::fold;
+use crate::store::migrations::{Applied, Migration, missing};
 
 /// Migrations in order. A migration never changes once released.
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_base.sql")];
 
-/// Only one process at a time changes tables; the others wait.
+/// Advisory lock of the process that changes tables; others wait.
 const MIGRATING: i64 = 0x73_61_67_61;
 
-/// Brings all tables up to this build, in the transaction that the caller has begun.
+/// Creates and upgrades all tables, in the caller's transaction.
 pub(super) async fn prepare(conn: &Connection, kinds: &[RowKind]) -> Result<(), StoreFault> {
     query(conn, "SELECT pg_advisory_xact_lock($1)", &[&MIGRATING])
         .await
-        .map_err(oops("waiting for whoever changes the tables"))?;
+        .map_err(db_fault("waiting for another process that changes the tables"))?;
     migrate(conn).await?;
     let mut changed = Vec::new();
     for kind in kinds {
-        if let Some(fields) = is_to_be_made(conn, kind).await? {
-            if is_there(conn, kind.name).await?
-                && is_anybody_there(conn.client(), IS_ANYBODY_THERE)
+        if let Some(fields) = changed_declaration(conn, kind).await? {
+            if table_exists(conn, kind.name).await?
+                && has_others(conn.client(), HAS_OTHERS)
                     .await
-                    .map_err(oops("looking for other processes"))?
+                    .map_err(db_fault("looking for other processes"))?
             {
                 return Err(StoreFault::Unusable(format!(
                     "this build has other fields of {} than the processes that use it: stop all replicas of the other build \
@@ -38,16 +39,16 @@ pub(super) async fn prepare(conn: &Connection, kinds: &[RowKind]) -> Result<(), 
             changed.push((kind, fields));
         }
     }
-    // All of them before the head, which the first that is folded takes, and in the order in which batches lock rows.
+    // Locks all tables before the head, which the first rebuild locks, and in the order in which batches lock rows.
     changed.sort_by_key(|(kind, _)| kind.name);
     for (kind, _) in &changed {
-        if is_there(conn, kind.name).await? {
+        if table_exists(conn, kind.name).await? {
             let lock = format!("LOCK TABLE row_{} IN ACCESS EXCLUSIVE MODE", kind.name);
-            batch(conn, &lock, "waiting for whoever writes the rows of a kind").await?;
+            batch(conn, &lock, "waiting for writers of the rows of a kind").await?;
         }
     }
     for (kind, fields) in changed {
-        make(conn, kind, &fields).await?;
+        create(conn, kind, &fields).await?;
     }
     Ok(())
 }
@@ -63,7 +64,7 @@ async fn migrate(conn: &Connection) -> Result<(), StoreFault> {
     .await?;
     let applied: Vec<Applied> = query(conn, "SELECT checksum, additive FROM migration ORDER BY number", &[])
         .await
-        .map_err(oops("reading the table of migrations"))?
+        .map_err(db_fault("reading the table of migrations"))?
         .iter()
         .map(|row| Applied { checksum: row.get(0), is_additive: row.get(1) })
         .collect();
@@ -75,33 +76,34 @@ async fn migrate(conn: &Connection) -> Result<(), StoreFault> {
             "INSERT INTO migration (number, checksum, applied_at, additive) VALUES ($1, $2, $3, $4)";
         execute(conn, recorded, &[&number, &checksum, &micros(Timestamp::now()), &is_additive])
             .await
-            .map_err(oops("recording a migration"))?;
+            .map_err(db_fault("recording a migration"))?;
     }
     Ok(())
 }
 
 /// Declaration to record of a kind whose table is missing or has other fields; `None` if the table is up to date.
-async fn is_to_be_made(conn: &Connection, kind: &RowKind) -> Result<Option<String>, StoreFault> {
+async fn changed_declaration(conn: &Connection, kind: &RowKind) -> Result<Option<String>, StoreFault> {
     let field =
         |name: &&str| if kind.is_number(name) { format!("{name}:number") } else { (*name).to_owned() };
     let fields = kind.fields.iter().map(field).collect::<Vec<_>>().join(",");
-    let known: Option<String> = query_opt(conn, "SELECT fields FROM row_kind WHERE name = $1", &[&kind.name])
-        .await
-        .map_err(oops("reading the declared kinds"))?
-        .map(|row| row.get(0));
-    let is_right = known.as_deref() == Some(&fields) && is_there(conn, kind.name).await?;
-    Ok((!is_right).then_some(fields))
+    let declared: Option<String> =
+        query_opt(conn, "SELECT fields FROM row_kind WHERE name = $1", &[&kind.name])
+            .await
+            .map_err(db_fault("reading the declared kinds"))?
+            .map(|row| row.get(0));
+    let is_current = declared.as_deref() == Some(&fields) && table_exists(conn, kind.name).await?;
+    Ok((!is_current).then_some(fields))
 }
 
-async fn is_there(conn: &Connection, kind: &str) -> Result<bool, StoreFault> {
+async fn table_exists(conn: &Connection, kind: &str) -> Result<bool, StoreFault> {
     let sql =
         "SELECT FROM pg_class WHERE relname = 'row_' || $1 AND relnamespace = current_schema()::regnamespace";
-    let found = query(conn, sql, &[&kind]).await.map_err(oops("looking for the table of a kind"))?;
+    let found = query(conn, sql, &[&kind]).await.map_err(db_fault("looking for the table of a kind"))?;
     Ok(!found.is_empty())
 }
 
-/// Makes the table of a kind, and folds its rows from the events.
-async fn make(conn: &Connection, kind: &RowKind, fields: &str) -> Result<(), StoreFault> {
+/// Creates the table of a kind, and folds its rows from the events.
+async fn create(conn: &Connection, kind: &RowKind, fields: &str) -> Result<(), StoreFault> {
     let name = kind.name;
     let column = |field: &&str| match kind.is_number(field) {
         true => format!(", {} bigint", quoted(field)),
@@ -126,11 +128,10 @@ async fn make(conn: &Connection, kind: &RowKind, fields: &str) -> Result<(), Sto
         &[&name, &fields],
     )
     .await
-    .map_err(oops("recording a declared kind"))?;
-    super::fold::rebuild(conn, kind).await?;
-    Ok(())
+    .map_err(db_fault("recording a declared kind"))?;
+    fold::rebuild(conn, kind).await.map(drop)
 }
 
 async fn batch(conn: &Connection, sql: &str, context: &'static str) -> Result<(), StoreFault> {
-    conn.client().batch_execute(sql).await.map_err(oops(context))
+    conn.client().batch_execute(sql).await.map_err(db_fault(context))
 }

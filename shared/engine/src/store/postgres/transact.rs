@@ -1,4 +1,4 @@
-//! Shell: one batch as one transaction, on a server that may break off at any place of it.
+//! Shell: runs one batch as one transaction, on a server that may fail at any point of it.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,28 +12,28 @@ use tracing::warn;
 use uuid::Uuid;
 
 use super::Database;
-use super::listening::Announced;
 use super::load::load;
+use super::notify::Announcement;
 use super::pool::{Connection, Lane};
-use super::values::{execute, is_collision, is_lost, micros, oops};
+use super::values::{db_fault, execute, is_collision, is_lost, micros};
 use super::write::{self, MESSAGE};
 use crate::store::{OutboxEntry, StoreFault};
 
-/// Others were first so often, or the connection was lost: then whoever asked may try again.
-const TRIES: u32 = 4;
+/// Maximum number of attempts after conflicts and lost connections.
+const MAX_ATTEMPTS: u32 = 4;
 
-/// Between two tries to find out whether a commit was done.
-const ASKS_AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// Interval of checks whether a commit was done.
+const CHECK_EVERY: Duration = Duration::from_millis(200);
 
-/// What a batch has promised, and what of it is told to the others; `None` when nothing was written.
-type Done = Option<(Vec<OutboxEntry>, Option<Announced>)>;
+/// Outbox entries of a batch, and the announcement for other replicas; `None` if nothing was written.
+type Done = Option<(Vec<OutboxEntry>, Option<Announcement>)>;
 
-/// What became of a try.
-enum Tried {
+/// Outcome of an attempt.
+enum Attempt {
     Committed(Done),
     /// Nothing happened.
     Failed(StoreFault),
-    /// The answer to the commit was lost.
+    /// The reply to the commit was lost.
     Unclear(Done, StoreFault),
 }
 
@@ -42,48 +42,48 @@ pub(super) async fn transact(
     reads: &Reads,
     mut decide: Decide,
 ) -> Result<Vec<OutboxEntry>, StoreFault> {
-    let mut tries = 0;
+    let mut attempts = 0;
     loop {
-        tries += 1;
+        attempts += 1;
         let token = Uuid::now_v7();
-        let fault = match once(database, reads, &mut decide, token).await {
-            Tried::Committed(done) => return Ok(told(database, done)),
-            Tried::Unclear(done, fault) => match was_committed(database, token, &fault).await {
-                true => return Ok(told(database, done)),
+        let fault = match attempt(database, reads, &mut decide, token).await {
+            Attempt::Committed(done) => return Ok(notify(database, done)),
+            Attempt::Unclear(done, fault) => match was_committed(database, token, &fault).await {
+                true => return Ok(notify(database, done)),
                 false => fault,
             },
-            Tried::Failed(fault) => fault,
+            Attempt::Failed(fault) => fault,
         };
-        let may_go_well = match &fault {
-            // It was read, and is read anew.
+        let may_succeed = match &fault {
+            // The row or message is read again.
             StoreFault::Conflict(key) => key.kind == MESSAGE || reads.rows.contains(key),
-            StoreFault::Database { .. } | StoreFault::Refused { .. } => {
+            StoreFault::Database { .. } | StoreFault::Rejected { .. } => {
                 is_collision(&fault) || is_lost(&fault)
             }
             StoreFault::Unusable(_) | StoreFault::Panicked(_) | StoreFault::Closed => false,
         };
-        if tries == TRIES || !may_go_well {
+        if attempts == MAX_ATTEMPTS || !may_succeed {
             return Err(fault);
         }
     }
 }
 
-/// Tells the others. Answers what was promised.
-fn told(database: &Database, done: Done) -> Vec<OutboxEntry> {
-    let Some((promised, announced)) = done else { return vec![] };
-    if let Some(announced) = announced {
-        database.listening.say(&announced);
+/// Notifies the other replicas. Returns the outbox entries.
+fn notify(database: &Database, done: Done) -> Vec<OutboxEntry> {
+    let Some((entries, announcement)) = done else { return vec![] };
+    if let Some(announcement) = announcement {
+        database.notifications.send(&announcement);
     }
-    promised
+    entries
 }
 
-async fn once(database: &Database, reads: &Reads, decide: &mut Decide, token: Uuid) -> Tried {
+async fn attempt(database: &Database, reads: &Reads, decide: &mut Decide, token: Uuid) -> Attempt {
     let conn = match database.lanes.connection(Lane::Quick).await {
         Ok(conn) => conn,
-        Err(fault) => return Tried::Failed(fault),
+        Err(fault) => return Attempt::Failed(fault),
     };
-    // Unless it comes to a clean end, the connection is closed, and with it the transaction.
-    let (done, how) = match written(&conn, database, reads, decide, token).await {
+    // Without a clean end, the connection is closed, and with it the transaction.
+    let (done, how) = match load_and_write(&conn, database, reads, decide, token).await {
         Ok(Some(done)) => (Ok(Some(done)), "COMMIT"),
         Ok(None) => (Ok(None), "ROLLBACK"),
         Err(fault) => (Err(fault), "ROLLBACK"),
@@ -93,19 +93,19 @@ async fn once(database: &Database, reads: &Reads, decide: &mut Decide, token: Uu
         conn.give_back();
     }
     match (done, ended) {
-        (Err(fault), _) => Tried::Failed(fault),
-        (Ok(done), Ok(())) => Tried::Committed(done),
-        (Ok(Some(done)), Err(fault)) => Tried::Unclear(Some(done), fault),
-        (Ok(None), Err(fault)) => Tried::Failed(fault),
+        (Err(fault), _) => Attempt::Failed(fault),
+        (Ok(done), Ok(())) => Attempt::Committed(done),
+        (Ok(Some(done)), Err(fault)) => Attempt::Unclear(Some(done), fault),
+        (Ok(None), Err(fault)) => Attempt::Failed(fault),
     }
 }
 
 async fn end(conn: &Connection, how: &'static str) -> Result<(), StoreFault> {
-    conn.client().batch_execute(how).await.map_err(oops("ending a batch"))
+    conn.client().batch_execute(how).await.map_err(db_fault("ending a batch"))
 }
 
-/// Everything but the commit; `None` when there was nothing to write.
-async fn written(
+/// Does everything but the commit; `None` if there was nothing to write.
+async fn load_and_write(
     conn: &Connection,
     database: &Database,
     reads: &Reads,
@@ -117,49 +117,53 @@ async fn written(
     loop {
         let (begun, loaded) =
             futures::join!(conn.client().batch_execute("BEGIN"), load(conn, &database.kinds, &all));
-        begun.map_err(oops("beginning a batch"))?;
-        let (as_of, loaded) = loaded?;
-        let mut writes = decided(decide, Loaded { also_read: also_read.clone(), ..loaded })?;
+        begun.map_err(db_fault("beginning a batch"))?;
+        let (assumptions, loaded) = loaded?;
+        let mut writes = catch_decide(decide, Loaded { also_read: also_read.clone(), ..loaded })?;
         if writes.to_read.is_empty() {
             if writes.is_empty() && writes.events.is_empty() {
                 return Ok(None);
             }
-            let (promised, generation) = write::write(conn, &database.kinds, as_of, &writes, token).await?;
-            database.turns.wrote(generation, Instant::now());
-            return Ok(Some((promised, database.listening.announced(&writes, database.lead.is_held()))));
+            let (entries, generation) =
+                write::write(conn, &database.kinds, assumptions, &writes, token).await?;
+            database.turns.add_batch(generation, Instant::now());
+            let announcement = database.notifications.announcement_of(&writes, database.leadership.is_held());
+            return Ok(Some((entries, announcement)));
         }
-        // From the beginning: rows are locked in their order, or two batches would wait for each other.
+        // Starts over, because rows must be locked in order: otherwise batches would deadlock.
         also_read.append(&mut writes.to_read);
         all.rows.extend(also_read.iter().cloned());
         end(conn, "ROLLBACK").await?;
     }
 }
 
-fn decided(decide: &mut Decide, loaded: Loaded) -> Result<Writes, StoreFault> {
+/// Runs `decide` and turns a panic into a fault.
+fn catch_decide(decide: &mut Decide, loaded: Loaded) -> Result<Writes, StoreFault> {
     catch_unwind(AssertUnwindSafe(|| decide(loaded)))
         .map_err(|panic| StoreFault::Panicked(panic_text(panic.as_ref()).to_owned()))
 }
 
-/// Finds out whether a batch was committed whose answer was lost; until it is known nothing may be said of it.
+/// Finds out whether a batch was committed whose reply was lost. Repeats until the answer is known: only then may the caller
+/// learn the outcome.
 async fn was_committed(database: &Database, token: Uuid, lost: &StoreFault) -> bool {
-    warn!("the answer to a commit was lost, asking what became of it: {}", error_chain(lost));
+    warn!("the reply to a commit was lost, checking whether it was done: {}", error_chain(lost));
     loop {
-        match asked(database, token).await {
+        match is_committed(database, token).await {
             Ok(was_committed) => return was_committed,
-            Err(fault) => warn!("whether a batch was committed is not known yet: {}", error_chain(&fault)),
+            Err(fault) => warn!("cannot check yet whether a batch was committed: {}", error_chain(&fault)),
         }
-        tokio::time::sleep(ASKS_AGAIN_AFTER).await;
+        tokio::time::sleep(CHECK_EVERY).await;
     }
 }
 
-/// Writes its token once more, and takes that back: the write waits for a commit that is still under way.
-async fn asked(database: &Database, token: Uuid) -> Result<bool, StoreFault> {
-    let context = "asking whether a batch was committed";
+/// Inserts the token of the batch once more, and rolls back. The insertion waits for a commit in progress.
+async fn is_committed(database: &Database, token: Uuid) -> Result<bool, StoreFault> {
+    let context = "checking whether a batch was committed";
     let conn = database.lanes.connection(Lane::Quick).await?;
-    conn.client().batch_execute("BEGIN").await.map_err(oops(context))?;
+    conn.client().batch_execute("BEGIN").await.map_err(db_fault(context))?;
     let sql = "INSERT INTO batch (token, committed_at) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-    let new = execute(&conn, sql, &[&token, &micros(Timestamp::now())]).await.map_err(oops(context))?;
-    conn.client().batch_execute("ROLLBACK").await.map_err(oops(context))?;
+    let new = execute(&conn, sql, &[&token, &micros(Timestamp::now())]).await.map_err(db_fault(context))?;
+    conn.client().batch_execute("ROLLBACK").await.map_err(db_fault(context))?;
     conn.give_back();
     Ok(new == 0)
 }

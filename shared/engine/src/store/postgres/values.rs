@@ -1,5 +1,4 @@
-//! Shell: values as the tables keep them, how a fault of the server is told, and statements that are sent before the
-//! answers to those before them are there.
+//! Shell: conversion of values and faults between PostgreSQL and the store, and pipelined statements.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -17,15 +16,15 @@ use tokio_postgres::{Error, Row, Statement};
 
 use super::pool::Connection;
 use crate::store::StoreFault;
-pub(super) use crate::store::units::{hex, micros, timestamp};
+pub(super) use crate::store::encoding::{micros, timestamp};
 
-/// The values of a statement.
+/// Parameters of a statement.
 pub(super) type Values<'v> = [&'v (dyn ToSql + Sync)];
 
-/// The values of a statement that is put together before it is sent.
+/// Parameters of a statement that is built before it is sent.
 pub(super) type Owned = Vec<Box<dyn ToSql + Sync + Send>>;
 
-/// Where something stands in its trace; of a damaged one nothing is known.
+/// Reads a trace context; `None` if it is damaged.
 pub(super) fn trace(bytes: Option<&[u8]>) -> Option<TraceContext> {
     bytes.and_then(TraceContext::from_bytes)
 }
@@ -38,12 +37,12 @@ pub(super) fn limit_of(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// A field may have the name of a word of SQL.
+/// Quotes the name of a field, which may be a keyword of SQL.
 pub(super) fn quoted(field: &str) -> String {
     format!("\"{field}\"")
 }
 
-/// A value of a column of numbers.
+/// Value for a numeric column.
 pub(super) fn number(value: FieldValue) -> Option<i64> {
     match value {
         FieldValue::Integer(number) => Some(number),
@@ -51,7 +50,7 @@ pub(super) fn number(value: FieldValue) -> Option<i64> {
     }
 }
 
-/// A value of a column of texts.
+/// Value for a text column.
 pub(super) fn text(value: FieldValue) -> Option<String> {
     match value {
         FieldValue::Text(text) => Some(without_nul(text)),
@@ -60,20 +59,12 @@ pub(super) fn text(value: FieldValue) -> Option<String> {
     }
 }
 
-/// The type of a field's column.
+/// Type of a field's column.
 pub(super) fn type_of(kind: &RowKind, field: &str) -> &'static str {
     if kind.is_number(field) { "bigint" } else { "text" }
 }
 
-/// A value of a field as its column keeps it.
-pub(super) fn kept(kind: &RowKind, field: &str, value: FieldValue) -> FieldValue {
-    match kind.is_number(field) {
-        true => number(value).map_or(FieldValue::Null, FieldValue::Integer),
-        false => text(value).map_or(FieldValue::Null, FieldValue::Text),
-    }
-}
-
-/// Values of a field, as an array of the type of its column.
+/// Values of a field, as an array of its column's type.
 pub(super) fn array_of(
     kind: &RowKind,
     field: &str,
@@ -85,30 +76,31 @@ pub(super) fn array_of(
     }
 }
 
-/// Whether a row may have this id: none holds the one character that no text of PostgreSQL can.
-pub(super) fn may_be_an_id(id: &str) -> bool {
+/// Returns true if a row may have this id. PostgreSQL stores no text with a NUL character.
+pub(super) fn is_storable_id(id: &str) -> bool {
     !id.contains('\0')
 }
 
-/// What an error says, what a field holds, or somebody looks for, may hold that character.
+/// Replaces NUL characters, which error messages, fields and searched texts may contain.
 pub(super) fn without_nul(text: impl Into<String>) -> String {
     let text = text.into();
     if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }
 
-pub(super) fn oops(context: &'static str) -> impl Fn(Error) -> StoreFault {
-    move |source| match is_refusal(&source) {
-        true => StoreFault::Refused { context, source: Box::new(source) },
+/// Maps an error of PostgreSQL to a fault of the store.
+pub(super) fn db_fault(context: &'static str) -> impl Fn(Error) -> StoreFault {
+    move |source| match is_rejection(&source) {
+        true => StoreFault::Rejected { context, source: Box::new(source) },
         false => StoreFault::Database { context, source: Box::new(source) },
     }
 }
 
-/// Whether it is about the values: they are in the way of what is there, or of no kind that a table takes.
+/// Returns true if the values are at fault: they conflict with stored ones, or have a wrong type.
 /// Classes of <https://www.postgresql.org/docs/15/errcodes-appendix.html>: 22 data, 23 integrity, 54 limits.
-fn is_refusal(error: &Error) -> bool {
+fn is_rejection(error: &Error) -> bool {
     match error.code() {
         Some(code) => ["22", "23", "54"].iter().any(|class| code.code().starts_with(class)),
-        // What cannot be sent, or cannot be read from what was sent: not what broke a connection.
+        // A value that cannot be encoded; not a broken connection.
         None => {
             std::error::Error::source(error).is_some_and(|source| !source.is::<std::io::Error>())
                 && !error.is_closed()
@@ -118,22 +110,22 @@ fn is_refusal(error: &Error) -> bool {
     }
 }
 
-/// Whether the server has undone a transaction for the sake of others: the same may be done again at once.
+/// Returns true if the server aborted a transaction in favour of another, so that it may be repeated at once.
 pub(super) fn is_collision(fault: &StoreFault) -> bool {
     code_of(fault).is_some_and(|code| {
         [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED].contains(code)
     })
 }
 
-/// Whether the connection was lost, so that nobody knows what the server has done.
+/// Returns true if the connection was lost, so that the result of the last statement is unknown.
 pub(super) fn is_lost(fault: &StoreFault) -> bool {
     let StoreFault::Database { source, .. } = fault else { return false };
-    // Of what was not answered it has done nothing, but for a commit: of that nobody knows.
+    // An unanswered statement had no effect, unless it was a commit.
     source.downcast_ref::<Error>().is_some_and(|error| error.code().is_none_or(is_end_of_connection))
 }
 
-/// Class 08, and what ends a connection in class 57: the server shuts down, or somebody has ended it. And 25P03, as this
-/// process has stood still within a transaction.
+/// Class 08; the codes of class 57 that end a connection, such as a shutdown; and 25P03, after this process hung in a
+/// transaction.
 fn is_end_of_connection(code: &SqlState) -> bool {
     let code = code.code();
     code.starts_with("08") || (code.starts_with("57P") && code != "57P04") || code == "25P03"
@@ -141,7 +133,7 @@ fn is_end_of_connection(code: &SqlState) -> bool {
 
 fn code_of(fault: &StoreFault) -> Option<&SqlState> {
     match fault {
-        StoreFault::Database { source, .. } | StoreFault::Refused { source, .. } => {
+        StoreFault::Database { source, .. } | StoreFault::Rejected { source, .. } => {
             source.downcast_ref::<Error>().and_then(Error::code)
         }
         StoreFault::Conflict(_) | StoreFault::Unusable(_) | StoreFault::Panicked(_) | StoreFault::Closed => {
@@ -159,7 +151,7 @@ pub(super) async fn query(conn: &Connection, sql: &str, values: &Values<'_>) -> 
     conn.client().query(&prepared(conn, sql).await?, values).await
 }
 
-/// The one row that there always is.
+/// Reads exactly one row.
 pub(super) async fn query_one(conn: &Connection, sql: &str, values: &Values<'_>) -> Result<Row, Error> {
     conn.client().query_one(&prepared(conn, sql).await?, values).await
 }
@@ -172,12 +164,12 @@ pub(super) async fn query_opt(
     conn.client().query_opt(&prepared(conn, sql).await?, values).await
 }
 
-/// Answers how many rows it has changed.
+/// Executes a statement. Returns the number of changed rows.
 pub(super) async fn execute(conn: &Connection, sql: &str, values: &Values<'_>) -> Result<u64, Error> {
     conn.client().execute(&prepared(conn, sql).await?, values).await
 }
 
-/// A statement with its values, ready to be sent.
+/// Prepared statement with its parameters.
 pub(super) struct Ready {
     statement: Statement,
     values: Owned,
@@ -194,22 +186,22 @@ impl Ready {
     }
 }
 
-/// Sends all of them at once, in their order, and answers the rows of each. Behind one that fails the others fail too.
+/// Sends all statements at once, in order, and returns the rows of each. After one that fails, the others fail too.
 pub(super) async fn pipelined(conn: &Connection, statements: &[Ready]) -> Vec<Result<Vec<Row>, Error>> {
-    let mut under_way: Vec<_> = statements.iter().map(|ready| maybe_done(ready.sent(conn))).collect();
-    // A query is sent when it is looked at first, and they are looked at in their order each time.
+    let mut queries: Vec<_> = statements.iter().map(|ready| maybe_done(ready.sent(conn))).collect();
+    // A query is sent when it is first polled, and queries are polled in order.
     poll_fn(|context| {
         let mut is_done = true;
-        for query in &mut under_way {
+        for query in &mut queries {
             is_done &= query.poll_unpin(context).is_ready();
         }
         if is_done { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    under_way.iter_mut().filter_map(|query| Pin::new(query).take_output()).collect()
+    queries.iter_mut().filter_map(|query| Pin::new(query).take_output()).collect()
 }
 
-/// Reads letter, status, revision and message_id, in columns from the first on.
+/// Reads content, status, revision and message id of a dead letter from the first columns.
 pub(super) fn stored_dead_letter(row: &Row) -> Result<StoredDeadLetter, String> {
     let (json, status): (&str, &str) = (row.get(0), row.get(1));
     Ok(StoredDeadLetter {

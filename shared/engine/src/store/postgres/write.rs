@@ -1,68 +1,68 @@
-//! Shell: what a batch writes: few set-based statements, all sent at once. Each costs, however little it writes.
+//! Shell: writes a batch by few set-based statements, all sent at once, since each statement has a fixed cost.
 //!
-//! The first of them takes the head of the database, and with it the turn: batches of several processes are written one
-//! after the other, in the order of their positions. Whoever has the head waits for no row that another batch has locked:
-//! it has locked its own before.
+//! The first statement locks the head of the database, so that batches of several replicas are written one after the other,
+//! in the order of their positions. A batch locks its rows before the head. Thus the holder of the head waits for no row that
+//! another batch has locked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use saga_core::dead_letter::{DeadLettered, StoredDeadLetter};
 use saga_core::decider::FieldValue;
 use saga_core::decision::{OutboxWrite, RowWrite, Writes};
 use saga_core::row::{RowKey, RowKind};
-use saga_core::waiting::{Retry, Task};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::Kinds;
-use super::load::{AsOf, KNOWN_OTHERWISE, Known};
+use super::load::{Assumptions, CHANGED_STATE, MessageStates};
 use super::pool::Connection;
-use super::values::{Owned, Ready, array_of, micros, oops, pipelined, quoted, type_of, without_nul};
+use super::values::{Owned, Ready, array_of, db_fault, micros, pipelined, quoted, type_of};
+use super::write_waiting::{write_dead_letters, write_retries, write_tasks};
 use crate::store::{OutboxEntry, StoreFault};
 
-/// Takes the turn, and places for so many events and entries; and leaves the token of the batch.
-const TAKE_HEAD: &str = "WITH token AS (INSERT INTO batch (token, committed_at) VALUES ($3, $4))
+/// Locks the head, reserves positions for events and entries, and stores the token of the batch.
+const LOCK_HEAD: &str = "WITH token AS (INSERT INTO batch (token, committed_at) VALUES ($3, $4))
      UPDATE head SET generation = generation + 1, event = event + $1, outbox = outbox + $2 RETURNING outbox, generation";
 
-/// What a conflict names that is about no row, but a message or a key.
+/// Kind in a conflict about a message or an idempotency key.
 pub(super) const MESSAGE: &str = "message";
 
-/// No database is of it.
+/// Generation that no database has.
 const NO_GENERATION: i64 = -1;
 
-/// What is looked at in the answers.
-enum Answer {
+/// Meaning of the rows that a statement returns.
+pub(super) enum Returned {
     Head,
-    /// Rows that somebody else has written since they were loaded, of messages or keys.
-    NewlyKnown,
-    /// The ids of the rows that were written: these, or somebody was first.
+    /// A message or key that another batch has written since the load.
+    Conflict,
+    /// Ids of the written rows. Any other number of them is a conflict.
     Rows(Vec<RowKey>),
-    /// Whether anything stands out of line.
-    OutOfLine,
+    /// True if any outbox entry is out of sequence.
+    OutOfSequence,
     Nothing,
 }
 
-/// What is sent.
+/// Statements to send.
 #[derive(Default)]
-struct Statements(Vec<(String, Owned, Answer)>);
+pub(super) struct Statements(Vec<(String, Owned, Returned)>);
 
 impl Statements {
-    fn push(&mut self, sql: impl Into<String>, values: Owned, answer: Answer) {
-        self.0.push((sql.into(), values, answer));
+    pub(super) fn push(&mut self, sql: impl Into<String>, values: Owned, returned: Returned) {
+        self.0.push((sql.into(), values, returned));
     }
 }
 
-/// Boxes values.
+/// Boxes the parameters of a statement.
 macro_rules! values {
     ($($value:expr),* $(,)?) => { vec![$(Box::new($value) as _),*] };
 }
+pub(super) use values;
 
-/// Writes a batch that was decided on what was loaded. Answers what it has promised, in its places, and the generation of the
-/// database that it makes.
+/// Writes a batch, if its assumptions still hold. Returns its outbox entries with their positions, and the generation of the
+/// database that it made.
 pub(super) async fn write(
     conn: &Connection,
     kinds: &Kinds,
-    as_of: AsOf,
+    assumptions: Assumptions,
     writes: &Writes,
     token: Uuid,
 ) -> Result<(Vec<OutboxEntry>, i64), StoreFault> {
@@ -71,35 +71,37 @@ pub(super) async fn write(
     let mut statements = Statements::default();
     let (events, entries) = (count(writes.events.len()), count(writes.outbox.len()));
     let now = micros(jiff::Timestamp::now());
-    statements.push(TAKE_HEAD, values![events, entries, token, now], Answer::Head);
-    let undisturbed = if_undisturbed(&as_of, writes);
-    write_messages(&mut statements, as_of, writes, undisturbed, at);
+    statements.push(LOCK_HEAD, values![events, entries, token, now], Returned::Head);
+    let undisturbed = undisturbed_generation(&assumptions, writes);
+    write_messages(&mut statements, assumptions, writes, undisturbed, at);
     write_rows(&mut statements, kinds, writes, undisturbed, at)?;
     write_history(&mut statements, writes, at);
     write_retries(&mut statements, writes)?;
     write_dead_letters(&mut statements, writes)?;
     write_tasks(&mut statements, writes);
-    let (mut ready, mut looked_at) = (Vec::with_capacity(statements.0.len()), Vec::new());
-    for (sql, values, answer) in statements.0 {
-        ready.push(Ready::of(conn, &sql, values).await.map_err(oops("preparing a batch"))?);
-        looked_at.push(answer);
+    let (mut ready, mut all_returned) = (Vec::with_capacity(statements.0.len()), Vec::new());
+    for (sql, values, returned) in statements.0 {
+        ready.push(Ready::of(conn, &sql, values).await.map_err(db_fault("preparing a batch"))?);
+        all_returned.push(returned);
     }
-    let answers = pipelined(conn, &ready).await;
-    let (mut last, mut generation, mut is_any_out_of_line) = (0_i64, 0_i64, false);
-    // Messages come before rows: one that another has handled is read again, with whatever it made. And rows come before
-    // their events: what somebody else has changed is no event that is there already.
-    for (answer, rows) in looked_at.into_iter().zip(answers) {
-        let rows = rows.map_err(oops("writing a batch"))?;
-        match answer {
-            Answer::Head => (last, generation) = rows.first().map_or((0, 0), |row| (row.get(0), row.get(1))),
-            Answer::NewlyKnown => {
-                if let Some(known) = rows.first() {
-                    return Err(StoreFault::Conflict(RowKey { kind: MESSAGE, id: known.get(0) }));
+    let results = pipelined(conn, &ready).await;
+    let (mut last, mut generation, mut is_any_out_of_sequence) = (0_i64, 0_i64, false);
+    // Messages precede rows: after a conflict, a processed message is loaded again with the rows that it changed. Rows precede
+    // events: a row that another batch changed is a conflict, not an event that exists already.
+    for (returned, rows) in all_returned.into_iter().zip(results) {
+        let rows = rows.map_err(db_fault("writing a batch"))?;
+        match returned {
+            Returned::Head => {
+                (last, generation) = rows.first().map_or((0, 0), |row| (row.get(0), row.get(1)))
+            }
+            Returned::Conflict => {
+                if let Some(row) = rows.first() {
+                    return Err(StoreFault::Conflict(RowKey { kind: MESSAGE, id: row.get(0) }));
                 }
             }
-            Answer::Rows(keys) => check_written(keys, &rows)?,
-            Answer::OutOfLine => is_any_out_of_line = rows.first().is_some_and(|row| row.get(0)),
-            Answer::Nothing => {}
+            Returned::Rows(keys) => check_written(keys, &rows)?,
+            Returned::OutOfSequence => is_any_out_of_sequence = rows.first().is_some_and(|row| row.get(0)),
+            Returned::Nothing => {}
         }
     }
     let first = last - count(writes.outbox.len()) + 1;
@@ -112,23 +114,23 @@ pub(super) async fn write(
             payload: payload.clone(),
             trace: *trace,
         };
-    let promised = match is_any_out_of_line {
+    let entries = match is_any_out_of_sequence {
         true => vec![],
         false => (first..).zip(&writes.outbox).map(entry).collect(),
     };
-    Ok((promised, generation))
+    Ok((entries, generation))
 }
 
-/// The generation that a batch makes if nobody has written since it was loaded; none at all for one that makes what it has
-/// not looked for, or has found.
-fn if_undisturbed(as_of: &AsOf, writes: &Writes) -> i64 {
+/// Generation that the batch makes if nothing was written since its load. Then what was missing at the load is still missing,
+/// and need not be looked for again. [`NO_GENERATION`] for a batch that inserts something that it has not looked for.
+fn undisturbed_generation(assumptions: &Assumptions, writes: &Writes) -> i64 {
     let mut made = writes.rows.iter().filter(|row| row.read_version == 0);
-    let were_missing = made.all(|row| as_of.missing.binary_search(&row.key).is_ok())
-        && writes.inbox.iter().all(|mark| as_of.unmarked.contains(mark));
-    if were_missing { as_of.generation + 1 } else { NO_GENERATION }
+    let were_missing = made.all(|row| assumptions.missing.binary_search(&row.key).is_ok())
+        && writes.inbox.iter().all(|mark| assumptions.unprocessed.contains(mark));
+    if were_missing { assumptions.generation + 1 } else { NO_GENERATION }
 }
 
-/// Every row must have been what it was when it was read.
+/// Fails unless every row had the version that was read.
 fn check_written(keys: Vec<RowKey>, rows: &[Row]) -> Result<(), StoreFault> {
     if rows.len() == keys.len() {
         return Ok(());
@@ -170,16 +172,16 @@ fn write_rows(
                 update_rows(kind, first)
             }
         };
-        statements.push(sql, values, Answer::Rows(keys));
+        statements.push(sql, values, Returned::Rows(keys));
     }
     Ok(())
 }
 
-fn column<R, T>(rows: &[R], of: impl Fn(&R) -> T) -> Vec<T> {
+pub(super) fn column<R, T>(rows: &[R], of: impl Fn(&R) -> T) -> Vec<T> {
     rows.iter().map(of).collect()
 }
 
-/// Searchable values, a column each.
+/// Adds the searchable values, an array for each field.
 fn fields(kind: &RowKind, rows: &[&RowWrite], values: &mut Owned) {
     for (at, field) in kind.fields.iter().enumerate() {
         let value = |row: &&RowWrite| row.projected.fields.get(at).cloned().unwrap_or(FieldValue::Null);
@@ -187,7 +189,7 @@ fn fields(kind: &RowKind, rows: &[&RowWrite], values: &mut Owned) {
     }
 }
 
-/// Arrays of id, version, state, due and the fields: the first places.
+/// First parameters: arrays of id, version, state, due and the fields.
 fn arrays(kind: &RowKind) -> String {
     let types = ["text", "bigint", "text", "bigint"].into_iter();
     let of_fields = kind.fields.iter().map(|field| type_of(kind, field));
@@ -195,14 +197,14 @@ fn arrays(kind: &RowKind) -> String {
     places.collect::<Vec<_>>().join(", ")
 }
 
-/// Columns of the fields, each with something before it and behind it.
+/// Columns of the fields, formatted by `of`.
 fn columns(kind: &RowKind, of: impl Fn(&str) -> String) -> String {
     kind.fields.iter().map(|field| of(&quoted(field))).collect()
 }
 
-/// What was not there when it was looked for is not there now, unless somebody has written since: then each is looked for
-/// again. Who has the turn need not fear that somebody else inserts the same: a look at the index is cheaper than `ON
-/// CONFLICT`, and `OFFSET 0` keeps it one look for each row, whatever the planner takes the table for.
+/// Condition of an insertion: nothing was written since the load, or the row is still missing. The holder of the head need not
+/// fear concurrent insertions: this lookup is cheaper than `ON CONFLICT`. `OFFSET 0` keeps it one index lookup for each row,
+/// whatever the table statistics say.
 fn if_new(undisturbed: usize, kept: &str) -> String {
     format!("(SELECT generation FROM head) = ${undisturbed} OR NOT EXISTS (SELECT FROM {kept} OFFSET 0)")
 }
@@ -230,35 +232,19 @@ fn update_rows(kind: &RowKind, at: usize) -> String {
     )
 }
 
-/// Events and the promises that they make. A new entry stands at the end of the line. Behind an earlier one of its saga that
-/// failed, it is held from the start: nothing else might move the line, and it would be said to wait for the broker.
+/// Appends events, and outbox entries to the sequence. Behind a failed one of its saga, an entry is blocked from the start:
+/// otherwise it would count as pending until something else is published.
 fn write_history(statements: &mut Statements, writes: &Writes, at: i64) {
     let Writes { events, outbox: entries, .. } = writes;
     if events.is_empty() && entries.is_empty() {
         return;
     }
-    let mut told = vec![false; events.len()];
+    let mut is_published = vec![false; events.len()];
     for index in entries.iter().filter_map(|entry| entry.event) {
-        told[index] = true;
+        is_published[index] = true;
     }
     statements.push(
-        "WITH event AS (
-             INSERT INTO event (seq, kind, row_id, version, name, data, causation_id, recorded_at, is_published)
-             SELECT head.event - cardinality($1::text[]) + made.place, made.kind, made.row_id, made.version, made.name,
-                    made.data, made.causation_id, $8::bigint, made.told
-             FROM head, unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::boolean[])
-                  WITH ORDINALITY AS made (kind, row_id, version, name, data, causation_id, told, place)),
-         entry AS (
-             INSERT INTO outbox (seq, id, saga, subject, payload, trace, created_at, status)
-             SELECT head.outbox - cardinality($9::uuid[]) + made.place, made.id, made.saga, made.subject, made.payload,
-                    made.trace, $8::bigint,
-                    CASE WHEN (SELECT EXISTS (SELECT FROM outbox WHERE status IN ('FAILED', 'BLOCKED')))
-                              AND EXISTS (SELECT FROM outbox AS before
-                                          WHERE before.saga = made.saga AND before.status IN ('FAILED', 'BLOCKED'))
-                         THEN 'BLOCKED' END
-             FROM head, unnest($9::uuid[], $10::uuid[], $11::text[], $12::bytea[], $13::bytea[])
-                  WITH ORDINALITY AS made (id, saga, subject, payload, trace, place))
-         SELECT EXISTS (SELECT FROM outbox WHERE status IS NOT NULL)",
+        include_str!("sql/insert_history.sql"),
         values![
             column(events, |event| event.key.kind),
             column(events, |event| event.key.id.clone()),
@@ -266,7 +252,7 @@ fn write_history(statements: &mut Statements, writes: &Writes, at: i64) {
             column(events, |event| event.name),
             column(events, |event| event.data.clone()),
             column(events, |event| event.causation_id),
-            told,
+            is_published,
             at,
             column(entries, |entry| entry.id),
             column(entries, |entry| entry.saga),
@@ -274,15 +260,20 @@ fn write_history(statements: &mut Statements, writes: &Writes, at: i64) {
             column(entries, |entry| entry.payload.to_vec()),
             column(entries, |entry| entry.trace.map(|trace| trace.to_bytes().to_vec())),
         ],
-        Answer::OutOfLine,
+        Returned::OutOfSequence,
     );
 }
 
-/// Marks of the inbox, and answers under their keys. What is known of each message must be what it was, and a key must still
-/// be unknown, if anybody has written since: two replicas may be given one message, or one key, and both may be told of a
-/// retry.
-fn write_messages(statements: &mut Statements, as_of: AsOf, writes: &Writes, undisturbed: i64, at: i64) {
-    let AsOf { known: Known { steps, ids, states }, unknown_keys, .. } = as_of;
+/// Writes inbox ids and replies to keys. If anything was written since the load, the states of the messages must not have
+/// changed, and the keys must still be unused: two replicas may receive one message, one key, or one retry.
+fn write_messages(
+    statements: &mut Statements,
+    assumptions: Assumptions,
+    writes: &Writes,
+    undisturbed: i64,
+    at: i64,
+) {
+    let Assumptions { messages: MessageStates { steps, ids, states }, unused_keys, .. } = assumptions;
     if !ids.is_empty() || !writes.inbox.is_empty() {
         let marks: BTreeSet<_> = writes.inbox.iter().copied().collect();
         let (marked_steps, marked_ids): (Vec<&str>, Vec<Uuid>) = marks.into_iter().unzip();
@@ -295,12 +286,12 @@ fn write_messages(statements: &mut Statements, as_of: AsOf, writes: &Writes, und
              handled AS (
                  INSERT INTO message_count (outcome, name, count) SELECT 'handled', step, count(*) FROM new GROUP BY step
                  ON CONFLICT (outcome, name) DO UPDATE SET count = message_count.count + excluded.count)
-             {KNOWN_OTHERWISE}"
+             {CHANGED_STATE}"
         );
         let values = values![steps, ids, states, undisturbed, marked_steps, marked_ids, at];
-        statements.push(sql, values, Answer::NewlyKnown);
+        statements.push(sql, values, Returned::Conflict);
     }
-    if !unknown_keys.is_empty() || !writes.keys.is_empty() {
+    if !unused_keys.is_empty() || !writes.keys.is_empty() {
         let if_new = if_new(2, "idempotency_key AS kept WHERE kept.key = made.key");
         let sql = format!(
             "WITH new AS (
@@ -312,180 +303,13 @@ fn write_messages(statements: &mut Statements, as_of: AsOf, writes: &Writes, und
              WHERE key = ANY ($1 || $3) AND (SELECT generation FROM head) <> $2 LIMIT 1"
         );
         let values = values![
-            unknown_keys,
+            unused_keys,
             undisturbed,
             column(&writes.keys, |(key, _)| key.clone()),
             column(&writes.keys, |(_, answer)| answer.fingerprint.clone()),
             column(&writes.keys, |(_, answer)| answer.reply.clone()),
             at,
         ];
-        statements.push(sql, values, Answer::NewlyKnown);
+        statements.push(sql, values, Returned::Conflict);
     }
-}
-
-fn write_retries(statements: &mut Statements, writes: &Writes) -> Result<(), StoreFault> {
-    if !writes.retries_done.is_empty() {
-        let (steps, ids): (Vec<&str>, Vec<Uuid>) = writes.retries_done.iter().copied().unzip();
-        statements.push(
-            "DELETE FROM retry USING unnest($1::text[], $2::uuid[]) AS over (step, id)
-             WHERE retry.step = over.step AND retry.message_id = over.id",
-            values![steps, ids],
-            Answer::Nothing,
-        );
-    }
-    let last: BTreeMap<(&str, Uuid), &Retry> =
-        writes.retries.iter().map(|retry| ((retry.step.as_str(), retry.message_id), retry)).collect();
-    insert_retries(
-        statements,
-        &last.into_values().collect::<Vec<_>>(),
-        "DO UPDATE SET payload = excluded.payload, attempts = excluded.attempts, next_attempt = excluded.next_attempt,
-             first_failed_at = excluded.first_failed_at, last_error = excluded.last_error,
-             delivery = excluded.delivery, dead_letter_id = excluded.dead_letter_id, owner = NULL, claimed_until = NULL",
-    )?;
-    insert_retries(statements, &writes.retries_again.iter().collect::<Vec<_>>(), "DO NOTHING")
-}
-
-fn insert_retries(statements: &mut Statements, retries: &[&Retry], conflict: &str) -> Result<(), StoreFault> {
-    if retries.is_empty() {
-        return Ok(());
-    }
-    let delivery = |retry: &&Retry| retry.delivery.as_ref().map(json).transpose();
-    let sql = format!(
-        "INSERT INTO retry (step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, dead_letter_id)
-         SELECT * FROM unnest($1::text[], $2::uuid[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[],
-                              $8::text[], $9::uuid[])
-         ON CONFLICT (step, message_id) {conflict}"
-    );
-    statements.push(
-        sql,
-        values![
-            column(retries, |retry| retry.step.clone()),
-            column(retries, |retry| retry.message_id),
-            column(retries, |retry| retry.payload.to_vec()),
-            column(retries, |retry| i64::from(retry.attempts)),
-            column(retries, |retry| micros(retry.next_attempt)),
-            column(retries, |retry| micros(retry.first_failed_at)),
-            column(retries, |retry| without_nul(&retry.last_error)),
-            retries.iter().map(delivery).collect::<Result<Vec<_>, _>>()?,
-            column(retries, |retry| retry.dead_letter),
-        ],
-        Answer::Nothing,
-    );
-    Ok(())
-}
-
-fn write_dead_letters(statements: &mut Statements, writes: &Writes) -> Result<(), StoreFault> {
-    let last: BTreeMap<Uuid, &DeadLettered> = writes.parked.iter().map(|dead| (dead.id, dead)).collect();
-    let parked: Vec<&DeadLettered> = last.into_values().collect();
-    if !parked.is_empty() {
-        statements.push(
-            "INSERT INTO dead_letter (id, step, message_id, saga, origin, content, last_failed_at)
-             SELECT * FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::bigint[])
-             ON CONFLICT (id) DO UPDATE SET status = 'PENDING', saga = excluded.saga, content = excluded.content,
-                 last_failed_at = excluded.last_failed_at",
-            values![
-                column(&parked, |dead| dead.id),
-                column(&parked, |dead| dead.step.clone()),
-                column(&parked, |dead| dead.message_id),
-                column(&parked, |dead| dead.saga),
-                column(&parked, |dead| dead.origin.as_str()),
-                parked.iter().map(json).collect::<Result<Vec<_>, _>>()?,
-                column(&parked, |dead| micros(dead.last_failed_at)),
-            ],
-            Answer::Nothing,
-        );
-    }
-    let last: BTreeMap<Uuid, &StoredDeadLetter> =
-        writes.dead_letters.iter().map(|stored| (stored.dead_letter.id, stored)).collect();
-    let changed: Vec<&StoredDeadLetter> = last.into_values().collect();
-    if !changed.is_empty() {
-        statements.push(
-            "UPDATE dead_letter AS kept SET content = made.content, status = made.status, revision = made.revision,
-                 saga = made.saga, last_failed_at = made.last_failed_at
-             FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::uuid[])
-                 AS made (id, content, status, revision, last_failed_at, saga)
-             WHERE kept.id = made.id",
-            values![
-                column(&changed, |stored| stored.dead_letter.id),
-                changed.iter().map(|stored| json(&stored.dead_letter)).collect::<Result<Vec<_>, _>>()?,
-                column(&changed, |stored| stored.status.as_str()),
-                column(&changed, |stored| i64::try_from(stored.revision).unwrap_or(i64::MAX)),
-                column(&changed, |stored| micros(stored.dead_letter.last_failed_at)),
-                column(&changed, |stored| stored.dead_letter.saga),
-            ],
-            Answer::Nothing,
-        );
-    }
-    Ok(())
-}
-
-fn json(value: &impl serde::Serialize) -> Result<String, StoreFault> {
-    serde_json::to_string(value)
-        .map_err(|error| StoreFault::Refused { context: "writing JSON", source: Box::new(error) })
-}
-
-fn write_tasks(statements: &mut Statements, writes: &Writes) {
-    // What is over goes first: the same task may be taken up again in the same batch.
-    if !writes.tasks_done.is_empty() {
-        let done = "DELETE FROM task WHERE id = ANY ($1)";
-        statements.push(done, values![writes.tasks_done.clone()], Answer::Nothing);
-    }
-    insert_tasks(statements, &writes.tasks, writes.claim.as_ref(), "");
-    insert_tasks(statements, &writes.tasks_again, None, "ON CONFLICT (id) DO NOTHING");
-    let last: BTreeMap<Uuid, _> = writes.task_retries.iter().map(|retry| (retry.id, retry)).collect();
-    let retries: Vec<_> = last.into_values().collect();
-    if !retries.is_empty() {
-        statements.push(
-            "UPDATE task SET attempts = made.attempts, next_attempt = made.next_attempt, last_error = made.last_error,
-                 owner = NULL, lease_until = NULL, trace = coalesce(made.trace, task.trace)
-             FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::bytea[])
-                 AS made (id, attempts, next_attempt, last_error, trace)
-             WHERE task.id = made.id",
-            values![
-                column(&retries, |retry| retry.id),
-                column(&retries, |retry| i64::from(retry.attempts)),
-                column(&retries, |retry| micros(retry.next_attempt)),
-                column(&retries, |retry| without_nul(&retry.last_error)),
-                column(&retries, |retry| retry.trace.map(|trace| trace.to_bytes().to_vec())),
-            ],
-            Answer::Nothing,
-        );
-    }
-}
-
-fn insert_tasks(
-    statements: &mut Statements,
-    tasks: &[Task],
-    claim: Option<&(String, jiff::Timestamp)>,
-    conflict: &str,
-) {
-    if tasks.is_empty() {
-        return;
-    }
-    let (owner, until) = (claim.map(|(owner, _)| owner.clone()), claim.map(|(_, until)| micros(*until)));
-    let sql = format!(
-        "INSERT INTO task (id, kind, correlation_id, payload, attempts, claim, owner, lease_until, next_attempt, created_at,
-                           dead_letter_id, trace)
-         SELECT id, kind, saga, payload, attempts, claim, $10::text, $11::bigint, created_at, created_at, dead_letter_id, trace
-         FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
-                     $8::uuid[], $9::bytea[])
-             AS made (id, kind, saga, payload, attempts, claim, created_at, dead_letter_id, trace) {conflict}"
-    );
-    statements.push(
-        sql,
-        values![
-            column(tasks, |task| task.id),
-            column(tasks, |task| task.kind.clone()),
-            column(tasks, |task| task.correlation_id),
-            column(tasks, |task| task.payload.clone()),
-            column(tasks, |task| i64::from(task.attempts)),
-            column(tasks, |task| task.claim),
-            column(tasks, |task| micros(task.created_at)),
-            column(tasks, |task| task.dead_letter),
-            column(tasks, |task| task.trace.map(|trace| trace.to_bytes().to_vec())),
-            owner,
-            until,
-        ],
-        Answer::Nothing,
-    );
 }

@@ -1,8 +1,8 @@
-//! Shell: the write-ahead log is copied back into the database beside the writer, which goes on meanwhile.
+//! Shell: checkpoints of the write-ahead log, concurrent to the writer.
 //!
-//! SQLite's own way is to copy within the commit that makes the log long enough, and to sync the database: all that come
-//! meanwhile wait for it. Here a thread of its own copies and syncs most of it, and the writer, between two commits, what
-//! has come since then. After that the log begins anew (<https://sqlite.org/wal.html#performance_considerations>).
+//! SQLite's automatic checkpoint copies the log into the database, and syncs it, within the commit that makes the log long
+//! enough; all other commits wait. Here a thread copies and syncs most of the log. The writer copies the rest between two
+//! commits. After that the log restarts (<https://sqlite.org/wal.html#performance_considerations>).
 
 use std::fs::File;
 use std::path::Path;
@@ -14,16 +14,16 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 use tracing::warn;
 
-/// Pages of write-ahead log (4 KiB each) after which it is copied back.
+/// Length of the log, in pages of 4 KiB, at which it is checkpointed.
 const CHECKPOINT_PAGES: u32 = 8_000;
-/// What is left of so long a log the writer copies itself: a fourth of it.
-const LEFT_TO_THE_WRITER: u32 = 4;
-/// As long as more is left, the thread takes it up again after a sixteenth of so long a log.
-const TAKEN_UP_AGAIN: u32 = 16;
-/// At the end what still reads is waited for so long.
+/// Fraction of that length that the writer copies itself.
+const WRITER_FRACTION: u32 = 4;
+/// Fraction of that length after which the thread copies again while more is left.
+const REPEAT_FRACTION: u32 = 16;
+/// Maximum wait for readers when the database is closed.
 const LAST_READERS: Duration = Duration::from_millis(500);
 
-/// How long the log is, in pages, as of the last commit.
+/// Length of the log in pages, as of the last commit.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LogLength(Arc<AtomicU32>);
 
@@ -36,35 +36,35 @@ impl LogLength {
         self.0.store(pages, Ordering::Relaxed);
     }
 
-    /// Whether it should have begun anew long ago. While somebody reads what it had earlier it cannot.
+    /// True if the log should have restarted long ago. It cannot while readers use its beginning.
     pub(super) fn is_overdue(&self) -> bool {
         self.pages() > 2 * CHECKPOINT_PAGES
     }
 }
 
-/// The writer's side. Dropped, it waits for a copy under way.
+/// Checkpoints, as the writer starts them. Dropping it waits for a running copy.
 pub(super) struct Checkpoints {
     log: LogLength,
-    /// How long it was when the thread began to copy it last.
+    /// Length of the log when the thread last began to copy.
     begun_at: u32,
-    /// Pages of it that are copied back.
+    /// Number of copied pages.
     done: u32,
-    /// Whether the thread has copied of this log what it could.
+    /// True if the thread has copied what it could of this log.
     is_copied: bool,
-    /// It is copied back when it is so long.
+    /// Length at which the log is checkpointed.
     every: u32,
-    /// What copies beside the writer; a thread has it while it does. Once it is lost, the writer copies alone.
+    /// Connection of the copying thread, which owns it while it copies. Without it, the writer copies alone.
     conn: Option<Connection>,
     copying: Option<JoinHandle<(Connection, u32)>>,
     file: Arc<File>,
 }
 
 impl Checkpoints {
-    /// Of the database at `path`, which `writer` alone writes. It is synced by `file`, which is to be closed after all
-    /// connections of this process: with it SQLite's locks would go.
+    /// Checkpoints of the database at `path`, which only `writer` writes. They sync `file`, which must be closed after all
+    /// connections of this process: closing it ends SQLite's locks.
     ///
     /// # Errors
-    /// When it cannot be opened once more.
+    /// If the database cannot be opened once more.
     pub(super) fn of(path: &Path, writer: &mut Connection, file: Arc<File>) -> rusqlite::Result<Self> {
         Self::every(CHECKPOINT_PAGES, path, writer, file)
     }
@@ -72,7 +72,7 @@ impl Checkpoints {
     fn every(every: u32, path: &Path, writer: &mut Connection, file: Arc<File>) -> rusqlite::Result<Self> {
         let is_there = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(path, is_there)?;
-        // What is copied is synced as what is committed is.
+        // The copy must be as durable as a commit.
         conn.pragma_update(None, "synchronous", "FULL")?;
         let log = LogLength::default();
         let counted = log.clone();
@@ -83,19 +83,19 @@ impl Checkpoints {
         Ok(Self { log, begun_at: 0, done: 0, is_copied: false, every, conn: Some(conn), copying: None, file })
     }
 
-    /// How long the log is.
+    /// Length of the log.
     pub(super) fn log(&self) -> LogLength {
         self.log.clone()
     }
 
-    /// Between two commits: has the log copied back when it is long enough.
-    pub(super) fn now_and_then(&mut self, writer: &Connection) {
+    /// Checkpoints the log if it is long enough. Called between two commits.
+    pub(super) fn run_if_due(&mut self, writer: &Connection) {
         let pages = self.log.pages();
         if let Some(copying) = self.copying.take_if(|copying| copying.is_finished()) {
             match copying.join() {
                 Ok((conn, done)) => (self.conn, self.done) = (Some(conn), done),
                 Err(_) => warn!(
-                    "the thread that copies the write-ahead log back has panicked: the writer copies alone"
+                    "the checkpoint thread of the write-ahead log has panicked: the writer copies alone"
                 ),
             }
             self.is_copied = true;
@@ -103,17 +103,17 @@ impl Checkpoints {
         if self.copying.is_some() {
             return;
         }
-        // Shorter than it was: it has begun anew. Not asked before the copier has ended, whose answer may be of the log before.
+        // A shorter log has restarted. Checked only after the thread ended, whose result may be about the earlier log.
         if pages < self.begun_at {
             (self.begun_at, self.done, self.is_copied) = (0, 0, false);
         }
-        // Little is left. The writer tries at each commit until the log begins anew, which is in the first moment when
-        // nobody reads what it had earlier; until then that is no more than a look at who reads.
-        if self.is_copied && pages.saturating_sub(self.done) <= self.every / LEFT_TO_THE_WRITER {
+        // With little left, the writer tries at each commit until the log restarts: at the first moment without a reader of its
+        // beginning. Until then each try only checks for readers.
+        if self.is_copied && pages.saturating_sub(self.done) <= self.every / WRITER_FRACTION {
             self.done = copy(writer).unwrap_or(self.done);
             return;
         }
-        let more = if self.is_copied { (self.every / TAKEN_UP_AGAIN).max(1) } else { self.every };
+        let more = if self.is_copied { (self.every / REPEAT_FRACTION).max(1) } else { self.every };
         if pages - self.begun_at < more {
             return;
         }
@@ -125,8 +125,7 @@ impl Checkpoints {
         }
     }
 
-    /// At the end: copies everything back, so that nothing is left in the log. What still reads may prevent that; then it
-    /// is done when the database is opened again.
+    /// Copies the whole log when the database is closed. Readers may prevent that; then the next start does it.
     pub(super) fn finish(self, writer: &Connection) {
         drop(self);
         let finished = writer.busy_timeout(LAST_READERS).and_then(|()| {
@@ -134,8 +133,10 @@ impl Checkpoints {
         });
         match finished {
             Ok(false) => {}
-            Ok(true) => warn!("the write-ahead log stays: somebody still reads the database"),
-            Err(error) => warn!("the write-ahead log is not copied back: {error}"),
+            Ok(true) => {
+                warn!("the write-ahead log is kept until the next start: the database is still being read")
+            }
+            Err(error) => warn!("the write-ahead log cannot be checkpointed: {error}"),
         }
     }
 }
@@ -143,35 +144,35 @@ impl Checkpoints {
 impl Drop for Checkpoints {
     fn drop(&mut self) {
         if let Some(copying) = self.copying.take() {
-            // One that panicked has nothing more to say.
+            // A panic was reported where it happened.
             let _ = copying.join();
         }
     }
 }
 
-/// Copies in a thread, which gives the connection back, and says how many pages are copied. `None` when there is no thread
-/// to be had.
+/// Copies in a thread, which returns the connection and the number of copied pages; `None` if no thread can be started.
 fn copy_beside(conn: Connection, file: Arc<File>) -> Option<JoinHandle<(Connection, u32)>> {
     let copying = std::thread::Builder::new().name("sqlite-copier".to_owned()).spawn(move || {
         let done = copy(&conn).unwrap_or(0);
-        // SQLite syncs the database with the last page of the log alone, and that moves on meanwhile. So the writer would
-        // sync all that was written here.
+        // SQLite syncs the database only with the last page of the log, which moves on meanwhile. Without this, the writer would
+        // sync all pages that were copied here.
         if let Err(error) = file.sync_data() {
-            warn!("the database is not synced: {error}");
+            warn!("the database cannot be synced: {error}");
         }
         (conn, done)
     });
     copying
-        .inspect_err(|error| warn!("no thread copies the write-ahead log back, the writer does: {error}"))
+        .inspect_err(|error| {
+            warn!("no thread for checkpoints, the writer copies the write-ahead log: {error}")
+        })
         .ok()
 }
 
-/// Copies as much as nobody reads any more. What could not be copied stays in the log, and is copied next time. Answers how
-/// many pages of the log are copied.
+/// Copies the pages that no reader needs any more. Returns the number of copied pages of the log.
 fn copy(conn: &Connection) -> Option<u32> {
     let copied = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(2));
     copied
-        .inspect_err(|error| warn!("the write-ahead log is not copied back: {error}"))
+        .inspect_err(|error| warn!("the write-ahead log cannot be checkpointed: {error}"))
         .map(|pages| u32::try_from(pages).unwrap_or(0))
         .ok()
 }
@@ -184,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// A database with a table, its writer, and how it is copied back: after so many pages.
+    /// Database with a table, its writer, and checkpoints after so many pages.
     fn every(pages: u32) -> (TempDir, Connection, Checkpoints) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("some.db");
@@ -199,11 +200,11 @@ mod tests {
 
     fn insert(writer: &Connection, checkpoints: &mut Checkpoints) -> u32 {
         writer.execute("INSERT INTO t VALUES (1)", []).expect("stored");
-        checkpoints.now_and_then(writer);
+        checkpoints.run_if_due(writer);
         checkpoints.log.pages()
     }
 
-    /// Goes on writing until `is_so` says of the pages before and after a commit that it happened.
+    /// Writes until `is_so` holds for the lengths of the log before and after a commit.
     fn insert_until(
         writer: &Connection,
         checkpoints: &mut Checkpoints,
@@ -221,12 +222,12 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_copied_back_and_begins_anew_while_the_writer_goes_on() {
+    fn log_restarts_while_writer_continues() {
         let (folder, writer, mut checkpoints) = every(10);
         for _ in 0..3 {
             insert_until(&writer, &mut checkpoints, |before, after, _| after < before);
         }
-        // What was copied is in the database itself.
+        // The copied pages are in the database itself.
         let alone = folder.path().join("alone.db");
         std::fs::copy(folder.path().join("some.db"), &alone).expect("a copy");
         let copied: i64 = Connection::open(alone)
@@ -242,7 +243,7 @@ mod tests {
     const BEGIN: &str = "BEGIN; SELECT * FROM t";
 
     #[test]
-    fn a_log_that_somebody_reads_is_not_copied_again_at_each_commit() {
+    fn log_with_long_reader_is_not_copied_at_each_commit() {
         let (folder, writer, mut checkpoints) = every(320);
         let reader = reader(&folder);
         reader.execute_batch(BEGIN).expect("a snapshot");
@@ -260,9 +261,9 @@ mod tests {
         insert_until(&writer, &mut checkpoints, |before, after, _| after < before);
     }
 
-    /// As by an audit in parts: the moments between two of them are short, and no copy of the thread falls into one.
+    /// As a verification in parts does: the pauses between its reads are shorter than a copy by the thread.
     #[test]
-    fn a_log_that_is_read_nearly_always_begins_anew_in_a_moment_between() {
+    fn log_with_nearly_constant_readers_restarts_in_pause() {
         let (folder, writer, mut checkpoints) = every(64);
         let reader = reader(&folder);
         for round in 0.. {
@@ -281,9 +282,9 @@ mod tests {
         }
     }
 
-    /// The log may begin anew while the copier still syncs the database: its answer is of the log before.
+    /// The log may restart while the thread still syncs the database.
     #[test]
-    fn what_was_copied_of_the_log_before_is_not_copied_of_the_new_one() {
+    fn result_about_earlier_log_is_not_taken_for_restarted_log() {
         let (_folder, writer, mut checkpoints) = every(1_000);
         let before = (0..20).map(|_| insert(&writer, &mut checkpoints)).last().expect("a log");
         let conn = checkpoints.conn.take().expect("one");
@@ -292,12 +293,12 @@ mod tests {
         checkpoints.begun_at = before;
         checkpoints.copying = Some(std::thread::spawn(move || {
             let done = copy(&conn).unwrap_or(0);
-            copied.send(()).expect("somebody waits");
-            goes_on.recv().expect("a word");
+            copied.send(()).expect("the test waits");
+            goes_on.recv().expect("permission");
             (conn, done)
         }));
         is_copied.recv().expect("it is copied");
-        assert!(insert(&writer, &mut checkpoints) < before, "the log has begun anew");
+        assert!(insert(&writer, &mut checkpoints) < before, "the log has restarted");
         go_on.send(()).expect("it waits");
         while checkpoints.copying.as_ref().is_some_and(|copying| !copying.is_finished()) {
             std::thread::yield_now();
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_nothing_is_left_in_the_log() {
+    fn finish_empties_log() {
         let (folder, writer, mut checkpoints) = every(10);
         let log = folder.path().join("some.db-wal");
         for _ in 0..35 {
@@ -319,14 +320,14 @@ mod tests {
     }
 
     #[test]
-    fn without_its_thread_the_writer_copies_alone() {
+    fn writer_copies_alone_without_thread() {
         let (_folder, writer, mut checkpoints) = every(10);
         checkpoints.conn = None;
         insert_until(&writer, &mut checkpoints, |before, after, _| after < before);
     }
 
     #[test]
-    fn where_the_thread_panicked_the_writer_goes_on_copying() {
+    fn writer_copies_after_thread_panicked() {
         let (_folder, writer, mut checkpoints) = every(10);
         let conn = checkpoints.conn.take().expect("one");
         checkpoints.copying = Some(std::thread::spawn(move || panic!("with {conn:?}")));

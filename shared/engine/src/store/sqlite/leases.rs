@@ -1,13 +1,13 @@
-//! Shell: leases: what one process does for all that share a database.
+//! Shell: leases on SQLite.
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::values::{micros, oops, timestamp};
-use crate::store::leasing::{Taken, fence_of};
+use super::values::{db_fault, micros, timestamp};
+use crate::store::leases::{StoredLease, granted_fence};
 use crate::store::{Lease, StoreFault};
 
-pub(super) fn take(
+pub(super) fn acquire(
     conn: &Connection,
     name: &str,
     held: Option<&Lease>,
@@ -15,24 +15,24 @@ pub(super) fn take(
     now: Timestamp,
     until: Timestamp,
 ) -> Result<Option<Lease>, StoreFault> {
-    let context = "taking a lease";
-    let current: Option<(String, i64, i64)> = conn
+    let context = "acquiring a lease";
+    let stored: Option<(String, i64, i64)> = conn
         .query_row("SELECT owner, fence, until FROM lease WHERE name = ?1", [name], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?))
         })
         .optional()
-        .map_err(oops(context))?;
-    let taken = current.as_ref().map(|(owner, fence, until)| Taken {
+        .map_err(db_fault(context))?;
+    let stored = stored.as_ref().map(|(owner, fence, until)| StoredLease {
         owner,
         fence: *fence,
         until: timestamp(*until),
     });
-    let Some(fence) = fence_of(taken, held, owner, (now, until)) else { return Ok(None) };
+    let Some(fence) = granted_fence(stored, held, owner, (now, until)) else { return Ok(None) };
     conn.execute(
         "INSERT INTO lease (name, owner, fence, until) VALUES (?1, ?2, ?3, ?4)
          ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, fence = excluded.fence, until = excluded.until",
         params![name, owner, fence, micros(until)],
     )
-    .map_err(oops(context))?;
+    .map_err(db_fault(context))?;
     Ok(Some(Lease { owner: owner.to_owned(), fence }))
 }

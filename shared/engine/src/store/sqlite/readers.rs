@@ -1,5 +1,5 @@
-//! Shell: the readers' connections, in lanes: what must be quick never waits behind what takes long, and what nobody
-//! waits for any more is interrupted.
+//! Shell: read connections, in lanes, so that short reads never wait for long ones. A read whose future is dropped is
+//! interrupted.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,54 +14,55 @@ use saga_core::retry::panic_text;
 use tokio::sync::Semaphore;
 
 use super::checkpoint::LogLength;
-use super::values::oops;
+use super::values::db_fault;
 use super::{CACHE_KIB, prepare_once};
 use crate::store::{Answer, StoreFault};
 
-/// Steps of SQLite's machine between two looks at whether anybody still waits: some tens of microseconds.
-const STEPS_BETWEEN_LOOKS: i32 = 1_000;
+/// Interval of checks for dropped futures, in steps of SQLite's virtual machine: some tens of microseconds.
+const STEPS_BETWEEN_CHECKS: i32 = 1_000;
 
-/// What takes long waits for a moment when the log begins anew: so long at most, and looks so often.
-const GIVES_WAY_FOR: Duration = Duration::from_secs(2);
-const LOOKS_AGAIN_AFTER: Duration = Duration::from_millis(5);
+/// Maximum time for which a long read waits for an overlong log to restart.
+const YIELDS_FOR: Duration = Duration::from_secs(2);
+/// Interval of checks for that restart.
+const CHECK_EVERY: Duration = Duration::from_millis(5);
 
-/// What is read, by how long it may take.
+/// Kind of read, by its duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lane {
-    /// The relay's look at the outbox.
+    /// Entries for the relay.
     Relay,
-    /// How much waits: readiness, and the metrics.
+    /// Statistics for readiness and metrics.
     Health,
-    /// One row, or one page of its history.
+    /// One row, or a page of its history.
     Row,
     /// Lists and counts.
     Scan,
-    /// All rows against their events; one at a time.
-    Audit,
+    /// Verification; one at a time.
+    Verification,
 }
 
 impl Lane {
-    /// Each with its connections.
+    /// All lanes, with their numbers of connections.
     const ALL: [(Self, usize); 5] =
-        [(Self::Relay, 1), (Self::Health, 1), (Self::Row, 2), (Self::Scan, 2), (Self::Audit, 1)];
+        [(Self::Relay, 1), (Self::Health, 1), (Self::Row, 2), (Self::Scan, 2), (Self::Verification, 1)];
 }
 
-/// All lanes of one database.
+/// Read connections of a database.
 pub(super) struct Readers {
     lanes: Vec<(Lane, Arc<Connections>)>,
     log: LogLength,
 }
 
 struct Connections {
-    /// As many as there are connections.
+    /// One permit for each idle connection.
     free: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
-    /// Closed after them: with it SQLite's locks would go.
+    /// Closed after the connections: closing a file of the database ends SQLite's locks on it.
     _file: Arc<File>,
 }
 
 impl Readers {
-    /// Opens them all, of the database at `path`, which is open as `file` beside them and has this log.
+    /// Opens all connections to the database at `path`, which is also open as `file`.
     pub(super) fn open(path: &Path, file: &Arc<File>, log: LogLength) -> rusqlite::Result<Self> {
         let connections = |(lane, count): (Lane, usize)| -> rusqlite::Result<_> {
             let idle = (0..count).map(|_| open_reader(path)).collect::<Result<_, _>>()?;
@@ -72,73 +73,73 @@ impl Readers {
         Ok(Self { lanes: Lane::ALL.into_iter().map(connections).collect::<Result<_, _>>()?, log })
     }
 
-    /// Runs `work` on a connection of this lane. Dropped, it leaves its lane, and interrupts what it had begun.
+    /// Runs `work` on a connection of this lane. Dropping the future interrupts it.
     pub(super) fn read<T: Send + 'static>(
         &self,
         lane: Lane,
         work: impl FnOnce(&Connection) -> Result<T, StoreFault> + Send + 'static,
     ) -> Answer<'static, T> {
         let connections = self.lanes.iter().find(|(of, _)| *of == lane).map(|(_, lane)| lane.clone());
-        let log = (lane == Lane::Audit).then(|| self.log.clone());
+        let log = (lane == Lane::Verification).then(|| self.log.clone());
         Box::pin(async move {
             let connections = connections.ok_or(StoreFault::Closed)?;
-            let place = connections.free.clone().acquire_owned().await.map_err(|_| StoreFault::Closed)?;
-            // A log of which somebody reads the beginning at every moment never begins anew.
+            let permit = connections.free.clone().acquire_owned().await.map_err(|_| StoreFault::Closed)?;
+            // A log whose beginning is being read at every moment never restarts.
             if let Some(log) = log {
-                give_way(&log).await;
+                wait_for_restart(&log).await;
             }
-            let waiting = Waiting::default();
-            let is_abandoned = waiting.0.clone();
+            let caller = Caller::default();
+            let is_dropped = caller.0.clone();
             let reading = tokio::task::spawn_blocking(move || {
                 let taken = connections.idle.lock().pop();
                 let mut conn = taken.ok_or(StoreFault::Closed)?;
-                let answer = read(&mut conn, is_abandoned, work);
+                let answer = read(&mut conn, is_dropped, work);
                 connections.idle.lock().push(conn);
-                drop(place);
+                drop(permit);
                 answer
             });
             let answer = reading.await.unwrap_or(Err(StoreFault::Closed));
-            drop(waiting);
+            drop(caller);
             answer
         })
     }
 }
 
-/// Waits while the log is far too long, for a while.
-async fn give_way(log: &LogLength) {
-    let anew = async {
+/// Waits for a limited time while the log is overlong.
+async fn wait_for_restart(log: &LogLength) {
+    let restarted = async {
         while log.is_overdue() {
-            tokio::time::sleep(LOOKS_AGAIN_AFTER).await;
+            tokio::time::sleep(CHECK_EVERY).await;
         }
     };
-    // One reader that takes long keeps it from that: nothing is won by waiting longer.
-    let _ = tokio::time::timeout(GIVES_WAY_FOR, anew).await;
+    // Another long read prevents the restart: waiting longer would not help.
+    let _ = tokio::time::timeout(YIELDS_FOR, restarted).await;
 }
 
-/// Somebody waits, until this is dropped.
+/// Caller of a read. Sets the flag when it is dropped.
 #[derive(Default)]
-struct Waiting(Arc<AtomicBool>);
+struct Caller(Arc<AtomicBool>);
 
-impl Drop for Waiting {
+impl Drop for Caller {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// Reads one snapshot.
+/// Runs `work` in one snapshot.
 fn read<T>(
     conn: &mut Connection,
-    is_abandoned: Arc<AtomicBool>,
+    is_dropped: Arc<AtomicBool>,
     work: impl FnOnce(&Connection) -> Result<T, StoreFault>,
 ) -> Result<T, StoreFault> {
-    let context = "watching whether anybody waits";
-    let watch = move || is_abandoned.load(Ordering::Relaxed);
-    conn.progress_handler(STEPS_BETWEEN_LOOKS, Some(watch)).map_err(oops(context))?;
+    let context = "preparing to interrupt a read";
+    let is_dropped = move || is_dropped.load(Ordering::Relaxed);
+    conn.progress_handler(STEPS_BETWEEN_CHECKS, Some(is_dropped)).map_err(db_fault(context))?;
     let answer = catch_unwind(AssertUnwindSafe(|| in_snapshot(conn, work)));
-    conn.progress_handler(0, None::<fn() -> bool>).map_err(oops(context))?;
-    // Whatever ended it, the next one begins with a snapshot of its own.
+    conn.progress_handler(0, None::<fn() -> bool>).map_err(db_fault(context))?;
+    // However the read ended, the next one gets a snapshot of its own.
     if !conn.is_autocommit() {
-        conn.execute_batch("ROLLBACK").map_err(oops("leaving a snapshot"))?;
+        conn.execute_batch("ROLLBACK").map_err(db_fault("leaving a snapshot"))?;
     }
     answer.unwrap_or_else(|panic| Err(StoreFault::Panicked(panic_text(panic.as_ref()).to_owned())))
 }
@@ -147,9 +148,9 @@ fn in_snapshot<T>(
     conn: &Connection,
     work: impl FnOnce(&Connection) -> Result<T, StoreFault>,
 ) -> Result<T, StoreFault> {
-    conn.execute_batch("BEGIN").map_err(oops("beginning to read"))?;
+    conn.execute_batch("BEGIN").map_err(db_fault("beginning to read"))?;
     let answer = work(conn)?;
-    conn.execute_batch("COMMIT").map_err(oops("ending a read"))?;
+    conn.execute_batch("COMMIT").map_err(db_fault("ending a read"))?;
     Ok(answer)
 }
 
@@ -170,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// Readers of a database that says that its log is so long.
+    /// Readers of a database whose log has so many pages.
     fn readers(pages: u32) -> (tempfile::TempDir, Readers, LogLength) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("some.db");
@@ -183,21 +184,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_takes_long_gives_way_to_a_log_that_is_far_too_long_and_nothing_else_does() {
+    async fn only_verification_waits_for_overlong_log_to_restart() {
         let (_folder, readers, log) = readers(1_000_000);
-        let mut audit = readers.read(Lane::Audit, |_| Ok(()));
-        assert!(audit.as_mut().now_or_never().is_none());
+        let mut verification = readers.read(Lane::Verification, |_| Ok(()));
+        assert!(verification.as_mut().now_or_never().is_none());
         readers.read(Lane::Row, |_| Ok(())).await.expect("a row");
-        assert!(audit.as_mut().now_or_never().is_none());
+        assert!(verification.as_mut().now_or_never().is_none());
         log.set(1);
-        audit.await.expect("an audit");
+        verification.await.expect("a verification");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_gives_way_for_a_while_only() {
+    async fn verification_waits_for_limited_time() {
         let (_folder, readers, _log) = readers(1_000_000);
         let began = tokio::time::Instant::now();
-        readers.read(Lane::Audit, |_| Ok(())).await.expect("an audit");
-        assert!(began.elapsed() >= GIVES_WAY_FOR);
+        readers.read(Lane::Verification, |_| Ok(())).await.expect("a verification");
+        assert!(began.elapsed() >= YIELDS_FOR);
     }
 }

@@ -3,9 +3,11 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use saga_core::row::RowKind;
 
-use super::values::{now_micros, oops};
+use super::run;
+use super::values::{db_fault, now_micros};
 use crate::store::StoreFault;
-use crate::store::migrating::{Applied, Migration, missing};
+use crate::store::fold;
+use crate::store::migrations::{Applied, Migration, missing};
 
 /// Migrations in order. A migration never changes once released.
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_base.sql")];
@@ -20,20 +22,20 @@ fn apply(conn: &Connection, migrations: &[&'static str]) -> Result<(), StoreFaul
         "CREATE TABLE IF NOT EXISTS migration (
              number INTEGER PRIMARY KEY, checksum TEXT NOT NULL, applied_at INTEGER NOT NULL)",
     )
-    .map_err(oops("creating the table of migrations"))?;
+    .map_err(db_fault("creating the table of migrations"))?;
     // One process at a time uses the file, so that no migration needs to suit an older build as well.
     let applied = |row: &rusqlite::Row<'_>| Ok(Applied { checksum: row.get(0)?, is_additive: false });
     let applied: Vec<Applied> = conn
         .prepare("SELECT checksum FROM migration ORDER BY number")
         .and_then(|mut statement| statement.query_map([], applied)?.collect())
-        .map_err(oops("reading the table of migrations"))?;
+        .map_err(db_fault("reading the table of migrations"))?;
     for Migration { number, sql, checksum } in missing(migrations, &applied)? {
-        conn.execute_batch(sql).map_err(oops("applying a migration"))?;
+        conn.execute_batch(sql).map_err(db_fault("applying a migration"))?;
         conn.execute(
             "INSERT INTO migration (number, checksum, applied_at) VALUES (?1, ?2, ?3)",
             params![number, checksum, now_micros()],
         )
-        .map_err(oops("recording a migration"))?;
+        .map_err(db_fault("recording a migration"))?;
     }
     Ok(())
 }
@@ -45,14 +47,14 @@ pub(super) fn declare(conn: &Connection, kind: &RowKind) -> Result<(), StoreFaul
     let declared: Option<String> = conn
         .query_row("SELECT fields FROM row_kind WHERE name = ?1", [kind.name], |row| row.get(0))
         .optional()
-        .map_err(oops("reading the declared kinds"))?;
+        .map_err(db_fault("reading the declared kinds"))?;
     let exists: bool = conn
         .query_row(
             "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'row_' || ?1)",
             [kind.name],
             |row| row.get(0),
         )
-        .map_err(oops("looking for the table of a kind"))?;
+        .map_err(db_fault("looking for the table of a kind"))?;
     if declared.as_deref() == Some(&fields) && exists {
         return Ok(());
     }
@@ -69,11 +71,10 @@ pub(super) fn declare(conn: &Connection, kind: &RowKind) -> Result<(), StoreFaul
     for field in kind.fields {
         sql.push_str(&format!("CREATE INDEX row_{name}_{field} ON row_{name} ({field}, id);"));
     }
-    conn.execute_batch(&sql).map_err(oops("creating the table of a kind"))?;
+    conn.execute_batch(&sql).map_err(db_fault("creating the table of a kind"))?;
     conn.execute("INSERT OR REPLACE INTO row_kind (name, fields) VALUES (?1, ?2)", params![name, fields])
-        .map_err(oops("recording a declared kind"))?;
-    super::fold::rebuild(conn, kind)?;
-    Ok(())
+        .map_err(db_fault("recording a declared kind"))?;
+    run(fold::rebuild(conn, kind)).map(drop)
 }
 
 #[cfg(test)]

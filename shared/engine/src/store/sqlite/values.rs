@@ -1,4 +1,4 @@
-//! Shell: values as the tables keep them, and what everybody who speaks SQL here needs.
+//! Shell: conversion of values and faults between SQLite and the store.
 
 use jiff::Timestamp;
 use rusqlite::types::{Value, ValueRef};
@@ -8,27 +8,32 @@ use saga_core::row::RowKind;
 use saga_core::trace::TraceContext;
 
 use crate::store::StoreFault;
-pub(super) use crate::store::units::{hex, micros, timestamp};
+pub(super) use crate::store::encoding::{hex, micros, timestamp};
 
 pub(super) fn now_micros() -> i64 {
     Timestamp::now().as_microsecond()
 }
 
-/// Where something stands in its trace; of a damaged one nothing is known.
+pub(super) fn limit_of(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// Reads a trace context; `None` if it is damaged.
 pub(super) fn trace(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Option<TraceContext>> {
     Ok(row.get_ref(column)?.as_blob_or_null()?.and_then(TraceContext::from_bytes))
 }
 
-pub(super) fn oops(context: &'static str) -> impl Fn(rusqlite::Error) -> StoreFault {
-    move |source| match is_refusal(&source) {
-        true => StoreFault::Refused { context, source: Box::new(source) },
+/// Maps an error of SQLite to a fault of the store.
+pub(super) fn db_fault(context: &'static str) -> impl Fn(rusqlite::Error) -> StoreFault {
+    move |source| match is_rejection(&source) {
+        true => StoreFault::Rejected { context, source: Box::new(source) },
         false => StoreFault::Database { context, source: Box::new(source) },
     }
 }
 
-/// Whether it is about the values: what is to be written is in the way of what is there, or what is there is no value
-/// of its kind. A trigger, of which the tables have none, says what the disk may say.
-fn is_refusal(error: &rusqlite::Error) -> bool {
+/// Returns true if the values are at fault: they conflict with stored ones, or stored ones have a wrong type. The tables
+/// have no triggers; tests use them to simulate faults of the disk.
+fn is_rejection(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode::{ConstraintViolation, TooBig, TypeMismatch};
     if let rusqlite::Error::SqliteFailure(failure, _) = error {
         return matches!(failure.code, ConstraintViolation | TooBig | TypeMismatch)
@@ -51,7 +56,7 @@ pub(super) fn field_value(value: &FieldValue) -> Value {
     }
 }
 
-/// What [`field_value`] wrote.
+/// Reverses [`field_value`].
 pub(super) fn read_field(value: ValueRef<'_>) -> FieldValue {
     match value {
         ValueRef::Text(text) => FieldValue::Text(String::from_utf8_lossy(text).into_owned()),
@@ -60,17 +65,18 @@ pub(super) fn read_field(value: ValueRef<'_>) -> FieldValue {
     }
 }
 
+/// Statement that inserts a row, unless its id exists.
 pub(super) fn insert_sql(kind: &RowKind) -> String {
     let columns: String = kind.fields.iter().map(|field| format!(", {field}")).collect();
-    let places: String = (0..kind.fields.len()).map(|n| format!(", ?{}", n + 7)).collect();
+    let parameters: String = (0..kind.fields.len()).map(|n| format!(", ?{}", n + 7)).collect();
     format!(
         "INSERT INTO row_{} (id, version, state, created_at, updated_at, due{columns})
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6{places}) ON CONFLICT (id) DO NOTHING",
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6{parameters}) ON CONFLICT (id) DO NOTHING",
         kind.name
     )
 }
 
-/// Reads letter, status, revision and message_id.
+/// Reads content, status, revision and message id of a dead letter.
 pub(super) fn stored_dead_letter(row: &rusqlite::Row<'_>) -> rusqlite::Result<StoredDeadLetter> {
     let (json, status): (String, String) = (row.get(0)?, row.get(1)?);
     let unreadable = |column, error: Box<dyn std::error::Error + Send + Sync>| {

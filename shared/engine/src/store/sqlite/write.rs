@@ -1,48 +1,39 @@
-//! Shell: one batch, loaded and written. Prepared statements in loops: on SQLite quicker than set-based SQL.
+//! Shell: writes one batch. Prepared statements in loops are faster on SQLite than set-based SQL.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use rusqlite::types::Value;
-use rusqlite::{CachedStatement, Connection, OptionalExtension, ToSql, params};
+use rusqlite::{Connection, ToSql, params};
 use saga_core::dead_letter::StoredDeadLetter;
-use saga_core::decision::{Decide, InboxState, KeyedAnswer, Loaded, OutboxWrite, Reads, RowWrite, Writes};
-use saga_core::row::{Projected, RowKind, StoredRow};
+use saga_core::decision::{OutboxWrite, RowWrite, Writes};
+use saga_core::row::{Projected, RowKind};
 use saga_core::trace::TraceContext;
 use saga_core::waiting::{Retry, Task};
-use uuid::Uuid;
 
-use super::values::{field_value, insert_sql, micros, oops, stored_dead_letter};
+use super::values::{db_fault, field_value, insert_sql, micros};
 use crate::store::{OutboxEntry, StoreFault};
 
-/// What is known of a message: that it was handled, that it waits, or that it is parked.
-const KNOWN: &str = "SELECT 0 FROM inbox WHERE step = ?1 AND message_id = ?2
-     UNION ALL SELECT 1 FROM retry WHERE step = ?1 AND message_id = ?2
-     UNION ALL SELECT 2 FROM dead_letter WHERE step = ?1 AND message_id = ?2 LIMIT 1";
-
-/// The same where none waits and none is parked.
-const HANDLED: &str = "SELECT 0 FROM inbox WHERE step = ?1 AND message_id = ?2";
-
-/// A new entry stands at the end of the line.
+/// Appends an entry to the sequence.
 const INSERT_ENTRY: &str =
     "INSERT INTO outbox (id, saga, subject, payload, created_at, trace) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
-/// The same where some are blocked: behind an earlier one of its saga that failed, an entry is held from the start.
-/// Nothing else might move the line, and it would be said to wait for the broker.
+/// Appends an entry where some are blocked. Behind a failed one of its saga, an entry is blocked from the start: otherwise
+/// it would count as pending until something else is published.
 const INSERT_BLOCKED: &str = "INSERT INTO outbox (id, saga, subject, payload, created_at, trace, status)
      VALUES (?1, ?2, ?3, ?4, ?5, ?6,
              iif(EXISTS (SELECT 1 FROM outbox WHERE saga = ?2 AND status IN ('FAILED', 'BLOCKED')), 'BLOCKED', NULL))";
 
-/// Up to so many searchable values of a kind each is written only when it has changed: an index that is not touched is
-/// a page that is not written. Beyond there would be too many statements.
-const WRITTEN_APART: usize = 6;
+/// Maximum number of searchable values of a kind for which each is updated only if it changed, which leaves the pages of other
+/// indexes alone. More values would need too many statements.
+const UPDATED_SEPARATELY: usize = 6;
 
-/// Statements over the tables of the kinds, made once.
+/// Statements for the table of a kind, built once.
 #[derive(Debug)]
 pub(super) struct KindSql {
-    load: String,
+    pub(super) load: String,
     insert: String,
-    /// By what has changed: one bit for each field, and the highest for the due time. One statement, for all of them,
-    /// when there would be too many.
+    /// Statements by the changed values: a bit for each field, and the highest for the due time. With too many values, a
+    /// single statement that updates all.
     updates: Vec<String>,
 }
 
@@ -51,7 +42,7 @@ impl KindSql {
         let name = kind.name;
         let columns: Vec<&str> = kind.fields.iter().copied().chain(["due"]).collect();
         let all = (1_usize << columns.len().min(usize::BITS as usize - 1)) - 1;
-        let masks = if columns.len() <= WRITTEN_APART { 0..=all } else { all..=all };
+        let masks = if columns.len() <= UPDATED_SEPARATELY { 0..=all } else { all..=all };
         let update = |mask: usize| {
             let changed = columns.iter().enumerate().filter(|(bit, _)| mask & (1 << bit) != 0);
             let assignments: String =
@@ -68,7 +59,7 @@ impl KindSql {
         }
     }
 
-    /// The statement that updates a row, and the searchable values that it writes.
+    /// Statement that updates a row, with the searchable values for it.
     fn update<'a>(&'a self, row: &'a RowWrite) -> (&'a str, Vec<Value>) {
         let RowWrite { projected: Projected { fields, due, .. }, searched_by, .. } = row;
         let due = Value::from(due.map(micros));
@@ -88,114 +79,14 @@ impl KindSql {
     }
 }
 
-/// What a batch decides, on everything that it needs to have read.
-pub(super) fn decided(
-    conn: &Connection,
-    kinds: &BTreeMap<&'static str, KindSql>,
-    reads: &Reads,
-    decide: &mut Decide,
-) -> Result<Writes, StoreFault> {
-    let mut writes = decide(load(conn, kinds, reads)?);
-    let mut also_read = BTreeSet::new();
-    while !writes.to_read.is_empty() {
-        also_read.append(&mut writes.to_read);
-        let mut all = reads.clone();
-        all.rows.extend(also_read.iter().cloned());
-        writes = decide(Loaded { also_read: also_read.clone(), ..load(conn, kinds, &all)? });
-    }
-    Ok(writes)
-}
-
-fn sql_of<'k>(kinds: &'k BTreeMap<&'static str, KindSql>, kind: &str) -> Result<&'k KindSql, StoreFault> {
+pub(super) fn sql_of<'k>(
+    kinds: &'k BTreeMap<&'static str, KindSql>,
+    kind: &str,
+) -> Result<&'k KindSql, StoreFault> {
     kinds.get(kind).ok_or_else(|| StoreFault::Unusable(format!("rows of kind {kind:?} are not declared")))
 }
 
-fn load(
-    conn: &Connection,
-    kinds: &BTreeMap<&'static str, KindSql>,
-    reads: &Reads,
-) -> Result<Loaded, StoreFault> {
-    let mut loaded = Loaded::default();
-    let context = "reading what a batch needs";
-    loaded.left_before = super::left::left_before(conn).map_err(oops(context))?;
-    // They come by their kinds.
-    let mut of_kind: Option<(&str, CachedStatement<'_>)> = None;
-    for key in &reads.rows {
-        let select = match &mut of_kind {
-            Some((kind, select)) if *kind == key.kind => select,
-            _ => {
-                let sql = sql_of(kinds, key.kind)?;
-                let select = conn.prepare_cached(&sql.load).map_err(oops(context))?;
-                &mut of_kind.insert((key.kind, select)).1
-            }
-        };
-        let read = |row: &rusqlite::Row<'_>| Ok(StoredRow { version: row.get(0)?, state: row.get(1)? });
-        if let Some(row) = select.query_row([&key.id], read).optional().map_err(oops(context))? {
-            loaded.rows.insert(key.clone(), row);
-        }
-    }
-    if !reads.inbox.is_empty() {
-        loaded.inbox = known_of(conn, &reads.inbox).map_err(oops(context))?;
-    }
-    for id in &reads.tasks {
-        let claim = conn
-            .prepare_cached("SELECT claim FROM task WHERE id = ?1")
-            .and_then(|mut select| select.query_row([id], |row| row.get(0)).optional())
-            .map_err(oops(context))?;
-        if let Some(claim) = claim {
-            loaded.tasks.insert(*id, claim);
-        }
-    }
-    for key in &reads.keys {
-        let answer = conn
-            .prepare_cached("SELECT fingerprint, reply FROM idempotency_key WHERE key = ?1")
-            .and_then(|mut select| {
-                let read = |row: &rusqlite::Row<'_>| {
-                    Ok(KeyedAnswer { fingerprint: row.get(0)?, reply: row.get(1)? })
-                };
-                select.query_row([key], read).optional()
-            })
-            .map_err(oops(context))?;
-        if let Some(answer) = answer {
-            loaded.keys.insert(key.clone(), answer);
-        }
-    }
-    for id in &reads.dead_letters {
-        let stored = conn
-            .prepare_cached("SELECT content, status, revision, message_id FROM dead_letter WHERE id = ?1")
-            .and_then(|mut select| select.query_row([id], stored_dead_letter).optional())
-            .map_err(oops(context))?;
-        if let Some(stored) = stored {
-            loaded.dead_letters.insert(*id, stored);
-        }
-    }
-    Ok(loaded)
-}
-
-/// What is known of these messages; nothing of a new one.
-fn known_of(
-    conn: &Connection,
-    messages: &BTreeSet<(&'static str, Uuid)>,
-) -> rusqlite::Result<BTreeMap<(&'static str, Uuid), InboxState>> {
-    // Asked once: where nothing waits to be tried again, or is parked, nobody looks there for each.
-    let is_any_apart: bool = conn
-        .prepare_cached("SELECT EXISTS (SELECT 1 FROM retry) OR EXISTS (SELECT 1 FROM dead_letter)")?
-        .query_row([], |row| row.get(0))?;
-    let mut select = conn.prepare_cached(if is_any_apart { KNOWN } else { HANDLED })?;
-    let mut all = BTreeMap::new();
-    for (step, id) in messages {
-        let known: Option<i64> = select.query_row(params![step, id], |row| row.get(0)).optional()?;
-        let known = match known {
-            None => continue,
-            Some(0) => InboxState::Handled,
-            Some(1) => InboxState::Waiting,
-            Some(_) => InboxState::Parked,
-        };
-        all.insert((*step, *id), known);
-    }
-    Ok(all)
-}
-
+/// Writes a batch. Returns its outbox entries with their positions.
 pub(super) fn write(
     conn: &Connection,
     kinds: &BTreeMap<&'static str, KindSql>,
@@ -205,11 +96,11 @@ pub(super) fn write(
     for row in &writes.rows {
         write_row(conn, kinds, row, at)?;
     }
-    write_events(conn, writes, at).map_err(oops("writing events"))?;
-    let promised = write_outbox(conn, writes, at).map_err(oops("writing the outbox"))?;
-    write_messages(conn, writes, at).map_err(oops("writing inbox, retries and dead letters"))?;
-    write_tasks(conn, writes).map_err(oops("writing tasks"))?;
-    Ok(promised)
+    write_events(conn, writes, at).map_err(db_fault("writing events"))?;
+    let entries = write_outbox(conn, writes, at).map_err(db_fault("writing the outbox"))?;
+    write_messages(conn, writes, at).map_err(db_fault("writing inbox, retries and dead letters"))?;
+    write_tasks(conn, writes).map_err(db_fault("writing tasks"))?;
+    Ok(entries)
 }
 
 fn write_row(
@@ -235,7 +126,7 @@ fn write_row(
     let changed = conn
         .prepare_cached(sql)
         .and_then(|mut statement| statement.execute(rusqlite::params_from_iter(values)))
-        .map_err(oops("writing a row"))?;
+        .map_err(db_fault("writing a row"))?;
     match changed {
         1 => Ok(()),
         _ => Err(StoreFault::Conflict(row.key.clone())),
@@ -247,11 +138,11 @@ fn write_events(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result
         "INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at, is_published)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
     )?;
-    let mut told = vec![false; writes.events.len()];
+    let mut is_published = vec![false; writes.events.len()];
     for index in writes.outbox.iter().filter_map(|entry| entry.event) {
-        told[index] = true;
+        is_published[index] = true;
     }
-    for (event, told) in writes.events.iter().zip(told) {
+    for (event, is_published) in writes.events.iter().zip(is_published) {
         let key = &event.key;
         insert.execute(params![
             key.kind,
@@ -261,30 +152,30 @@ fn write_events(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result
             event.data,
             event.causation_id,
             at,
-            told
+            is_published
         ])?;
     }
     Ok(())
 }
 
-/// Answers the entries, unless anything stands out of line: what is tried again goes before them.
+/// Writes outbox entries. Returns none of them if any entry is out of sequence, which must be published first.
 fn write_outbox(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result<Vec<OutboxEntry>> {
     if writes.outbox.is_empty() {
         return Ok(vec![]);
     }
-    // Asked once: nothing else writes here meanwhile, and these entries hold nobody.
-    let (is_any_blocked, is_any_out_of_line): (bool, bool) = conn
+    // Checked once: nothing else writes meanwhile, and these entries block no other.
+    let (is_any_blocked, is_any_out_of_sequence): (bool, bool) = conn
         .prepare_cached(
             "SELECT EXISTS (SELECT 1 FROM outbox WHERE status IN ('FAILED', 'BLOCKED')),
                     EXISTS (SELECT 1 FROM outbox WHERE status IS NOT NULL)",
         )?
         .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let mut insert = conn.prepare_cached(if is_any_blocked { INSERT_BLOCKED } else { INSERT_ENTRY })?;
-    let mut promised = Vec::with_capacity(writes.outbox.len());
+    let mut entries = Vec::with_capacity(writes.outbox.len());
     for entry in &writes.outbox {
         let OutboxWrite { id, saga, subject, payload, trace: context, .. } = entry;
         let seq = insert.insert(params![id, saga, subject, &payload[..], at, trace(*context)])?;
-        promised.push(OutboxEntry {
+        entries.push(OutboxEntry {
             seq,
             id: *id,
             saga: *saga,
@@ -293,10 +184,10 @@ fn write_outbox(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result
             trace: *context,
         });
     }
-    if is_any_out_of_line {
-        promised.clear();
+    if is_any_out_of_sequence {
+        entries.clear();
     }
-    Ok(promised)
+    Ok(entries)
 }
 
 fn write_messages(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result<()> {
@@ -307,7 +198,7 @@ fn write_messages(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Resu
         let new = insert.execute(params![step, id, at])?;
         *handled.entry(step).or_default() += i64::from(new > 0);
     }
-    tally(conn, "handled", &handled)?;
+    add_to_message_counts(conn, "handled", &handled)?;
     for (step, id) in &writes.retries_done {
         conn.prepare_cached("DELETE FROM retry WHERE step = ?1 AND message_id = ?2")?
             .execute(params![step, id])?;
@@ -388,7 +279,7 @@ fn json(value: &impl serde::Serialize) -> rusqlite::Result<String> {
 }
 
 fn write_tasks(conn: &Connection, writes: &Writes) -> rusqlite::Result<()> {
-    // What is over goes first: the same task may be taken up again in the same batch.
+    // First: the same task may be created again in the same batch.
     for id in &writes.tasks_done {
         conn.prepare_cached("DELETE FROM task WHERE id = ?1")?.execute([id])?;
     }
@@ -444,19 +335,22 @@ fn insert_task(
     ])
 }
 
-/// As the tables keep it.
 fn trace(context: Option<TraceContext>) -> Option<[u8; TraceContext::LENGTH]> {
     context.map(|context| context.to_bytes())
 }
 
-/// Adds to the counts that outlive trimming.
-pub(super) fn tally(conn: &Connection, what: &str, counts: &BTreeMap<&str, i64>) -> rusqlite::Result<()> {
+/// Adds to the lifetime counts of messages.
+pub(super) fn add_to_message_counts(
+    conn: &Connection,
+    outcome: &str,
+    counts: &BTreeMap<impl AsRef<str>, i64>,
+) -> rusqlite::Result<()> {
     for (name, count) in counts {
         conn.prepare_cached(
             "INSERT INTO message_count (outcome, name, count) VALUES (?1, ?2, ?3)
              ON CONFLICT (outcome, name) DO UPDATE SET count = count + excluded.count",
         )?
-        .execute(params![what, name, count])?;
+        .execute(params![outcome, name.as_ref(), count])?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Shell: the one writer of a database: a thread that merges what waits into one commit; or whoever calls.
+//! Shell: the only writer of a database: a thread that merges waiting jobs into one commit, or the caller's own thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,66 +12,66 @@ use saga_core::retry::panic_text;
 use tokio::sync::oneshot;
 
 use super::checkpoint::Checkpoints;
-use super::opening::MarkFile;
-use super::place::Place;
-use super::values::oops;
+use super::db_location::DbLocation;
+use super::db_open::PositionFile;
+use super::values::db_fault;
 use crate::store::{Answer, StoreFault};
 
-/// Jobs that one commit may carry. A job is a whole batch; more would make the first wait for the last.
+/// Maximum number of jobs in one commit. A job is a whole batch; with more, the first would wait for the last.
 const MERGED_JOBS: usize = 64;
-/// Jobs that may wait for the writer; a caller beyond that waits with its job in hand.
+/// Maximum number of jobs that wait for the writer. Further callers wait to hand over their jobs.
 const WAITING_JOBS: usize = 256;
-/// So long may a job that nobody waits for be carried along until another needs a commit, before it gets its own.
-const CARRIED_FOR: Duration = Duration::from_millis(100);
+/// Time after which a deferrable job gets a commit of its own, unless another job brought one.
+const DEFERRED_FOR: Duration = Duration::from_millis(100);
 
-/// Work inside a write transaction; called again when the transaction has to be repeated.
+/// Work in a write transaction; called again if the transaction is repeated.
 type Work = Box<dyn FnMut(&Connection) -> Result<(), StoreFault> + Send>;
 
-/// What the thread is handed.
+/// Job for the writer thread.
 pub(super) struct Job {
     work: Work,
     done: oneshot::Sender<Result<(), StoreFault>>,
-    haste: Haste,
+    urgency: Urgency,
 }
 
-/// Whether somebody waits for a job.
+/// Urgency of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Haste {
-    /// It is committed at once, with whatever else waits.
-    Now,
-    /// It waits for another commit, for [`CARRIED_FOR`] at most.
-    Carried,
+pub(super) enum Urgency {
+    /// Committed at once, with the other waiting jobs.
+    Immediate,
+    /// Waits for another commit, for [`DEFERRED_FOR`] at most.
+    Deferrable,
 }
 
 pub(super) enum Writer {
-    /// A thread of its own: the normal way. Both are there until this is dropped.
+    /// Thread of its own: the normal case. `Some` until dropped.
     Thread(Option<(SyncSender<Job>, JoinHandle<()>)>),
-    /// On the caller's thread: for the simulation, where nothing may run beside it.
+    /// Runs on the caller's thread, for the simulation, where nothing may run concurrently.
     Inline(Mutex<Connection>),
 }
 
 impl Writer {
-    /// Starts a thread that writes.
+    /// Starts the writer thread.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// If no thread can be started.
     pub(super) fn start(
         conn: Connection,
-        place: Place,
-        marks: MarkFile,
+        location: DbLocation,
+        positions: PositionFile,
         checkpoints: Checkpoints,
     ) -> std::io::Result<Self> {
         let (jobs, waiting) = sync_channel(WAITING_JOBS);
         let thread = std::thread::Builder::new()
             .name("sqlite-writer".to_owned())
-            .spawn(move || write_jobs(&conn, &waiting, &place, marks, checkpoints))?;
+            .spawn(move || write_jobs(&conn, &waiting, &location, positions, checkpoints))?;
         Ok(Self::Thread(Some((jobs, thread))))
     }
 
-    /// Runs `work` in a write transaction, merged with whatever else waits.
+    /// Runs `work` in a write transaction, merged with other waiting jobs.
     pub(super) fn write<T: Send + 'static>(
         &self,
-        haste: Haste,
+        urgency: Urgency,
         mut work: impl FnMut(&Connection) -> Result<T, StoreFault> + Send + 'static,
     ) -> Answer<'_, T> {
         let conn = match self {
@@ -87,7 +87,7 @@ impl Writer {
                         Ok(())
                     });
                     let (done, finished) = oneshot::channel();
-                    hand_over(&jobs, Job { work, done, haste }).await?;
+                    hand_over(&jobs, Job { work, done, urgency }).await?;
                     finished.await.map_err(|_| StoreFault::Closed)??;
                     let answer = slot.lock().take();
                     answer.ok_or(StoreFault::Closed)
@@ -101,19 +101,19 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// Waits for the thread: what was handed over is written.
+    /// Waits until all handed-over jobs are written.
     fn drop(&mut self) {
         if let Self::Thread(writer) = self
             && let Some((jobs, thread)) = writer.take()
         {
             drop(jobs);
-            // A writer that panicked has nothing more to say.
+            // A panic of the writer was reported where it happened.
             let _ = thread.join();
         }
     }
 }
 
-/// Waits for a place in the writer's queue without holding up the runtime.
+/// Waits for room in the writer's queue, without blocking the runtime.
 async fn hand_over(jobs: &SyncSender<Job>, mut job: Job) -> Result<(), StoreFault> {
     use std::sync::mpsc::TrySendError;
     loop {
@@ -128,14 +128,13 @@ async fn hand_over(jobs: &SyncSender<Job>, mut job: Job) -> Result<(), StoreFaul
     }
 }
 
-/// The next jobs for one transaction; `None` when there will be none any more.
+/// Takes the next jobs for one transaction; `None` when all senders are gone.
 fn next_jobs(waiting: &Receiver<Job>) -> Option<Vec<Job>> {
     let mut jobs = vec![waiting.recv().ok()?];
-    let until = Instant::now() + CARRIED_FOR;
+    let until = Instant::now() + DEFERRED_FOR;
     while jobs.len() < MERGED_JOBS {
-        let is_carried = jobs.iter().all(|job| job.haste == Haste::Carried);
-        // What is carried waits for others; they are gone when nobody can send any more.
-        let next = match is_carried {
+        let are_deferrable = jobs.iter().all(|job| job.urgency == Urgency::Deferrable);
+        let next = match are_deferrable {
             true => waiting.recv_timeout(until.saturating_duration_since(Instant::now())).ok(),
             false => waiting.try_recv().ok(),
         };
@@ -147,63 +146,64 @@ fn next_jobs(waiting: &Receiver<Job>) -> Option<Vec<Job>> {
     Some(jobs)
 }
 
-/// The writer thread: takes what waits, runs it in one transaction, commits, tells everyone.
+/// Loop of the writer thread: takes waiting jobs, runs them in one transaction, commits, replies.
 fn write_jobs(
     conn: &Connection,
     waiting: &Receiver<Job>,
-    place: &Place,
-    mut marks: MarkFile,
+    location: &DbLocation,
+    mut positions: PositionFile,
     mut checkpoints: Checkpoints,
 ) {
     while let Some(mut jobs) = next_jobs(waiting) {
         let merged = in_transaction(conn, || jobs.iter_mut().try_for_each(|job| (job.work)(conn)));
-        // After the commit: only then is it known where that went.
-        let is_there = place.check().is_ok();
+        // Checked after the commit: the file may be replaced until then.
+        let is_in_place = location.check().is_ok();
         match merged {
-            Ok(()) if !is_there => jobs.into_iter().for_each(|job| tell(job, place.check())),
-            Ok(()) => jobs.into_iter().for_each(|job| tell(job, Ok(()))),
-            // One of them failed, so none is committed. Each gets a transaction of its own, and its own answer.
+            Ok(()) if !is_in_place => jobs.into_iter().for_each(|job| reply(job, location.check())),
+            Ok(()) => jobs.into_iter().for_each(|job| reply(job, Ok(()))),
+            // One job failed, so that none is committed. Each gets a transaction and a reply of its own.
             Err(_) if jobs.len() > 1 => {
                 for mut job in jobs {
                     let answer = in_transaction(conn, || (job.work)(conn));
-                    tell(job, answer.and_then(|()| place.check()));
+                    reply(job, answer.and_then(|()| location.check()));
                 }
             }
             Err(fault) => {
                 if let Some(job) = jobs.pop() {
-                    tell(job, Err(fault));
+                    reply(job, Err(fault));
                 }
             }
         }
-        marks.write_now_and_then(conn);
-        checkpoints.now_and_then(conn);
+        positions.write_if_due(conn);
+        checkpoints.run_if_due(conn);
     }
-    marks.write(conn);
+    positions.write(conn);
     checkpoints.finish(conn);
 }
 
-fn tell(job: Job, answer: Result<(), StoreFault>) {
-    // Whoever asked may be gone: then nobody needs the answer.
+fn reply(job: Job, answer: Result<(), StoreFault>) {
+    // The caller may have given up.
     let _ = job.done.send(answer);
 }
 
+/// Runs `work` in a write transaction, which is rolled back if `work` fails or panics.
 pub(super) fn in_transaction<T>(
     conn: &Connection,
     work: impl FnOnce() -> Result<T, StoreFault>,
 ) -> Result<T, StoreFault> {
     conn.prepare_cached("BEGIN IMMEDIATE")
         .and_then(|mut begin| begin.execute([]))
-        .map_err(oops("beginning"))?;
+        .map_err(db_fault("beginning"))?;
     let worked = catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|panic| Err(StoreFault::Panicked(panic_text(panic.as_ref()).to_owned())));
     let committed = worked.and_then(|answer| {
         conn.prepare_cached("COMMIT")
             .and_then(|mut commit| commit.execute([]))
-            .map_err(oops("committing"))?;
+            .map_err(db_fault("committing"))?;
         Ok(answer)
     });
     if committed.is_err() && !conn.is_autocommit() {
-        // Nothing to add to the fault that is already on its way.
+        // The first fault is the one to report.
         let _ = conn.execute_batch("ROLLBACK");
     }
     committed

@@ -55,7 +55,7 @@ async fn published_garbage_is_parked_and_the_messages_around_it_are_handled() {
     assert_eq!(of_filling.clone().count(), 2);
     assert!(of_filling.clone().all(|dead_letter| dead_letter.origin == DeadLetterOrigin::Foreign));
     // In the tallies of the messages there are five.
-    let tallies = harness.store.tallies().await.expect("the store works");
+    let tallies = harness.store.message_counts().await.expect("the store works");
     assert_eq!(tallies.dead, [].into());
 }
 

@@ -8,7 +8,8 @@ use saga_core::decision::Writes;
 use saga_core::service::Service as _;
 use saga_engine::nats::Publisher;
 use saga_engine::runtime::bus::Publish as _;
-use saga_engine::store::Opening;
+use saga_engine::store::OpenOptions;
+use saga_engine::store::roles::History as _;
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{Store, StoreFault};
 
@@ -27,14 +28,14 @@ async fn a_database_behind_what_its_stream_remembers_is_known_by_its_loss() -> R
     for (count, events) in [(1, 2), (20, 5)] {
         let store: Arc<dyn Store> = Arc::new(open(&path)?);
         let puts: Vec<_> = (0..events).map(|_| put(1)).collect();
-        let before = usize::try_from(store.mark().await?.events).expect("a few");
+        let before = usize::try_from(store.position().await?.events).expect("a few");
         let outbox = promises(1..=3).outbox;
         commit(store.as_ref(), Writes { outbox, ..recorded("tea", &puts[..before], &puts[before..]) })
             .await?;
         let publisher = Publisher::new(bus.clone(), "depot", no_faults()).marking(store.clone());
         let first = u32::try_from(events * 100).expect("a few");
         all_done(publisher.publish(&entries(first..first + count)).await);
-        let (said, is) = (last().await.expect("a mark"), store.mark().await?);
+        let (said, is) = (last().await.expect("a mark"), store.position().await?);
         assert_eq!((said.id, said.events, is.events), (is.id, is.events, i64::from(events)));
         assert_eq!(said.check(&is, ""), Ok(()));
         drop((store, publisher));
@@ -51,7 +52,7 @@ async fn a_database_behind_what_its_stream_remembers_is_known_by_its_loss() -> R
     for (path, lost) in
         [(copy, "it had come to event 5"), (folder.path().join("new.db"), "it is another one")]
     {
-        let behind = open(&path)?.mark().await?;
+        let behind = open(&path)?.position().await?;
         let sentence = mark.check(&behind, "").expect_err("it is behind");
         assert!(sentence.contains(lost), "{sentence}");
         let name = sentence.rsplit_once("accept_loss=").expect("a name").1;
@@ -84,7 +85,7 @@ async fn a_mark_that_cannot_be_read_is_not_taken_for_none() -> Result<(), StoreF
 }
 
 fn open(path: &Path) -> Result<SqliteStore, StoreFault> {
-    SqliteStore::open_as(path, Depot::rows(), &Opening { service: "depot", ..Opening::default() })
+    SqliteStore::open_as(path, Depot::rows(), &OpenOptions { service: "depot", ..OpenOptions::default() })
 }
 
 /// What is in its log is copied back.

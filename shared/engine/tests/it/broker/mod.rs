@@ -18,11 +18,11 @@ mod silent;
 mod strangers;
 mod timing;
 
-use saga_engine::store::Published;
+use saga_engine::store::PublishOutcome;
 
 /// Positions of what was published; nothing was refused or delayed.
 #[track_caller]
-fn all_done(published: Published) -> Vec<i64> {
+fn all_done(published: PublishOutcome) -> Vec<i64> {
     assert!(published.refused.is_empty() && published.delayed.is_none(), "{published:?}");
     published.done
 }

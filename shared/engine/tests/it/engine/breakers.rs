@@ -169,13 +169,13 @@ async fn retries_of_a_shut_step_wait_and_hold_up_no_other_step() -> Result<(), S
         let harness = EngineHarness::just_started(store, pace, Arc::default(), BreakerPolicy::default());
         harness.turn(shut, BreakerAction::Open);
         let handled = async |step: &str, count: u64| {
-            let tallies = harness.store.tallies().await.expect("the store works");
+            let tallies = harness.store.message_counts().await.expect("the store works");
             tallies.handled.get(step).copied().unwrap_or(0) == count
         };
         wait_until("the other step's retry", async || handled(LISTENING.name, 1).await).await;
         the_timers_have_looked(&harness).await;
         assert!(handled(FILLING.name, 0).await);
-        let due = harness.store.due(due_query(at(9), 9, "nobody", at(9))).await?;
+        let due = harness.store.claim_due(due_query(at(9), 9, "nobody", at(9))).await?;
         assert_eq!(due.retries.iter().map(|retry| retry.attempts).collect::<Vec<_>>(), [1; 5]);
         harness.turn(shut, BreakerAction::Reset);
         wait_until("the retries of the step", async || handled(FILLING.name, 5).await).await;

@@ -95,7 +95,7 @@ async fn foreign_bytes_are_in_no_tally_not_even_when_they_were_edited_into_a_mes
         (DeadLetterOrigin::Foreign, None, None)
     );
     let in_no_tally = async |harness: &OperatorHarness| {
-        let tallies = harness.store().tallies().await.expect("the store works");
+        let tallies = harness.store().message_counts().await.expect("the store works");
         let of =
             |counts: &std::collections::BTreeMap<String, u64>| counts.get(FILLING.name).copied().unwrap_or(0);
         assert_eq!((of(&tallies.handled), of(&tallies.retrying), of(&tallies.dead)), (0, 0, 0));
@@ -217,7 +217,7 @@ pub async fn parked_call(harness: &mut OperatorHarness) -> (Uuid, DeadLettered) 
     // The task belongs to the writer until its lease lapses, or it starts anew.
     let mut recovering = due_query(at(8), 9, OWNER, at(60));
     recovering.recover = true;
-    let task = harness.store().due(recovering).await.expect("the store works").tasks.remove(0);
+    let task = harness.store().claim_due(recovering).await.expect("the store works").tasks.remove(0);
     let failed = Err(FailedTry::new(FailureKind::Transient, "closed"));
     assert_eq!(names(&harness.settles(8, vec![Input::called(task.clone(), failed, 0)]).await), ["dead"]);
     harness.dies();

@@ -244,8 +244,11 @@ fn failing(input: Input<Depot>, kind: FailureKind) -> Input<Depot> {
 }
 
 async fn waiting(harness: &OperatorHarness, second: i64) -> Retry {
-    let due =
-        harness.store().due(due_query(at(second), 9, OWNER, at(second))).await.expect("the store works");
+    let due = harness
+        .store()
+        .claim_due(due_query(at(second), 9, OWNER, at(second)))
+        .await
+        .expect("the store works");
     let [retry] = &due.retries[..] else { panic!("one retry waits: {:?}", due.retries) };
     retry.clone()
 }

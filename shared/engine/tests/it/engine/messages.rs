@@ -19,7 +19,7 @@ async fn a_message_is_handled_once_however_often_it_comes() -> Result<(), StoreF
     assert_eq!(names(&harness.settle_together(vec![tea(), tea()]).await), ["done", "duplicate"]);
     assert_eq!(names(&harness.settle_together(vec![tea()]).await), ["duplicate"]);
     assert_eq!(harness.tea().await.pieces, 3);
-    assert_eq!(harness.store.tallies().await?.handled, [("shelf-filling".to_owned(), 1)].into());
+    assert_eq!(harness.store.message_counts().await?.handled, [("shelf-filling".to_owned(), 1)].into());
     assert_eq!(harness.stats().await.outbox_pending, 1);
     Ok(())
 }
@@ -32,7 +32,7 @@ async fn each_step_handles_the_message_for_itself() -> Result<(), StoreFault> {
     let for_step = |step| Input::<Depot>::message(step, payload.clone(), id(9), 0);
     let outcomes = harness.settle_together(vec![for_step(FILLING), for_step(LISTENING)]).await;
     assert_eq!(names(&outcomes), ["done", "done"]);
-    assert_eq!(harness.store.tallies().await?.handled.len(), 2);
+    assert_eq!(harness.store.message_counts().await?.handled.len(), 2);
     Ok(())
 }
 
@@ -92,7 +92,7 @@ async fn a_message_that_comes_too_early_is_handled_when_its_time_has_come() -> R
 
     let stats = harness.stats().await;
     assert_eq!((stats.retries, stats.dead_letters), (0, 0));
-    assert_eq!(harness.store.tallies().await?.handled, [("shelf-filling".to_owned(), 1)].into());
+    assert_eq!(harness.store.message_counts().await?.handled, [("shelf-filling".to_owned(), 1)].into());
     let again = harness.settle_together(vec![heard(arrived(id(1), "tea", 3))]).await;
     assert_eq!(names(&again), ["duplicate"]);
     Ok(())
@@ -111,7 +111,8 @@ async fn a_message_that_waits_for_its_next_try_is_a_duplicate() -> Result<(), St
     };
     assert_eq!(names(&harness.settle_together(vec![tea(), tea()]).await), ["retried", "duplicate"]);
     assert_eq!(names(&harness.settle_together(vec![tea()]).await), ["duplicate"]);
-    let due = harness.store.due(due_query(jiff::Timestamp::MAX, 9, "nobody", jiff::Timestamp::MAX)).await?;
+    let due =
+        harness.store.claim_due(due_query(jiff::Timestamp::MAX, 9, "nobody", jiff::Timestamp::MAX)).await?;
     assert_eq!(due.retries.iter().map(|retry| retry.attempts).collect::<Vec<_>>(), [1]);
     Ok(())
 }
@@ -139,7 +140,7 @@ async fn a_message_that_waits_is_handled_by_the_next_life() -> Result<(), StoreF
 async fn what_a_message_causes_names_it_as_its_cause() -> Result<(), StoreFault> {
     let harness = listed().await;
     harness.settle_together(vec![heard(arrived(id(1), "tea", 3)), heard(arrived(id(2), "tea", 4))]).await;
-    let told = harness.store.pending(9).await?;
+    let told = harness.store.pending_entries(9).await?;
     let envelopes: Vec<_> =
         told.iter().map(|entry| Envelope::from_bytes(&entry.payload).expect("an envelope")).collect();
     let causes: Vec<_> = envelopes.iter().map(|envelope| envelope.causation_id).collect();

@@ -99,7 +99,7 @@ async fn a_large_payload_stays_at_home_and_is_announced_without() -> Result<(), 
     assert_eq!(STANDARD.decode(&dead_letter.payload_base64).expect("base64"), payload);
     let without = DeadLettered { payload_base64: String::new(), ..dead_letter };
     assert_eq!(announced(&harness).await?, [without]);
-    let entries = harness.store.pending(9).await?;
+    let entries = harness.store.pending_entries(9).await?;
     assert!(entries[0].payload.len() < 2_000);
     Ok(())
 }
@@ -112,7 +112,7 @@ async fn a_long_reason_still_fits_an_announcement() -> Result<(), StoreFault> {
     let verbose = "x".repeat(1_048_000);
     let payload = edit(&arrived(id(1), "tea", 3), "ParcelsArrived", &verbose);
     assert_eq!(names(&harness.settle_together(vec![heard(payload)]).await), ["dead"]);
-    let entries = harness.store.pending(9).await?;
+    let entries = harness.store.pending_entries(9).await?;
     assert!(entries[0].payload.len() < 100_000, "{} bytes would be refused", entries[0].payload.len());
     Ok(())
 }
@@ -123,14 +123,15 @@ async fn the_order_of_facts_is_kept_around_an_announcement() -> Result<(), Store
     harness.ask(DepotCommand::List("tea")).await;
     let tea = |number, pieces| heard(arrived(id(number), "tea", pieces));
     harness.settle_together(vec![tea(1, 3), tea(2, UNLUCKY), tea(3, 4)]).await;
-    let subjects: Vec<_> = harness.store.pending(9).await?.into_iter().map(|entry| entry.subject).collect();
+    let subjects: Vec<_> =
+        harness.store.pending_entries(9).await?.into_iter().map(|entry| entry.subject).collect();
     assert_eq!(subjects, ["depot.stored", "depot.dead_lettered", "depot.stored"]);
     Ok(())
 }
 
 /// The dead letters that wait to be announced.
 async fn announced(harness: &EngineHarness) -> Result<Vec<DeadLettered>, StoreFault> {
-    let entries = harness.store.pending(9).await?;
+    let entries = harness.store.pending_entries(9).await?;
     let announcements = entries.iter().filter(|entry| entry.subject == "depot.dead_lettered");
     let dead_letter = |entry: &OutboxEntry| {
         let message = Envelope::from_bytes(&entry.payload).and_then(|envelope| envelope.open());

@@ -357,12 +357,12 @@ pub async fn parked_tea() -> (OperatorHarness, Uuid) {
 
 pub async fn due_retry(harness: &OperatorHarness, second: i64) -> Input<Depot> {
     let look = due_query(at(second), 9, "depot-1", at(second));
-    let retry = harness.store().due(look).await.expect("the store works").retries.remove(0);
+    let retry = harness.store().claim_due(look).await.expect("the store works").retries.remove(0);
     Input::retried(FILLING, retry, 0)
 }
 
 async fn dead_in_the_tallies(harness: &OperatorHarness) -> u64 {
-    let tallies = harness.store().tallies().await.expect("the store works");
+    let tallies = harness.store().message_counts().await.expect("the store works");
     tallies.dead.get(FILLING.name).copied().unwrap_or(0)
 }
 

@@ -146,7 +146,7 @@ async fn a_message_that_could_not_be_stored_is_new_when_it_comes_again() -> Resu
     let tea = || heard(arrived(id(1), "tea", 3));
     let answer = in_time("the answer", harness.engine.settle(tea())).await;
     assert!(matches!(answer, Err(Unavailable)), "{answer:?}");
-    assert!(harness.store.tallies().await?.handled.is_empty());
+    assert!(harness.store.message_counts().await?.handled.is_empty());
     disk.works("outbox");
     assert_eq!(harness.settle(tea()).await, "done");
     assert_eq!(state(harness.store.as_ref(), "tea").await?.map(|shelf| shelf.pieces), Some(3));

@@ -264,7 +264,7 @@ async fn only_task(harness: &EngineHarness) -> Result<Task, StoreFault> {
 /// The one open task, claimed by another when its lease has lapsed.
 async fn taken_over(harness: &EngineHarness) -> Result<Task, StoreFault> {
     let late = Timestamp::now() + SignedDuration::from_hours(2);
-    let mut taken = harness.store.due(due_query(late, 9, "another", late)).await?.tasks;
+    let mut taken = harness.store.claim_due(due_query(late, 9, "another", late)).await?.tasks;
     assert_eq!(taken.len(), 1);
     Ok(taken.remove(0))
 }

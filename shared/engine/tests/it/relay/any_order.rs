@@ -11,7 +11,7 @@ use saga_core::decision::{OutboxWrite, Writes};
 use saga_engine::runtime::bus::Publish;
 use saga_engine::runtime::handover::Handover;
 use saga_engine::runtime::relay::{Relay, Round};
-use saga_engine::store::{OutboxEntry, Published, Store};
+use saga_engine::store::{OutboxEntry, PublishOutcome, Store};
 
 use crate::support::{at, id, in_memory, promise, promised};
 
@@ -40,8 +40,8 @@ struct Moody {
 
 impl Moody {
     /// Anything may be refused, delayed or go unanswered; what is behind such a one in its saga is not taken.
-    fn take(&self, entries: &[OutboxEntry]) -> Published {
-        let (mut rng, mut published) = (self.rng.lock(), Published::default());
+    fn take(&self, entries: &[OutboxEntry]) -> PublishOutcome {
+        let (mut rng, mut published) = (self.rng.lock(), PublishOutcome::default());
         let is_troubled = rng.u8(..100) < *self.trouble.lock();
         let mut blocked = Vec::new();
         for entry in entries {
@@ -72,7 +72,7 @@ impl Moody {
 }
 
 impl Publish for Moody {
-    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, Published> {
+    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, PublishOutcome> {
         Box::pin(async {
             let published = self.take(entries);
             if self.rng.lock().bool() {
@@ -136,12 +136,12 @@ impl World {
             0..30 => self.commits().await,
             30..75 => drop(self.round().await),
             75..80 => *self.broker.trouble.lock() = self.rng.u8(..100),
-            80..83 => drop(self.store.retry_failed(None).await.expect("it works")),
+            80..83 => drop(self.store.retry_failed_entries(None).await.expect("it works")),
             83..86 => {
-                let failed = self.store.outbox(100).await.expect("it works");
+                let failed = self.store.outbox_items(100).await.expect("it works");
                 let failed = failed.iter().filter(|item| item.status == "FAILED").collect::<Vec<_>>();
                 if let Some(item) = self.rng.choice(failed) {
-                    self.store.retry_failed(Some(item.seq)).await.expect("it works");
+                    self.store.retry_failed_entries(Some(item.seq)).await.expect("it works");
                     self.handover.look_again();
                 }
             }
@@ -188,7 +188,7 @@ impl World {
 
     async fn ends(&mut self) {
         for _ in 0..100 {
-            self.store.retry_failed(None).await.expect("it works");
+            self.store.retry_failed_entries(None).await.expect("it works");
             self.handover.look_again();
             self.second += 1;
             let round = self.round().await;
@@ -200,7 +200,7 @@ impl World {
                 return;
             }
         }
-        panic!("seed {}: it never ends: {:?}", self.seed, self.store.outbox(9).await);
+        panic!("seed {}: it never ends: {:?}", self.seed, self.store.outbox_items(9).await);
     }
 
     async fn is_right(&self) {
@@ -213,7 +213,7 @@ impl World {
             }
         }
         assert_eq!(arrived, self.promised, "seed {}", self.seed);
-        let published = self.store.tallies().await.expect("it works").published;
+        let published = self.store.message_counts().await.expect("it works").published;
         let published: u64 = published.values().sum();
         assert_eq!(u128::from(published), self.count, "seed {}", self.seed);
     }

@@ -11,7 +11,7 @@ use saga_engine::runtime::clock::SystemClock;
 use saga_engine::runtime::handover::Handover;
 use saga_engine::runtime::observer::SharedObserver;
 use saga_engine::runtime::relay::{self, Relay, RelaySettings, Round};
-use saga_engine::store::{OutboxEntry, Published, Store, StoreFault};
+use saga_engine::store::{OutboxEntry, PublishOutcome, Store, StoreFault};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -140,9 +140,9 @@ impl Broker {
         *self.next.lock() = mood;
     }
 
-    async fn take(&self, entries: &[OutboxEntry]) -> Published {
+    async fn take(&self, entries: &[OutboxEntry]) -> PublishOutcome {
         let mood = std::mem::take(&mut *self.next.lock());
-        let mut published = Published::default();
+        let mut published = PublishOutcome::default();
         let is_stalling = matches!(mood, Mood::Stalls);
         for (index, entry) in entries.iter().enumerate() {
             if *self.too_large.lock() == Some(entry.id.as_u128()) {
@@ -171,11 +171,11 @@ impl Broker {
 }
 
 impl Publish for Broker {
-    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, Published> {
+    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, PublishOutcome> {
         Box::pin(self.take(entries))
     }
 
-    fn judged(&self, published: &Published) {
+    fn judged(&self, published: &PublishOutcome) {
         self.judged.lock().push(published.delayed.is_none());
     }
 }
@@ -184,7 +184,7 @@ impl Publish for Broker {
 struct Shared(Arc<Broker>);
 
 impl Publish for Shared {
-    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, Published> {
+    fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, PublishOutcome> {
         Box::pin(self.0.take(entries))
     }
 }

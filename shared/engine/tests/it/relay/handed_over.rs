@@ -32,7 +32,7 @@ async fn what_is_handed_over_is_published_in_order_once_and_settled() -> Outcome
     }
     is_settled_after_rounds(&mut relay, &broker, &store).await?;
     assert_eq!(broker.arrived(), [1, 2, 3, 4, 5, 6]);
-    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 6)].into());
+    assert_eq!(store.message_counts().await?.published, [("depot.stored".to_owned(), 6)].into());
     Ok(())
 }
 
@@ -95,7 +95,11 @@ async fn what_was_not_settled_is_published_again_by_the_next_life() -> Outcome {
     let mut next = self::relay(&store, "depot-1").fed_by(Arc::default());
     assert_eq!(round(&mut next, &broker, 2).await?, Round::Published(2));
     assert_eq!(broker.arrived(), [1, 2, 1, 2]);
-    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 2)].into(), "counted once");
+    assert_eq!(
+        store.message_counts().await?.published,
+        [("depot.stored".to_owned(), 2)].into(),
+        "counted once"
+    );
     Ok(())
 }
 
@@ -114,7 +118,11 @@ async fn a_run_is_not_settled_under_a_lease_that_has_lapsed() -> Outcome {
     assert_eq!(publishing.await?, Round::Published(1));
     tokio::task::yield_now().await;
     assert_eq!(round(&mut slow, &broker, 2).await?, Round::Standby);
-    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 1)].into(), "counted once");
+    assert_eq!(
+        store.message_counts().await?.published,
+        [("depot.stored".to_owned(), 1)].into(),
+        "counted once"
+    );
     Ok(())
 }
 
@@ -129,7 +137,7 @@ async fn nothing_is_handed_over_while_anything_stands_out_of_line() -> Outcome {
     handover.give(promised(store.as_ref(), of_subjects(&[(2, 7, "stored")])).await?);
     assert_eq!(round(&mut relay, &broker, 1).await?, Round::Idle, "it is held behind the other");
     broker.takes_all_again();
-    store.retry_failed(None).await?;
+    store.retry_failed_entries(None).await?;
     // Committed before the relay has heard of that.
     let since = promised(store.as_ref(), of_subjects(&[(3, 7, "stored")])).await?;
     assert!(since.is_empty(), "{since:?}");
@@ -155,10 +163,14 @@ async fn who_takes_the_lease_back_looks_what_the_other_did_with_what_was_handed_
     assert_eq!(store.stats().await?.outbox_failed, 1);
     assert_eq!(round(&mut relay, &broker, 40).await?, Round::Idle);
     broker.takes_all_again();
-    assert_eq!(store.retry_failed(None).await?, 1);
+    assert_eq!(store.retry_failed_entries(None).await?, 1);
     while round(&mut relay, &broker, 41).await? != Round::Idle {}
     assert_eq!(broker.arrived(), [1]);
-    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 1)].into(), "counted once");
+    assert_eq!(
+        store.message_counts().await?.published,
+        [("depot.stored".to_owned(), 1)].into(),
+        "counted once"
+    );
     Ok(())
 }
 
@@ -205,7 +217,7 @@ async fn what_others_have_promised_is_published_in_its_place() -> Outcome {
     while round(&mut relay, &broker, 1).await? != Round::Idle {}
     assert_eq!(broker.arrived(), (1..=2_100).collect::<Vec<_>>());
     is_settled_after_rounds(&mut relay, &broker, &store).await?;
-    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 2_100)].into());
+    assert_eq!(store.message_counts().await?.published, [("depot.stored".to_owned(), 2_100)].into());
     Ok(())
 }
 
@@ -222,7 +234,7 @@ async fn while_anything_stands_out_of_line_nothing_is_read_behind_it() -> Outcom
     while round(&mut relay, &broker, 1).await? != Round::Idle {}
     assert_eq!(broker.arrived(), [9, 3], "the other one of its saga is held");
     broker.takes_all_again();
-    store.retry_failed(None).await?;
+    store.retry_failed_entries(None).await?;
     handover.look_behind();
     while round(&mut relay, &broker, 2).await? != Round::Idle {}
     assert_eq!(broker.arrived(), [9, 3, 1, 2]);

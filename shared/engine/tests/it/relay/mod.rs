@@ -25,7 +25,7 @@ async fn what_waits_is_published_in_order_and_once() -> Outcome {
     assert_eq!(broker.arrived(), [3, 1, 2]);
     assert_eq!(round(&mut relay, &broker, 2).await?, Round::Idle);
     assert_eq!(store.stats().await?.outbox_pending, 0);
-    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 3)].into());
+    assert_eq!(store.message_counts().await?.published, [("depot.stored".to_owned(), 3)].into());
     Ok(())
 }
 
@@ -57,7 +57,7 @@ async fn while_the_broker_takes_nothing_everything_waits_in_its_order() -> Outco
         let round = round(&mut relay, &broker, hour * 3600).await?;
         assert_eq!(round, Round::Delayed("no answer".to_owned()));
     }
-    assert_eq!(store.outbox(1).await?[0].attempts, 101);
+    assert_eq!(store.outbox_items(1).await?[0].attempts, 101);
     broker.takes_all_again();
     assert_eq!(round(&mut relay, &broker, 999_999).await?, Round::Published(3));
     assert_eq!(broker.arrived(), [1, 2, 3, 4, 5]);
@@ -97,7 +97,11 @@ async fn a_crash_between_publish_and_settle_repeats_the_same_ids() -> Outcome {
     let mut second_life = relay(&store, "depot-1");
     assert_eq!(round(&mut second_life, &broker, 1).await?, Round::Published(3));
     assert_eq!(broker.arrived(), [1, 2, 3, 1, 2, 3]);
-    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 3)].into(), "counted once");
+    assert_eq!(
+        store.message_counts().await?.published,
+        [("depot.stored".to_owned(), 3)].into(),
+        "counted once"
+    );
     Ok(())
 }
 
@@ -141,7 +145,7 @@ async fn a_relay_that_was_overtaken_while_it_published_settles_nothing() -> Outc
     broker.goes_on();
     assert_eq!(publishing.await?, Round::Standby);
     assert_eq!(store.stats().await?.outbox_pending, 1, "the second entry is the other's to settle");
-    assert_eq!(store.tallies().await?.published, [("depot.stored".to_owned(), 1)].into());
+    assert_eq!(store.message_counts().await?.published, [("depot.stored".to_owned(), 1)].into());
 
     assert_eq!(round(&mut other, &broker, 11).await?, Round::Published(1));
     assert_eq!(broker.arrived(), [1, 2, 1, 2]);

@@ -32,7 +32,7 @@ async fn what_the_broker_does_not_take_for_a_while_though_it_takes_the_rest_step
     assert_eq!(broker.arrived(), [4, 6]);
 
     broker.takes_all_again();
-    assert_eq!(store.retry_failed(None).await?, 3);
+    assert_eq!(store.retry_failed_entries(None).await?, 3);
     assert_eq!(round(&mut relay, &broker, 62).await?, Round::Published(4));
     assert_eq!(broker.arrived(), [4, 6, 1, 2, 3, 5]);
     Ok(())
@@ -186,7 +186,7 @@ async fn what_the_broker_refuses_for_good_steps_aside_until_an_operator_retries_
     assert_eq!(round(&mut relay, &broker, 9).await?, Round::Idle);
 
     broker.takes_all_again();
-    assert_eq!(store.retry_failed(None).await?, 1);
+    assert_eq!(store.retry_failed_entries(None).await?, 1);
     assert_eq!(round(&mut relay, &broker, 10).await?, Round::Published(1));
     assert_eq!(broker.arrived(), [1, 3, 2]);
     Ok(())

@@ -1,4 +1,4 @@
-//! What a check in parts costs, and what it tells of, when rows are folded along the log.
+//! Verification in parts by scans of the log: cost and findings.
 
 use std::path::Path;
 
@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use rusqlite::Connection;
 use saga_core::decision::Writes;
 use saga_core::service::Service as _;
+use saga_engine::store::roles::{Retention as _, Verification as _};
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Departures, FoldReport, LeavingEvent, Part, Store, StoreFault};
+use saga_engine::store::{PurgedEvent, RetentionCutoffs, StoreFault, VerificationPart, VerificationReport};
 
 use crate::support::{Depot, ShelfEvent, at, commit, put, recorded};
 
@@ -24,7 +25,7 @@ fn by_hand(folder: &Path, sql: &str) {
     assert!(conn.execute(sql, []).expect("the change") > 0, "{sql} changed nothing");
 }
 
-/// So many events of each shelf, in turns, one a second.
+/// Commits so many events of each shelf in turn, one a second.
 async fn fill(store: &SqliteStore, from: usize, to: usize) -> Outcome {
     for version in from..to {
         let before: Vec<ShelfEvent> = (0..version).map(|_| put(1)).collect();
@@ -37,11 +38,11 @@ async fn fill(store: &SqliteStore, from: usize, to: usize) -> Outcome {
     Ok(())
 }
 
-/// All parts of a check.
-async fn parts(store: &SqliteStore, events: u64, most: usize) -> Result<Vec<FoldReport>, StoreFault> {
+async fn parts(store: &SqliteStore, events: u64, most: usize) -> Result<Vec<VerificationReport>, StoreFault> {
     let (mut parts, mut after) = (vec![], None);
     loop {
-        let part = store.verify_part(Part { after, events, ..Part::default() }).await?;
+        let part =
+            store.verify_part(VerificationPart { after, events, ..VerificationPart::default() }).await?;
         after = part.next.clone();
         parts.push(part);
         if after.is_none() {
@@ -51,31 +52,31 @@ async fn parts(store: &SqliteStore, events: u64, most: usize) -> Result<Vec<Fold
     }
 }
 
-/// Somebody waits for the answer to each part: it is of about so many events, and the whole history of one row at most.
-fn assert_bounded(parts: &[FoldReport], events: u64, longest: u64) {
+/// A caller waits for each part, so that a part covers about so many events, and one whole history at most.
+fn assert_bounded(parts: &[VerificationReport], events: u64, longest: u64) {
     let most = parts.iter().map(|part| part.events).max();
     assert!(most <= Some(events + longest), "a part of {most:?} events, of which {events} were asked");
 }
 
-/// After `rebuild --archived`, for good: what was brought back stands behind what came after it.
+/// As after `rebuild --archived`: restored events stand after newer ones.
 #[tokio::test]
-async fn parts_stay_small_after_events_were_brought_back() -> Outcome {
+async fn parts_stay_small_after_events_were_restored() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path())?;
     fill(&store, 0, 20).await?;
-    let mut left: Vec<LeavingEvent> = vec![];
-    let before = Departures { history: at(15), began: at(15), dead_letters: Timestamp::MIN };
+    let mut left: Vec<PurgedEvent> = vec![];
+    let before = RetentionCutoffs { history: at(15), began: at(15), dead_letters: Timestamp::MIN };
     loop {
-        let leaving = store.departures(before, 100).await?;
+        let leaving = store.find_purgeable(before, 100).await?;
         if leaving.is_over() {
             break;
         }
         left.extend(leaving.events.clone());
-        store.depart(leaving).await?;
+        store.purge(leaving).await?;
     }
     assert!(left.len() > 100, "{}", left.len());
     assert_bounded(&parts(&store, 10, 1_000).await?, 10, 20);
-    store.bring_back("shelf", left).await?;
+    store.restore_events("shelf", left).await?;
     store.rebuild("shelf").await?;
     let parts = parts(&store, 10, 1_000).await?;
     assert_eq!(parts.iter().map(|part| part.rows).sum::<u64>(), SHELVES as u64);
@@ -84,7 +85,7 @@ async fn parts_stay_small_after_events_were_brought_back() -> Outcome {
     Ok(())
 }
 
-/// As after a build that folds otherwise than the one that wrote them.
+/// As after a change of the fold.
 #[tokio::test]
 async fn parts_stay_small_where_every_row_differs() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
@@ -97,9 +98,9 @@ async fn parts_stay_small_where_every_row_differs() -> Outcome {
     Ok(())
 }
 
-/// As admin's one row of the books beside the events of all sagas.
+/// As the reconciliation state of admin, one row beside the events of all sagas.
 #[tokio::test]
-async fn a_row_of_a_few_events_costs_no_reading_of_the_whole_log() -> Outcome {
+async fn kind_with_few_events_is_not_scanned() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path())?;
     commit(&store, recorded("tea", &[], &[put(3)])).await?;
@@ -114,28 +115,28 @@ async fn a_row_of_a_few_events_costs_no_reading_of_the_whole_log() -> Outcome {
     Ok(())
 }
 
-/// The parameter comes from outside.
+/// The number of events comes from an API parameter.
 #[tokio::test]
-async fn a_check_in_parts_of_no_events_ends() -> Outcome {
+async fn verification_in_parts_of_zero_events_ends() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path())?;
     fill(&store, 0, 2).await?;
     parts(&store, 0, 100).await.map(drop)
 }
 
-/// The last event of a row never leaves: one that has none but a snapshot was robbed of it.
+/// The last event of a row is never purged, so that a row with a snapshot only has lost events.
 #[tokio::test]
-async fn a_row_that_has_nothing_but_a_snapshot_is_told_of_in_parts_as_in_one() -> Outcome {
+async fn row_with_snapshot_only_is_reported_in_parts_as_in_full_verification() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path())?;
     fill(&store, 0, 3).await?;
-    let before = Departures { history: at(2), began: at(2), dead_letters: Timestamp::MIN };
+    let before = RetentionCutoffs { history: at(2), began: at(2), dead_letters: Timestamp::MIN };
     loop {
-        let leaving = store.departures(before, 100).await?;
+        let leaving = store.find_purgeable(before, 100).await?;
         if leaving.is_over() {
             break;
         }
-        store.depart(leaving).await?;
+        store.purge(leaving).await?;
     }
     by_hand(folder.path(), "DELETE FROM event WHERE row_id = 'shelf 3'");
     by_hand(
@@ -151,13 +152,14 @@ async fn a_row_that_has_nothing_but_a_snapshot_is_told_of_in_parts_as_in_one() -
     Ok(())
 }
 
-/// Of two checks at once, one loses what it had folded; not both.
+/// One of two concurrent verifications loses its progress, but not both.
 #[tokio::test]
-async fn of_two_checks_at_once_one_stays_along_the_log() -> Outcome {
+async fn one_of_two_concurrent_verifications_keeps_its_scan() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path())?;
     fill(&store, 0, 20).await?;
-    let part = |after| store.verify_part(Part { after, events: 10, ..Part::default() });
+    let part =
+        |after| store.verify_part(VerificationPart { after, events: 10, ..VerificationPart::default() });
     let one = part(None).await?.next;
     let other = part(part(None).await?.next).await?.next;
     let one = part(one).await?.next.expect("there is more");
@@ -167,10 +169,10 @@ async fn of_two_checks_at_once_one_stays_along_the_log() -> Outcome {
     Ok(())
 }
 
-/// A service that has run for long: what is old has left, and the log begins far behind its first place. Each part is an
-/// answer over the network: of places where nothing is any more there must not be any.
+/// In a long-running service the log begins far from position 0. Parts are requests over the network, and none may be
+/// empty.
 #[tokio::test]
-async fn a_log_whose_beginning_has_left_costs_no_parts_of_nothing() -> Outcome {
+async fn purged_beginning_of_log_adds_no_empty_parts() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path())?;
     fill(&store, 0, 20).await?;
@@ -183,20 +185,20 @@ async fn a_log_whose_beginning_has_left_costs_no_parts_of_nothing() -> Outcome {
     Ok(())
 }
 
-/// The same where it was made: old events of shelves leave, while those of the others stay in between.
+/// Old events of shelves are purged, while those of other kinds stay in between.
 #[tokio::test]
-async fn what_has_left_of_the_log_makes_a_check_no_longer() -> Outcome {
+async fn purged_events_do_not_lengthen_verification() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path())?;
     fill(&store, 0, 40).await?;
     let fresh = parts(&store, 10, 1_000).await?.len();
-    let before = Departures { history: at(38), began: at(38), dead_letters: Timestamp::MIN };
+    let before = RetentionCutoffs { history: at(38), began: at(38), dead_letters: Timestamp::MIN };
     loop {
-        let leaving = store.departures(before, 100).await?;
+        let leaving = store.find_purgeable(before, 100).await?;
         if leaving.is_over() {
             break;
         }
-        store.depart(leaving).await?;
+        store.purge(leaving).await?;
     }
     let aged = parts(&store, 10, 1_000).await?;
     let events: u64 = aged.iter().map(|part| part.events).sum();

@@ -1,4 +1,4 @@
-//! A batch is written whole, or not at all.
+//! Conformance: a batch is written as a whole or not at all.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::support::{
 
 type Promise = Result<(), StoreFault>;
 
-pub async fn what_is_written_is_read_back(store: &Arc<dyn Store>) -> Promise {
+pub async fn written_batch_is_read_back(store: &Arc<dyn Store>) -> Promise {
     let history = [ShelfEvent::Listed, put(3)];
     commit(store.as_ref(), recorded("tea", &[], &history)).await?;
     let later = Writes { decided_at: at(60), ..recorded("tea", &history, &[put(4)]) };
@@ -31,7 +31,7 @@ pub async fn what_is_written_is_read_back(store: &Arc<dyn Store>) -> Promise {
     Ok(())
 }
 
-pub async fn a_row_that_is_not_there_is_not_loaded(store: &Arc<dyn Store>) -> Promise {
+pub async fn missing_row_is_not_loaded(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), recorded("tea", &[], &[put(3)])).await?;
     let reads = Reads {
         rows: [shelf("tea"), shelf("coffee")].into(),
@@ -48,10 +48,8 @@ pub async fn a_row_that_is_not_there_is_not_loaded(store: &Arc<dyn Store>) -> Pr
     Ok(())
 }
 
-/// Law 5: two who read the same version cannot both write.
-pub async fn a_change_of_a_row_that_changed_meanwhile_is_a_conflict_and_leaves_nothing(
-    store: &Arc<dyn Store>,
-) -> Promise {
+/// Law 5: of two batches that read the same version, only one can write.
+pub async fn update_of_row_changed_meanwhile_conflicts_and_leaves_nothing(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), recorded("tea", &[], &[put(3)])).await?;
     commit(store.as_ref(), recorded("tea", &[put(3)], &[put(4)])).await?;
     let stale = everything_about("tea", &[put(3)], &[put(5)]);
@@ -61,10 +59,8 @@ pub async fn a_change_of_a_row_that_changed_meanwhile_is_a_conflict_and_leaves_n
     nothing_of_everything(store).await
 }
 
-/// Law 5, for a row that two make at once: the guard of a new row is that there is none.
-pub async fn a_row_that_somebody_made_meanwhile_is_a_conflict_and_leaves_nothing(
-    store: &Arc<dyn Store>,
-) -> Promise {
+/// Law 5, for a row that two batches create at once.
+pub async fn insert_of_row_created_meanwhile_conflicts_and_leaves_nothing(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), recorded("tea", &[], &[put(3)])).await?;
     let second_first = everything_about("tea", &[], &[put(5)]);
     is_conflict(commit(store.as_ref(), second_first).await);
@@ -75,18 +71,18 @@ pub async fn a_row_that_somebody_made_meanwhile_is_a_conflict_and_leaves_nothing
     nothing_of_everything(store).await
 }
 
-pub async fn a_batch_that_fails_late_leaves_nothing(store: &Arc<dyn Store>) -> Promise {
+pub async fn batch_that_fails_late_leaves_nothing(store: &Arc<dyn Store>) -> Promise {
     let mut writes = everything_about("tea", &[], &[put(5)]);
     // The same key twice: the database refuses the second when the rows are long written.
     writes.keys.push(keyed("key", "{}"));
     let fault = commit(store.as_ref(), writes).await.expect_err("a key belongs to one answer");
-    assert!(matches!(fault, StoreFault::Refused { .. }), "{fault:?}");
+    assert!(matches!(fault, StoreFault::Rejected { .. }), "{fault:?}");
     assert!(store.row(shelf("tea")).await?.is_none());
     nothing_of_everything(store).await
 }
 
-/// The process goes on, so the store must too: a store that is dead in a live process is the worst of all.
-pub async fn a_batch_that_panics_leaves_nothing_and_the_next_one_goes_on(store: &Arc<dyn Store>) -> Promise {
+/// The process continues, so that the store must recover.
+pub async fn batch_that_panics_leaves_nothing_and_next_batch_succeeds(store: &Arc<dyn Store>) -> Promise {
     let panicking = store.clone();
     let answer = tokio::spawn(async move {
         let decide = Box::new(|_| panic!("a decision has a bug"));
@@ -99,7 +95,7 @@ pub async fn a_batch_that_panics_leaves_nothing_and_the_next_one_goes_on(store: 
     Ok(())
 }
 
-pub async fn a_failing_batch_fails_no_other(store: &Arc<dyn Store>) -> Promise {
+pub async fn failing_batch_fails_no_other(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), recorded("tea", &[], &[put(1)])).await?;
     let batches = (0..40).map(|number| {
         let store = store.clone();
@@ -126,8 +122,8 @@ pub async fn a_failing_batch_fails_no_other(store: &Arc<dyn Store>) -> Promise {
     Ok(())
 }
 
-/// Law 5: no update is lost, whoever comes at once.
-pub async fn concurrent_changes_of_one_row_lose_none(store: &Arc<dyn Store>) -> Promise {
+/// Law 5: no update is lost under concurrency.
+pub async fn concurrent_updates_of_one_row_are_all_kept(store: &Arc<dyn Store>) -> Promise {
     let changes = (0..30).map(|_| {
         let store = store.clone();
         tokio::spawn(async move {
@@ -147,7 +143,7 @@ pub async fn concurrent_changes_of_one_row_lose_none(store: &Arc<dyn Store>) -> 
     Ok(())
 }
 
-pub async fn rows_of_a_kind_that_nobody_declared_are_refused(store: &Arc<dyn Store>) -> Promise {
+pub async fn row_of_undeclared_kind_is_rejected(store: &Arc<dyn Store>) -> Promise {
     let mut writes = recorded("tea", &[], &[put(1)]);
     writes.rows[0].key.kind = "cellar";
     for answer in [
@@ -165,7 +161,7 @@ fn undeclared() -> saga_core::row::RowKey {
     saga_core::row::RowKey { kind: "cellar", id: "tea".to_owned() }
 }
 
-/// A batch that writes something into every table.
+/// Batch that writes into every table.
 fn everything_about(label: &str, before: &[ShelfEvent], new: &[ShelfEvent]) -> Writes {
     Writes {
         outbox: vec![promise(50, Some(0))],
@@ -193,7 +189,7 @@ async fn nothing_of_everything(store: &Arc<dyn Store>) -> Promise {
     assert_eq!(loaded.inbox.keys().collect::<Vec<_>>(), Vec::<&(&str, Uuid)>::new());
     assert_eq!(loaded.keys.values().collect::<Vec<_>>(), Vec::<&KeyedAnswer>::new());
     assert!(loaded.tasks.is_empty());
-    assert!(store.tallies().await?.handled.is_empty());
+    assert!(store.message_counts().await?.handled.is_empty());
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Dead letters as a store keeps them: whole, once, and known to their step whatever becomes of them.
+//! Conformance: dead letters, and how inboxes and counts treat them.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::support::{at, commit, dead, due_query, id, load, retry, task, tasks};
 
 type Promise = Result<(), StoreFault>;
 
-pub async fn a_dead_letter_comes_back_as_it_was_stored(store: &Arc<dyn Store>) -> Promise {
+pub async fn dead_letter_is_read_as_stored(store: &Arc<dyn Store>) -> Promise {
     let dead_letter = everything_about(1);
     park(store, [dead_letter.clone()]).await?;
     let stored =
@@ -25,16 +25,14 @@ pub async fn a_dead_letter_comes_back_as_it_was_stored(store: &Arc<dyn Store>) -
     Ok(())
 }
 
-pub async fn a_dead_letter_that_is_not_there_is_not_loaded(store: &Arc<dyn Store>) -> Promise {
+pub async fn missing_dead_letter_is_not_loaded(store: &Arc<dyn Store>) -> Promise {
     park(store, [everything_about(1)]).await?;
     assert_eq!(loaded(store, id(1)).await?, None, "that is its message");
     Ok(())
 }
 
-/// The edited message has an id of its own; the one that comes again from the broker has the old one.
-pub async fn a_changed_dead_letter_keeps_the_name_under_which_its_step_knows_it(
-    store: &Arc<dyn Store>,
-) -> Promise {
+/// The edited message has a new id, while the broker redelivers the original one.
+pub async fn edited_dead_letter_keeps_inbox_id(store: &Arc<dyn Store>) -> Promise {
     let dead_letter = everything_about(1);
     park(store, [dead_letter.clone()]).await?;
     let changed = StoredDeadLetter {
@@ -60,8 +58,8 @@ pub async fn a_changed_dead_letter_keeps_the_name_under_which_its_step_knows_it(
     Ok(())
 }
 
-/// Law 2 and 8: a redelivery finds its message known, until the step has handled it, and then even more so.
-pub async fn a_dead_letter_is_known_to_its_step_whatever_becomes_of_it(store: &Arc<dyn Store>) -> Promise {
+/// Laws 2 and 8: a redelivered message is a duplicate, also after its dead letter was replayed.
+pub async fn dead_letter_stays_in_inbox_of_its_step(store: &Arc<dyn Store>) -> Promise {
     let dead_letter = everything_about(1);
     park(store, [dead_letter.clone()]).await?;
     for status in DeadLetterStatus::ALL {
@@ -81,10 +79,8 @@ pub async fn a_dead_letter_is_known_to_its_step_whatever_becomes_of_it(store: &A
     Ok(())
 }
 
-/// Published = handled + waiting + dead: at every moment a message is in one of them.
-pub async fn dead_letters_that_wait_or_are_replayed_are_counted_and_the_tallies_know_the_rest(
-    store: &Arc<dyn Store>,
-) -> Promise {
+/// Law 2: published = processed + waiting + dead-lettered at every moment.
+pub async fn open_dead_letters_are_counted_in_stats_and_message_counts(store: &Arc<dyn Store>) -> Promise {
     let dead_letter = everything_about(1);
     park(store, [dead_letter.clone()]).await?;
     for (status, for_humans, in_the_tallies) in [
@@ -96,29 +92,27 @@ pub async fn dead_letters_that_wait_or_are_replayed_are_counted_and_the_tallies_
     ] {
         changed(store, &dead_letter, status).await?;
         assert_eq!(store.stats().await?.dead_letters, for_humans, "{status:?}");
-        let dead = store.tallies().await?.dead.get("filling").copied().unwrap_or(0);
+        let dead = store.message_counts().await?.dead.get("filling").copied().unwrap_or(0);
         assert_eq!(dead, in_the_tallies, "{status:?}");
     }
     Ok(())
 }
 
-pub async fn what_nobody_of_this_system_sent_is_in_no_tally(store: &Arc<dyn Store>) -> Promise {
+pub async fn foreign_message_is_in_no_message_count(store: &Arc<dyn Store>) -> Promise {
     let foreign = DeadLettered { origin: DeadLetterOrigin::Foreign, ..dead("filling", 1, at(0)) };
     let call = DeadLettered { origin: DeadLetterOrigin::Task, ..dead("filling", 2, at(0)) };
     park(store, [foreign.clone(), call]).await?;
     let waiting = |number, dead_letter| Retry { dead_letter, ..retry("filling", number, at(1)) };
     let retries = vec![waiting(1, Some(foreign.id)), waiting(3, None)];
     commit(store.as_ref(), Writes { retries, ..Writes::default() }).await?;
-    let tallies = store.tallies().await?;
+    let tallies = store.message_counts().await?;
     assert_eq!(tallies.dead, [].into());
     assert_eq!(tallies.retrying, [("filling".to_owned(), 1)].into(), "the message alone");
     assert_eq!(store.stats().await?.dead_letters, 2, "but a human sees both");
     Ok(())
 }
 
-pub async fn a_retry_of_a_dead_letter_comes_back_with_its_dead_letter_and_its_place(
-    store: &Arc<dyn Store>,
-) -> Promise {
+pub async fn retry_keeps_dead_letter_id_and_delivery(store: &Arc<dyn Store>) -> Promise {
     let written = Retry {
         delivery: Some(place()),
         dead_letter: Some(id(7)),
@@ -126,34 +120,36 @@ pub async fn a_retry_of_a_dead_letter_comes_back_with_its_dead_letter_and_its_pl
         ..retry("filling", 1, at(1))
     };
     commit(store.as_ref(), Writes { retries: vec![written.clone()], ..Writes::default() }).await?;
-    assert_eq!(store.due(due_query(at(1), 9, "depot-1", at(2))).await?.retries, [written]);
+    assert_eq!(store.claim_due(due_query(at(1), 9, "depot-1", at(2))).await?.retries, [written]);
     Ok(())
 }
 
-/// Law 4: a call that is made again is the same call.
-pub async fn a_task_that_is_taken_up_again_is_claimed_by_nobody_and_due_at_once(
-    store: &Arc<dyn Store>,
-) -> Promise {
+/// Law 4: a replayed task keeps its id.
+pub async fn replayed_task_is_unclaimed_and_due_at_once(store: &Arc<dyn Store>) -> Promise {
     let again = Task { dead_letter: Some(id(7)), attempts: 0, claim: 0, ..task(1, at(5)) };
     commit(store.as_ref(), Writes { tasks_again: vec![again.clone()], ..Writes::default() }).await?;
-    assert_eq!(store.due(due_query(at(4), 9, "depot-2", at(60))).await?.tasks, [], "not before its time");
-    let claimed = store.due(due_query(at(5), 9, "depot-2", at(60))).await?.tasks;
+    assert_eq!(
+        store.claim_due(due_query(at(4), 9, "depot-2", at(60))).await?.tasks,
+        [],
+        "not before its time"
+    );
+    let claimed = store.claim_due(due_query(at(5), 9, "depot-2", at(60))).await?.tasks;
     assert_eq!(claimed, [Task { claim: 1, ..again }]);
-    assert_eq!(store.due(due_query(at(59), 9, "depot-1", at(99))).await?.tasks, []);
+    assert_eq!(store.claim_due(due_query(at(59), 9, "depot-1", at(99))).await?.tasks, []);
     Ok(())
 }
 
-pub async fn a_task_that_is_open_is_not_taken_up_a_second_time(store: &Arc<dyn Store>) -> Promise {
+pub async fn open_task_is_not_created_twice(store: &Arc<dyn Store>) -> Promise {
     let open = Task { attempts: 3, ..task(1, at(0)) };
     commit(store.as_ref(), tasks([open.clone()], "depot-1", at(60))).await?;
     let again = Task { claim: 0, attempts: 0, ..task(1, at(5)) };
     commit(store.as_ref(), Writes { tasks_again: vec![again], ..Writes::default() }).await?;
     assert_eq!(
-        store.due(due_query(at(59), 9, "depot-2", at(99))).await?.tasks,
+        store.claim_due(due_query(at(59), 9, "depot-2", at(99))).await?.tasks,
         [],
         "it is claimed as it was"
     );
-    let claimed = store.due(due_query(at(60), 9, "depot-2", at(99))).await?.tasks;
+    let claimed = store.claim_due(due_query(at(60), 9, "depot-2", at(99))).await?.tasks;
     assert_eq!(claimed, [Task { claim: 2, ..open }]);
     Ok(())
 }

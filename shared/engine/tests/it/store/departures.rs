@@ -1,4 +1,4 @@
-//! What leaves the tables when it is old, and what must not be told apart afterwards.
+//! Conformance: purging of old events and dead letters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,23 +6,23 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use saga_core::dead_letter::{DeadLetterStatus, StoredDeadLetter};
 use saga_core::decision::{Reads, Writes};
-use saga_engine::store::{Departures, Leaving, Part, Store, StoreFault};
+use saga_engine::store::{PurgeBatch, RetentionCutoffs, Store, StoreFault, VerificationPart};
 
 use crate::support::{ShelfEvent, at, commit, dead, load, put, recorded, shelf, state};
 
 type Promise = Result<(), StoreFault>;
 
-/// Events before this second.
-fn events_before(second: i64) -> Departures {
-    Departures { history: at(second), began: at(second), dead_letters: Timestamp::MIN }
+/// Cutoffs that purge events before this second.
+fn events_before(second: i64) -> RetentionCutoffs {
+    RetentionCutoffs { history: at(second), began: at(second), dead_letters: Timestamp::MIN }
 }
 
-/// Dead letters before this second.
-fn letters_before(second: i64) -> Departures {
-    Departures { history: Timestamp::MIN, began: Timestamp::MIN, dead_letters: at(second) }
+/// Cutoffs that purge dead letters before this second.
+fn letters_before(second: i64) -> RetentionCutoffs {
+    RetentionCutoffs { history: Timestamp::MIN, began: Timestamp::MIN, dead_letters: at(second) }
 }
 
-/// Records the next events of a shelf, at this second.
+/// Commits the next events of a shelf at this second.
 async fn record(
     store: &Arc<dyn Store>,
     label: &str,
@@ -35,26 +35,26 @@ async fn record(
     commit(store.as_ref(), writes).await
 }
 
-/// Has everything leave that may, and answers what has left.
+/// Purges everything that may be purged. Returns all batches as one.
 async fn all_leave(
     store: &Arc<dyn Store>,
-    before: Departures,
+    before: RetentionCutoffs,
     limit: usize,
-) -> Result<Vec<Leaving>, StoreFault> {
+) -> Result<Vec<PurgeBatch>, StoreFault> {
     let mut left = Vec::new();
     for _ in 0..1_000 {
-        let leaving = store.departures(before, limit).await?;
+        let leaving = store.find_purgeable(before, limit).await?;
         if leaving.is_over() {
             return Ok(left);
         }
-        let count = store.depart(leaving.clone()).await?;
+        let count = store.purge(leaving.clone()).await?;
         assert_eq!(count, (leaving.events.len() + leaving.dead_letters.len()) as u64);
         left.push(leaving);
     }
     panic!("it never ends")
 }
 
-pub async fn old_events_leave_and_a_snapshot_stands_for_them(store: &Arc<dyn Store>) -> Promise {
+pub async fn old_events_are_purged_behind_snapshot(store: &Arc<dyn Store>) -> Promise {
     let mut tea = Vec::new();
     for second in 1..=9 {
         record(store, "tea", &mut tea, &[put(1)], second).await?;
@@ -77,8 +77,8 @@ pub async fn old_events_leave_and_a_snapshot_stands_for_them(store: &Arc<dyn Sto
     Ok(())
 }
 
-/// Histories that grow and leave in turns, in looks of any size.
-pub async fn whatever_has_left_every_row_is_the_fold_of_its_events(store: &Arc<dyn Store>) -> Promise {
+/// Histories grow and are purged in turn, by scans of any size.
+pub async fn rows_equal_their_folds_after_any_purge(store: &Arc<dyn Store>) -> Promise {
     let mut random = fastrand::Rng::with_seed(9);
     let mut histories: BTreeMap<String, Vec<ShelfEvent>> = BTreeMap::new();
     for second in 1..=120 {
@@ -103,8 +103,8 @@ pub async fn whatever_has_left_every_row_is_the_fold_of_its_events(store: &Arc<d
     Ok(())
 }
 
-/// Rows change and events leave between its parts: each row is looked at once.
-pub async fn a_check_in_parts_tells_of_no_row_that_is_right(store: &Arc<dyn Store>) -> Promise {
+/// Rows change and events are purged between the parts. Each row is verified once.
+pub async fn verification_in_parts_reports_no_correct_row_during_purge(store: &Arc<dyn Store>) -> Promise {
     let mut random = fastrand::Rng::with_seed(11);
     let mut histories: BTreeMap<String, Vec<ShelfEvent>> = BTreeMap::new();
     let (mut after, mut whole, mut rows, mut along, mut at_first) = (None, 0, 0, 0, 0);
@@ -120,7 +120,8 @@ pub async fn a_check_in_parts_tells_of_no_row_that_is_right(store: &Arc<dyn Stor
             at_first = histories.len() as u64;
         }
         let events = random.u64(1..30);
-        let part = store.verify_part(Part { after, events, ..Part::default() }).await?;
+        let part =
+            store.verify_part(VerificationPart { after, events, ..VerificationPart::default() }).await?;
         assert_eq!(part.differing, [""; 0], "second {second}");
         rows += part.rows;
         along += u32::from(part.next.as_ref().is_some_and(|next| next.starts_with("shelf@")));
@@ -136,8 +137,8 @@ pub async fn a_check_in_parts_tells_of_no_row_that_is_right(store: &Arc<dyn Stor
     Ok(())
 }
 
-/// What has left and what has stayed are the whole history, nothing twice.
-pub async fn what_leaves_is_all_that_there_was(store: &Arc<dyn Store>) -> Promise {
+/// Purged and kept events together are the whole history, without duplicates.
+pub async fn purge_batch_contains_every_purged_event(store: &Arc<dyn Store>) -> Promise {
     let labels = ["tea", "coffee"];
     let mut histories = [Vec::new(), Vec::new()];
     for second in 1..=20 {
@@ -165,39 +166,37 @@ pub async fn what_leaves_is_all_that_there_was(store: &Arc<dyn Store>) -> Promis
     Ok(())
 }
 
-pub async fn the_last_event_of_a_row_stays_and_how_far_it_had_come_is_known(
-    store: &Arc<dyn Store>,
-) -> Promise {
+pub async fn last_event_of_row_is_kept_and_position_is_known(store: &Arc<dyn Store>) -> Promise {
     let (mut tea, mut coffee) = (Vec::new(), Vec::new());
     record(store, "tea", &mut tea, &[put(1), put(2)], 1).await?;
     record(store, "coffee", &mut coffee, &[put(1), put(2), put(3)], 2).await?;
-    let mark = store.mark().await?;
+    let mark = store.position().await?;
     all_leave(store, events_before(99), 10).await?;
-    assert_eq!(store.mark().await?, mark);
+    assert_eq!(store.position().await?, mark);
     assert_eq!(store.events(shelf("tea"), 0, 99).await?.len(), 1);
     // The very last one is not looked at before another follows it.
     assert_eq!(store.events(shelf("coffee"), 0, 99).await?.len(), 2);
     record(store, "tea", &mut tea, &[put(3)], 3).await?;
     all_leave(store, events_before(99), 10).await?;
     assert_eq!(store.events(shelf("coffee"), 0, 99).await?.len(), 1);
-    assert_eq!(store.mark().await?.events, mark.events + 1);
+    assert_eq!(store.position().await?.events, mark.events + 1);
     Ok(())
 }
 
-pub async fn what_somebody_else_looked_through_leaves_once(store: &Arc<dyn Store>) -> Promise {
+pub async fn same_scan_is_purged_once(store: &Arc<dyn Store>) -> Promise {
     let mut tea = Vec::new();
     for second in 1..=5 {
         record(store, "tea", &mut tea, &[put(1)], second).await?;
     }
     let (first, second) =
-        (store.departures(events_before(3), 9).await?, store.departures(events_before(5), 9).await?);
-    assert_eq!((store.depart(second).await?, store.depart(first).await?), (3, 0));
+        (store.find_purgeable(events_before(3), 9).await?, store.find_purgeable(events_before(5), 9).await?);
+    assert_eq!((store.purge(second).await?, store.purge(first).await?), (3, 0));
     assert_eq!(store.verify().await?.differing, [""; 0]);
     Ok(())
 }
 
-/// A snapshot would hide that something is missing.
-pub async fn a_history_with_a_gap_stays(store: &Arc<dyn Store>) -> Promise {
+/// A snapshot would hide the gap.
+pub async fn history_with_gap_is_not_purged(store: &Arc<dyn Store>) -> Promise {
     let (mut tea, mut coffee) = (Vec::new(), Vec::new());
     record(store, "tea", &mut tea, &[put(1)], 1).await?;
     let mut lost = recorded("tea", &tea, &[put(2), put(3)]);
@@ -217,7 +216,7 @@ pub async fn a_history_with_a_gap_stays(store: &Arc<dyn Store>) -> Promise {
     Ok(())
 }
 
-/// Parks dead letters, each failed at the second of its number, and has become of each what is said.
+/// Stores dead letters that failed at the second of their number, with these statuses.
 async fn parked(store: &Arc<dyn Store>, letters: &[(u128, DeadLetterStatus)]) -> Promise {
     let letter = |number: u128| dead("filling", number, at(i64::try_from(number).expect("small")));
     let parked = letters.iter().map(|(number, _)| letter(*number)).collect();
@@ -230,12 +229,12 @@ async fn parked(store: &Arc<dyn Store>, letters: &[(u128, DeadLetterStatus)]) ->
     commit(store.as_ref(), Writes { dead_letters, ..Writes::default() }).await
 }
 
-pub async fn dead_letters_that_are_over_leave_and_are_counted_for_ever(store: &Arc<dyn Store>) -> Promise {
+pub async fn closed_dead_letters_are_purged_and_stay_counted(store: &Arc<dyn Store>) -> Promise {
     use DeadLetterStatus::{Discarded, Pending, Replaying, Resolved};
     let letters =
         [(1, Pending), (2, Replaying), (3, Resolved), (4, Discarded), (5, Discarded), (60, Resolved)];
     parked(store, &letters).await?;
-    let before = store.tallies().await?.dead;
+    let before = store.message_counts().await?.dead;
     assert_eq!(before, [("filling".to_owned(), 3)].into());
     let left = all_leave(store, letters_before(50), 2).await?;
     assert_eq!(left.len(), 2, "two at a time");
@@ -243,25 +242,25 @@ pub async fn dead_letters_that_are_over_leave_and_are_counted_for_ever(store: &A
     assert_eq!(left.len(), 3, "{left:?}");
     let stayed: Vec<_> = store.dead_letters(9).await?.readable.iter().map(|stored| stored.status).collect();
     assert_eq!(stayed, [Resolved, Replaying, Pending], "newest first");
-    assert_eq!(store.tallies().await?.dead, before);
+    assert_eq!(store.message_counts().await?.dead, before);
     Ok(())
 }
 
-pub async fn a_dead_letter_that_is_taken_up_again_stays(store: &Arc<dyn Store>) -> Promise {
+pub async fn reopened_dead_letter_is_not_purged(store: &Arc<dyn Store>) -> Promise {
     parked(store, &[(1, DeadLetterStatus::Discarded)]).await?;
-    let leaving = store.departures(letters_before(9), 9).await?;
+    let leaving = store.find_purgeable(letters_before(9), 9).await?;
     assert_eq!(leaving.dead_letters.len(), 1);
     // Somebody restores it before it has left; and something given up only now is young, whenever it failed.
     let mut restored = leaving.dead_letters[0].clone();
     (restored.status, restored.revision) = (DeadLetterStatus::Pending, 2);
     let dead_letters = vec![restored.clone()];
     commit(store.as_ref(), Writes { dead_letters, ..Writes::default() }).await?;
-    assert_eq!(store.depart(leaving).await?, 0);
+    assert_eq!(store.purge(leaving).await?, 0);
     restored.status = DeadLetterStatus::Discarded;
     restored.revision = u64::try_from(at(20).as_microsecond()).expect("a time after 1970");
     let (id, dead_letters) = (restored.dead_letter.id, vec![restored]);
     commit(store.as_ref(), Writes { dead_letters, ..Writes::default() }).await?;
-    assert!(store.departures(letters_before(15), 9).await?.is_over());
+    assert!(store.find_purgeable(letters_before(15), 9).await?.is_over());
     let reads = Reads { dead_letters: [id].into(), ..Reads::default() };
     assert_eq!(load(store.as_ref(), reads).await?.dead_letters.len(), 1);
     assert_eq!(all_leave(store, letters_before(25), 9).await?.len(), 1);

@@ -1,4 +1,4 @@
-//! Finished rows leave whole, and nothing begins anew where they were.
+//! Purging of finished rows.
 
 use std::sync::Arc;
 
@@ -7,8 +7,9 @@ use saga_core::decider::{Decider, RetentionPolicy, Sums};
 use saga_core::decision::{EventWrite, Reads, RowWrite, Writes};
 use saga_core::row::{RowKey, RowKind};
 use saga_engine::host::archive::{Archive, Period, purge};
+use saga_engine::store::roles::{Queries as _, Retention as _, Verification as _};
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Departures, Left, Store as _, StoreFault};
+use saga_engine::store::{PurgedRows, RetentionCutoffs, StoreFault};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -17,14 +18,13 @@ use crate::support::{at, commit, dead, load, task, tasks};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-/// A trip of so many miles, which ends.
+/// Trip of so many miles, which ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Trip {
     miles: i64,
     has_ended: bool,
 }
 
-/// Some miles more; none at its end.
 type Driven = i64;
 
 impl Decider for Trip {
@@ -56,7 +56,7 @@ impl Decider for Trip {
     }
 }
 
-/// A saga that began at this second.
+/// Id of a saga that began at this second.
 fn saga(second: i64) -> Uuid {
     let began = u128::try_from(at(second).as_millisecond()).expect("a time after 1970");
     Uuid::from_u128(began << 80 | 7)
@@ -66,7 +66,7 @@ fn trip(second: i64) -> RowKey {
     RowKey::of::<Trip>(saga(second))
 }
 
-/// What is recorded of a trip that began at the second `began`.
+/// Writes of a trip that began at the second `began`.
 fn driven(began: i64, before: &[Driven], new: &[Driven]) -> Writes {
     let key = trip(began);
     let all = before.iter().chain(new).map(i64::to_string).collect::<Vec<_>>();
@@ -94,7 +94,7 @@ struct Garage {
 }
 
 impl Garage {
-    /// Trips that began at the seconds 1 to 9 and ended, but for the fifth; and a young one.
+    /// Depot with trips that began at the seconds 1 to 9 and ended, except the fifth, and a recent trip.
     async fn new() -> Result<Self, Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
         let store = SqliteStore::open(&folder.path().join("garage.db"), vec![RowKind::of::<Trip>()])?;
@@ -111,7 +111,7 @@ impl Garage {
         Ok(purge(self.store.as_ref(), Some(&self.archive), before(second), 4).await?)
     }
 
-    /// The seconds at which the trips began that are there.
+    /// Seconds at which the stored trips began.
     async fn trips(&self) -> Result<Vec<i64>, StoreFault> {
         let mut there = Vec::new();
         for second in (1..=9).chain([500]) {
@@ -122,22 +122,22 @@ impl Garage {
         Ok(there)
     }
 
-    async fn left(&self) -> Result<Left, StoreFault> {
-        self.store.left("trip").await
+    async fn left(&self) -> Result<PurgedRows, StoreFault> {
+        self.store.purged_rows("trip").await
     }
 }
 
-fn before(second: i64) -> Departures {
-    Departures { history: at(second), began: at(second), dead_letters: Timestamp::MIN }
+fn before(second: i64) -> RetentionCutoffs {
+    RetentionCutoffs { history: at(second), began: at(second), dead_letters: Timestamp::MIN }
 }
 
 #[tokio::test]
-async fn finished_rows_leave_with_their_events_and_what_counts_of_them_stays() -> Outcome {
+async fn finished_rows_are_purged_with_events_and_summed() -> Outcome {
     let garage = Garage::new().await?;
-    assert_eq!(garage.left().await?, Left::default());
+    assert_eq!(garage.left().await?, PurgedRows::default());
     garage.leave_before(4).await?;
     assert_eq!(garage.trips().await?, [4, 5, 6, 7, 8, 9, 500]);
-    let Left { before, carried } = garage.left().await?;
+    let PurgedRows { before, carried } = garage.left().await?;
     assert_eq!(carried, [("miles".to_owned(), 1 + 2 + 3 + 30)].into());
     assert!(before.is_some_and(|before| before > saga(3) && before < saga(4)), "{before:?}");
     assert_eq!(garage.store.events(trip(1), 0, 9).await?, []);
@@ -150,9 +150,9 @@ async fn finished_rows_leave_with_their_events_and_what_counts_of_them_stays() -
     Ok(())
 }
 
-/// The walk has passed it: its end comes by when that is old.
+/// The scan has passed the trip's first events. Its last event is scanned again when it is old.
 #[tokio::test]
-async fn a_row_that_ends_late_leaves_late() -> Outcome {
+async fn row_finished_late_is_purged_late() -> Outcome {
     let garage = Garage::new().await?;
     garage.leave_before(100).await?;
     commit(garage.store.as_ref(), Writes { decided_at: at(510), ..driven(5, &[5, 10, 1], &[0]) }).await?;
@@ -165,22 +165,22 @@ async fn a_row_that_ends_late_leaves_late() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_row_that_changes_before_it_has_left_stays() -> Outcome {
+async fn row_changed_before_purge_is_kept() -> Outcome {
     let garage = Garage::new().await?;
-    let leaving = garage.store.departures(before(3), 100).await?;
+    let leaving = garage.store.find_purgeable(before(3), 100).await?;
     assert_eq!(leaving.rows.len(), 2);
     commit(garage.store.as_ref(), Writes { decided_at: at(600), ..driven(1, &[1, 10, 0], &[7]) }).await?;
     garage.archive.write(&leaving)?;
-    assert_eq!(garage.store.depart(leaving).await?, 3);
+    assert_eq!(garage.store.purge(leaving).await?, 3);
     assert_eq!(garage.trips().await?, [1, 3, 4, 5, 6, 7, 8, 9, 500]);
     assert_eq!(garage.store.events(trip(1), 0, 9).await?.len(), 4);
     assert_eq!(garage.store.verify().await?.differing, [""; 0]);
     Ok(())
 }
 
-/// Somebody is to see to it yet, or the outside is to answer.
+/// A dead letter or a task of the saga is open.
 #[tokio::test]
-async fn a_row_whose_saga_waits_for_something_stays() -> Outcome {
+async fn row_of_saga_with_open_work_is_not_purged() -> Outcome {
     let garage = Garage::new().await?;
     let mut letter = dead("driving", 3, at(1));
     letter.saga = Some(saga(3));
@@ -192,7 +192,7 @@ async fn a_row_whose_saga_waits_for_something_stays() -> Outcome {
 }
 
 #[tokio::test]
-async fn rows_come_back_from_the_archive_and_are_carried_no_more() -> Outcome {
+async fn rows_restored_from_archive_leave_purged_sums() -> Outcome {
     let garage = Garage::new().await?;
     let whole = garage.store.verify().await?;
     garage.leave_before(100).await?;
@@ -216,9 +216,9 @@ async fn rows_come_back_from_the_archive_and_are_carried_no_more() -> Outcome {
     Ok(())
 }
 
-/// A batch is told, so that nobody begins anew with what is said too late.
+/// A late message must not start a purged saga again.
 #[tokio::test]
-async fn a_batch_knows_what_may_have_left() -> Outcome {
+async fn load_reports_lowest_saga_id_never_purged() -> Outcome {
     let garage = Garage::new().await?;
     let known =
         async || Ok::<_, StoreFault>(load(garage.store.as_ref(), Reads::default()).await?.left_before);
@@ -232,7 +232,7 @@ async fn a_batch_knows_what_may_have_left() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_history_with_a_gap_keeps_its_row() -> Outcome {
+async fn finished_row_with_gap_in_history_is_not_purged() -> Outcome {
     let garage = Garage::new().await?;
     let path = garage.folder.path().join("garage.db");
     rusqlite::Connection::open(path)?

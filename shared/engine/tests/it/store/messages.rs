@@ -1,4 +1,4 @@
-//! What a store remembers of messages and requests.
+//! Conformance: inbox, retries and idempotency keys.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::support::{at, commit, dead, due_query, id, keyed, load, parked, retry
 
 type Promise = Result<(), StoreFault>;
 
-/// Law 2: a message is handled, waiting, parked, or new; and each step has its own memory.
-pub async fn a_message_is_known_as_handled_waiting_or_parked_per_step(store: &Arc<dyn Store>) -> Promise {
+/// Law 2: a message is processed, waiting, dead-lettered or new, for each step separately.
+pub async fn inbox_state_is_kept_per_step(store: &Arc<dyn Store>) -> Promise {
     let writes = Writes {
         inbox: vec![("filling", id(1)), ("listening", id(2))],
         retries: vec![retry("filling", 2, at(10))],
@@ -28,7 +28,7 @@ pub async fn a_message_is_known_as_handled_waiting_or_parked_per_step(store: &Ar
     Ok(())
 }
 
-pub async fn a_retry_is_overwritten_by_the_next_and_gone_when_done(store: &Arc<dyn Store>) -> Promise {
+pub async fn retry_is_replaced_by_next_attempt_and_deleted_when_done(store: &Arc<dyn Store>) -> Promise {
     let first = retry("filling", 1, at(10));
     let mut second = retry("filling", 1, at(20));
     second.attempts = 2;
@@ -45,17 +45,17 @@ pub async fn a_retry_is_overwritten_by_the_next_and_gone_when_done(store: &Arc<d
     Ok(())
 }
 
-pub async fn a_handled_message_is_counted_once(store: &Arc<dyn Store>) -> Promise {
+pub async fn processed_message_is_counted_once(store: &Arc<dyn Store>) -> Promise {
     let mark = || Writes { inbox: vec![("filling", id(1)), ("listening", id(1))], ..Writes::default() };
     commit(store.as_ref(), mark()).await?;
     // The inbox was not asked, as in the tests that switch it off.
     commit(store.as_ref(), mark()).await?;
-    let handled = store.tallies().await?.handled;
+    let handled = store.message_counts().await?.handled;
     assert_eq!(handled, [("filling".to_owned(), 1), ("listening".to_owned(), 1)].into());
     Ok(())
 }
 
-pub async fn an_answer_under_a_key_is_kept(store: &Arc<dyn Store>) -> Promise {
+pub async fn reply_to_key_is_kept(store: &Arc<dyn Store>) -> Promise {
     let (key, answer) = keyed("POST /parcels k1", r#"{"parcel":"ü"}"#);
     let writes = Writes { keys: vec![(key.clone(), answer.clone())], ..Writes::default() };
     commit(store.as_ref(), writes).await?;
@@ -65,7 +65,7 @@ pub async fn an_answer_under_a_key_is_kept(store: &Arc<dyn Store>) -> Promise {
     Ok(())
 }
 
-pub async fn a_second_answer_under_a_key_is_refused(store: &Arc<dyn Store>) -> Promise {
+pub async fn second_reply_to_key_is_rejected(store: &Arc<dyn Store>) -> Promise {
     let write = |reply: &str| Writes { keys: vec![keyed("k1", reply)], ..Writes::default() };
     commit(store.as_ref(), write("1")).await?;
     commit(store.as_ref(), write("2")).await.expect_err("the key has its answer");
@@ -74,19 +74,19 @@ pub async fn a_second_answer_under_a_key_is_refused(store: &Arc<dyn Store>) -> P
     Ok(())
 }
 
-pub async fn dead_letters_come_newest_first_with_their_payload(store: &Arc<dyn Store>) -> Promise {
+pub async fn dead_letters_are_listed_newest_first_with_payload(store: &Arc<dyn Store>) -> Promise {
     let dead = [dead("filling", 1, at(10)), dead("filling", 2, at(30)), dead("listening", 2, at(20))];
     commit(store.as_ref(), Writes { parked: dead.to_vec(), ..Writes::default() }).await?;
     let [oldest, newest, middle] = dead;
     assert_eq!(parked(store.as_ref(), 10).await?, [newest.clone(), middle.clone(), oldest]);
     assert_eq!(parked(store.as_ref(), 2).await?, [newest, middle]);
-    let dead = store.tallies().await?.dead;
+    let dead = store.message_counts().await?.dead;
     assert_eq!(dead, [("filling".to_owned(), 2), ("listening".to_owned(), 1)].into());
     assert_eq!(store.stats().await?.dead_letters, 3);
     Ok(())
 }
 
-pub async fn a_message_that_dies_again_stays_one_dead_letter(store: &Arc<dyn Store>) -> Promise {
+pub async fn message_dead_lettered_again_stays_one_dead_letter(store: &Arc<dyn Store>) -> Promise {
     let write = |dead_letter| Writes { parked: vec![dead_letter], ..Writes::default() };
     commit(store.as_ref(), write(dead("filling", 1, at(10)))).await?;
     let mut again = dead("filling", 1, at(99));
@@ -105,5 +105,5 @@ async fn known<const N: usize>(
 }
 
 async fn due_retries(store: &Arc<dyn Store>, second: i64) -> Result<Vec<Retry>, StoreFault> {
-    Ok(store.due(due_query(at(second), 10, "depot-1", at(second))).await?.retries)
+    Ok(store.claim_due(due_query(at(second), 10, "depot-1", at(second))).await?.retries)
 }

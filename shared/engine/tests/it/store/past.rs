@@ -1,4 +1,4 @@
-//! How rows were, and which have changed since: what a look needs that begins where the last one ended.
+//! Conformance: past states of rows, and changes since a position.
 
 use std::sync::Arc;
 
@@ -15,53 +15,53 @@ fn ids(labels: &[&str]) -> Vec<String> {
     labels.iter().map(|label| (*label).to_owned()).collect()
 }
 
-pub async fn a_row_is_told_as_it_was_and_one_that_was_not_there_is_not(store: &Arc<dyn Store>) -> Promise {
+pub async fn rows_at_position_omits_later_rows(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), recorded("tea", &[], &[put(3)])).await?;
-    let then = store.mark().await?.events;
+    let then = store.position().await?.events;
     let was = store.find(Shelf::KIND, Query { limit: 9, ..Default::default() }).await?;
     commit(store.as_ref(), recorded("tea", &[put(3)], &[put(4)])).await?;
     commit(store.as_ref(), recorded("milk", &[], &[put(1)])).await?;
-    let rows = store.rows_as_of(Shelf::KIND, ids(&["milk", "tea", "urn"]), then).await?;
+    let rows = store.rows_at(Shelf::KIND, ids(&["milk", "tea", "urn"]), then).await?;
     let [(id, Some((row, history)))] = &rows[..] else { panic!("only tea was there: {rows:?}") };
     assert_eq!((id.as_str(), history.len()), ("tea", 1));
     assert_eq!(format!("{row:?}"), format!("{:?}", was[0]));
-    let now = store.mark().await?.events;
-    let rows = store.rows_as_of(Shelf::KIND, ids(&["milk", "tea"]), now).await?;
+    let now = store.position().await?.events;
+    let rows = store.rows_at(Shelf::KIND, ids(&["milk", "tea"]), now).await?;
     assert_eq!(rows.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["milk", "tea"]);
     let histories = store.histories(Shelf::KIND, ids(&["tea", "urn", "milk"])).await?;
     assert_eq!(histories.iter().map(Vec::len).collect::<Vec<_>>(), [2, 0, 1]);
     Ok(())
 }
 
-pub async fn what_has_changed_is_told_once_page_by_page(store: &Arc<dyn Store>) -> Promise {
+pub async fn changed_rows_are_read_page_by_page(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), recorded("tea", &[], &[put(3)])).await?;
-    let then = store.mark().await?.events;
+    let then = store.position().await?.events;
     commit(store.as_ref(), recorded("milk", &[], &[put(1), put(2)])).await?;
     commit(store.as_ref(), recorded("urn", &[], &[put(1)])).await?;
-    let all = store.changes(Shelf::KIND, then, 9).await?;
+    let all = store.changed_rows(Shelf::KIND, then, 9).await?;
     assert_eq!(all, Changes { ids: ids(&["milk", "urn"]), up_to: then + 3, is_over: true });
-    let page = store.changes(Shelf::KIND, then, 2).await?;
+    let page = store.changed_rows(Shelf::KIND, then, 2).await?;
     assert_eq!(page, Changes { ids: ids(&["milk"]), up_to: then + 2, is_over: false });
-    assert_eq!(store.changes(Shelf::KIND, page.up_to, 2).await?.ids, ids(&["urn"]));
-    let nothing = store.changes(Shelf::KIND, all.up_to, 9).await?;
+    assert_eq!(store.changed_rows(Shelf::KIND, page.up_to, 2).await?.ids, ids(&["urn"]));
+    let nothing = store.changed_rows(Shelf::KIND, all.up_to, 9).await?;
     assert_eq!(nothing, Changes { ids: vec![], up_to: all.up_to, is_over: true });
     Ok(())
 }
 
-pub async fn an_event_is_told_from_any_other_in_its_place(store: &Arc<dyn Store>) -> Promise {
+pub async fn event_fingerprint_distinguishes_events(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), recorded("tea", &[], &[put(3), put(3)])).await?;
-    let last = store.mark().await?.events;
-    let of = async |seq| store.fingerprint(seq).await;
+    let last = store.position().await?.events;
+    let of = async |seq| store.event_fingerprint(seq).await;
     assert_eq!(of(last).await?, of(last).await?);
     assert_ne!(of(last).await?, of(last - 1).await?);
     assert_eq!((of(last + 1).await?, of(0).await?), (None, None));
     Ok(())
 }
 
-/// In parts of one event too; and a row whose history is long is left to the whole check.
-pub async fn rows_that_have_changed_are_checked_against_their_events(store: &Arc<dyn Store>) -> Promise {
+/// Also in parts of one event. A row with a long history is left to the full verification.
+pub async fn changed_rows_are_verified(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), recorded("tea", &[], &[put(3)])).await?;
-    let then = store.mark().await?.events;
+    let then = store.position().await?.events;
     let long: Vec<_> = (0..300).map(put).collect();
     commit(store.as_ref(), recorded("urn", &[], &long)).await?;
     commit(store.as_ref(), recorded("milk", &[], &[put(1), put(2)])).await?;
@@ -79,7 +79,7 @@ pub async fn rows_that_have_changed_are_checked_against_their_events(store: &Arc
         from = next.parse().expect("a position");
     }
     assert_eq!(differing, ids(&["shelf/tea"]));
-    let since = store.mark().await?.events;
+    let since = store.position().await?.events;
     assert_eq!(store.verify_changed(since, 9).await?.rows, 0, "nothing has changed since");
     Ok(())
 }

@@ -1,12 +1,13 @@
-//! A server that goes away at any place of a batch, and databases that cannot be used.
+//! PostgreSQL: connections lost at any point of a batch, and databases that cannot be used.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use saga_core::row::RowKind;
 use saga_core::service::Service as _;
-use saga_engine::store::postgres::{Place, PostgresStore};
-use saga_engine::store::{Opening, Store, StoreFault};
+use saga_engine::store::postgres::{DbLocation, PostgresStore};
+use saga_engine::store::roles::{Outbox as _, Queries as _, Verification as _};
+use saga_engine::store::{OpenOptions, StoreFault};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -17,19 +18,19 @@ use crate::support::{
 
 type Outcome = Result<(), StoreFault>;
 
-/// When a connection breaks.
+/// Point at which a connection breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Breaks {
-    /// The commit never comes to the server.
+    /// The commit never reaches the server.
     BeforeTheCommit,
-    /// The server commits, and its answer is lost.
+    /// The server commits, and its reply is lost.
     BehindTheCommit,
 }
 
-/// Something between store and server that breaks one connection, once it is told to.
+/// Proxy between store and server that breaks one connection on command.
 struct Between {
     url: String,
-    /// Commits that are let through before one breaks; never, from `u32::MAX` on.
+    /// Number of commits to pass before one breaks; `u32::MAX` for never.
     left: Arc<AtomicU32>,
 }
 
@@ -53,13 +54,13 @@ impl Between {
         Self { url: format!("postgres://saga@127.0.0.1:{port}/{database}"), left }
     }
 
-    /// The next commit breaks its connection.
+    /// Breaks the connection at the next commit.
     fn break_next(&self) {
         self.left.store(0, Ordering::SeqCst);
     }
 }
 
-/// Hands on what each says to the other, until the connection is to break.
+/// Forwards bytes in both directions until the connection is to break.
 async fn between(client: TcpStream, server: TcpStream, left: &AtomicU32, breaks: Breaks) {
     let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
         (client.into_split(), server.into_split());
@@ -87,8 +88,8 @@ async fn between(client: TcpStream, server: TcpStream, left: &AtomicU32, breaks:
     }
 }
 
-/// "A commit whose answer was lost is found out, not guessed."
-async fn a_batch_whose_commit_breaks_is_stored_once(breaks: Breaks) -> Outcome {
+/// The store finds out whether the commit was done, and does not guess.
+async fn batch_is_stored_once_when_commit_breaks(breaks: Breaks) -> Outcome {
     let server = PostgresServer::any();
     let url = server.database().await;
     let between = Between::of(&url, breaks).await;
@@ -99,7 +100,7 @@ async fn a_batch_whose_commit_breaks_is_stored_once(breaks: Breaks) -> Outcome {
         let promised =
             in_time("it is found out", crate::support::promised(&store, promises([number]))).await?;
         assert_eq!(promised.len(), 1);
-        let entries = store.pending(99).await?;
+        let entries = store.pending_entries(99).await?;
         let ids: Vec<u128> = entries.iter().map(|entry| entry.id.as_u128()).collect();
         assert_eq!(ids, (1..=number).collect::<Vec<_>>(), "{breaks:?}: each once");
         assert_eq!(promised[0].seq, entries.last().expect("an entry").seq, "in its place");
@@ -108,18 +109,18 @@ async fn a_batch_whose_commit_breaks_is_stored_once(breaks: Breaks) -> Outcome {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_whose_commit_never_came_to_the_server_is_stored_once() -> Outcome {
-    a_batch_whose_commit_breaks_is_stored_once(Breaks::BeforeTheCommit).await
+async fn batch_is_stored_once_when_commit_never_reached_server() -> Outcome {
+    batch_is_stored_once_when_commit_breaks(Breaks::BeforeTheCommit).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_whose_commit_was_done_and_not_answered_is_stored_once() -> Outcome {
-    a_batch_whose_commit_breaks_is_stored_once(Breaks::BehindTheCommit).await
+async fn batch_is_stored_once_when_reply_to_commit_is_lost() -> Outcome {
+    batch_is_stored_once_when_commit_breaks(Breaks::BehindTheCommit).await
 }
 
-/// As after a restart of the server: every connection is gone, and none has heard of it.
+/// As after a restart of the server, which ends every connection without notice.
 #[tokio::test(flavor = "multi_thread")]
-async fn when_the_server_ends_all_connections_the_store_goes_on() -> Outcome {
+async fn store_recovers_when_server_ends_all_connections() -> Outcome {
     let server = PostgresServer::any();
     let url = server.database().await;
     let store = open_postgres(&url, Depot::rows()).await?;
@@ -137,9 +138,9 @@ async fn when_the_server_ends_all_connections_the_store_goes_on() -> Outcome {
     Ok(())
 }
 
-/// One clear line, and nothing was changed.
+/// Reports one clear line, and changes nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_cannot_be_used_is_refused_by_what_is_wrong_with_it() -> Outcome {
+async fn unusable_database_is_rejected_with_its_reason() -> Outcome {
     let server = PostgresServer::any();
     let kinds = Depot::rows;
     let refused = async |url: String, wanted: &str| {
@@ -156,7 +157,7 @@ async fn a_database_that_cannot_be_used_is_refused_by_what_is_wrong_with_it() ->
     execute(&others, "SELECT what FROM event; DROP TABLE event").await;
 
     let theirs = server.database().await;
-    let courier = Opening { service: "courier", ..Opening::default() };
+    let courier = OpenOptions { service: "courier", ..OpenOptions::default() };
     drop(open_postgres_as(&theirs, kinds(), &courier).await?);
     refused(theirs, "it is courier's, not depot's").await;
 
@@ -172,13 +173,13 @@ async fn a_database_that_cannot_be_used_is_refused_by_what_is_wrong_with_it() ->
     refused(as_guest, "permission denied for schema public: its user must own").await;
     execute(&closed, &format!("DROP ROLE guest_of_{name}")).await;
 
-    let must_exist = Opening { must_exist: true, ..DEPOT };
+    let must_exist = OpenOptions { must_exist: true, ..DEPOT };
     let fault = open_postgres_as(&closed, kinds(), &must_exist).await.err().expect("refused");
     assert!(fault.to_string().ends_with("there is none"), "{fault}");
     Ok(())
 }
 
-const DEPOT: Opening<'static> = Opening {
+const DEPOT: OpenOptions<'static> = OpenOptions {
     service: "depot",
     must_exist: false,
     check_within: std::time::Duration::from_secs(5),
@@ -188,9 +189,9 @@ const DEPOT: Opening<'static> = Opening {
     wait: std::time::Duration::ZERO,
 };
 
-/// A field more, or other ones: the rows are folded anew from their events.
+/// Rows are folded again from their events after a field was added or changed.
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_of_a_kind_whose_declaration_has_changed_are_folded_anew() -> Outcome {
+async fn kind_with_changed_fields_is_rebuilt() -> Outcome {
     let server = PostgresServer::any();
     let url = server.database().await;
     let fewer = RowKind { fields: &[], numbers: &[], ..RowKind::of::<Shelf>() };
@@ -212,9 +213,9 @@ async fn rows_of_a_kind_whose_declaration_has_changed_are_folded_anew() -> Outco
     Ok(())
 }
 
-/// One clear line, without the password; and the right one, from wherever it comes.
+/// Reports one clear line without the password.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_password_is_needed_and_a_wrong_one_is_said_to_be_wrong() -> Outcome {
+async fn missing_or_wrong_password_is_reported() -> Outcome {
     let server = PostgresServer::any();
     let url = server.database().await;
     let name = url.rsplit('/').next().expect("a name").to_owned();
@@ -232,7 +233,7 @@ async fn a_password_is_needed_and_a_wrong_one_is_said_to_be_wrong() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("password");
     std::fs::write(&file, "right\n").expect("a file");
-    let place = Place::of(&with(":wrong"), Some(&file)).map_err(StoreFault::Unusable)?;
+    let place = DbLocation::of(&with(":wrong"), Some(&file)).map_err(StoreFault::Unusable)?;
     drop(PostgresStore::open(&place, Depot::rows(), &DEPOT).await?);
     let back = format!(
         "ALTER DATABASE {name} OWNER TO saga; REASSIGN OWNED BY owner_of_{name} TO saga; DROP ROLE owner_of_{name}"
@@ -241,9 +242,9 @@ async fn a_password_is_needed_and_a_wrong_one_is_said_to_be_wrong() -> Outcome {
     Ok(())
 }
 
-/// A defect: a service that was started while its server was starting too ended at once, and nobody started it again.
+/// Regression: a service that started before its server ended at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_not_there_yet_is_waited_for() -> Outcome {
+async fn open_waits_for_starting_server() -> Outcome {
     let server = PostgresServer::started(&[]);
     let url = server.database().await;
     // Somebody takes connections, and breaks them off, as a server does that is not up yet.
@@ -271,7 +272,7 @@ async fn a_server_that_is_not_there_yet_is_waited_for() -> Outcome {
     });
     let impatient = open_postgres_as(&through, Depot::rows(), &DEPOT).await.err().expect("it is not there");
     assert!(!impatient.to_string().contains('\n'), "{impatient}");
-    let patient = Opening { wait: std::time::Duration::from_secs(20), ..DEPOT };
+    let patient = OpenOptions { wait: std::time::Duration::from_secs(20), ..DEPOT };
     let store = open_postgres_as(&through, Depot::rows(), &patient).await?;
     in_time("it is written", commit(&store, recorded("tea", &[], &[put(1)]))).await
 }

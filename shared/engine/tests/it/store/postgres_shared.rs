@@ -1,4 +1,4 @@
-//! What holds where several processes share one database: two stores, each with its own connections.
+//! PostgreSQL: guarantees between replicas, as two stores with connections of their own.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,11 @@ use saga_core::decision::{Loaded, Reads, Writes};
 use saga_core::row::RowKind;
 use saga_core::service::Service as _;
 use saga_engine::store::postgres::PostgresStore;
-use saga_engine::store::{Heard, Opening, Overridden, RELAY, Store, StoreFault};
+use saga_engine::store::roles::{
+    DueWork as _, History as _, Leases as _, Outbox as _, Overrides as _, Queries as _, Replicas as _,
+    Transactions as _, Verification as _,
+};
+use saga_engine::store::{OpenOptions, RELAY_LEASE, ReplicaSignal, StoreFault, StoredOverrides};
 use tokio::sync::mpsc::Receiver;
 
 use crate::support::{
@@ -19,7 +23,6 @@ use crate::support::{
 
 type Outcome = Result<(), StoreFault>;
 
-/// Two stores over one database.
 async fn two() -> (PostgresServer, [Arc<PostgresStore>; 2]) {
     let server = PostgresServer::any();
     let url = server.database().await;
@@ -28,7 +31,7 @@ async fn two() -> (PostgresServer, [Arc<PostgresStore>; 2]) {
     (server, [Arc::new(one), Arc::new(other)])
 }
 
-/// The batch of one who puts a piece on a shelf, whatever is on it.
+/// Batch that puts a piece on a shelf, whatever is on it.
 fn put_one(label: &'static str) -> (Reads, Box<dyn FnMut(Loaded) -> Writes + Send>) {
     let decide = Box::new(move |loaded: Loaded| {
         let version = loaded.rows.get(&shelf(label)).map_or(0, |row| row.version);
@@ -40,7 +43,7 @@ fn put_one(label: &'static str) -> (Reads, Box<dyn FnMut(Loaded) -> Writes + Sen
 
 /// Law 5, with any number of replicas.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_processes_that_change_one_row_lose_no_change() -> Outcome {
+async fn updates_of_one_row_by_two_replicas_are_all_kept() -> Outcome {
     let (_server, stores) = two().await;
     let changes = (0..40).map(|number| {
         let store = stores[number % 2].clone();
@@ -57,9 +60,9 @@ async fn two_processes_that_change_one_row_lose_no_change() -> Outcome {
     Ok(())
 }
 
-/// Rows are locked in one order, whatever order they are named in: nobody waits for who waits for him.
+/// Rows are locked in one order, whatever order the batches name them in.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_processes_that_change_the_same_rows_wait_for_each_other_in_one_direction() -> Outcome {
+async fn updates_of_same_rows_by_two_replicas_do_not_deadlock() -> Outcome {
     let (_server, stores) = two().await;
     let labels = ["ale", "bun", "cup", "dip"];
     for label in labels {
@@ -93,9 +96,9 @@ async fn two_processes_that_change_the_same_rows_wait_for_each_other_in_one_dire
     Ok(())
 }
 
-/// One message, given to two at once by a broker that is unsure, takes effect once.
+/// A broker may deliver one message to two replicas.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_two_processes_are_given_is_handled_by_one() -> Outcome {
+async fn message_delivered_to_two_replicas_is_processed_once() -> Outcome {
     let (_server, stores) = two().await;
     let given = (0..60_u128).map(|number| {
         let store = stores[usize::from(number % 2 == 1)].clone();
@@ -113,15 +116,15 @@ async fn a_message_that_two_processes_are_given_is_handled_by_one() -> Outcome {
     for answer in join_all(given).await {
         answer.expect("no panic")?;
     }
-    let entries = stores[0].pending(99).await?;
+    let entries = stores[0].pending_entries(99).await?;
     let handled: BTreeSet<u128> = entries.iter().map(|entry| entry.id.as_u128() / 2).collect();
     assert_eq!((entries.len(), handled.len()), (30, 30), "each once");
     Ok(())
 }
 
-/// Whoever has read up to a position misses nothing: what is committed later stands behind it.
+/// A reader at a position misses nothing: later commits get later positions.
 #[tokio::test(flavor = "multi_thread")]
-async fn positions_are_given_in_the_order_of_the_commits() -> Outcome {
+async fn positions_follow_commit_order() -> Outcome {
     let (_server, stores) = two().await;
     let writing = (0..4_u128).map(|writer| {
         let store = stores[usize::from(writer % 2 == 1)].clone();
@@ -136,7 +139,7 @@ async fn positions_are_given_in_the_order_of_the_commits() -> Outcome {
     let (mut last, mut seen) = (0, 0);
     while seen < 400 {
         let is_over = writing.is_finished();
-        let entries = stores[0].pending(1_000).await?;
+        let entries = stores[0].pending_entries(1_000).await?;
         let new: Vec<i64> = entries.iter().map(|entry| entry.seq).filter(|seq| *seq > last).collect();
         let (first, count) = (last + 1, i64::try_from(new.len()).expect("few"));
         assert_eq!(new, (first..first + count).collect::<Vec<_>>(), "none between, and none missing");
@@ -146,13 +149,12 @@ async fn positions_are_given_in_the_order_of_the_commits() -> Outcome {
     for written in writing.await.expect("no panic") {
         written.expect("no panic")?;
     }
-    assert_eq!(stores[1].line_end().await?, Some(400));
+    assert_eq!(stores[1].sequence_end().await?, Some(400));
     Ok(())
 }
 
-/// Each task goes to one of those who look.
 #[tokio::test(flavor = "multi_thread")]
-async fn due_tasks_are_shared_and_none_is_claimed_twice() -> Outcome {
+async fn due_tasks_are_claimed_once_among_replicas() -> Outcome {
     let (_server, stores) = two().await;
     let mut writes = tasks((1..=100).map(|number| task(number, at(0))), "", at(0));
     writes.leave_tasks();
@@ -161,7 +163,7 @@ async fn due_tasks_are_shared_and_none_is_claimed_twice() -> Outcome {
         let store = stores[look % 2].clone();
         tokio::spawn(async move {
             let owner = format!("depot-{}", look % 2);
-            Ok::<_, StoreFault>(store.due(due_query(at(1), 10, &owner, at(60))).await?.tasks)
+            Ok::<_, StoreFault>(store.claim_due(due_query(at(1), 10, &owner, at(60))).await?.tasks)
         })
     });
     let mut claimed = vec![];
@@ -169,7 +171,7 @@ async fn due_tasks_are_shared_and_none_is_claimed_twice() -> Outcome {
         claimed.extend(tasks.expect("no panic")?.into_iter().map(|task| task.id));
     }
     // A look passes over what another one has in its hands just then.
-    while let tasks = stores[0].due(due_query(at(1), 10, "depot-0", at(60))).await?.tasks
+    while let tasks = stores[0].claim_due(due_query(at(1), 10, "depot-0", at(60))).await?.tasks
         && !tasks.is_empty()
     {
         claimed.extend(tasks.into_iter().map(|task| task.id));
@@ -179,8 +181,8 @@ async fn due_tasks_are_shared_and_none_is_claimed_twice() -> Outcome {
     Ok(())
 }
 
-/// They have met once something has been heard: who believes to be alone says nothing.
-async fn met(one: &PostgresStore, heard: &mut Receiver<Heard>) -> Outcome {
+/// Waits until each replica has received a signal of the other: before that, they send nothing.
+async fn met(one: &PostgresStore, heard: &mut Receiver<ReplicaSignal>) -> Outcome {
     for number in 1_000.. {
         commit(one, promises([number])).await?;
         if tokio::time::timeout(Duration::from_millis(50), heard.recv()).await.is_ok() {
@@ -190,14 +192,13 @@ async fn met(one: &PostgresStore, heard: &mut Receiver<Heard>) -> Outcome {
     Ok(())
 }
 
-/// A try is one process's; of one that has ended meanwhile another takes over.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_due_retry_is_told_to_one_and_to_another_when_that_has_not_tried() -> Outcome {
+async fn due_retry_goes_to_second_replica_only_if_first_does_nothing() -> Outcome {
     let (_server, [one, other]) = two().await;
     let retries = (1..=4).map(|number| retry("filling", number, at(1))).collect();
     commit(one.as_ref(), Writes { retries, decided_at: at(0), ..Writes::default() }).await?;
     let due = async |store: &Arc<PostgresStore>, owner: &str, second: i64, limit: usize| {
-        let due = store.due(due_query(at(second), limit, owner, at(60))).await?;
+        let due = store.claim_due(due_query(at(second), limit, owner, at(60))).await?;
         let ids: Vec<u128> = due.retries.iter().map(|retry| retry.message_id.as_u128()).collect();
         Ok::<_, StoreFault>((ids, due.next))
     };
@@ -211,13 +212,13 @@ async fn a_due_retry_is_told_to_one_and_to_another_when_that_has_not_tried() -> 
     Ok(())
 }
 
-/// A commit of one wakes the other: its relay, its timers, and who waits for a row.
+/// A commit wakes the other replica's relay, timers and watchers of rows.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_commits_the_other_hears() -> Outcome {
+async fn commit_is_signalled_to_other_replica() -> Outcome {
     let (_server, [one, other]) = two().await;
-    let mut heard = other.heard().expect("they may share it");
-    assert!(other.heard().is_none(), "to one who listens");
-    let mut own = one.heard().expect("they may share it");
+    let mut heard = other.signals().expect("they may share it");
+    assert!(other.signals().is_none(), "to one who listens");
+    let mut own = one.signals().expect("they may share it");
     met(&one, &mut heard).await?;
     let writes = Writes {
         retries: vec![retry("filling", 8, at(30)), retry("filling", 9, at(32))],
@@ -226,74 +227,78 @@ async fn what_one_commits_the_other_hears() -> Outcome {
         ..recorded("tea", &[], &[put(1)])
     };
     commit(one.as_ref(), writes).await?;
-    let wanted = [Heard::Promised, Heard::Due(at(30)), Heard::Changed(vec![shelf("tea")])];
+    let wanted = [
+        ReplicaSignal::EntriesStored,
+        ReplicaSignal::Due(at(30)),
+        ReplicaSignal::RowsChanged(vec![shelf("tea")]),
+    ];
     let mut all = vec![];
     while all.last() != Some(&wanted[2]) {
         all.push(next(&mut heard).await);
     }
     assert!(all.ends_with(&wanted), "{all:?}");
     commit(other.as_ref(), promises([2])).await?;
-    assert_eq!(next(&mut own).await, Heard::Promised, "and nothing of its own before");
+    assert_eq!(next(&mut own).await, ReplicaSignal::EntriesStored, "and nothing of its own before");
     Ok(())
 }
 
-/// Everybody looks now and then for what is due: only of what is due sooner it need be told.
+/// Polling finds work that is due later.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_due_later_than_the_next_look_is_not_told() -> Outcome {
+async fn distant_due_time_is_not_signalled() -> Outcome {
     let (_server, [one, other]) = two().await;
-    let mut heard = other.heard().expect("they may share it");
+    let mut heard = other.signals().expect("they may share it");
     met(&one, &mut heard).await?;
     let later =
         Writes { retries: vec![retry("filling", 9, at(31))], decided_at: at(29), ..Writes::default() };
     commit(one.as_ref(), later).await?;
     commit(one.as_ref(), recorded("tea", &[], &[put(1)])).await?;
     let mut all = vec![];
-    while all.last() != Some(&Heard::Changed(vec![shelf("tea")])) {
+    while all.last() != Some(&ReplicaSignal::RowsChanged(vec![shelf("tea")])) {
         all.push(next(&mut heard).await);
     }
-    assert!(!all.contains(&Heard::Due(at(31))), "{all:?}");
+    assert!(!all.contains(&ReplicaSignal::Due(at(31))), "{all:?}");
     Ok(())
 }
 
-/// Who has the lease of the relay leads, and publishes what it promises itself: no other relay need be woken for that.
+/// The leader publishes its own entries, so that no other relay need wake up.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_the_lease_of_the_relay_leads_and_keeps_its_promises_to_itself() -> Outcome {
+async fn leader_does_not_signal_its_own_entries() -> Outcome {
     let (_server, [one, other]) = two().await;
-    let leads = |store: &PostgresStore| *store.leads().expect("they may share it").borrow();
+    let leads = |store: &PostgresStore| *store.leadership().expect("they may share it").borrow();
     assert!(!leads(&one) && !leads(&other), "nobody yet");
-    let held = one.take_lease(RELAY, None, "depot-1", at(0), at(10)).await?.expect("nobody has it");
-    assert_eq!(other.take_lease(RELAY, None, "depot-2", at(1), at(11)).await?, None);
-    one.take_lease("audit", None, "depot-1", at(0), at(10)).await?;
+    let held = one.acquire_lease(RELAY_LEASE, None, "depot-1", at(0), at(10)).await?.expect("nobody has it");
+    assert_eq!(other.acquire_lease(RELAY_LEASE, None, "depot-2", at(1), at(11)).await?, None);
+    one.acquire_lease("audit", None, "depot-1", at(0), at(10)).await?;
     assert!(leads(&one) && !leads(&other));
 
-    let mut heard = other.heard().expect("they may share it");
+    let mut heard = other.signals().expect("they may share it");
     commit(one.as_ref(), promises([1])).await?;
     commit(one.as_ref(), recorded("tea", &[], &[put(1)])).await?;
     let mut all = vec![];
-    while all.last() != Some(&Heard::Changed(vec![shelf("tea")])) {
+    while all.last() != Some(&ReplicaSignal::RowsChanged(vec![shelf("tea")])) {
         all.push(next(&mut heard).await);
     }
-    assert!(!all.contains(&Heard::Promised), "{all:?}");
+    assert!(!all.contains(&ReplicaSignal::EntriesStored), "{all:?}");
 
-    other.take_lease(RELAY, None, "depot-2", at(11), at(21)).await?.expect("it has lapsed");
+    other.acquire_lease(RELAY_LEASE, None, "depot-2", at(11), at(21)).await?.expect("it has lapsed");
     assert!(leads(&one) && leads(&other), "one has not looked yet");
-    assert_eq!(one.take_lease(RELAY, Some(&held), "depot-1", at(12), at(22)).await?, None);
+    assert_eq!(one.acquire_lease(RELAY_LEASE, Some(&held), "depot-1", at(12), at(22)).await?, None);
     assert!(!leads(&one) && leads(&other));
-    other.give_back_lease(RELAY, "depot-2").await?;
+    other.release_lease(RELAY_LEASE, "depot-2").await?;
     assert!(!leads(&other));
     Ok(())
 }
 
-/// A process that is killed has lost its connections, and with them its name: nobody waits until its lease is over.
+/// A killed process has lost its connections, and with them its name.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_lease_of_one_who_is_gone_is_free_soon_and_of_one_who_is_there_when_it_is_over() -> Outcome {
+async fn lease_of_dead_replica_is_free_early() -> Outcome {
     let server = PostgresServer::any();
     let url = server.database().await;
-    let named = |instance| Opening { instance, ..Opening::default() };
+    let named = |instance| OpenOptions { instance, ..OpenOptions::default() };
     let one = open_postgres_as(&url, Depot::rows(), &named("depot-1")).await?;
     let other = open_postgres_as(&url, Depot::rows(), &named("depot-2")).await?;
-    let held = one.take_lease(RELAY, None, "depot-1", at(0), at(60)).await?.expect("nobody has it");
-    let taken = async || other.take_lease(RELAY, None, "depot-2", at(1), at(61)).await;
+    let held = one.acquire_lease(RELAY_LEASE, None, "depot-1", at(0), at(60)).await?.expect("nobody has it");
+    let taken = async || other.acquire_lease(RELAY_LEASE, None, "depot-2", at(1), at(61)).await;
     let began = tokio::time::Instant::now();
     while began.elapsed() < Duration::from_millis(2_500) {
         assert_eq!(taken().await?, None, "it is there");
@@ -305,31 +310,31 @@ async fn the_lease_of_one_who_is_gone_is_free_soon_and_of_one_who_is_there_when_
     assert!(gone.elapsed() >= Duration::from_secs(2), "it might only have lost a connection");
     let again = open_postgres_as(&url, Depot::rows(), &named("depot-1")).await?;
     assert_eq!(
-        again.take_lease(RELAY, Some(&held), "depot-1", at(2), at(62)).await?,
+        again.acquire_lease(RELAY_LEASE, Some(&held), "depot-1", at(2), at(62)).await?,
         None,
         "it is fenced off"
     );
     Ok(())
 }
 
-/// Whoever cannot ask any more does not go on leading for that.
+/// A leader that cannot reach the database stops leading.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_renew_the_lease_leads_no_longer_than_it() -> Outcome {
+async fn leadership_ends_with_unrenewed_lease() -> Outcome {
     let (_server, [one, _other]) = two().await;
     let began = tokio::time::Instant::now();
-    one.take_lease(RELAY, None, "depot-1", at(0), at(1)).await?.expect("nobody has it");
-    let mut leads = one.leads().expect("they may share it");
+    one.acquire_lease(RELAY_LEASE, None, "depot-1", at(0), at(1)).await?.expect("nobody has it");
+    let mut leads = one.leadership().expect("they may share it");
     assert!(*leads.borrow_and_update());
     in_time("it ends", leads.changed()).await.expect("it is told");
     assert!(!*leads.borrow() && began.elapsed() >= Duration::from_secs(1));
     Ok(())
 }
 
-/// Rows are many, and mostly nobody waits for any: then the others are not told which have changed.
+/// Signals of rows that no replica watches would be wasted.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_changed_rows_is_told_only_while_somebody_waits_for_their_kind() -> Outcome {
+async fn changed_rows_are_signalled_only_for_watched_kinds() -> Outcome {
     let (_server, [one, other]) = two().await;
-    let mut heard = other.heard().expect("they may share it");
+    let mut heard = other.signals().expect("they may share it");
     let mut count = 0;
     // Which of what is heard between two promises is the change of a shelf.
     let mut is_told = async || {
@@ -340,9 +345,9 @@ async fn of_changed_rows_is_told_only_while_somebody_waits_for_their_kind() -> O
             ..recorded("tea", &before, &[put(1)])
         };
         commit(one.as_ref(), writes).await.expect("a batch");
-        while next(&mut heard).await != Heard::Promised {}
+        while next(&mut heard).await != ReplicaSignal::EntriesStored {}
         let changed = tokio::time::timeout(Duration::from_millis(50), heard.recv()).await;
-        matches!(changed, Ok(Some(Heard::Changed(_))))
+        matches!(changed, Ok(Some(ReplicaSignal::RowsChanged(_))))
     };
     // Right after a start it is not known who waits for what.
     assert!(is_told().await);
@@ -350,7 +355,7 @@ async fn of_changed_rows_is_told_only_while_somebody_waits_for_their_kind() -> O
     while is_told().await {
         assert!(tokio::time::Instant::now() < until, "it is told although nobody waits");
     }
-    let waits = other.wait_for("shelf");
+    let waits = other.watch_kind("shelf");
     while !is_told().await {
         assert!(tokio::time::Instant::now() < until, "it is not told although somebody waits");
     }
@@ -362,27 +367,26 @@ async fn of_changed_rows_is_told_only_while_somebody_waits_for_their_kind() -> O
     Ok(())
 }
 
-/// What operators override at one the other hears of, once it is changed.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_overridden_at_one_the_other_hears() -> Outcome {
+async fn changed_overrides_are_signalled() -> Outcome {
     let (_server, [one, other]) = two().await;
-    let mut heard = other.heard().expect("they may share it");
+    let mut heard = other.signals().expect("they may share it");
     met(&one, &mut heard).await?;
-    assert!(one.override_with(0, "one".to_owned()).await?);
-    while next(&mut heard).await != Heard::Overridden {}
-    assert_eq!(other.overrides().await?, Overridden { revision: 1, text: "one".to_owned() });
+    assert!(one.replace_overrides(0, "one".to_owned()).await?);
+    while next(&mut heard).await != ReplicaSignal::OverridesChanged {}
+    assert_eq!(other.overrides().await?, StoredOverrides { revision: 1, text: "one".to_owned() });
     Ok(())
 }
 
-async fn next(heard: &mut Receiver<Heard>) -> Heard {
+async fn next(heard: &mut Receiver<ReplicaSignal>) -> ReplicaSignal {
     in_time("something is heard", heard.recv()).await.expect("it goes on")
 }
 
-/// More than one saying holds: each row is told.
+/// The rows do not fit into one notification.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_row_of_a_large_batch_is_heard_of() -> Outcome {
+async fn every_row_of_large_batch_is_signalled() -> Outcome {
     let (_server, [one, other]) = two().await;
-    let mut heard = other.heard().expect("they may share it");
+    let mut heard = other.signals().expect("they may share it");
     met(&one, &mut heard).await?;
     let labels: Vec<String> =
         (0..256).map(|number| format!("a label of some length, as ids are, {number:03}")).collect();
@@ -395,7 +399,7 @@ async fn every_row_of_a_large_batch_is_heard_of() -> Outcome {
     commit(one.as_ref(), all).await?;
     let mut changed = BTreeSet::new();
     while changed.len() < labels.len() {
-        if let Heard::Changed(rows) = next(&mut heard).await {
+        if let ReplicaSignal::RowsChanged(rows) = next(&mut heard).await {
             changed.extend(rows.into_iter().map(|key| key.id));
         }
     }
@@ -404,10 +408,10 @@ async fn every_row_of_a_large_batch_is_heard_of() -> Outcome {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_is_one_process_s_and_free_when_that_is_gone() -> Outcome {
+async fn instance_name_is_exclusive_until_its_process_ends() -> Outcome {
     let server = PostgresServer::any();
     let url = server.database().await;
-    let named = |instance| Opening { instance, ..Opening::default() };
+    let named = |instance| OpenOptions { instance, ..OpenOptions::default() };
     let one = open_postgres_as(&url, Depot::rows(), &named("depot-1")).await?;
     let _other = open_postgres_as(&url, Depot::rows(), &named("depot-2")).await?;
     let fault = open_postgres_as(&url, Depot::rows(), &named("depot-1")).await.err().expect("refused");
@@ -419,12 +423,12 @@ async fn a_name_is_one_process_s_and_free_when_that_is_gone() -> Outcome {
     Ok(())
 }
 
-/// What is done with the database of a stopped service is refused while a replica of it runs.
+/// Commands for a stopped service are rejected while a replica of it runs.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_must_be_alone_is_refused_while_another_is_there() -> Outcome {
+async fn exclusive_open_is_rejected_beside_running_replica() -> Outcome {
     let server = PostgresServer::any();
     let url = server.database().await;
-    let alone = Opening { alone: true, ..Opening::default() };
+    let alone = OpenOptions { alone: true, ..OpenOptions::default() };
     let other = open_postgres(&url, Depot::rows()).await?;
     let fault = open_postgres_as(&url, Depot::rows(), &alone).await.err().expect("refused");
     assert!(fault.to_string().contains("another process uses it: stop the service first"), "{fault}");
@@ -433,38 +437,42 @@ async fn who_must_be_alone_is_refused_while_another_is_there() -> Outcome {
     Ok(())
 }
 
-/// Who stops leaves the relay to the others at once.
+/// A replica that stops releases the relay to the others at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_that_is_given_back_is_the_next_one_s_at_once() -> Outcome {
+async fn released_lease_is_acquired_at_once() -> Outcome {
     let (_server, [one, other]) = two().await;
-    let held = one.take_lease(RELAY, None, "depot-1", at(0), at(10)).await?.expect("nobody has it");
-    assert_eq!(other.take_lease(RELAY, None, "depot-2", at(1), at(11)).await?, None);
-    other.give_back_lease(RELAY, "depot-2").await?;
-    assert_eq!(other.take_lease(RELAY, None, "depot-2", at(1), at(11)).await?, None, "it was not its own");
-    one.give_back_lease(RELAY, "depot-1").await?;
-    let next = other.take_lease(RELAY, None, "depot-2", at(1), at(11)).await?.expect("given back");
+    let held = one.acquire_lease(RELAY_LEASE, None, "depot-1", at(0), at(10)).await?.expect("nobody has it");
+    assert_eq!(other.acquire_lease(RELAY_LEASE, None, "depot-2", at(1), at(11)).await?, None);
+    other.release_lease(RELAY_LEASE, "depot-2").await?;
+    assert_eq!(
+        other.acquire_lease(RELAY_LEASE, None, "depot-2", at(1), at(11)).await?,
+        None,
+        "it was not its own"
+    );
+    one.release_lease(RELAY_LEASE, "depot-1").await?;
+    let next = other.acquire_lease(RELAY_LEASE, None, "depot-2", at(1), at(11)).await?.expect("given back");
     assert!(next.fence > held.fence);
     Ok(())
 }
 
-/// Each makes the tables that are missing, and none is in the others' way.
+/// Each process creates the missing tables, and none hinders the others.
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_that_start_at_once_make_one_database() -> Outcome {
+async fn concurrent_starts_create_one_database() -> Outcome {
     let server = PostgresServer::any();
     let url = server.database().await;
     let opened = (0..6).map(|_| open_postgres(&url, Depot::rows()));
     let opened: Vec<PostgresStore> = join_all(opened).await.into_iter().collect::<Result<_, _>>()?;
     let mut ids = BTreeSet::new();
     for store in &opened {
-        ids.insert(store.mark().await?.id);
+        ids.insert(store.position().await?.id);
     }
     assert_eq!(ids.len(), 1);
     Ok(())
 }
 
-/// While a list is read that takes long, what must be quick is; and what nobody waits for any more ends on the server.
+/// Short reads succeed beside a long one, and a dropped read ends on the server.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_waits_for_any_more_ends_on_the_server() -> Outcome {
+async fn abandoned_statement_is_cancelled_on_server() -> Outcome {
     let server = PostgresServer::any();
     let url = server.database().await;
     let store = open_postgres(&url, Depot::rows()).await?;
@@ -479,7 +487,7 @@ async fn what_nobody_waits_for_any_more_ends_on_the_server() -> Outcome {
     Ok(())
 }
 
-/// How many statements sleep in this database.
+/// Number of statements that sleep in this database.
 async fn sleeping(url: &str) -> i64 {
     let (client, connection) =
         tokio_postgres::connect(url, tokio_postgres::NoTls).await.expect("a connection");
@@ -489,12 +497,12 @@ async fn sleeping(url: &str) -> i64 {
     client.query_one(sql, &[]).await.expect("an answer").get(0)
 }
 
-/// A rolling upgrade: whoever is newer adds what the older ones leave alone, and the older ones work on, and are started again.
+/// Rolling upgrade: a newer build adds tables. Older builds continue, and can be started again.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_older_build_works_on_beside_a_newer_one_that_only_adds() -> Outcome {
+async fn older_build_continues_beside_newer_build_with_additive_migration() -> Outcome {
     let server = PostgresServer::any();
     let url = server.database().await;
-    let named = |instance| Opening { instance, ..Opening::default() };
+    let named = |instance| OpenOptions { instance, ..OpenOptions::default() };
     let older = open_postgres_as(&url, Depot::rows(), &named("older")).await?;
     commit(&older, recorded("tea", &[], &[put(1)])).await?;
     // What a newer build does at its start: a table of the machinery, and a kind of rows that the older one does not know.
@@ -529,12 +537,12 @@ async fn an_older_build_works_on_beside_a_newer_one_that_only_adds() -> Outcome 
     Ok(())
 }
 
-/// Batches of several processes are begun one after the other; one that stands still in its turn holds nobody up for long.
+/// A replica that hangs in its turn delays the others for a limited time.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_is_one_process_s_at_a_time_and_whoever_waits_long_goes_on_without() -> Outcome {
+async fn turn_is_exclusive_and_waiting_for_it_is_bounded() -> Outcome {
     let (_server, [one, other]) = two().await;
-    let first = in_time("nobody else has it", one.turn()).await.expect("its turn");
-    let (asked_at, mut second) = (Instant::now(), other.turn());
+    let first = in_time("nobody else has it", one.wait_for_turn()).await.expect("its turn");
+    let (asked_at, mut second) = (Instant::now(), other.wait_for_turn());
     // Polled once, it waits in the line.
     assert!(futures::poll!(&mut second).is_pending(), "somebody has it");
     drop(first);
@@ -543,13 +551,13 @@ async fn a_turn_is_one_process_s_at_a_time_and_whoever_waits_long_goes_on_withou
         // On a machine with much to do it was given back too late.
         None => {
             assert!(asked_at.elapsed() >= Duration::from_millis(250), "it went on without");
-            in_time("it was given back", other.turn()).await.expect("its turn")
+            in_time("it was given back", other.wait_for_turn()).await.expect("its turn")
         }
     };
     // Never given back: whoever waits begins without, and what it writes is as good.
-    assert!(in_time("nobody waits for ever", one.turn()).await.is_none());
+    assert!(in_time("nobody waits for ever", one.wait_for_turn()).await.is_none());
     in_time("it is written", commit(one.as_ref(), recorded("tea", &[], &[put(1)]))).await?;
     drop(second);
-    wait_until("it is given back", async || one.turn().await.is_some()).await;
+    wait_until("it is given back", async || one.wait_for_turn().await.is_some()).await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What people look up.
+//! Conformance: queries.
 
 use std::sync::Arc;
 
@@ -43,8 +43,8 @@ pub async fn rows_are_found_by_text_in_any_case(store: &Arc<dyn Store>) -> Promi
     Ok(())
 }
 
-/// Anybody may ask for any text; the zero character is one that PostgreSQL keeps in none.
-pub async fn a_text_with_a_zero_character_is_found_nowhere(store: &Arc<dyn Store>) -> Promise {
+/// PostgreSQL stores no NUL character, but callers may search for one.
+pub async fn text_with_nul_character_matches_nothing(store: &Arc<dyn Store>) -> Promise {
     fill(store).await?;
     let zero = || "a\0".to_owned();
     for field in ["id", "status"] {
@@ -73,7 +73,7 @@ pub async fn rows_are_found_in_the_order_of_their_ids(store: &Arc<dyn Store>) ->
     Ok(())
 }
 
-pub async fn pages_follow_each_other_in_both_directions(store: &Arc<dyn Store>) -> Promise {
+pub async fn pages_are_contiguous_in_both_directions(store: &Arc<dyn Store>) -> Promise {
     fill(store).await?;
     for (descending, wanted) in [(false, [["a", "b"], ["c", "d"]]), (true, [["d", "c"], ["b", "a"]])] {
         let mut after: Option<String> = None;
@@ -108,7 +108,7 @@ pub async fn rows_are_sorted_by_a_field_and_then_by_their_id(store: &Arc<dyn Sto
     Ok(())
 }
 
-pub async fn pages_of_sorted_rows_follow_each_other_in_both_directions(store: &Arc<dyn Store>) -> Promise {
+pub async fn pages_of_sorted_rows_are_contiguous_in_both_directions(store: &Arc<dyn Store>) -> Promise {
     fill(store).await?;
     for label in ["z", "f"] {
         commit(store.as_ref(), recorded(label, &[], &[put(20)])).await?;
@@ -135,8 +135,8 @@ pub async fn pages_of_sorted_rows_follow_each_other_in_both_directions(store: &A
     Ok(())
 }
 
-/// A shelf names itself, or by its status nobody.
-pub async fn rows_are_counted_together_with_those_they_name(store: &Arc<dyn Store>) -> Promise {
+/// Each shelf is related to itself, or to none, by its status.
+pub async fn rows_are_counted_with_related_rows(store: &Arc<dyn Store>) -> Promise {
     fill(store).await?;
     let join = Join {
         by: "status",
@@ -202,7 +202,7 @@ pub async fn rows_are_counted_by_the_value_of_a_field_largest_group_first(store:
 
 const BY_PIECES: Order = Order { field: "pieces", after: None };
 
-pub async fn a_history_is_told_oldest_first(store: &Arc<dyn Store>) -> Promise {
+pub async fn history_is_read_oldest_first(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), recorded("tea", &[], &[ShelfEvent::Listed, put(1)])).await?;
     commit(store.as_ref(), recorded("coffee", &[], &[put(9)])).await?;
     let mut later =
@@ -225,7 +225,7 @@ pub async fn a_history_is_told_oldest_first(store: &Arc<dyn Store>) -> Promise {
     Ok(())
 }
 
-pub async fn pages_of_a_history_follow_each_other(store: &Arc<dyn Store>) -> Promise {
+pub async fn pages_of_history_are_contiguous(store: &Arc<dyn Store>) -> Promise {
     let puts: Vec<_> = (1..=5).map(put).collect();
     commit(store.as_ref(), recorded("tea", &[], &puts)).await?;
     commit(store.as_ref(), recorded("coffee", &[], &puts[..2])).await?;

@@ -1,4 +1,4 @@
-//! A batch that asks for more rows is decided again on them, in the same transaction.
+//! Conformance: a batch that requests more rows is decided again in the same transaction.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::support::{commit, of_row, put, recorded, shelf, state};
 
 type Promise = Result<(), StoreFault>;
 
-/// Asks for the shelves behind tea one after another, then puts so many pieces on the last.
+/// Requests the shelves after tea one after another, then puts so many pieces on the last.
 fn asking(mut seen: impl FnMut(&Loaded) + Send + 'static) -> Box<dyn FnMut(Loaded) -> Writes + Send> {
     Box::new(move |loaded: Loaded| {
         seen(&loaded);
@@ -21,7 +21,7 @@ fn asking(mut seen: impl FnMut(&Loaded) + Send + 'static) -> Box<dyn FnMut(Loade
     })
 }
 
-pub async fn a_batch_may_ask_for_more_rows_before_it_is_decided(store: &Arc<dyn Store>) -> Promise {
+pub async fn batch_may_request_more_rows_before_decision(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), recorded("coffee", &[], &[put(3)])).await?;
     let (given, taken) = std::sync::mpsc::channel();
     let seen = move |loaded: &Loaded| {
@@ -41,9 +41,7 @@ pub async fn a_batch_may_ask_for_more_rows_before_it_is_decided(store: &Arc<dyn 
     Ok(())
 }
 
-pub async fn a_batch_that_asked_for_more_rows_is_guarded_by_the_versions_it_read_last(
-    store: &Arc<dyn Store>,
-) -> Promise {
+pub async fn batch_with_requested_rows_is_guarded_by_last_read_versions(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), recorded("coffee", &[], &[put(3)])).await?;
     commit(store.as_ref(), recorded("coffee", &[put(3)], &[put(1)])).await?;
     let answer = store.transact(of_row("tea"), asking(|_| {})).await;

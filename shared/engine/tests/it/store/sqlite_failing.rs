@@ -1,4 +1,4 @@
-//! A file that cannot be used is refused in one line that names it and says why.
+//! SQLite: a file that cannot be used is rejected in one line that names the file and the reason.
 
 use std::path::Path;
 
@@ -6,13 +6,14 @@ use rusqlite::Connection;
 use saga_core::dead_letter::DeadLettered;
 use saga_core::decision::Writes;
 use saga_core::service::Service as _;
+use saga_engine::store::StoreFault;
+use saga_engine::store::roles::{Monitoring as _, Verification as _};
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Store as _, StoreFault};
 
 use crate::support::{Depot, at, commit, dead, put, recorded, state};
 
 #[tokio::test]
-async fn a_file_that_another_holds_is_refused_and_the_other_goes_on() -> Result<(), StoreFault> {
+async fn file_in_use_is_rejected_and_its_user_continues() -> Result<(), StoreFault> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("depot.db");
     let holder = SqliteStore::open(&path, Depot::rows())?;
@@ -25,7 +26,7 @@ async fn a_file_that_another_holds_is_refused_and_the_other_goes_on() -> Result<
 }
 
 #[test]
-fn a_file_that_is_no_database_is_refused_and_left_alone() {
+fn file_that_is_no_database_is_rejected_unchanged() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("depot.db");
     let dead_letter = "Dear diary, this is not a database. ".repeat(300);
@@ -35,7 +36,7 @@ fn a_file_that_is_no_database_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_damaged_file_is_refused() {
+fn damaged_file_is_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("depot.db");
     let conn = Connection::open(&path).expect("a new file");
@@ -47,7 +48,7 @@ fn a_damaged_file_is_refused() {
     is_refused(&path, "malformed");
 }
 
-/// The ids that cannot be read once this was done to one of two dead letters; the other can.
+/// Unreadable ids after damaging one of two dead letters; the other stays readable.
 async fn unreadable_after(damage: &str, spoilt: &DeadLettered) -> Result<Vec<String>, StoreFault> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("depot.db");
@@ -68,22 +69,21 @@ async fn unreadable_after(damage: &str, spoilt: &DeadLettered) -> Result<Vec<Str
 }
 
 #[tokio::test]
-async fn a_damaged_dead_letter_hides_no_other() -> Result<(), StoreFault> {
+async fn damaged_dead_letter_hides_no_other() -> Result<(), StoreFault> {
     let spoilt = dead("filling", 1, at(10));
     assert_eq!(unreadable_after("content = '{'", &spoilt).await?, [spoilt.id.to_string()]);
     Ok(())
 }
 
-/// Its very id is cut short.
 #[tokio::test]
-async fn a_dead_letter_with_a_damaged_id_hides_no_other() -> Result<(), StoreFault> {
+async fn dead_letter_with_damaged_id_hides_no_other() -> Result<(), StoreFault> {
     let spoilt = dead("filling", 1, at(10));
     assert_eq!(unreadable_after("content = '{', id = x'00'", &spoilt).await?, ["00"]);
     Ok(())
 }
 
 #[test]
-fn a_file_of_a_newer_build_is_refused() {
+fn file_of_newer_build_is_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("depot.db");
     made(
@@ -94,16 +94,16 @@ fn a_file_of_a_newer_build_is_refused() {
 }
 
 #[test]
-fn a_file_with_another_first_migration_is_refused() {
+fn file_with_changed_migration_is_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("depot.db");
     made(&path, "UPDATE migration SET checksum = 'another' WHERE number = 1");
     is_refused(&path, "migration 1 of the database is not the one of this build");
 }
 
-/// A folder below a file: nobody can make it, not even root.
+/// Not even root can create a folder below a file.
 #[test]
-fn a_folder_that_cannot_be_made_is_refused() {
+fn path_below_file_is_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("file");
     std::fs::write(&file, "").expect("a file");
@@ -112,7 +112,7 @@ fn a_folder_that_cannot_be_made_is_refused() {
 }
 
 #[test]
-fn a_path_that_is_a_folder_is_refused() {
+fn path_of_folder_is_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("depot.db");
     std::fs::create_dir(&path).expect("a folder in its place");
@@ -120,14 +120,14 @@ fn a_path_that_is_a_folder_is_refused() {
 }
 
 #[tokio::test]
-async fn a_missing_folder_is_made() -> Result<(), StoreFault> {
+async fn missing_folder_is_created() -> Result<(), StoreFault> {
     let folder = tempfile::tempdir().expect("a folder");
     let store = SqliteStore::open(&folder.path().join("new").join("data").join("depot.db"), Depot::rows())?;
     assert_eq!(store.verify().await?.rows, 0);
     Ok(())
 }
 
-/// Makes a database, and changes it when its store is gone.
+/// Creates a database, and changes it after its store is dropped.
 fn made(path: &Path, sql: &str) {
     drop(SqliteStore::open(path, Depot::rows()).expect("a new database"));
     let conn = Connection::open(path).expect("the file");

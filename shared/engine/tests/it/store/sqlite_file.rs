@@ -1,4 +1,4 @@
-//! What a SQLite file goes through: crashes, other hands, newer declarations.
+//! SQLite: crashes, manual changes and changed declarations.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,8 +12,13 @@ use saga_core::row::{
     AnyWithHistory, Folding, PastEvent, Projected, RowKey, RowKind, SearchedBy, WithHistory,
 };
 use saga_core::service::Service as _;
+use saga_engine::store::roles::{
+    Monitoring as _, Outbox as _, Queries as _, Transactions as _, Verification as _,
+};
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{CheckedPage, CheckedRow, CheckedRows, OutboxEntry, Part, Store, StoreFault};
+use saga_engine::store::{
+    OutboxEntry, Store, StoreFault, VerificationPart, VerifiedPage, VerifiedRow, VerifiedRows,
+};
 use tempfile::TempDir;
 
 use crate::support::{
@@ -22,9 +27,9 @@ use crate::support::{
 
 type Outcome = Result<(), StoreFault>;
 
-/// Law 1: what was answered is on the disk, whatever happens to the process next.
+/// Law 1: a committed batch is on the disk, whatever happens to the process.
 #[tokio::test]
-async fn a_crash_keeps_what_was_committed_and_nothing_else() -> Outcome {
+async fn crash_keeps_exactly_committed_data() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path())?;
     commit(&store, recorded("tea", &[], &[put(3)])).await?;
@@ -61,7 +66,7 @@ async fn a_crash_keeps_what_was_committed_and_nothing_else() -> Outcome {
 }
 
 #[tokio::test]
-async fn what_was_committed_is_there_after_a_restart() -> Outcome {
+async fn committed_data_survives_restart() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path())?;
     commit(&store, recorded("tea", &[], &[put(3)])).await?;
@@ -73,9 +78,9 @@ async fn what_was_committed_is_there_after_a_restart() -> Outcome {
     Ok(())
 }
 
-/// The next to open the file shall not meet the writer of the one before.
+/// The next process that opens the file must not meet the former writer.
 #[tokio::test]
-async fn a_dropped_store_has_let_go_of_its_file() -> Outcome {
+async fn dropped_store_releases_its_file() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path())?;
     let (barrier, entered) = Barrier::new();
@@ -100,9 +105,9 @@ async fn a_dropped_store_has_let_go_of_its_file() -> Outcome {
     Ok(())
 }
 
-/// What waits while a commit is under way shares the next one; when one of it fails, the rest is repeated alone.
+/// Jobs that wait during a commit share the next one. If one fails, the others are repeated alone.
 #[tokio::test]
-async fn batches_that_wait_share_a_commit_and_a_failing_one_leaves_it() -> Outcome {
+async fn waiting_batches_share_a_commit_without_the_failing_one() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path())?;
     let decided = Arc::new(AtomicUsize::new(0));
@@ -139,8 +144,7 @@ async fn batches_that_wait_share_a_commit_and_a_failing_one_leaves_it() -> Outco
     Ok(())
 }
 
-/// What differs, checked in parts of so many events, each row once: along the log, and row by row, as when what was folded
-/// so far is gone with a process.
+/// Differences found in parts of so many events, by a scan of the log and row by row. Each row is verified once.
 async fn in_parts(store: &SqliteStore, events: u64) -> Result<Vec<String>, StoreFault> {
     let along = in_parts_from(store, events, |next| next).await?;
     let nobody_is_there = |next: String| match next.split_once('@') {
@@ -158,7 +162,8 @@ async fn in_parts_from(
 ) -> Result<Vec<String>, StoreFault> {
     let (mut differing, mut rows, mut after) = (vec![], 0, None);
     loop {
-        let part = store.verify_part(Part { after, events, ..Part::default() }).await?;
+        let part =
+            store.verify_part(VerificationPart { after, events, ..VerificationPart::default() }).await?;
         differing.extend(part.differing);
         rows += part.rows;
         after = part.next.map(&begin);
@@ -169,12 +174,12 @@ async fn in_parts_from(
     }
 }
 
-/// The same as pages of so many rows, with their histories, are read.
+/// Differences found in pages of so many rows with their histories.
 async fn in_pages(store: &SqliteStore, limit: usize) -> Result<Vec<String>, StoreFault> {
     let (mut differing, mut rows, mut after) = (vec![], 0, None);
     loop {
-        let page = CheckedPage { after, limit, with_histories: true };
-        let CheckedRows { folds, .. } = store.checked_rows("shelf", page).await?;
+        let page = VerifiedPage { after, limit, with_histories: true };
+        let VerifiedRows { folds, .. } = store.verified_rows("shelf", page).await?;
         differing.extend(folds.differing);
         rows += folds.rows;
         after = folds.next;
@@ -186,15 +191,15 @@ async fn in_pages(store: &SqliteStore, limit: usize) -> Result<Vec<String>, Stor
 }
 
 #[tokio::test]
-async fn a_page_of_checked_rows_has_what_the_rows_and_their_histories_have() -> Outcome {
+async fn verified_page_contains_rows_and_histories() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path())?;
     commit(&store, recorded("tea", &[], &[put(3), put(4)])).await?;
     commit(&store, recorded("milk", &[], &[put(1)])).await?;
-    let page = CheckedPage { after: None, limit: 9, with_histories: true };
-    let CheckedRows { rows, folds } = store.checked_rows("shelf", page.clone()).await?;
+    let page = VerifiedPage { after: None, limit: 9, with_histories: true };
+    let VerifiedRows { rows, folds } = store.verified_rows("shelf", page.clone()).await?;
     assert_eq!((folds.rows, folds.events, folds.differing, folds.next), (2, 3, vec![], None));
-    let folds = |rows: Vec<CheckedRow>| rows.into_iter().map(fold).collect::<Vec<_>>();
+    let folds = |rows: Vec<VerifiedRow>| rows.into_iter().map(fold).collect::<Vec<_>>();
     let mut whole = vec![];
     for id in ["milk", "tea"] {
         let alone = store.row(RowKey { kind: "shelf", id: id.to_owned() }).await?.expect("a row");
@@ -202,29 +207,29 @@ async fn a_page_of_checked_rows_has_what_the_rows_and_their_histories_have() -> 
         whole.push((id.to_owned(), WithHistory::<Shelf>::of(&alone.state, &history).expect("a shelf")));
     }
     assert_eq!(folds(rows), whole);
-    let without = store.checked_rows("shelf", CheckedPage { with_histories: false, ..page.clone() }).await?;
+    let without =
+        store.verified_rows("shelf", VerifiedPage { with_histories: false, ..page.clone() }).await?;
     let alone = whole.iter().map(|(id, row)| (id.clone(), WithHistory { events: vec![], ..row.clone() }));
     assert_eq!(folds(without.rows), alone.collect::<Vec<_>>());
 
     // One that differs is as it was found, and hides no other.
     by_hand(folder.path(), "UPDATE row_shelf SET state = replace(state, '1', '2') WHERE id = 'milk'");
-    let mut differing = store.checked_rows("shelf", page).await?;
+    let mut differing = store.verified_rows("shelf", page).await?;
     assert_eq!(differing.folds.differing, ["shelf/milk"]);
-    let CheckedRow::Other { id, state, history } = differing.rows.remove(0) else { panic!("no fold") };
+    let VerifiedRow::Other { id, state, history } = differing.rows.remove(0) else { panic!("no fold") };
     let milk = WithHistory::<Shelf>::of(&state, &history).expect("a shelf");
     assert_eq!((&id[..], milk.state.pieces, milk.events), ("milk", 2, whole[0].1.events.clone()));
     assert_eq!(folds(differing.rows), whole[1..]);
     Ok(())
 }
 
-/// A row that is the fold of its events.
-fn fold(row: CheckedRow) -> (String, WithHistory<Shelf>) {
-    let CheckedRow::Fold { id, row } = row else { panic!("not the fold of its events: {row:?}") };
+fn fold(row: VerifiedRow) -> (String, WithHistory<Shelf>) {
+    let VerifiedRow::Fold { id, row } = row else { panic!("not the fold of its events: {row:?}") };
     (id, *row.downcast().expect("a shelf"))
 }
 
 #[tokio::test]
-async fn a_row_that_was_forged_is_found_in_its_part() -> Outcome {
+async fn forged_row_is_reported_in_its_part() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path())?;
     commit(&store, recorded("tea", &[], &[put(3)])).await?;
@@ -248,7 +253,7 @@ async fn a_row_that_was_forged_is_found_in_its_part() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_row_that_was_altered_by_hand_is_found_and_mended() -> Outcome {
+async fn altered_row_is_reported_and_rebuilt() -> Outcome {
     let alterations = [
         ("state", "UPDATE row_shelf SET state = replace(state, '3', '4') WHERE id = 'tea'"),
         ("field", "UPDATE row_shelf SET pieces = 4 WHERE id = 'tea'"),
@@ -282,7 +287,7 @@ async fn a_row_that_was_altered_by_hand_is_found_and_mended() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_row_that_no_event_made_is_found() -> Outcome {
+async fn row_without_events_is_reported() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path())?;
     commit(&store, recorded("tea", &[], &[put(3)])).await?;
@@ -297,7 +302,7 @@ async fn a_row_that_no_event_made_is_found() -> Outcome {
 }
 
 #[tokio::test]
-async fn an_event_that_is_missing_is_found() -> Outcome {
+async fn missing_event_is_reported() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path())?;
     // The state is the same with and without the second event: only its version tells.
@@ -314,9 +319,9 @@ async fn an_event_that_is_missing_is_found() -> Outcome {
     Ok(())
 }
 
-/// The check lists every discrepancy; it does not stop at the first.
+/// Verification lists every difference, not only the first.
 #[tokio::test]
-async fn an_event_that_cannot_be_read_is_found_and_the_others_are_checked() -> Outcome {
+async fn unreadable_event_is_reported_and_others_are_verified() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path())?;
     for label in ["coffee", "milk", "tea"] {
@@ -331,7 +336,7 @@ async fn an_event_that_cannot_be_read_is_found_and_the_others_are_checked() -> O
     Ok(())
 }
 
-/// A shelf without its first field.
+/// Shelf without its first field.
 struct Fewer(Box<dyn Folding>);
 
 impl Folding for Fewer {
@@ -356,9 +361,9 @@ impl Folding for Fewer {
     }
 }
 
-/// A new field is a new declaration: the events know what belongs there.
+/// A changed declaration rebuilds the rows from their events.
 #[tokio::test]
-async fn a_kind_with_other_fields_is_folded_anew_when_it_is_opened() -> Outcome {
+async fn kind_with_changed_fields_is_rebuilt_on_open() -> Outcome {
     fn with_fewer_fields() -> RowKind {
         RowKind {
             fields: &["pieces"],
@@ -383,7 +388,7 @@ async fn a_kind_with_other_fields_is_folded_anew_when_it_is_opened() -> Outcome 
 }
 
 #[tokio::test]
-async fn a_reader_sees_the_last_commit_and_not_the_one_under_way() -> Outcome {
+async fn reader_sees_last_commit_during_write() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path())?;
     commit(&store, promises([1])).await?;
@@ -391,13 +396,13 @@ async fn a_reader_sees_the_last_commit_and_not_the_one_under_way() -> Outcome {
     let mut blocked = Box::pin(barrier.block(&store));
     assert!(futures::poll!(&mut blocked).is_pending());
     entered.recv().expect("the writer is at work");
-    let pending = in_time("a reader that does not wait for the writer", store.pending(9)).await?;
+    let pending = in_time("a reader that does not wait for the writer", store.pending_entries(9)).await?;
     assert_eq!(pending.iter().map(|entry| entry.id).collect::<Vec<_>>(), [id(1)]);
     barrier.open();
     in_time("the blocked batch", blocked).await.map(drop)
 }
 
-/// Holds the writer inside a decision, until opened.
+/// Blocks the writer within a decision until opened.
 struct Barrier {
     opening: Sender<()>,
     opened: Arc<Mutex<Receiver<()>>>,
@@ -405,7 +410,7 @@ struct Barrier {
 }
 
 impl Barrier {
-    /// A barrier, and what tells that the writer stands before it.
+    /// Barrier, and a receiver that learns when the writer has reached it.
     fn new() -> (Self, Receiver<()>) {
         let (opening, opened) = channel();
         let (entering, entered) = channel();
@@ -431,7 +436,7 @@ fn open(folder: &Path) -> Result<SqliteStore, StoreFault> {
     SqliteStore::open(&folder.join("depot.db"), Depot::rows())
 }
 
-/// The folder as a crash at this moment would leave it: what the operating system has.
+/// Copy of the folder as a crash at this moment would leave it.
 fn image_of(folder: &Path) -> TempDir {
     let image = tempfile::tempdir().expect("a folder");
     for name in ["depot.db", "depot.db-wal"] {

@@ -1,4 +1,4 @@
-//! A database that is not the one it was: refused at the start, in one line that says what is missing and how to go on.
+//! SQLite: a database that has lost data is rejected on open, in one line with the loss and the way on.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,16 +7,17 @@ use rusqlite::Connection;
 use saga_core::retry::error_chain;
 use saga_core::row::RowKind;
 use saga_core::service::Service as _;
-use saga_engine::store::Opening;
+use saga_engine::store::OpenOptions;
+use saga_engine::store::StoreFault;
+use saga_engine::store::roles::{Monitoring as _, Queries as _, Verification as _};
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Store as _, StoreFault};
 use tempfile::TempDir;
 
 use crate::support::{Depot, Shelf, commit, put, recorded, shelf, state};
 
 type Outcome = Result<(), StoreFault>;
 
-const OURS: Opening<'static> = Opening {
+const OURS: OpenOptions<'static> = OpenOptions {
     service: "depot",
     must_exist: false,
     check_within: Duration::from_secs(60),
@@ -26,9 +27,8 @@ const OURS: Opening<'static> = Opening {
     wait: std::time::Duration::ZERO,
 };
 
-/// Its file was emptied, or is gone.
 #[tokio::test]
-async fn a_database_that_is_empty_and_was_not_is_refused() -> Outcome {
+async fn emptied_database_is_rejected() -> Outcome {
     for is_gone in [false, true] {
         let depot = Kept::with(3).await?;
         match is_gone {
@@ -41,9 +41,9 @@ async fn a_database_that_is_empty_and_was_not_is_refused() -> Outcome {
     Ok(())
 }
 
-/// What is written to a file that has no name any more is gone with the process: it counts as not written.
+/// Writes to a file without a path are lost with the process, so that they must fail.
 #[tokio::test]
-async fn nothing_is_stored_while_the_file_is_not_where_it_was() -> Outcome {
+async fn moved_or_replaced_file_fails_commits() -> Outcome {
     let depot = Kept::with(3).await?;
     let (store, elsewhere) = (depot.open()?, depot.path.with_extension("moved"));
     let one_more = async || {
@@ -67,9 +67,9 @@ async fn nothing_is_stored_while_the_file_is_not_where_it_was() -> Outcome {
     Ok(())
 }
 
-/// An older copy of it, or the copy of an older one.
+/// As after restoring an older copy.
 #[tokio::test]
-async fn a_database_that_is_behind_what_it_had_come_to_is_refused() -> Outcome {
+async fn database_behind_its_position_is_rejected() -> Outcome {
     let depot = Kept::with(3).await?;
     let older = std::fs::read(&depot.path).expect("the file");
     depot.put(3, 5).await?;
@@ -81,14 +81,14 @@ async fn a_database_that_is_behind_what_it_had_come_to_is_refused() -> Outcome {
     let name = name_of(&sentence);
     depot.put(3, 9).await?;
     std::fs::write(&depot.path, b"").expect("emptied");
-    let other = SqliteStore::open_as(&depot.path, Depot::rows(), &Opening { accept_loss: &name, ..OURS });
+    let other = SqliteStore::open_as(&depot.path, Depot::rows(), &OpenOptions { accept_loss: &name, ..OURS });
     assert!(other.is_err(), "another loss is not accepted");
     Ok(())
 }
 
-/// The log holds what was committed since it was copied back last.
+/// The log holds everything since the last checkpoint.
 #[tokio::test]
-async fn a_database_whose_write_ahead_log_is_gone_or_spoilt_is_refused() -> Outcome {
+async fn database_with_lost_or_damaged_log_is_rejected() -> Outcome {
     for is_gone in [true, false] {
         let depot = Kept::with(3).await?;
         let store = depot.open()?;
@@ -111,7 +111,7 @@ async fn a_database_whose_write_ahead_log_is_gone_or_spoilt_is_refused() -> Outc
 }
 
 #[tokio::test]
-async fn a_database_with_zeroed_pages_or_half_of_it_is_refused() -> Outcome {
+async fn database_with_zeroed_or_missing_pages_is_rejected() -> Outcome {
     let depot = Kept::with(2_000).await?;
     let whole = std::fs::read(&depot.path).expect("the file");
     let middle = whole.len() / 8192 * 4096;
@@ -123,16 +123,16 @@ async fn a_database_with_zeroed_pages_or_half_of_it_is_refused() -> Outcome {
     }
     // Not in a hurry.
     std::fs::write(&depot.path, &whole).expect("whole again");
-    let hurried = Opening { check_within: Duration::ZERO, ..OURS };
+    let hurried = OpenOptions { check_within: Duration::ZERO, ..OURS };
     drop(SqliteStore::open_as(&depot.path, Depot::rows(), &hurried)?);
     Ok(())
 }
 
 #[tokio::test]
-async fn another_services_database_is_refused_and_left_alone() -> Outcome {
+async fn database_of_another_service_is_rejected_unchanged() -> Outcome {
     let depot = Kept::with(3).await?;
     let other = || vec![RowKind { name: "parcel", ..RowKind::of::<Shelf>() }];
-    let theirs = Opening { service: "courier", ..OURS };
+    let theirs = OpenOptions { service: "courier", ..OURS };
     let before = std::fs::read(&depot.path).expect("the file");
     let fault = SqliteStore::open_as(&depot.path, other(), &theirs).err().expect("refused");
     assert!(fault.to_string().contains("it is depot's, not courier's"), "{fault}");
@@ -141,9 +141,9 @@ async fn another_services_database_is_refused_and_left_alone() -> Outcome {
     Ok(())
 }
 
-/// Said at once, by its name; the table of a kind is made of the events again.
+/// Names the missing table on open. The table of a kind is rebuilt from the events.
 #[tokio::test]
-async fn a_missing_table_is_said_at_the_start() -> Outcome {
+async fn missing_table_is_reported_on_open() -> Outcome {
     let depot = Kept::with(3).await?;
     depot.by_hand("DROP TABLE row_shelf");
     assert_eq!(state(&depot.open()?, "tea").await?.map(|shelf| shelf.pieces), Some(3));
@@ -152,9 +152,9 @@ async fn a_missing_table_is_said_at_the_start() -> Outcome {
     Ok(())
 }
 
-/// The mark is at most behind: whoever dies at any moment has lost nothing.
+/// The stored position is never ahead, so that a crash is no loss.
 #[tokio::test]
-async fn a_crash_is_no_loss_and_neither_is_a_mark_that_was_cut_off() -> Outcome {
+async fn crash_and_truncated_position_are_no_data_loss() -> Outcome {
     let depot = Kept::with(3).await?;
     let store = depot.open()?;
     let puts: Vec<_> = (0..5).map(|_| put(1)).collect();
@@ -175,23 +175,23 @@ async fn a_crash_is_no_loss_and_neither_is_a_mark_that_was_cut_off() -> Outcome 
 }
 
 #[test]
-fn a_database_that_must_be_there_is_not_made() {
+fn required_database_is_not_created() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("new").join("depot.db");
-    let opening = Opening { must_exist: true, ..OURS };
+    let opening = OpenOptions { must_exist: true, ..OURS };
     let fault = SqliteStore::open_as(&path, Depot::rows(), &opening).err().expect("refused");
     assert!(fault.to_string().contains("there is none"), "{fault}");
     assert!(!folder.path().join("new").exists(), "nothing was made");
 }
 
-/// The depot's database, closed.
+/// Closed database of the depot.
 struct Kept {
     path: PathBuf,
     _folder: TempDir,
 }
 
 impl Kept {
-    /// With so many events.
+    /// Database with so many events.
     async fn with(events: usize) -> Result<Self, StoreFault> {
         let folder = tempfile::tempdir().expect("a folder");
         let kept = Self { path: folder.path().join("depot.db"), _folder: folder };
@@ -203,7 +203,7 @@ impl Kept {
         SqliteStore::open_as(&self.path, Depot::rows(), &OURS)
     }
 
-    /// So many events more than those before.
+    /// Adds so many events.
     async fn put(&self, before: usize, after: usize) -> Outcome {
         let puts: Vec<_> = (0..after).map(|_| put(1)).collect();
         commit(&self.open()?, recorded("tea", &puts[..before], &puts[before..])).await?;
@@ -229,20 +229,20 @@ impl Kept {
 
     async fn accepts_the_loss(&self, sentence: &str) -> Outcome {
         let name = name_of(sentence);
-        let accepting = Opening { accept_loss: &name, ..OURS };
+        let accepting = OpenOptions { accept_loss: &name, ..OURS };
         drop(SqliteStore::open_as(&self.path, Depot::rows(), &accepting)?);
         // From now on it is the one.
         assert!(self.open()?.verify().await?.differing.is_empty());
         Ok(())
     }
 
-    /// Changes it from outside; with the last connection, its log is copied back.
+    /// Changes the database by another connection, which checkpoints the log when it closes.
     fn by_hand(&self, sql: &str) {
         Connection::open(&self.path).expect("the file").execute_batch(sql).expect("the change");
     }
 }
 
-/// The loss's name, as the refusal says it.
+/// Name of the loss in the error.
 fn name_of(sentence: &str) -> String {
     sentence.rsplit_once("store.accept_loss=").expect("a name").1.to_owned()
 }

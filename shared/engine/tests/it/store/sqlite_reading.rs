@@ -1,4 +1,4 @@
-//! Readers of a SQLite file: what must be quick waits for nothing that takes long, and nobody works for nobody.
+//! SQLite: short reads do not wait for long ones, and abandoned reads end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,24 +7,25 @@ use parking_lot::{Condvar, Mutex};
 use saga_core::decider::Decider as _;
 use saga_core::query::Query;
 use saga_core::row::{Folding, RowKind};
+use saga_engine::store::StoreFault;
+use saga_engine::store::roles::{Monitoring as _, Outbox as _, Queries as _, Verification as _};
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Store, StoreFault};
 use tempfile::TempDir;
 
 use crate::support::{Shelf, commit, in_time, promises, put, recorded, shelf, wait_until};
 
 type Outcome = Result<(), StoreFault>;
 
-/// While audits and lists are under way, as many as anybody may ask for, the relay, health and look-ups go on.
+/// Relay, health and lookups continue beside as many verifications and lists as clients may start.
 #[tokio::test]
-async fn the_relay_health_and_look_ups_do_not_wait_behind_audits() -> Outcome {
-    let gate = Authorization::of("audits");
+async fn relay_health_and_lookups_do_not_wait_for_verification() -> Outcome {
+    let gate = Gate::of("audits");
     let (_folder, store) = filled("audits", 3).await?;
     let shut = gate.shut();
     let audits: Vec<_> = (0..9).map(|_| spawned(&store)).collect();
     wait_until("an audit is under way", async || gate.entered() > 0).await;
 
-    let pending = in_time("the relay's look", store.pending(9)).await?;
+    let pending = in_time("the relay's look", store.pending_entries(9)).await?;
     assert_eq!(pending.len(), 1);
     assert_eq!(in_time("health", store.stats()).await?.outbox_pending, 1);
     assert!(in_time("a row", store.row(shelf("shelf-1"))).await?.is_some());
@@ -40,10 +41,10 @@ async fn the_relay_health_and_look_ups_do_not_wait_behind_audits() -> Outcome {
     Ok(())
 }
 
-/// An audit that nobody waits for any more ends, and so does one that waits for its turn.
+/// An abandoned verification ends, whether it runs or waits for its turn.
 #[tokio::test]
-async fn an_audit_that_nobody_waits_for_any_more_is_interrupted() -> Outcome {
-    let gate = Authorization::of("nobody");
+async fn abandoned_verification_is_interrupted() -> Outcome {
+    let gate = Gate::of("nobody");
     let (_folder, store) = filled("nobody", 1_000).await?;
     let shut = gate.shut();
     let audits: Vec<_> = (0..9).map(|_| spawned(&store)).collect();
@@ -62,12 +63,12 @@ async fn an_audit_that_nobody_waits_for_any_more_is_interrupted() -> Outcome {
 
 fn spawned(
     store: &Arc<SqliteStore>,
-) -> tokio::task::JoinHandle<Result<saga_engine::store::FoldReport, StoreFault>> {
+) -> tokio::task::JoinHandle<Result<saga_engine::store::VerificationReport, StoreFault>> {
     let store = store.clone();
     tokio::spawn(async move { store.verify().await })
 }
 
-/// A database of so many shelves, whose folds stand before the gate of this name.
+/// Database of so many shelves, whose folds wait at the gate of this name.
 async fn filled(gate: &'static str, shelves: u32) -> Result<(TempDir, Arc<SqliteStore>), StoreFault> {
     let folder = tempfile::tempdir().expect("a folder");
     let begin: fn(Option<&str>) -> serde_json::Result<Box<dyn Folding>> = match gate {
@@ -84,13 +85,13 @@ async fn filled(gate: &'static str, shelves: u32) -> Result<(TempDir, Arc<Sqlite
 }
 
 fn gated(gate: &'static str, snapshot: Option<&str>) -> serde_json::Result<Box<dyn Folding>> {
-    Authorization::of(gate).pass();
+    Gate::of(gate).pass();
     (RowKind::of::<Shelf>().begin)(snapshot)
 }
 
-/// What folds stand before, and who counts them. A fold is a function: its gate is found by its name.
+/// Gate that blocks folds and counts them. A fold is a function, which finds its gate by name.
 #[derive(Default)]
-struct Authorization {
+struct Gate {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -101,9 +102,9 @@ struct State {
     entered: usize,
 }
 
-impl Authorization {
+impl Gate {
     fn of(name: &'static str) -> Arc<Self> {
-        static GATES: Mutex<BTreeMap<&str, Arc<Authorization>>> = Mutex::new(BTreeMap::new());
+        static GATES: Mutex<BTreeMap<&str, Arc<Gate>>> = Mutex::new(BTreeMap::new());
         GATES.lock().entry(name).or_default().clone()
     }
 
@@ -115,7 +116,7 @@ impl Authorization {
         }
     }
 
-    /// Shuts it until the answer is dropped: a test that fails must not leave folds behind that never end.
+    /// Closes the gate until the guard is dropped, so that a failing test leaves no blocked folds.
     fn shut(self: &Arc<Self>) -> Shut {
         *self.state.lock() = State { is_shut: true, ..State::default() };
         Shut(self.clone())
@@ -126,7 +127,7 @@ impl Authorization {
     }
 }
 
-struct Shut(Arc<Authorization>);
+struct Shut(Arc<Gate>);
 
 impl Drop for Shut {
     fn drop(&mut self) {

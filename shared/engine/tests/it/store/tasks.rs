@@ -1,4 +1,4 @@
-//! Tasks, claimed under a lease; and everything else that comes due.
+//! Conformance: tasks with their claims, and other due work.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::support::{ShelfEvent, at, commit, due_query, id, load, put, recorded,
 
 type Promise = Result<(), StoreFault>;
 
-/// Law 4: while a call may be under way nobody else makes it.
-pub async fn a_new_task_belongs_to_its_writer_until_the_lease_lapses(store: &Arc<dyn Store>) -> Promise {
+/// Law 4: nobody else makes a call that may be in flight.
+pub async fn new_task_belongs_to_writer_until_lease_expires(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(60))).await?;
     assert_eq!(claim(store, "depot-2", 59).await?, []);
     assert_eq!(claim(store, "depot-1", 59).await?, [], "its own calls are under way");
@@ -24,30 +24,28 @@ pub async fn a_new_task_belongs_to_its_writer_until_the_lease_lapses(store: &Arc
     Ok(())
 }
 
-pub async fn a_restarted_owner_recovers_its_own_tasks_at_once_and_nobody_elses(
-    store: &Arc<dyn Store>,
-) -> Promise {
+pub async fn restarted_owner_recovers_only_its_own_tasks(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(60))).await?;
     commit(store.as_ref(), tasks([task(2, at(0))], "depot-2", at(60))).await?;
-    let recovered = store.due(DueQuery { recover: true, ..at_most(10, 1) }).await?.tasks;
+    let recovered = store.claim_due(DueQuery { recover: true, ..at_most(10, 1) }).await?.tasks;
     assert_eq!(recovered, [Task { claim: 2, ..task(1, at(0)) }]);
     Ok(())
 }
 
-/// Law 4: what does not fit into the first look comes with the next ones, not when the lease lapses.
-pub async fn a_restarted_owner_recovers_more_tasks_than_one_look_takes(store: &Arc<dyn Store>) -> Promise {
+/// Law 4: tasks beyond the limit are recovered by the next searches, not at the end of their leases.
+pub async fn restarted_owner_recovers_tasks_beyond_limit(store: &Arc<dyn Store>) -> Promise {
     let written = (1..=5).map(|number| task(number, at(0)));
     commit(store.as_ref(), tasks(written, "depot-1", at(3600))).await?;
-    let first = store.due(DueQuery { recover: true, ..at_most(2, 1) }).await?.tasks;
-    let second = store.due(at_most(2, 1)).await?.tasks;
-    let third = store.due(at_most(2, 1)).await?.tasks;
+    let first = store.claim_due(DueQuery { recover: true, ..at_most(2, 1) }).await?.tasks;
+    let second = store.claim_due(at_most(2, 1)).await?.tasks;
+    let third = store.claim_due(at_most(2, 1)).await?.tasks;
     let recovered: Vec<_> = [first, second, third].into_iter().flatten().map(|task| task.id).collect();
     assert_eq!(recovered.len(), 5, "each once");
     assert_eq!(BTreeSet::from_iter(recovered), (1..=5).map(id).collect());
     Ok(())
 }
 
-pub async fn a_failed_task_waits_for_its_next_try(store: &Arc<dyn Store>) -> Promise {
+pub async fn failed_task_waits_for_next_attempt(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(60))).await?;
     let (id, last_error) = (id(1), "closed".to_owned());
     let failed = TaskRetry { id, attempts: 1, next_attempt: at(20), last_error, trace: None };
@@ -63,7 +61,7 @@ pub async fn a_failed_task_waits_for_its_next_try(store: &Arc<dyn Store>) -> Pro
     Ok(())
 }
 
-pub async fn an_open_task_is_loaded_with_its_claim(store: &Arc<dyn Store>) -> Promise {
+pub async fn open_task_is_loaded_with_claim(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), tasks([task(1, at(0)), task(2, at(0))], "depot-1", at(60))).await?;
     let done = Writes { tasks_done: vec![id(2)], ..Writes::default() };
     commit(store.as_ref(), done).await?;
@@ -74,7 +72,7 @@ pub async fn an_open_task_is_loaded_with_its_claim(store: &Arc<dyn Store>) -> Pr
     Ok(())
 }
 
-pub async fn a_task_that_is_over_is_gone(store: &Arc<dyn Store>) -> Promise {
+pub async fn finished_task_is_deleted(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(60))).await?;
     assert_eq!(store.stats().await?.tasks, 1);
     commit(store.as_ref(), Writes { tasks_done: vec![id(1)], ..Writes::default() }).await?;
@@ -83,10 +81,8 @@ pub async fn a_task_that_is_over_is_gone(store: &Arc<dyn Store>) -> Promise {
     Ok(())
 }
 
-/// Otherwise nobody would make the call until the time comes that the clock showed.
-pub async fn a_claim_of_a_clock_that_was_ahead_is_taken_over_and_its_failure_has_no_effect(
-    store: &Arc<dyn Store>,
-) -> Promise {
+/// Otherwise nobody would make the call until the time that the clock showed.
+pub async fn claim_by_clock_ahead_is_taken_over_and_fenced(store: &Arc<dyn Store>) -> Promise {
     let hour = 3600;
     commit(store.as_ref(), tasks([task(1, at(hour))], "depot-1", at(hour + 60))).await?;
     let taken_over = bounded(store, "depot-1", 0).await?;
@@ -100,7 +96,7 @@ pub async fn a_claim_of_a_clock_that_was_ahead_is_taken_over_and_its_failure_has
     Ok(())
 }
 
-pub async fn what_a_clock_that_was_ahead_put_off_is_due_at_once(store: &Arc<dyn Store>) -> Promise {
+pub async fn delay_by_clock_ahead_is_over_at_once(store: &Arc<dyn Store>) -> Promise {
     let look = |second| DueQuery { longest_delay: SignedDuration::from_secs(30), ..at_most(9, second) };
     let retries = vec![retry("filling", 1, at(3600)), retry("filling", 2, at(40))];
     let last_error = "closed".to_owned();
@@ -108,7 +104,7 @@ pub async fn what_a_clock_that_was_ahead_put_off_is_due_at_once(store: &Arc<dyn 
     commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(60))).await?;
     let writes = Writes { retries, task_retries: vec![failed], ..Writes::default() };
     commit(store.as_ref(), writes).await?;
-    let due = store.due(look(0)).await?;
+    let due = store.claim_due(look(0)).await?;
     assert_eq!(due.tasks.iter().map(|task| task.id).collect::<Vec<_>>(), [id(1)]);
     assert_eq!(due.retries.iter().map(|retry| retry.message_id).collect::<Vec<_>>(), [id(1)]);
     assert_eq!(due.next, Some(at(40)), "what may be right is waited for");
@@ -116,12 +112,14 @@ pub async fn what_a_clock_that_was_ahead_put_off_is_due_at_once(store: &Arc<dyn 
 }
 
 /// Law 4, with several replicas.
-pub async fn two_owners_never_claim_the_same_task(store: &Arc<dyn Store>) -> Promise {
+pub async fn task_is_claimed_by_one_owner(store: &Arc<dyn Store>) -> Promise {
     let written = (1..=60).map(|number| task(number, at(0)));
     commit(store.as_ref(), tasks(written, "depot-0", at(1))).await?;
     let claims = (1..=6).map(|owner| {
         let store = store.clone();
-        tokio::spawn(async move { store.due(due_query(at(2), 15, &format!("depot-{owner}"), at(99))).await })
+        tokio::spawn(
+            async move { store.claim_due(due_query(at(2), 15, &format!("depot-{owner}"), at(99))).await },
+        )
     });
     let mut claimed = Vec::new();
     for due in futures::future::join_all(claims).await {
@@ -132,7 +130,7 @@ pub async fn two_owners_never_claim_the_same_task(store: &Arc<dyn Store>) -> Pro
     Ok(())
 }
 
-pub async fn due_rows_come_in_the_order_of_their_time(store: &Arc<dyn Store>) -> Promise {
+pub async fn due_rows_are_ordered_by_time(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), recorded("never", &[], &[put(1)])).await?;
     for (label, second) in [("milk", 30), ("zest", 10), ("apple", 20)] {
         commit(store.as_ref(), recorded(label, &[], &[planned(second)])).await?;
@@ -140,7 +138,7 @@ pub async fn due_rows_come_in_the_order_of_their_time(store: &Arc<dyn Store>) ->
     let due = due_of(store, "depot-1", 20).await?;
     assert_eq!(due.rows, [(shelf("zest"), at(10)), (shelf("apple"), at(20))]);
     assert_eq!(due.next, Some(at(30)));
-    assert_eq!(store.due(at_most(1, 99)).await?.rows, [(shelf("zest"), at(10))]);
+    assert_eq!(store.claim_due(at_most(1, 99)).await?.rows, [(shelf("zest"), at(10))]);
 
     // A row whose time is over wants nothing any more.
     commit(store.as_ref(), recorded("zest", &[planned(10)], &[ShelfEvent::Checked])).await?;
@@ -148,49 +146,45 @@ pub async fn due_rows_come_in_the_order_of_their_time(store: &Arc<dyn Store>) ->
     Ok(())
 }
 
-pub async fn due_retries_come_with_their_payload(store: &Arc<dyn Store>) -> Promise {
+pub async fn due_retries_carry_payload(store: &Arc<dyn Store>) -> Promise {
     let (early, late) = (retry("filling", 1, at(10)), retry("filling", 2, at(20)));
     commit(store.as_ref(), Writes { retries: vec![late.clone(), early.clone()], ..Writes::default() })
         .await?;
     let due = due_of(store, "depot-1", 10).await?;
     assert_eq!((due.retries, due.next), (vec![early.clone()], Some(at(20))));
     assert_eq!(due_of(store, "depot-1", 20).await?.retries, [early.clone(), late]);
-    assert_eq!(store.due(at_most(1, 20)).await?.retries, [early]);
+    assert_eq!(store.claim_due(at_most(1, 20)).await?.retries, [early]);
     Ok(())
 }
 
-/// Law 7: what waits for an open breaker neither comes nor stands in the way of what does not.
-pub async fn retries_of_paused_steps_stay_where_they_are_and_take_up_no_places(
-    store: &Arc<dyn Store>,
-) -> Promise {
+/// Law 7: retries behind an open breaker do not take the place of others.
+pub async fn retries_of_paused_steps_are_skipped_and_do_not_count(store: &Arc<dyn Store>) -> Promise {
     let waiting = [retry("filling", 1, at(1)), retry("listening", 2, at(2)), retry("filling", 3, at(3))];
     let last = retry("listening", 4, at(4));
     let retries = waiting.iter().cloned().chain([last.clone()]).collect();
     commit(store.as_ref(), Writes { retries, ..Writes::default() }).await?;
     let paused = |steps: &[&str]| steps.iter().map(|step| (*step).to_owned()).collect();
     let without = DueQuery { paused: paused(&["filling"]), ..at_most(2, 9) };
-    assert_eq!(store.due(without).await?.retries, [waiting[1].clone(), last]);
+    assert_eq!(store.claim_due(without).await?.retries, [waiting[1].clone(), last]);
     let without_any =
         DueQuery { paused: paused(&["filling", "listening", "it's \"no\" step"]), ..at_most(2, 9) };
-    assert_eq!(store.due(without_any).await?.retries, []);
-    assert_eq!(store.due(at_most(2, 9)).await?.retries, waiting[..2]);
+    assert_eq!(store.claim_due(without_any).await?.retries, []);
+    assert_eq!(store.claim_due(at_most(2, 9)).await?.retries, waiting[..2]);
     assert_eq!(store.stats().await?.retries, 4);
     Ok(())
 }
 
-/// While there is no room for calls none is taken, and everything else comes all the same.
-pub async fn a_look_for_no_tasks_claims_none(store: &Arc<dyn Store>) -> Promise {
+/// Without room for calls no task is claimed, while other due work is found.
+pub async fn limit_of_zero_tasks_claims_none(store: &Arc<dyn Store>) -> Promise {
     commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(1))).await?;
     commit(store.as_ref(), Writes { retries: vec![retry("filling", 1, at(1))], ..Writes::default() }).await?;
-    let due = store.due(DueQuery { tasks: 0, ..at_most(9, 2) }).await?;
+    let due = store.claim_due(DueQuery { tasks: 0, ..at_most(9, 2) }).await?;
     assert_eq!((due.tasks, due.retries.len()), (vec![], 1));
     assert_eq!(claim(store, "depot-2", 2).await?, [Task { claim: 2, ..task(1, at(0)) }], "it was nobody's");
     Ok(())
 }
 
-pub async fn the_next_time_is_the_earliest_of_rows_retries_tasks_and_leases(
-    store: &Arc<dyn Store>,
-) -> Promise {
+pub async fn next_due_time_is_earliest_of_rows_retries_tasks_and_leases(store: &Arc<dyn Store>) -> Promise {
     assert_eq!(due_of(store, "depot-1", 0).await?.next, None);
     commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(50))).await?;
     assert_eq!(due_of(store, "depot-1", 0).await?.next, Some(at(50)), "the lease of a task");
@@ -207,23 +201,23 @@ pub async fn the_next_time_is_the_earliest_of_rows_retries_tasks_and_leases(
     Ok(())
 }
 
-/// What a minute's claim brings where nothing waits for longer than half a minute.
+/// Tasks claimed for a minute, where no delay exceeds half a minute.
 async fn bounded(store: &Arc<dyn Store>, owner: &str, second: i64) -> Result<Vec<Task>, StoreFault> {
     let query = due_query(at(second), 10, owner, at(second + 60));
-    Ok(store.due(DueQuery { longest_delay: SignedDuration::from_secs(30), ..query }).await?.tasks)
+    Ok(store.claim_due(DueQuery { longest_delay: SignedDuration::from_secs(30), ..query }).await?.tasks)
 }
 
 fn planned(second: i64) -> ShelfEvent {
     ShelfEvent::CheckPlanned { at: at(second) }
 }
 
-/// A look of the first depot, an hour's lease.
+/// Query of the first depot with a lease of an hour.
 fn at_most(limit: usize, second: i64) -> DueQuery {
     due_query(at(second), limit, "depot-1", at(second + 3600))
 }
 
 async fn due_of(store: &Arc<dyn Store>, owner: &str, second: i64) -> Result<Due, StoreFault> {
-    store.due(due_query(at(second), 10, owner, at(second + 60))).await
+    store.claim_due(due_query(at(second), 10, owner, at(second + 60))).await
 }
 
 async fn claim(store: &Arc<dyn Store>, owner: &str, second: i64) -> Result<Vec<Task>, StoreFault> {

@@ -1,10 +1,10 @@
-//! What a check, an operator and the passing of time ask of a store.
+//! Conformance: verification, overrides, statistics and trimming.
 
 use std::sync::Arc;
 
 use saga_core::decision::{InboxState, Reads, Writes};
 use saga_core::query::Query;
-use saga_engine::store::{Cutoffs, Overridden, Store, StoreFault};
+use saga_engine::store::{Store, StoreFault, StoredOverrides, TrimCutoffs};
 use uuid::Uuid;
 
 use crate::support::{
@@ -28,7 +28,7 @@ pub async fn every_row_equals_the_fold_of_its_events(store: &Arc<dyn Store>) -> 
     Ok(())
 }
 
-pub async fn a_kind_is_rebuilt_row_for_row(store: &Arc<dyn Store>) -> Promise {
+pub async fn rebuild_restores_every_row(store: &Arc<dyn Store>) -> Promise {
     fill(store).await?;
     let before = store.verify().await?;
     let rows = store.find("shelf", Query { limit: 9, ..Default::default() }).await?;
@@ -38,7 +38,7 @@ pub async fn a_kind_is_rebuilt_row_for_row(store: &Arc<dyn Store>) -> Promise {
     let rebuilt = store.find("shelf", Query { limit: 9, ..Default::default() }).await?;
     assert_eq!(format!("{rows:?}"), format!("{rebuilt:?}"));
     // Its due times too.
-    let due = store.due(due_query(at(10), 9, "depot-1", at(10))).await?.rows;
+    let due = store.claim_due(due_query(at(10), 9, "depot-1", at(10))).await?.rows;
     assert_eq!(due.iter().map(|(key, _)| &key.id[..]).collect::<Vec<_>>(), ["tea"]);
     // And it goes on from there.
     commit(store.as_ref(), recorded("milk", &[put(1)], &[put(1)])).await?;
@@ -46,25 +46,28 @@ pub async fn a_kind_is_rebuilt_row_for_row(store: &Arc<dyn Store>) -> Promise {
     Ok(())
 }
 
-pub async fn what_is_overridden_is_changed_by_one_at_a_time(store: &Arc<dyn Store>) -> Promise {
-    let overridden = |revision, text: &str| Overridden { revision, text: text.to_owned() };
+pub async fn overrides_are_replaced_only_at_current_revision(store: &Arc<dyn Store>) -> Promise {
+    let overridden = |revision, text: &str| StoredOverrides { revision, text: text.to_owned() };
     assert_eq!(store.overrides().await?, overridden(0, "{}"));
-    assert!(store.override_with(0, "mine".to_owned()).await?);
-    assert!(!store.override_with(0, "yours".to_owned()).await?, "it was decided on what is there no more");
+    assert!(store.replace_overrides(0, "mine".to_owned()).await?);
+    assert!(
+        !store.replace_overrides(0, "yours".to_owned()).await?,
+        "it was decided on what is there no more"
+    );
     assert_eq!(store.overrides().await?, overridden(1, "mine"));
-    assert!(store.override_with(1, "yours".to_owned()).await?);
+    assert!(store.replace_overrides(1, "yours".to_owned()).await?);
     assert_eq!(store.overrides().await?, overridden(2, "yours"));
     Ok(())
 }
 
-pub async fn a_kind_that_nobody_declared_cannot_be_rebuilt(store: &Arc<dyn Store>) -> Promise {
+pub async fn rebuild_of_undeclared_kind_fails(store: &Arc<dyn Store>) -> Promise {
     let fault = store.rebuild("cellar").await.expect_err("nobody declared it");
     assert!(matches!(&fault, StoreFault::Unusable(why) if why.contains("cellar")), "{fault:?}");
     Ok(())
 }
 
-/// Law 2: whatever waits can be counted.
-pub async fn the_machinery_counts_what_waits(store: &Arc<dyn Store>) -> Promise {
+/// Law 2: all waiting work can be counted.
+pub async fn stats_count_waiting_work(store: &Arc<dyn Store>) -> Promise {
     let stats = store.stats().await?;
     assert_eq!((stats.outbox_pending, stats.outbox_oldest), (0, None));
     commit(store.as_ref(), Writes { decided_at: at(5), ..promises([1, 2]) }).await?;
@@ -84,14 +87,14 @@ pub async fn the_machinery_counts_what_waits(store: &Arc<dyn Store>) -> Promise 
     let stats = store.stats().await?;
     assert_eq!((stats.outbox_pending, stats.outbox_failed, stats.outbox_oldest), (3, 0, Some(at(5))));
     assert_eq!((stats.retries, stats.tasks, stats.dead_letters), (3, 2, 1));
-    let tallies = store.tallies().await?;
+    let tallies = store.message_counts().await?;
     assert_eq!(tallies.retrying, [("filling".to_owned(), 2), ("listening".to_owned(), 1)].into());
     assert_eq!(tallies.dead, [("filling".to_owned(), 1)].into());
     Ok(())
 }
 
-/// Ids of what belongs to no saga are random: what is old among them stands behind whatever is young.
-pub async fn old_marks_are_trimmed_wherever_they_stand(store: &Arc<dyn Store>) -> Promise {
+/// Ids without a saga are random, so that old ones stand between recent ones.
+pub async fn old_inbox_ids_are_trimmed_anywhere(store: &Arc<dyn Store>) -> Promise {
     let marks = |places: std::ops::Range<u128>, second| {
         let inbox = places.map(|place| ("filling", Uuid::from_u128(u128::MAX / 200 * place))).collect();
         Writes { inbox, decided_at: at(second), ..Writes::default() }
@@ -99,7 +102,7 @@ pub async fn old_marks_are_trimmed_wherever_they_stand(store: &Arc<dyn Store>) -
     for (places, second) in [(0..90, 9), (90..110, 1), (110..200, 9)] {
         commit(store.as_ref(), marks(places, second)).await?;
     }
-    let cutoffs = Cutoffs { inbox: at(5), keys: at(0), published: at(0) };
+    let cutoffs = TrimCutoffs { inbox: at(5), keys: at(0), published: at(0) };
     let mut gone = 0;
     for _ in 0..1_000 {
         gone += store.trim(cutoffs, 3).await?;
@@ -110,8 +113,8 @@ pub async fn old_marks_are_trimmed_wherever_they_stand(store: &Arc<dyn Store>) -
     panic!("{gone} of 20 old marks went");
 }
 
-/// Trimming bounds the database without touching what is young, and counts outlive it.
-pub async fn finished_things_are_trimmed_by_age_in_chunks(store: &Arc<dyn Store>) -> Promise {
+/// Trimming keeps recent entries, and counts outlive it.
+pub async fn finished_entries_are_trimmed_by_age_in_chunks(store: &Arc<dyn Store>) -> Promise {
     for number in 1..=5 {
         let writes = Writes {
             inbox: vec![("filling", id(number))],
@@ -122,7 +125,7 @@ pub async fn finished_things_are_trimmed_by_age_in_chunks(store: &Arc<dyn Store>
         commit(store.as_ref(), writes).await?;
     }
     fill(store).await?;
-    let cutoffs = Cutoffs { inbox: at(5), keys: at(3), published: at(0) };
+    let cutoffs = TrimCutoffs { inbox: at(5), keys: at(3), published: at(0) };
     // Four marks and two keys are old enough; at most three of each go at once.
     assert_eq!(store.trim(cutoffs, 3).await?, 3 + 2);
     assert_eq!(store.trim(cutoffs, 3).await?, 1);
@@ -136,7 +139,7 @@ pub async fn finished_things_are_trimmed_by_age_in_chunks(store: &Arc<dyn Store>
     let loaded = load(store.as_ref(), reads).await?;
     assert_eq!(loaded.inbox, [(("filling", id(5)), InboxState::Handled)].into());
     assert_eq!(loaded.keys.keys().collect::<Vec<_>>(), ["key 3", "key 4", "key 5"]);
-    assert_eq!(store.tallies().await?.handled, [("filling".to_owned(), 5)].into());
+    assert_eq!(store.message_counts().await?.handled, [("filling".to_owned(), 5)].into());
     assert_eq!(store.verify().await?.rows, 3, "history is kept");
     Ok(())
 }

@@ -28,7 +28,7 @@ use saga_engine::runtime::relay::RelaySettings;
 use saga_engine::runtime::tracer::Tracer;
 use saga_engine::runtime::{Carriage, Means, Running, given_up, start};
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Overridden, Store};
+use saga_engine::store::{Store, StoredOverrides};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -118,7 +118,7 @@ impl EngineHarness {
     /// With a clock of the test's own.
     pub async fn on_clock(store: Arc<dyn Store>, pace: Pace, clock: SharedClock) -> Self {
         let policy = BreakerPolicy::default();
-        let (off, nothing) = (Tracer::off(), Overridden::default());
+        let (off, nothing) = (Tracer::off(), StoredOverrides::default());
         let harness = Self::started(store, pace, Arc::default(), policy, clock, off, &nothing);
         tokio::task::yield_now().await;
         harness
@@ -127,7 +127,7 @@ impl EngineHarness {
     /// With a tracer of the test's own.
     pub async fn traced(tracer: Tracer) -> Self {
         let (policy, clock, nothing) =
-            (BreakerPolicy::default(), Arc::new(SystemClock), Overridden::default());
+            (BreakerPolicy::default(), Arc::new(SystemClock), StoredOverrides::default());
         let pace = Pace::default();
         let harness = Self::started(in_memory(), pace, Arc::default(), policy, clock, tracer, &nothing);
         tokio::task::yield_now().await;
@@ -149,7 +149,7 @@ impl EngineHarness {
         supplier: Arc<Supplier>,
         policy: BreakerPolicy,
     ) -> Self {
-        let (off, nothing) = (Tracer::off(), Overridden::default());
+        let (off, nothing) = (Tracer::off(), StoredOverrides::default());
         Self::started(store, pace, supplier, policy, Arc::new(SystemClock), off, &nothing)
     }
 
@@ -160,7 +160,7 @@ impl EngineHarness {
         policy: BreakerPolicy,
         clock: SharedClock,
         tracer: Tracer,
-        overridden: &Overridden,
+        overridden: &StoredOverrides,
     ) -> Self {
         let metrics = Metrics::default();
         let faults = faults(true, steps_of::<Depot>().into_iter().map(|step| step.name).collect());
@@ -274,7 +274,7 @@ impl EngineHarness {
 
     /// Messages that a step has handled.
     pub async fn handled(&self, step: &Step) -> u64 {
-        let tallies = self.store.tallies().await.expect("the store works");
+        let tallies = self.store.message_counts().await.expect("the store works");
         tallies.handled.get(step.name).copied().unwrap_or(0)
     }
 

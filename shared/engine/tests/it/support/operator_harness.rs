@@ -103,7 +103,7 @@ impl OperatorHarness {
 
     /// Tries again what is due, as the timers do. Answers the outcomes.
     pub async fn tries_again(&mut self, second: i64) -> Vec<&'static str> {
-        let due = self.store().due(due_query(at(second), 99, OWNER, at(second + 60))).await;
+        let due = self.store().claim_due(due_query(at(second), 99, OWNER, at(second + 60))).await;
         let steps = steps_of::<Depot>();
         let input = |retry: Retry| {
             let step = steps.iter().find(|step| step.name == retry.step).expect("a step of the depot");
@@ -118,7 +118,7 @@ impl OperatorHarness {
     /// The calls that are to be made now, claimed.
     pub async fn calls(&self, second: i64) -> Vec<Task> {
         self.store()
-            .due(due_query(at(second), 99, OWNER, at(second + 60)))
+            .claim_due(due_query(at(second), 99, OWNER, at(second + 60)))
             .await
             .expect("the store works")
             .tasks
@@ -174,12 +174,12 @@ impl OperatorHarness {
 
     /// What was said about dead letters, in order, under which message ids.
     pub async fn announced(&self) -> Vec<(Uuid, DeadLetterMessage)> {
-        announcements(&self.store().pending(999).await.expect("the store works"))
+        announcements(&self.store().pending_entries(999).await.expect("the store works"))
     }
 
     /// Messages that a step has handled, by the tallies.
     pub async fn handled(&self, step: &str) -> u64 {
-        let tallies = self.store().tallies().await.expect("the store works");
+        let tallies = self.store().message_counts().await.expect("the store works");
         tallies.handled.get(step).copied().unwrap_or(0)
     }
 

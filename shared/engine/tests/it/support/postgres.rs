@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 
 use saga_core::row::RowKind;
 use saga_core::service::Service as _;
-use saga_engine::store::postgres::{Place, PostgresStore};
-use saga_engine::store::{Opening, StoreFault};
+use saga_engine::store::postgres::{DbLocation, PostgresStore};
+use saga_engine::store::{OpenOptions, StoreFault};
 use tokio_postgres::NoTls;
 use uuid::Uuid;
 
@@ -85,16 +85,16 @@ pub async fn execute(url: &str, sql: &str) {
 
 /// Opens a database as whoever's it is.
 pub async fn open_postgres(url: &str, kinds: Vec<RowKind>) -> Result<PostgresStore, StoreFault> {
-    open_postgres_as(url, kinds, &Opening::default()).await
+    open_postgres_as(url, kinds, &OpenOptions::default()).await
 }
 
 /// The same as somebody's.
 pub async fn open_postgres_as(
     url: &str,
     kinds: Vec<RowKind>,
-    opening: &Opening<'_>,
+    opening: &OpenOptions<'_>,
 ) -> Result<PostgresStore, StoreFault> {
-    let place = Place::of(url, None).map_err(StoreFault::Unusable)?;
+    let place = DbLocation::of(url, None).map_err(StoreFault::Unusable)?;
     PostgresStore::open(&place, kinds, opening).await
 }
 

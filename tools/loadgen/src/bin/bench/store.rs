@@ -10,9 +10,9 @@ use saga_core::decider::Decider;
 use saga_core::decision::{Decide, EventWrite, OutboxWrite, Reads, RowWrite, Writes};
 use saga_core::ids::message_id;
 use saga_core::row::{Projected, RowKey, RowKind};
-use saga_engine::store::postgres::{Place, PostgresStore};
+use saga_engine::store::postgres::{DbLocation, PostgresStore};
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Opening, Store};
+use saga_engine::store::{OpenOptions, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -44,8 +44,8 @@ pub async fn measure(folder: &Path, length: Duration) -> anyhow::Result<Value> {
 
 /// The same of one database of PostgreSQL, which must be empty.
 pub async fn measure_on_a_server(url: &str, length: Duration) -> anyhow::Result<Value> {
-    let place = Place::of(url, None).map_err(anyhow::Error::msg)?;
-    let opening = Opening { service: "bench", ..Opening::default() };
+    let place = DbLocation::of(url, None).map_err(anyhow::Error::msg)?;
+    let opening = OpenOptions { service: "bench", ..OpenOptions::default() };
     let store = PostgresStore::open(&place, vec![RowKind::of::<Ticket>()], &opening).await?;
     let mut sizes = Vec::new();
     for batch in SIZES {

@@ -1,0 +1,365 @@
+//! Shell: folds the histories of rows, beside the rows of the table, page by page, for every store.
+//!
+//! The fold is written once; a store supplies the SQL of [`HistorySql`] and [`RebuildSql`]. On SQLite none of it ever waits.
+
+use std::collections::VecDeque;
+
+use saga_core::decider::FieldValue;
+use saga_core::row::{Folding, PastEvent, Projected, RowKind, SearchedBy};
+
+use super::StoreFault;
+use super::encoding::{micros, timestamp};
+
+/// Number of events or rows that are read at once.
+const PAGE: i64 = 1_000;
+
+/// Number of folded rows that are written at once.
+const WRITTEN_AT_ONCE: usize = 500;
+
+/// Event of a row, as the fold reads it.
+pub(super) struct EventRow {
+    pub(super) row_id: String,
+    pub(super) version: i64,
+    /// The event as JSON.
+    pub(super) data: String,
+    pub(super) recorded_at: i64,
+    pub(super) is_published: bool,
+}
+
+/// Value of a column, with its type.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Cell {
+    Null,
+    Integer(i64),
+    Text(String),
+    /// Value of a type that no column should have.
+    Other(Vec<u8>),
+}
+
+impl From<FieldValue> for Cell {
+    fn from(value: FieldValue) -> Self {
+        match value {
+            FieldValue::Text(text) => Self::Text(text),
+            FieldValue::Integer(number) => Self::Integer(number),
+            FieldValue::Null => Self::Null,
+        }
+    }
+}
+
+/// Row of the table of a kind.
+pub(super) struct TableRow {
+    pub(super) id: String,
+    pub(super) version: Cell,
+    pub(super) state: Cell,
+    pub(super) created_at: Cell,
+    pub(super) updated_at: Cell,
+    pub(super) due: Cell,
+    /// Searchable values, in the order of the kind's fields.
+    pub(super) fields: Vec<Cell>,
+}
+
+/// State of a row that stands for its purged events.
+pub(super) struct Snapshot {
+    /// Version of the row after the last purged event.
+    pub(super) version: i64,
+    /// State at that version, as JSON.
+    pub(super) state: String,
+    /// Time of the first event.
+    pub(super) created_at: i64,
+}
+
+/// Rows to read.
+#[derive(Debug, Clone)]
+pub(super) enum Rows {
+    /// All rows with greater ids.
+    After(String),
+    /// The row with this id.
+    One(String),
+}
+
+/// SQL by which rows and histories are read, in the order of ids and versions.
+pub(super) trait HistorySql {
+    /// Events of the rows after the event (`row`, `version`), at most `limit`.
+    async fn events(
+        &self,
+        kind: &RowKind,
+        rows: &Rows,
+        after: (&str, i64),
+        limit: i64,
+    ) -> Result<Vec<EventRow>, StoreFault>;
+
+    /// Rows of the table with ids greater than `after`, or the one row, at most `limit`.
+    async fn table_rows(
+        &self,
+        kind: &RowKind,
+        rows: &Rows,
+        after: &str,
+        limit: i64,
+    ) -> Result<Vec<TableRow>, StoreFault>;
+
+    /// True if any row of the kind has a snapshot.
+    async fn has_snapshots(&self, kind: &RowKind) -> Result<bool, StoreFault>;
+
+    /// Snapshot of a row.
+    async fn snapshot(&self, kind: &RowKind, id: &str) -> Result<Option<Snapshot>, StoreFault>;
+
+    /// Value as the column of the field stores it.
+    fn stored_value(kind: &RowKind, field: &str, value: FieldValue) -> FieldValue;
+}
+
+/// SQL by which the rows of a kind are replaced.
+pub(super) trait RebuildSql: HistorySql {
+    /// Locks the rows of a kind and deletes them.
+    async fn delete_rows(&self, kind: &RowKind) -> Result<(), StoreFault>;
+
+    /// Inserts folded rows.
+    async fn insert_rows(&self, kind: &RowKind, rows: Vec<FoldedRow>) -> Result<(), StoreFault>;
+
+    /// States of restored rows of a kind.
+    async fn restored_states(&self, kind: &RowKind) -> Result<Vec<String>, StoreFault>;
+
+    /// Adds to a sum over the purged rows of a kind.
+    async fn add_to_purged_sum(&self, kind: &str, name: &str, sum: i64) -> Result<(), StoreFault>;
+
+    /// Forgets which rows of a kind were restored.
+    async fn clear_restored(&self, kind: &RowKind) -> Result<(), StoreFault>;
+}
+
+/// Row that was folded, with the times of its own events.
+pub(super) struct FoldedRow {
+    pub(super) id: String,
+    pub(super) version: i64,
+    pub(super) created_at: i64,
+    pub(super) updated_at: i64,
+    pub(super) projected: Projected,
+}
+
+/// Row as its history makes it.
+pub(super) struct Folded {
+    pub(super) id: String,
+    pub(super) version: i64,
+    pub(super) created_at: i64,
+    pub(super) updated_at: i64,
+    /// Number of folded events, without those that the snapshot stands for.
+    pub(super) count: u64,
+    /// True if the row has any event, even if the snapshot stands for it.
+    pub(super) has_events: bool,
+    pub(super) has_snapshot: bool,
+    /// Version at which the fold began.
+    start: i64,
+    /// The folded state, or the error of the event that could not be folded.
+    state: serde_json::Result<Box<dyn Folding>>,
+}
+
+impl Folded {
+    pub(super) fn begin(
+        kind: &RowKind,
+        id: String,
+        snapshot: Option<&Snapshot>,
+        first_at: Option<i64>,
+    ) -> Self {
+        let first_at = first_at.unwrap_or(0);
+        let start = snapshot.map_or(0, |snapshot| snapshot.version);
+        Self {
+            id,
+            version: start,
+            created_at: snapshot.map_or(first_at, |snapshot| snapshot.created_at),
+            updated_at: first_at,
+            count: 0,
+            has_events: false,
+            has_snapshot: snapshot.is_some(),
+            start,
+            state: (kind.begin)(snapshot.map(|snapshot| snapshot.state.as_str())),
+        }
+    }
+
+    /// Folds an event, and keeps it for [`Folding::with_history`] if `keeps`. Skips an event that the snapshot stands for:
+    /// it was restored from the archive.
+    pub(super) fn add(&mut self, event: &EventRow, keeps: bool) {
+        self.has_events = true;
+        if event.version <= self.start {
+            return;
+        }
+        let added = match &mut self.state {
+            Ok(state) if keeps => state.keep(PastEvent {
+                event: &event.data,
+                at: timestamp(event.recorded_at),
+                is_published: event.is_published,
+            }),
+            Ok(state) => state.add(&event.data),
+            Err(_) => Ok(()),
+        };
+        if let Err(fault) = added {
+            self.state = Err(fault);
+        }
+        (self.version, self.updated_at, self.count) = (event.version, event.recorded_at, self.count + 1);
+    }
+
+    /// True if an event is missing.
+    pub(super) fn has_gap(&self) -> bool {
+        i64::try_from(self.count) != Ok(self.version - self.start)
+    }
+
+    /// State after the fold; `None` if an event was missing or could not be folded.
+    pub(super) fn into_state(self) -> Option<Box<dyn Folding>> {
+        if self.has_gap() { None } else { self.state.ok() }
+    }
+
+    /// True if the row of the table equals the folded one, in every value and its type.
+    pub(super) fn equals<S: HistorySql>(&self, kind: &RowKind, row: &TableRow) -> bool {
+        let (Ok(state), Cell::Text(text)) = (&self.state, &row.state) else { return false };
+        let Some(SearchedBy { fields, due }) = state.kept_as(&self.id, text.as_bytes()) else {
+            return false;
+        };
+        let is_stored = |((field, value), cell): ((&&str, FieldValue), &Cell)| {
+            Cell::from(S::stored_value(kind, field, value)) == *cell
+        };
+        row.version == Cell::Integer(self.version)
+            && row.created_at == Cell::Integer(self.created_at)
+            && row.updated_at == Cell::Integer(self.updated_at)
+            && row.due == due.map_or(Cell::Null, |due| Cell::Integer(micros(due)))
+            && kind.fields.iter().zip(fields).zip(&row.fields).all(is_stored)
+    }
+
+    fn into_row(self, kind: &RowKind) -> Result<FoldedRow, StoreFault> {
+        let Self { id, version, created_at, updated_at, state, .. } = self;
+        match state.and_then(|state| state.projected(&id)) {
+            Ok(projected) => Ok(FoldedRow { id, version, created_at, updated_at, projected }),
+            Err(error) => Err(StoreFault::Unusable(format!(
+                "the events of {}/{id} cannot be folded: {error}",
+                kind.name
+            ))),
+        }
+    }
+}
+
+/// Walks through rows of a kind and their histories side by side, in the order of ids.
+pub(super) struct SideBySide<'s, S> {
+    sql: &'s S,
+    kind: &'s RowKind,
+    rows: Rows,
+    has_snapshots: bool,
+    events: VecDeque<EventRow>,
+    /// Row and version of the last event that was read; `None` when there are no more.
+    last_event: Option<(String, i64)>,
+    table_rows: VecDeque<TableRow>,
+    /// Id of the last row that was read; `None` when there are no more.
+    last_row: Option<String>,
+}
+
+impl<'s, S: HistorySql> SideBySide<'s, S> {
+    /// Walks through the rows of the table and all histories.
+    pub(super) async fn of(sql: &'s S, kind: &'s RowKind, rows: Rows) -> Result<Self, StoreFault> {
+        let mut walk = Self::of_events(sql, kind, rows).await?;
+        walk.last_row = Some(walk.first_id());
+        Ok(walk)
+    }
+
+    /// Walks through the histories alone.
+    pub(super) async fn of_events(sql: &'s S, kind: &'s RowKind, rows: Rows) -> Result<Self, StoreFault> {
+        let has_snapshots = sql.has_snapshots(kind).await?;
+        let mut walk = Self {
+            sql,
+            kind,
+            rows,
+            has_snapshots,
+            events: VecDeque::new(),
+            last_event: None,
+            table_rows: VecDeque::new(),
+            last_row: None,
+        };
+        let version = match walk.rows {
+            Rows::After(_) => i64::MAX,
+            Rows::One(_) => 0,
+        };
+        walk.last_event = Some((walk.first_id(), version));
+        Ok(walk)
+    }
+
+    /// Id after which reading begins; that of one row, which is read whatever this is.
+    fn first_id(&self) -> String {
+        match &self.rows {
+            Rows::After(id) | Rows::One(id) => id.clone(),
+        }
+    }
+
+    /// Next row of the table.
+    pub(super) async fn peek_row(&mut self) -> Result<Option<&TableRow>, StoreFault> {
+        if self.table_rows.is_empty()
+            && let Some(last) = self.last_row.take()
+        {
+            self.table_rows = self.sql.table_rows(self.kind, &self.rows, &last, PAGE).await?.into();
+            self.last_row = self
+                .next_page_after(self.table_rows.len(), || self.table_rows.back().map(|row| row.id.clone()));
+        }
+        Ok(self.table_rows.front())
+    }
+
+    async fn peek_event(&mut self) -> Result<Option<&EventRow>, StoreFault> {
+        if self.events.is_empty()
+            && let Some((row, version)) = self.last_event.take()
+        {
+            self.events = self.sql.events(self.kind, &self.rows, (&row, version), PAGE).await?.into();
+            let is_full = i64::try_from(self.events.len()).is_ok_and(|count| count >= PAGE);
+            self.last_event =
+                self.events.back().filter(|_| is_full).map(|last| (last.row_id.clone(), last.version));
+        }
+        Ok(self.events.front())
+    }
+
+    fn next_page_after(&self, count: usize, last: impl FnOnce() -> Option<String>) -> Option<String> {
+        // The one row is not read twice.
+        let is_full = i64::try_from(count).is_ok_and(|count| count >= PAGE);
+        if is_full && matches!(self.rows, Rows::After(_)) { last() } else { None }
+    }
+
+    /// Folds the next history, empty where there is none, and returns the row of the table beside it, if there is one.
+    pub(super) async fn next(
+        &mut self,
+        keeps: bool,
+    ) -> Result<Option<(Folded, Option<TableRow>)>, StoreFault> {
+        let row_id = self.peek_row().await?.map(|row| row.id.clone());
+        let (event_id, first_at) =
+            self.peek_event().await?.map(|event| (event.row_id.clone(), event.recorded_at)).unzip();
+        let Some(id) = [&row_id, &event_id].into_iter().flatten().min().cloned() else { return Ok(None) };
+        let snapshot = if self.has_snapshots { self.sql.snapshot(self.kind, &id).await? } else { None };
+        let first_at = first_at.filter(|_| event_id.as_ref() == Some(&id));
+        let is_row = row_id.as_ref() == Some(&id);
+        // The purged events are in no fold, so that the history would not be whole.
+        let keeps = keeps && snapshot.is_none();
+        let mut folded = Folded::begin(self.kind, id, snapshot.as_ref(), first_at);
+        while let Some(event) = self.peek_event().await?.filter(|event| event.row_id == folded.id) {
+            folded.add(event, keeps);
+            self.events.pop_front();
+        }
+        let row = if is_row { self.table_rows.pop_front() } else { None };
+        Ok(Some((folded, row)))
+    }
+}
+
+/// Deletes the rows of a kind and folds them again. Returns the number of rows.
+pub(super) async fn rebuild<S: RebuildSql>(sql: &S, kind: &RowKind) -> Result<u64, StoreFault> {
+    sql.delete_rows(kind).await?;
+    let mut all = SideBySide::of_events(sql, kind, Rows::After(String::new())).await?;
+    let (mut count, mut folded_rows) = (0, Vec::new());
+    while let Some((folded, _)) = all.next(false).await? {
+        folded_rows.push(folded.into_row(kind)?);
+        count += 1;
+        if folded_rows.len() == WRITTEN_AT_ONCE {
+            sql.insert_rows(kind, std::mem::take(&mut folded_rows)).await?;
+        }
+    }
+    sql.insert_rows(kind, folded_rows).await?;
+    subtract_restored(sql, kind).await?;
+    Ok(count)
+}
+
+/// Takes restored rows out of the sums over purged rows: they exist again.
+async fn subtract_restored<S: RebuildSql>(sql: &S, kind: &RowKind) -> Result<(), StoreFault> {
+    for state in sql.restored_states(kind).await? {
+        for (name, sum) in (kind.finished)(&state).ok().flatten().unwrap_or_default() {
+            sql.add_to_purged_sum(kind.name, &name, -sum).await?;
+        }
+    }
+    sql.clear_restored(kind).await
+}

@@ -1,0 +1,278 @@
+//! Shell: location of a database on a server, from its URL: address, TLS, password and time-outs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
+
+use crate::unverified;
+
+/// TLS connector.
+pub(super) type Tls = MakeRustlsConnect;
+
+/// Time-out for connecting.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time after which a peer that acknowledges nothing, or does not answer keep-alive probes, counts as dead.
+const DEAD_AFTER: Duration = Duration::from_secs(10);
+
+/// Server options. Keep-alive lets the server detect a dead client and release its locks, among them its name, equally soon.
+/// Notices, such as about existing tables at a start, are suppressed.
+const SERVER_OPTIONS: &str = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 \
+     -c tcp_user_timeout=10000 -c client_min_messages=warning";
+
+/// Database on a server.
+#[derive(Clone)]
+pub struct DbLocation {
+    pub(super) config: Config,
+    pub(super) tls: Tls,
+    shown: String,
+}
+
+impl std::fmt::Debug for DbLocation {
+    fn fmt(&self, form: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        form.write_str(&self.shown)
+    }
+}
+
+impl std::fmt::Display for DbLocation {
+    /// Shows the location without the password.
+    fn fmt(&self, form: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        form.write_str(&self.shown)
+    }
+}
+
+/// Check of the server's certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    /// No check, like libpq's `prefer` and `require`.
+    Anyone,
+    /// Checks the certificate and the host name.
+    Verified,
+}
+
+impl DbLocation {
+    /// Parses a URL `postgres://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?OPTIONS]`. Known options of libpq are those of
+    /// [`Config`], and `sslmode` (also `verify-full`), `sslrootcert` and `passfile`. The content of `password_file`, if given,
+    /// is the password.
+    ///
+    /// # Errors
+    /// If the URL is invalid, or a file cannot be read. The text says which.
+    pub fn of(url: &str, password_file: Option<&Path>) -> Result<Self, String> {
+        let (base, options) = url.split_once('?').unwrap_or((url, ""));
+        let (mut rest, mut trust, mut root, mut passfile) = (vec![], Trust::Anyone, None, None);
+        for option in options.split('&').filter(|option| !option.is_empty()) {
+            match option.split_once('=') {
+                Some(("sslmode", "verify-full")) => {
+                    trust = Trust::Verified;
+                    rest.push("sslmode=require");
+                }
+                Some(("sslmode", mode @ ("verify-ca" | "allow"))) => {
+                    return Err(format!(
+                        "sslmode={mode} is not known; there are disable, prefer, require and verify-full"
+                    ));
+                }
+                Some(("sslrootcert", path)) => root = Some(PathBuf::from(path)),
+                Some(("passfile", path)) => passfile = Some(PathBuf::from(path)),
+                _ => rest.push(option),
+            }
+        }
+        let mark = if rest.is_empty() { "" } else { "?" };
+        let mut config: Config =
+            format!("{base}{mark}{}", rest.join("&")).parse().map_err(|error: tokio_postgres::Error| {
+                let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
+                format!("{error}{}", source.unwrap_or_default())
+            })?;
+        if config.get_hosts().is_empty() {
+            return Err("it names no host".to_owned());
+        }
+        if config.get_user().is_none() {
+            return Err("it names no user".to_owned());
+        }
+        if config.get_dbname().is_none() {
+            return Err("it names no database".to_owned());
+        }
+        // Like libpq, verifies whenever a root certificate is given.
+        if root.is_some() && config.get_ssl_mode() == SslMode::Require {
+            trust = Trust::Verified;
+        }
+        config
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_user_timeout(DEAD_AFTER)
+            .keepalives_idle(DEAD_AFTER)
+            .keepalives_interval(DEAD_AFTER / 5)
+            .keepalives_retries(3);
+        if config.get_application_name().is_none() {
+            config.application_name(env!("CARGO_PKG_NAME"));
+        }
+        add_options(&mut config, SERVER_OPTIONS);
+        let shown = shown(&config);
+        if let Some(password) = password(&config, password_file, passfile.as_deref())? {
+            config.password(password);
+        }
+        let tls = tls(trust, root.as_deref())?;
+        Ok(Self { config, tls, shown })
+    }
+}
+
+/// Adds server options to a connection.
+pub(super) fn add_options(config: &mut Config, more: &str) {
+    let options = format!("{} {more}", config.get_options().unwrap_or_default());
+    config.options(options.trim_start());
+}
+
+/// Location for people: user, hosts and database.
+fn shown(config: &Config) -> String {
+    let host = |(at, host): (usize, &Host)| {
+        let port = config.get_ports().get(at).or_else(|| config.get_ports().first()).unwrap_or(&5432);
+        match host {
+            Host::Tcp(name) => format!("{name}:{port}"),
+            Host::Unix(folder) => format!("{}:{port}", folder.display()),
+        }
+    };
+    let hosts: Vec<String> = config.get_hosts().iter().enumerate().map(host).collect();
+    let (user, database) = (config.get_user().unwrap_or(""), config.get_dbname().unwrap_or(""));
+    format!("postgres://{user}@{}/{database}", hosts.join(","))
+}
+
+/// Password of the file, else of the URL, else of a password file in libpq's format.
+fn password(config: &Config, file: Option<&Path>, passfile: Option<&Path>) -> Result<Option<String>, String> {
+    let read = |path: &Path| {
+        std::fs::read_to_string(path)
+            .map_err(|error| format!("the password file {}: {error}", path.display()))
+    };
+    if let Some(file) = file {
+        return Ok(Some(read(file)?.trim_end_matches(['\r', '\n']).to_owned()));
+    }
+    if config.get_password().is_some() {
+        return Ok(None);
+    }
+    if let Some(path) = passfile {
+        return Ok(password_in(&read(path)?, config));
+    }
+    match std::env::var_os("PGPASSFILE").map(PathBuf::from) {
+        Some(path) if path.exists() => Ok(password_in(&read(&path)?, config)),
+        _ => Ok(None),
+    }
+}
+
+/// Password of the first matching line, `host:port:database:user:password`. `*` matches anything, `\` escapes a colon
+/// (<https://www.postgresql.org/docs/15/libpq-pgpass.html>).
+fn password_in(lines: &str, config: &Config) -> Option<String> {
+    let host = match config.get_hosts().first()? {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(_) => "localhost".to_owned(),
+    };
+    let port = config.get_ports().first().unwrap_or(&5432).to_string();
+    let wanted = [host.as_str(), port.as_str(), config.get_dbname()?, config.get_user()?];
+    lines.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
+        let mut parts = parts_of(line);
+        let password = (parts.len() == 5).then(|| parts.pop())??;
+        parts.iter().zip(wanted).all(|(part, wanted)| part == "*" || part == wanted).then_some(password)
+    })
+}
+
+fn parts_of(line: &str) -> Vec<String> {
+    let (mut parts, mut chars) = (vec![String::new()], line.chars());
+    while let Some(char) = chars.next() {
+        // The password is the rest.
+        let char = match char {
+            ':' if parts.len() < 5 => {
+                parts.push(String::new());
+                continue;
+            }
+            '\\' => chars.next().unwrap_or('\\'),
+            other => other,
+        };
+        if let Some(part) = parts.last_mut() {
+            part.push(char);
+        }
+    }
+    parts
+}
+
+fn tls(trust: Trust, root: Option<&Path>) -> Result<Tls, String> {
+    let unusable = |error: rustls::Error| format!("TLS: {error}");
+    let config = match trust {
+        Trust::Anyone => unverified::client_config().map_err(unusable)?,
+        Trust::Verified => {
+            let Some(path) = root else {
+                return Err("sslmode=verify-full needs sslrootcert=FILE, the certificates that are trusted"
+                    .to_owned());
+            };
+            ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+                .with_safe_default_protocol_versions()
+                .map_err(unusable)?
+                .with_root_certificates(roots(path)?)
+                .with_no_client_auth()
+        }
+    };
+    Ok(MakeRustlsConnect::new(config))
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, String> {
+    let unusable = |error: &dyn std::fmt::Display| format!("sslrootcert {}: {error}", path.display());
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unusable(&error))? {
+        let certificate = certificate.map_err(|error| unusable(&error))?;
+        roots.add(certificate).map_err(|error| unusable(&error))?;
+    }
+    match roots.is_empty() {
+        true => Err(unusable(&"there is no certificate in it")),
+        false => Ok(roots),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn url_is_shown_without_password_and_needs_user_and_database() {
+        let location = DbLocation::of("postgres://shop:secret@db.example:6543/orders?sslmode=disable", None)
+            .expect("a location");
+        assert_eq!(location.to_string(), "postgres://shop@db.example:6543/orders");
+        for (url, why) in [
+            ("postgres://db.example/orders", "user"),
+            ("postgres://shop@db.example", "database"),
+            ("postgres://shop@db.example/orders?sslmode=verify-ca", "verify-full"),
+            ("postgres://shop@db.example/orders?sslmode=verify-full", "sslrootcert"),
+            ("postgres://shop@db.example/orders?sslmode=require&sslrootcert=/nowhere", "/nowhere"),
+            ("postgres://shop@db.example/orders?sslmod=require", "sslmod"),
+        ] {
+            let error = DbLocation::of(url, None).expect_err(url);
+            assert!(error.contains(why), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn password_comes_from_file_then_url_then_first_matching_line() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, passfile) = (folder.path().join("password"), folder.path().join("pgpass"));
+        std::fs::write(&file, "of the file\n").expect("a file");
+        std::fs::write(
+            &passfile,
+            "# a comment\nelsewhere:*:*:*:no\n*:5432:orders:shop:of\\:a: line\n*:*:*:*:last\n",
+        )
+        .expect("a file");
+        let password = |url: &str, file: Option<&Path>| {
+            let location = DbLocation::of(url, file).expect("a location");
+            location.config.get_password().map(|password| String::from_utf8_lossy(password).into_owned())
+        };
+        let by_line = format!("postgres://shop@db.example/orders?passfile={}", passfile.display());
+        assert_eq!(
+            password("postgres://shop:url@db.example/orders", Some(&file)).as_deref(),
+            Some("of the file")
+        );
+        assert_eq!(password("postgres://shop:url@db.example/orders", None).as_deref(), Some("url"));
+        assert_eq!(password(&by_line, None).as_deref(), Some("of:a: line"));
+        assert_eq!(password(&by_line.replace("shop@", "other@"), None).as_deref(), Some("last"));
+    }
+}

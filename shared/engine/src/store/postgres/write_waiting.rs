@@ -1,0 +1,179 @@
+//! Shell: writes the retries, dead letters and tasks of a batch.
+
+use std::collections::BTreeMap;
+
+use saga_core::dead_letter::{DeadLettered, StoredDeadLetter};
+use saga_core::decision::Writes;
+use saga_core::waiting::{Retry, Task};
+use uuid::Uuid;
+
+use super::values::{micros, without_nul};
+use super::write::{Returned, Statements, column, values};
+use crate::store::StoreFault;
+
+pub(super) fn write_retries(statements: &mut Statements, writes: &Writes) -> Result<(), StoreFault> {
+    if !writes.retries_done.is_empty() {
+        let (steps, ids): (Vec<&str>, Vec<Uuid>) = writes.retries_done.iter().copied().unzip();
+        statements.push(
+            "DELETE FROM retry USING unnest($1::text[], $2::uuid[]) AS over (step, id)
+             WHERE retry.step = over.step AND retry.message_id = over.id",
+            values![steps, ids],
+            Returned::Nothing,
+        );
+    }
+    let last: BTreeMap<(&str, Uuid), &Retry> =
+        writes.retries.iter().map(|retry| ((retry.step.as_str(), retry.message_id), retry)).collect();
+    insert_retries(
+        statements,
+        &last.into_values().collect::<Vec<_>>(),
+        "DO UPDATE SET payload = excluded.payload, attempts = excluded.attempts, next_attempt = excluded.next_attempt,
+             first_failed_at = excluded.first_failed_at, last_error = excluded.last_error,
+             delivery = excluded.delivery, dead_letter_id = excluded.dead_letter_id, owner = NULL, claimed_until = NULL",
+    )?;
+    insert_retries(statements, &writes.retries_again.iter().collect::<Vec<_>>(), "DO NOTHING")
+}
+
+fn insert_retries(statements: &mut Statements, retries: &[&Retry], conflict: &str) -> Result<(), StoreFault> {
+    if retries.is_empty() {
+        return Ok(());
+    }
+    let delivery = |retry: &&Retry| retry.delivery.as_ref().map(json).transpose();
+    let sql = format!(
+        "INSERT INTO retry (step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, dead_letter_id)
+         SELECT * FROM unnest($1::text[], $2::uuid[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[],
+                              $8::text[], $9::uuid[])
+         ON CONFLICT (step, message_id) {conflict}"
+    );
+    statements.push(
+        sql,
+        values![
+            column(retries, |retry| retry.step.clone()),
+            column(retries, |retry| retry.message_id),
+            column(retries, |retry| retry.payload.to_vec()),
+            column(retries, |retry| i64::from(retry.attempts)),
+            column(retries, |retry| micros(retry.next_attempt)),
+            column(retries, |retry| micros(retry.first_failed_at)),
+            column(retries, |retry| without_nul(&retry.last_error)),
+            retries.iter().map(delivery).collect::<Result<Vec<_>, _>>()?,
+            column(retries, |retry| retry.dead_letter),
+        ],
+        Returned::Nothing,
+    );
+    Ok(())
+}
+
+pub(super) fn write_dead_letters(statements: &mut Statements, writes: &Writes) -> Result<(), StoreFault> {
+    let last: BTreeMap<Uuid, &DeadLettered> = writes.parked.iter().map(|dead| (dead.id, dead)).collect();
+    let parked: Vec<&DeadLettered> = last.into_values().collect();
+    if !parked.is_empty() {
+        statements.push(
+            "INSERT INTO dead_letter (id, step, message_id, saga, origin, content, last_failed_at)
+             SELECT * FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::bigint[])
+             ON CONFLICT (id) DO UPDATE SET status = 'PENDING', saga = excluded.saga, content = excluded.content,
+                 last_failed_at = excluded.last_failed_at",
+            values![
+                column(&parked, |dead| dead.id),
+                column(&parked, |dead| dead.step.clone()),
+                column(&parked, |dead| dead.message_id),
+                column(&parked, |dead| dead.saga),
+                column(&parked, |dead| dead.origin.as_str()),
+                parked.iter().map(json).collect::<Result<Vec<_>, _>>()?,
+                column(&parked, |dead| micros(dead.last_failed_at)),
+            ],
+            Returned::Nothing,
+        );
+    }
+    let last: BTreeMap<Uuid, &StoredDeadLetter> =
+        writes.dead_letters.iter().map(|stored| (stored.dead_letter.id, stored)).collect();
+    let changed: Vec<&StoredDeadLetter> = last.into_values().collect();
+    if !changed.is_empty() {
+        statements.push(
+            "UPDATE dead_letter AS kept SET content = made.content, status = made.status, revision = made.revision,
+                 saga = made.saga, last_failed_at = made.last_failed_at
+             FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::uuid[])
+                 AS made (id, content, status, revision, last_failed_at, saga)
+             WHERE kept.id = made.id",
+            values![
+                column(&changed, |stored| stored.dead_letter.id),
+                changed.iter().map(|stored| json(&stored.dead_letter)).collect::<Result<Vec<_>, _>>()?,
+                column(&changed, |stored| stored.status.as_str()),
+                column(&changed, |stored| i64::try_from(stored.revision).unwrap_or(i64::MAX)),
+                column(&changed, |stored| micros(stored.dead_letter.last_failed_at)),
+                column(&changed, |stored| stored.dead_letter.saga),
+            ],
+            Returned::Nothing,
+        );
+    }
+    Ok(())
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String, StoreFault> {
+    serde_json::to_string(value)
+        .map_err(|error| StoreFault::Rejected { context: "writing JSON", source: Box::new(error) })
+}
+
+pub(super) fn write_tasks(statements: &mut Statements, writes: &Writes) {
+    // First: the same task may be created again in the same batch.
+    if !writes.tasks_done.is_empty() {
+        let done = "DELETE FROM task WHERE id = ANY ($1)";
+        statements.push(done, values![writes.tasks_done.clone()], Returned::Nothing);
+    }
+    insert_tasks(statements, &writes.tasks, writes.claim.as_ref(), "");
+    insert_tasks(statements, &writes.tasks_again, None, "ON CONFLICT (id) DO NOTHING");
+    let last: BTreeMap<Uuid, _> = writes.task_retries.iter().map(|retry| (retry.id, retry)).collect();
+    let retries: Vec<_> = last.into_values().collect();
+    if !retries.is_empty() {
+        statements.push(
+            "UPDATE task SET attempts = made.attempts, next_attempt = made.next_attempt, last_error = made.last_error,
+                 owner = NULL, lease_until = NULL, trace = coalesce(made.trace, task.trace)
+             FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::bytea[])
+                 AS made (id, attempts, next_attempt, last_error, trace)
+             WHERE task.id = made.id",
+            values![
+                column(&retries, |retry| retry.id),
+                column(&retries, |retry| i64::from(retry.attempts)),
+                column(&retries, |retry| micros(retry.next_attempt)),
+                column(&retries, |retry| without_nul(&retry.last_error)),
+                column(&retries, |retry| retry.trace.map(|trace| trace.to_bytes().to_vec())),
+            ],
+            Returned::Nothing,
+        );
+    }
+}
+
+fn insert_tasks(
+    statements: &mut Statements,
+    tasks: &[Task],
+    claim: Option<&(String, jiff::Timestamp)>,
+    conflict: &str,
+) {
+    if tasks.is_empty() {
+        return;
+    }
+    let (owner, until) = (claim.map(|(owner, _)| owner.clone()), claim.map(|(_, until)| micros(*until)));
+    let sql = format!(
+        "INSERT INTO task (id, kind, correlation_id, payload, attempts, claim, owner, lease_until, next_attempt, created_at,
+                           dead_letter_id, trace)
+         SELECT id, kind, saga, payload, attempts, claim, $10::text, $11::bigint, created_at, created_at, dead_letter_id, trace
+         FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
+                     $8::uuid[], $9::bytea[])
+             AS made (id, kind, saga, payload, attempts, claim, created_at, dead_letter_id, trace) {conflict}"
+    );
+    statements.push(
+        sql,
+        values![
+            column(tasks, |task| task.id),
+            column(tasks, |task| task.kind.clone()),
+            column(tasks, |task| task.correlation_id),
+            column(tasks, |task| task.payload.clone()),
+            column(tasks, |task| i64::from(task.attempts)),
+            column(tasks, |task| task.claim),
+            column(tasks, |task| micros(task.created_at)),
+            column(tasks, |task| task.dead_letter),
+            column(tasks, |task| task.trace.map(|trace| trace.to_bytes().to_vec())),
+            owner,
+            until,
+        ],
+        Returned::Nothing,
+    );
+}

@@ -1,0 +1,125 @@
+//! Shell: loads what a batch reads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+use saga_core::decision::{Decide, InboxState, KeyedAnswer, Loaded, Reads, Writes};
+use saga_core::row::StoredRow;
+use uuid::Uuid;
+
+use super::retention::purged_before;
+use super::values::{db_fault, stored_dead_letter};
+use super::write::{KindSql, sql_of};
+use crate::store::StoreFault;
+
+/// State of a message: processed, waiting for a retry, or dead-lettered.
+const INBOX_STATE: &str = "SELECT 0 FROM inbox WHERE step = ?1 AND message_id = ?2
+     UNION ALL SELECT 1 FROM retry WHERE step = ?1 AND message_id = ?2
+     UNION ALL SELECT 2 FROM dead_letter WHERE step = ?1 AND message_id = ?2 LIMIT 1";
+
+/// State of a message where none waits for a retry and none is dead-lettered.
+const IS_HANDLED: &str = "SELECT 0 FROM inbox WHERE step = ?1 AND message_id = ?2";
+
+/// Loads what a batch reads, and decides it. Repeats both while the batch asks for more rows.
+pub(super) fn load_and_decide(
+    conn: &Connection,
+    kinds: &BTreeMap<&'static str, KindSql>,
+    reads: &Reads,
+    decide: &mut Decide,
+) -> Result<Writes, StoreFault> {
+    let mut writes = decide(load(conn, kinds, reads)?);
+    let mut also_read = BTreeSet::new();
+    while !writes.to_read.is_empty() {
+        also_read.append(&mut writes.to_read);
+        let mut all = reads.clone();
+        all.rows.extend(also_read.iter().cloned());
+        writes = decide(Loaded { also_read: also_read.clone(), ..load(conn, kinds, &all)? });
+    }
+    Ok(writes)
+}
+
+fn load(
+    conn: &Connection,
+    kinds: &BTreeMap<&'static str, KindSql>,
+    reads: &Reads,
+) -> Result<Loaded, StoreFault> {
+    let mut loaded = Loaded::default();
+    let context = "reading what a batch needs";
+    loaded.left_before = purged_before(conn).map_err(db_fault(context))?;
+    // Keys are sorted by kind, so that each statement is prepared once.
+    let mut of_kind: Option<(&str, CachedStatement<'_>)> = None;
+    for key in &reads.rows {
+        let select = match &mut of_kind {
+            Some((kind, select)) if *kind == key.kind => select,
+            _ => {
+                let sql = sql_of(kinds, key.kind)?;
+                let select = conn.prepare_cached(&sql.load).map_err(db_fault(context))?;
+                &mut of_kind.insert((key.kind, select)).1
+            }
+        };
+        let read = |row: &rusqlite::Row<'_>| Ok(StoredRow { version: row.get(0)?, state: row.get(1)? });
+        if let Some(row) = select.query_row([&key.id], read).optional().map_err(db_fault(context))? {
+            loaded.rows.insert(key.clone(), row);
+        }
+    }
+    if !reads.inbox.is_empty() {
+        loaded.inbox = inbox_states(conn, &reads.inbox).map_err(db_fault(context))?;
+    }
+    for id in &reads.tasks {
+        let claim = conn
+            .prepare_cached("SELECT claim FROM task WHERE id = ?1")
+            .and_then(|mut select| select.query_row([id], |row| row.get(0)).optional())
+            .map_err(db_fault(context))?;
+        if let Some(claim) = claim {
+            loaded.tasks.insert(*id, claim);
+        }
+    }
+    for key in &reads.keys {
+        let answer = conn
+            .prepare_cached("SELECT fingerprint, reply FROM idempotency_key WHERE key = ?1")
+            .and_then(|mut select| {
+                let read = |row: &rusqlite::Row<'_>| {
+                    Ok(KeyedAnswer { fingerprint: row.get(0)?, reply: row.get(1)? })
+                };
+                select.query_row([key], read).optional()
+            })
+            .map_err(db_fault(context))?;
+        if let Some(answer) = answer {
+            loaded.keys.insert(key.clone(), answer);
+        }
+    }
+    for id in &reads.dead_letters {
+        let stored = conn
+            .prepare_cached("SELECT content, status, revision, message_id FROM dead_letter WHERE id = ?1")
+            .and_then(|mut select| select.query_row([id], stored_dead_letter).optional())
+            .map_err(db_fault(context))?;
+        if let Some(stored) = stored {
+            loaded.dead_letters.insert(*id, stored);
+        }
+    }
+    Ok(loaded)
+}
+
+/// States of these messages, without new ones.
+fn inbox_states(
+    conn: &Connection,
+    messages: &BTreeSet<(&'static str, Uuid)>,
+) -> rusqlite::Result<BTreeMap<(&'static str, Uuid), InboxState>> {
+    // Checked once: usually there are neither retries nor dead letters, and no message need be looked up there.
+    let has_unprocessed: bool = conn
+        .prepare_cached("SELECT EXISTS (SELECT 1 FROM retry) OR EXISTS (SELECT 1 FROM dead_letter)")?
+        .query_row([], |row| row.get(0))?;
+    let mut select = conn.prepare_cached(if has_unprocessed { INBOX_STATE } else { IS_HANDLED })?;
+    let mut all = BTreeMap::new();
+    for (step, id) in messages {
+        let state: Option<i64> = select.query_row(params![step, id], |row| row.get(0)).optional()?;
+        let state = match state {
+            None => continue,
+            Some(0) => InboxState::Handled,
+            Some(1) => InboxState::Waiting,
+            Some(_) => InboxState::Parked,
+        };
+        all.insert((*step, *id), state);
+    }
+    Ok(all)
+}
