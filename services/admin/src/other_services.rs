@@ -219,7 +219,7 @@ impl OtherServices {
     ) -> Result<VerificationReport, Problem> {
         let VerificationPart { after, events, but } = part;
         let after = after.map(|after| ("after", after));
-        let but = (!but.is_empty()).then(|| ("but", but.join(",")));
+        let but = (!but.is_empty()).then(|| ("exclude", but.join(",")));
         let which = [("events", events.to_string())].into_iter().chain(after).chain(but);
         self.asked(service, "/internal/verify", which.collect()).await
     }

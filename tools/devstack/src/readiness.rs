@@ -72,7 +72,7 @@ impl Readiness {
             degraded: body["degraded"] == true,
             checks: body["checks"].clone(),
             complaints: failed.map(complaint).collect(),
-            leads: body["leads"] == true,
+            leads: body["is_leader"] == true,
         }
     }
 }

@@ -120,7 +120,7 @@ impl AdminHarness {
             background.spawn(work);
         }
         let routes = (program.routes)(app.clone()).merge(internal_api::routes(app.clone()).into());
-        let ready: http::Health = Arc::new(|| Box::pin(async { Readiness::of(BTreeMap::new()) }));
+        let ready: http::ReadinessProbe = Arc::new(|| Box::pin(async { Readiness::of(BTreeMap::new()) }));
         let router = http::router(
             routes,
             &app.settings.http,

@@ -7,7 +7,7 @@ use serde_json::json;
 #[test]
 fn order_service_without_broker_is_not_ready_and_rejects_orders() {
     let order = Running::start(env!("CARGO_BIN_EXE_order"), "[bus]\nurl = \"nats://127.0.0.1:1\"\n");
-    let why = "waits for the broker, which knows how far the database had come";
+    let why = "waits for the broker, to verify that the database is current";
     let ready = order.get("/readyz");
     assert_eq!((ready.status, &ready.body["checks"]["startup"]["text"]), (503, &json!(why)), "{ready:?}");
     assert_eq!(order.get("/livez").status, 200, "nobody has to restart it");

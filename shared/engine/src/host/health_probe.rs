@@ -39,7 +39,7 @@ async fn ask_within(within: Duration, settings: &HttpSettings) -> anyhow::Result
     match (status, complaints.unwrap_or_default()) {
         ("200", none) if none.is_empty() => Ok("ready".to_owned()),
         ("200", complaints) => Ok(format!("ready, although {complaints}")),
-        (_, none) if none.is_empty() => bail!("{bind} answers {status:?}, and does not say why"),
+        (_, none) if none.is_empty() => bail!("{bind} answers {status:?} without a reason"),
         (_, complaints) => bail!("not ready: {complaints}"),
     }
 }
@@ -48,10 +48,10 @@ async fn ask_within(within: Duration, settings: &HttpSettings) -> anyhow::Result
 async fn answer(settings: &HttpSettings) -> anyhow::Result<String> {
     let address = address(&settings.bind).await?;
     let stream = TcpStream::connect(address).await;
-    let stream = stream.with_context(|| format!("nobody listens at {address}"))?;
+    let stream = stream.with_context(|| format!("no server listens at {address}"))?;
     let answer = if settings.tls.cert.is_some() {
         let shaken = connector()?.connect(ServerName::from(address.ip()), stream).await;
-        exchange(shaken.with_context(|| format!("no TLS with who listens at {address}"))?).await
+        exchange(shaken.with_context(|| format!("no TLS with the server at {address}"))?).await
     } else {
         exchange(stream).await
     };
@@ -170,7 +170,7 @@ mod tests {
         drop(listener);
         let result = ask(&HttpSettings { bind, ..HttpSettings::default() }).await;
         let result = result.expect_err("nobody is there");
-        assert!(result.to_string().contains("nobody listens"), "{result:#}");
+        assert!(result.to_string().contains("no server listens"), "{result:#}");
     }
 
     /// A server that sends a byte now and then must not prolong the probe.

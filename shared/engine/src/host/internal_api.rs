@@ -131,19 +131,19 @@ struct VerifyQuery {
     after: Option<String>,
     events: Option<u64>,
     /// Kinds of rows to leave out of a partial verification, separated by commas.
-    but: Option<String>,
+    exclude: Option<String>,
     /// Position after which changed rows are verified.
     since: Option<i64>,
 }
 
 async fn verify<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
-    Params(VerifyQuery { after, events, but, since }): Params<VerifyQuery>,
+    Params(VerifyQuery { after, events, exclude, since }): Params<VerifyQuery>,
 ) -> Result<Json<VerificationReport>, Problem> {
     Ok(Json(match (since, events) {
         (Some(since), events) => app.store.verify_changed(since, events.unwrap_or(u64::MAX)).await?,
         (None, Some(events)) => {
-            let but = but.iter().flat_map(|but| but.split(',')).map(str::to_owned).collect();
+            let but = exclude.iter().flat_map(|kinds| kinds.split(',')).map(str::to_owned).collect();
             app.store.verify_part(VerificationPart { after, events, but }).await?
         }
         (None, None) => app.store.verify().await?,

@@ -49,7 +49,7 @@ impl Messaging {
     #[must_use]
     pub fn startup_pending(&self) -> Option<&'static str> {
         let is_checked = self.bus.is_none() || self.startup_checked.is_cancelled();
-        (!is_checked).then_some("waits for the broker, which knows how far the database had come")
+        (!is_checked).then_some("waits for the broker, to verify that the database is current")
     }
 }
 

@@ -14,7 +14,7 @@ use tracing::{error, info};
 
 use super::app::App;
 use super::clock_sync::offset_warning;
-use super::http::{Check, CheckState, Health, Readiness};
+use super::http::{Check, CheckState, Readiness, ReadinessProbe};
 use super::metrics::{Metrics, names};
 use crate::nats::NatsBus;
 use crate::runtime::admission::BreakerView;
@@ -65,7 +65,7 @@ fn record_checks(readiness: &Readiness, metrics: &Metrics) {
 }
 
 /// Makes the callback of `/readyz`, which runs the checks.
-pub(super) fn health<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> Health {
+pub(super) fn health<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> ReadinessProbe {
     Arc::new(move || {
         let app = app.clone();
         Box::pin(async move { of(&app, &stats(&app).await) })
@@ -93,7 +93,7 @@ async fn in_time(
 /// Runs all checks on the given statistics of the store.
 pub(super) fn of<S: Service, X>(app: &App<S, X>, stats: &Result<StoreStats, StoreFault>) -> Readiness {
     let mut readiness = app.health.history.record(&check_all(app, stats), app.clock.now());
-    readiness.leads = app.messaging.bus.as_ref().is_some_and(NatsBus::leads);
+    readiness.is_leader = app.messaging.bus.as_ref().is_some_and(NatsBus::leads);
     readiness.remarks.extend(app.settings.http.remark().map(str::to_owned));
     readiness
 }

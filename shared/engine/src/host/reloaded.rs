@@ -148,7 +148,7 @@ pub fn read_protected(
     if mode & forbidden != 0 {
         let may = if forbidden & 0o444 == 0 { "written" } else { "read or written" };
         return Err(bad(format!(
-            "it can be {may} by others (mode {:o}): chmod 600 it, and ask who knows what it holds",
+            "it can be {may} by others (mode {:o}): run chmod 600, and check who may have read or changed it",
             mode & 0o777
         )));
     }

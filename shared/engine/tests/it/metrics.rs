@@ -152,9 +152,13 @@ fn wrong_metric_is_logged_once_and_ignored() {
     let text = metrics.text().expect("metrics");
     assert!(text.contains("parcel_total{way=\"in\"} 3\n"), "{text}");
     assert!(!text.contains("parcel_weighing") && !text.contains("parcel_on_shelf"), "{text}");
-    let said = lines.all();
-    let of = |name: &str| said.iter().filter(|line| line["metric"] == name).count();
-    assert_eq!((of(PARCELS.name), of(WEIGHED.name), of(ON_SHELF.name), said.len()), (1, 1, 1, 3), "{said:?}");
+    let lines_logged = lines.all();
+    let of = |name: &str| lines_logged.iter().filter(|line| line["metric"] == name).count();
+    assert_eq!(
+        (of(PARCELS.name), of(WEIGHED.name), of(ON_SHELF.name), lines_logged.len()),
+        (1, 1, 1, 3),
+        "{lines_logged:?}"
+    );
 }
 
 /// Prometheus may scrape at any time.

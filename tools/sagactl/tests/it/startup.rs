@@ -37,7 +37,7 @@ fn a_service_says_whether_the_one_that_runs_is_ready() {
     let said = healthy().expect("it runs");
     assert!(!said.status.success() && said.stdout.is_empty(), "{said:?}");
     let errors = String::from_utf8_lossy(&said.stderr);
-    assert!(errors.starts_with("order: nobody listens at ") && errors.lines().count() == 1, "{errors}");
+    assert!(errors.starts_with("order: no server listens at ") && errors.lines().count() == 1, "{errors}");
 }
 
 fn store_in(folder: &Path, name: &str) -> String {

@@ -151,7 +151,8 @@ impl Authorization {
             Denied(Box::new(Problem::new(StatusCode::UNAUTHORIZED, why)), Some(challenge))
         };
         let Some(given) = request.headers().get(header::AUTHORIZATION) else {
-            let why = format!("this needs a token of the role {needed}: send `Authorization: Bearer saga_…`");
+            let why =
+                format!("this requires a token with the role {needed}: send `Authorization: Bearer saga_…`");
             return Err(unauthorized(why, "Bearer"));
         };
         let invalid =

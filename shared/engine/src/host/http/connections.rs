@@ -231,11 +231,11 @@ async fn serve_http<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 /// Problem for a client whose request is incomplete.
 fn problem_of(reason: CloseReason) -> Problem {
     match reason {
-        CloseReason::TooSlow => Problem::new(StatusCode::REQUEST_TIMEOUT, "the request's head took too long"),
-        CloseReason::Evicted => {
-            Problem::unavailable("all connections are taken, and this one has asked for nothing yet", 1)
+        CloseReason::TooSlow => {
+            Problem::new(StatusCode::REQUEST_TIMEOUT, "the head of the request exceeded http.header_timeout")
         }
-        CloseReason::Stopping => Problem::unavailable("the service stops", 5),
+        CloseReason::Evicted => Problem::unavailable("all connections are in use, and this one is idle", 1),
+        CloseReason::Stopping => Problem::unavailable("the service is stopping", 5),
     }
 }
 

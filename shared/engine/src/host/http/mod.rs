@@ -36,7 +36,7 @@ pub use extract::{Body, Params, Prefer, Segment, wait_preference};
 pub use idempotency::{IdempotencyKey, request_key};
 pub use origin_guard::COMMON_ERRORS;
 pub use problem::{FieldError, Problem};
-pub use readiness::{Check, CheckState, Health, Readiness};
+pub use readiness::{Check, CheckState, Readiness, ReadinessProbe};
 pub use server::{TimeLimit, router};
 pub use settings::HttpSettings;
 pub use text::{one_line, trimmed, trimmed_if_any};

@@ -20,18 +20,18 @@ use super::settings::HttpSettings;
 
 /// Answers that any route may give before its handler runs, with their reasons.
 pub const COMMON_ERRORS: [(StatusCode, &str); 9] = [
-    (
-        StatusCode::BAD_REQUEST,
-        "no HTTP/1.1 request, or a header that must be there once is missing or there twice",
-    ),
-    (StatusCode::FORBIDDEN, "a browser sent it for a page of another origin (`http.allowed_origins`)"),
-    (StatusCode::REQUEST_TIMEOUT, "its head or its body took too long"),
+    (StatusCode::BAD_REQUEST, "it is no HTTP/1.1 request, or a header is missing or repeated"),
+    (StatusCode::FORBIDDEN, "a browser sent it for a page of a foreign origin (`http.allowed_origins`)"),
+    (StatusCode::REQUEST_TIMEOUT, "its head or body exceeded its time-out"),
     (StatusCode::PAYLOAD_TOO_LARGE, "its body is larger than `http.body_limit_bytes`"),
     (StatusCode::URI_TOO_LONG, "its path and parameters are too long"),
     (StatusCode::UNSUPPORTED_MEDIA_TYPE, "its body is not application/json, or is compressed"),
     (StatusCode::MISDIRECTED_REQUEST, "its `Host` is no name of this server (`http.allowed_hosts`)"),
     (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "its headers are too many, or too long"),
-    (StatusCode::SERVICE_UNAVAILABLE, "too much is under way; try again after Retry-After"),
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the service is overloaded, or cannot store anything; retry after Retry-After",
+    ),
 ];
 
 /// Headers that must not be repeated: a proxy might read the first of two, and this server the second.
@@ -72,7 +72,7 @@ impl OriginGuard {
     fn check(&self, request: &Request) -> Result<(), Problem> {
         let headers = request.headers();
         if let Some(name) = SINGLE_HEADERS.iter().find(|name| headers.get_all(*name).iter().count() > 1) {
-            return Err(Problem::new(StatusCode::BAD_REQUEST, format!("the header {name} is there twice")));
+            return Err(Problem::new(StatusCode::BAD_REQUEST, format!("the header {name} is repeated")));
         }
         let host = self.host(request)?;
         self.origin(request, host)?;
@@ -100,7 +100,7 @@ impl OriginGuard {
             }
             if !self.is_own_name(named.host()) {
                 let detail = format!(
-                    "{:?} is no name of this server; if it is, add it to http.allowed_hosts",
+                    "{:?} is no name of this server; to accept it, add it to http.allowed_hosts",
                     named.host()
                 );
                 return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, detail));
@@ -126,7 +126,8 @@ impl OriginGuard {
     fn origin(&self, request: &Request, host: Option<&str>) -> Result<(), Problem> {
         let headers = request.headers();
         let from_elsewhere = |from: &str| {
-            let detail = format!("{from} may not ask here; if it may, add it to http.allowed_origins");
+            let detail =
+                format!("{from} may not send requests here; to allow it, add it to http.allowed_origins");
             Err(Problem::new(StatusCode::FORBIDDEN, detail))
         };
         if let Some(origin) = headers.get(header::ORIGIN) {

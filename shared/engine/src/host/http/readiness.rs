@@ -21,7 +21,7 @@ pub struct Readiness {
     pub checks: BTreeMap<String, Check>,
     /// True for the leader among replicas, which publishes and consumes first.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub leads: bool,
+    pub is_leader: bool,
     /// Notes on the configuration that need no action.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
@@ -36,7 +36,7 @@ impl Readiness {
             ready: !any(CheckState::Failed),
             degraded: any(CheckState::Degraded),
             checks,
-            leads: false,
+            is_leader: false,
             remarks: Vec::new(),
         }
     }
@@ -60,4 +60,4 @@ impl IntoResponse for Readiness {
 }
 
 /// Callback that runs the health checks.
-pub type Health = Arc<dyn Fn() -> BoxFuture<'static, Readiness> + Send + Sync>;
+pub type ReadinessProbe = Arc<dyn Fn() -> BoxFuture<'static, Readiness> + Send + Sync>;

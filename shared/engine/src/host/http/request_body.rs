@@ -31,7 +31,7 @@ pub(super) async fn buffer_body(limits: BodyLimits, request: Request, next: Next
     let slot = request.extensions().get::<Arc<Slot>>().cloned();
     let is_probe = PROBES.contains(&request.uri().path());
     if slot.as_ref().is_some_and(|slot| slot.is_for_probes()) && !is_probe {
-        return and_close(Problem::unavailable("all connections are taken by requests under way", 1));
+        return and_close(Problem::unavailable("all connections are in use by requests", 1));
     }
     let (parts, body) = request.into_parts();
     let bytes = match read_body(body, limits).await {
@@ -39,7 +39,7 @@ pub(super) async fn buffer_body(limits: BodyLimits, request: Request, next: Next
         Err(problem) => return and_close(problem),
     };
     if slot.is_some_and(|slot| !slot.begin_request()) {
-        return and_close(Problem::unavailable("this connection is being closed", 1));
+        return and_close(Problem::unavailable("this connection is being closed: send the request again", 1));
     }
     next.run(Request::from_parts(parts, Body::from(bytes))).await
 }
@@ -62,7 +62,7 @@ async fn read_body(body: Body, limits: BodyLimits) -> Result<Bytes, Problem> {
         }
         Ok(Err(_)) => Err(Problem::new(StatusCode::BAD_REQUEST, "the body is broken, or ends too early")),
         Err(_) => {
-            let detail = format!("the body was not there within {body_timeout:?} (http.body_timeout)");
+            let detail = format!("the body exceeded its time-out of {body_timeout:?} (http.body_timeout)");
             Err(Problem::new(StatusCode::REQUEST_TIMEOUT, detail))
         }
     }

@@ -21,7 +21,7 @@ use super::authorization::{Authorization, authorize_request};
 use super::openapi::completed;
 use super::origin_guard::{OriginGuard, guard_origin};
 use super::problem::Problem;
-use super::readiness::Health;
+use super::readiness::ReadinessProbe;
 use super::request_body::{BodyLimits, buffer_body};
 use super::settings::HttpSettings;
 use super::telemetry::{RequestTelemetry, observe_request};
@@ -30,7 +30,7 @@ use crate::runtime::tracer::Tracer;
 
 #[derive(Clone)]
 struct Operations {
-    health: Health,
+    health: ReadinessProbe,
     metrics: Metrics,
 }
 
@@ -39,7 +39,7 @@ pub fn router(
     routes: OpenApiRouter,
     settings: &HttpSettings,
     authorization: Authorization,
-    health: Health,
+    health: ReadinessProbe,
     metrics: Metrics,
     tracer: Tracer,
 ) -> Router {
@@ -58,7 +58,7 @@ pub fn router(
     let limits = BodyLimits { body_timeout, body_limit_bytes };
     let bounded = ServiceBuilder::new()
         .layer(HandleErrorLayer::new(|_| async {
-            Problem::unavailable("too many requests are under way", 1)
+            Problem::unavailable("too many requests are in flight", 1)
         }))
         .load_shed()
         .layer(GlobalConcurrencyLimitLayer::new(settings.max_requests));
@@ -112,9 +112,8 @@ async fn within(timeout: Duration, mut request: Request, next: Next) -> Response
     let limit = limit.0.get().map_or(timeout, |longer| timeout.max(*longer));
     match tokio::time::timeout(limit.saturating_sub(timeout), running).await {
         Ok(response) => response,
-        Err(_) => {
-            Problem::unavailable(format!("not done within {limit:?}; it may still be"), 1).into_response()
-        }
+        Err(_) => Problem::unavailable(format!("not done within {limit:?}; it may still complete"), 1)
+            .into_response(),
     }
 }
 

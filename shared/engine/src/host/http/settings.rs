@@ -147,22 +147,22 @@ impl HttpSettings {
 
 /// Warning for a service on loopback.
 const AUTHORIZATION_OFF: &str =
-    "tokens are off (http.tokens is not set): whoever reaches this service may ask for anything";
+    "authorization is off (http.tokens is not set): anybody who reaches this service may change it";
 /// Warning for a service that others reach.
-const OPEN_TO_NETWORK: &str = "tokens are off and the doors stand open (http.allow_unauthenticated): whoever reaches this service, also from \
-    another machine, may ask for anything";
+const OPEN_TO_NETWORK: &str = "authorization is off (http.allow_unauthenticated): anybody who reaches this service, also from another \
+    machine, may change it";
 
 /// Complaint about an impossible address.
-const INVALID_BIND: &str = "bind is no address: it has to be an address or a name and a port, such as 127.0.0.1:8081, \
+const INVALID_BIND: &str = "bind must be an address or a name with a port, such as 127.0.0.1:8081, \
     [::1]:8081 or localhost:8081";
 
 /// Complaint about a service that anybody on the network could change.
-const UNAUTHENTICATED_BIND: &str = "bind reaches beyond this machine, and without http.tokens anybody there could tell \
-    this service what to do: `sagactl token create NAME --role admin --file FILE` makes a file of tokens to name there; \
-    or bind to 127.0.0.1; or, where something else keeps others out, say http.allow_unauthenticated=true";
+const UNAUTHENTICATED_BIND: &str = "bind is not loopback, and without http.tokens anybody on the network could change this \
+    service: `sagactl token create NAME --role admin --file FILE` makes a file of tokens; \
+    or bind to 127.0.0.1; or set http.allow_unauthenticated=true where the network is protected otherwise";
 
 const CONTRADICTING_TOKENS: &str =
-    "allow_unauthenticated lets in anybody, and http.tokens only who has a token: leave one of them out";
+    "allow_unauthenticated and http.tokens contradict each other: remove one of them";
 
 /// Reads a list, or one text with commas, because the environment and flags have no lists.
 fn listed<'de, D: Deserializer<'de>>(given: D) -> Result<Vec<String>, D::Error> {

@@ -16,21 +16,21 @@ pub const SIZES: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 
 pub const INPUTS: Metric = Metric::counter(
     "saga_input_total",
     &["step", "outcome"],
-    "Inputs settled, by what reacted (a step, a task, command, due) and outcome: done, duplicate, rejected, retried, dead; of \
-     a command done, replayed, rejected, key_reused, faulted; of due done, rejected, faulted",
+    "Inputs processed, by step (a step, a task, command, due) and outcome: done, duplicate, rejected, retried, dead; of a \
+     command done, replayed, rejected, key_reused, faulted; of due done, rejected, faulted",
 );
 /// Duration of a step until its outcome is durable.
 pub const STEP_DURATION: Metric = Metric::histogram(
     "step_duration_seconds",
     &["step"],
     QUICK,
-    "Time from taking an input in until its outcome is durable, by what reacted",
+    "Time from accepting an input until its outcome is durable, by step",
 );
 /// Dead-lettered messages of unknown producers.
 pub const FOREIGN_MESSAGES: Metric = Metric::counter(
     "message_foreign_total",
     &["step"],
-    "Messages parked that nobody of this system sent, by the step that heard them",
+    "Messages of unknown producers that were dead-lettered, by the step that received them",
 );
 
 // The store.
@@ -40,7 +40,7 @@ pub const COMMIT_DURATION: Metric = Metric::histogram(
     "store_commit_duration_seconds",
     &[],
     QUICK,
-    "Time of one transaction of the engine, waiting for the writer included",
+    "Duration of one transaction of the engine, including the wait for the writer",
 );
 /// Batches whose transaction failed, and which are tried again.
 pub const STORE_FAULTS: Metric =
@@ -50,21 +50,21 @@ pub const BATCH_INPUTS: Metric =
     Metric::histogram("engine_batch_inputs", &[], SIZES, "Inputs in one transaction");
 /// Inputs in the engine's queue.
 pub const ENGINE_QUEUE: Metric =
-    Metric::gauge("engine_queue_inputs", &[], "Inputs that wait for their transaction");
+    Metric::gauge("engine_queue_inputs", &[], "Inputs that wait for a transaction");
 
 // The outbox.
 
 /// Messages written to the outbox.
 pub const OUTBOX_WRITTEN: Metric =
-    Metric::counter("outbox_written_total", &[], "Messages promised: written to the outbox");
+    Metric::counter("outbox_written_total", &[], "Messages written to the outbox");
 /// Outbox messages that the broker acknowledged.
 pub const OUTBOX_PUBLISHED: Metric =
-    Metric::counter("outbox_published_total", &[], "Messages of the outbox that the broker has taken");
+    Metric::counter("outbox_published_total", &[], "Messages of the outbox that the broker acknowledged");
 /// Messages that the broker rejected while it took others.
 pub const OUTBOX_REJECTED: Metric = Metric::counter(
     "outbox_rejected_total",
     &[],
-    "Messages that the broker does not take though it takes others: they wait for an operator",
+    "Messages that the broker rejected while it accepted others; they wait for an operator",
 );
 /// Outbox entries that wait for publication.
 pub const OUTBOX_PENDING: Metric =
@@ -73,38 +73,38 @@ pub const OUTBOX_PENDING: Metric =
 pub const OUTBOX_FAILED: Metric = Metric::gauge(
     "outbox_failed",
     &[],
-    "Messages that the broker refused, and those of their sagas that are held behind them",
+    "Messages that the broker rejected, and those of their sagas that are blocked behind them",
 );
 /// Age of the oldest unpublished outbox entry.
 pub const OUTBOX_OLDEST_AGE: Metric = Metric::gauge(
     "outbox_oldest_pending_age_seconds",
     &[],
-    "Age of the oldest message that waits to be published, 0 when none does",
+    "Age of the oldest message that waits to be published, 0 without one",
 );
 /// Duration of publishing a batch.
 pub const PUBLISH_DURATION: Metric = Metric::histogram(
     "outbox_publish_duration_seconds",
     &[],
     QUICK,
-    "Time from handing a batch of messages to the broker until it has said which of them it takes; none when it takes none",
+    "Time from sending a batch of messages until the broker has acknowledged them; not recorded when it rejects all",
 );
 /// Number of messages in each published batch.
 pub const PUBLISH_MESSAGES: Metric = Metric::histogram(
     "outbox_publish_messages",
     &[],
     SIZES,
-    "Messages that the broker took of one batch; none when it takes none",
+    "Messages of one batch that the broker acknowledged; not recorded when it rejects all",
 );
 
 // Retries and dead letters.
 
 /// Messages that wait for a retry.
-pub const RETRIES_WAITING: Metric = Metric::gauge("retry_waiting", &[], "Messages that wait for another try");
+pub const RETRIES_WAITING: Metric = Metric::gauge("retry_waiting", &[], "Messages that wait for a retry");
 /// Unresolved dead letters of this service.
 pub const DEAD_LETTERS_UNRESOLVED: Metric = Metric::gauge(
     "dead_letter_unresolved",
     &[],
-    "Dead letters of this service that wait for a human or are being replayed",
+    "Dead letters of this service that wait for an operator or are being replayed",
 );
 
 // Tasks.
@@ -113,21 +113,21 @@ pub const DEAD_LETTERS_UNRESOLVED: Metric = Metric::gauge(
 pub const TASK_CALLS: Metric = Metric::counter(
     "task_call_total",
     &["task", "outcome"],
-    "Calls to the outside, by kind of task and outcome: answered, refused (for good) or failed",
+    "Task calls, by kind of task and outcome: answered, refused (permanently) or failed",
 );
 /// Duration of task calls by kind.
 pub const TASK_CALL_DURATION: Metric = Metric::histogram(
     "task_call_duration_seconds",
     &["task"],
     QUICK,
-    "Time of one call to the outside, by kind of task",
+    "Duration of one task call, by kind of task",
 );
 /// Tasks that are not finished.
 pub const TASKS_OPEN: Metric =
-    Metric::gauge("task_open", &[], "Tasks that are not settled: waiting, under way, or to be tried again");
+    Metric::gauge("task_open", &[], "Tasks that are not finished: waiting, in flight, or to be retried");
 /// Age of the oldest open task.
 pub const TASK_OLDEST_AGE: Metric =
-    Metric::gauge("task_oldest_open_age_seconds", &[], "Age of the oldest open task, 0 when there is none");
+    Metric::gauge("task_oldest_open_age_seconds", &[], "Age of the oldest open task, 0 without one");
 
 // Breakers.
 
@@ -141,7 +141,7 @@ pub const BREAKER_STATE: Metric = Metric::gauge(
 pub const BREAKER_CALLS: Metric = Metric::counter(
     "breaker_calls_total",
     &["breaker", "outcome"],
-    "Calls recorded by the breaker, by outcome: success, failure, or ignored, which says nothing of the other side",
+    "Calls recorded by the breaker, by outcome: success, failure, or ignored, which says nothing about the dependency",
 );
 /// Calls that a breaker did not permit.
 pub const BREAKER_NOT_PERMITTED: Metric =
@@ -150,7 +150,7 @@ pub const BREAKER_NOT_PERMITTED: Metric =
 pub const BREAKER_FAILURE_RATIO: Metric = Metric::gauge(
     "breaker_failure_ratio",
     &["breaker"],
-    "Failed part of the calls in the breaker's window, 0 to 1; 0 while there are too few to tell",
+    "Share of failed calls in the breaker's window, 0 to 1; 0 below the minimum number of calls",
 );
 
 // Consumers.
@@ -159,13 +159,13 @@ pub const BREAKER_FAILURE_RATIO: Metric = Metric::gauge(
 pub const CONSUMER_LAG: Metric = Metric::gauge(
     "consumer_lag_messages",
     &["consumer"],
-    "Messages that the broker has for this consumer and that are not acknowledged; NaN while it does not say",
+    "Messages that the broker has for this consumer and that are not acknowledged; NaN while unknown",
 );
 /// Messages that the broker redelivered, per consumer.
 pub const REDELIVERIES: Metric = Metric::counter(
     "consumer_redelivery_total",
     &["consumer"],
-    "Messages delivered to this consumer once more, as the broker had not heard of them in time",
+    "Messages redelivered to this consumer because they were not acknowledged in time",
 );
 
 // HTTP.
@@ -174,14 +174,14 @@ pub const REDELIVERIES: Metric = Metric::counter(
 pub const HTTP_REQUESTS: Metric = Metric::counter(
     "http_request_total",
     &["method", "route", "status"],
-    "Requests answered, by method, route template (none when there is no such route) and status; 499: who asked hung up",
+    "Requests answered, by method, route template (none when there is no such route) and status; 499: the client closed the connection",
 );
 /// Duration of HTTP requests by route.
 pub const HTTP_REQUEST_DURATION: Metric = Metric::histogram(
     "http_request_duration_seconds",
     &["method", "route"],
     QUICK,
-    "Time from a request's head until its answer begins, by method and route template; its body, and what waits by Prefer: wait, included",
+    "Time from a request's head until its answer begins, by method and route template; includes its body and waits of Prefer: wait",
 );
 
 // The process.
@@ -191,42 +191,43 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// State of each readiness check.
 pub const READINESS_CHECK: Metric =
-    Metric::gauge("readiness_check", &["check"], "How a check of /readyz stands: 0 ok, 1 degraded, 2 failed");
+    Metric::gauge("readiness_check", &["check"], "State of a check of /readyz: 0 ok, 1 degraded, 2 failed");
 /// Offset of the machine's clock.
 pub const CLOCK_OFFSET: Metric = Metric::gauge(
     "clock_offset_seconds",
     &[],
-    "How far this machine's clock is ahead of the broker's; negative when it is behind, NaN while the broker does not say",
+    "Offset of this machine's clock from the broker's; negative when it is late, NaN while unknown",
 );
 /// Log lines that were dropped.
 pub const LOG_DROPPED_LINES: Metric = Metric::counter(
     "log_dropped_lines_total",
     &[],
-    "Lines that the log could not take, as it did not keep up",
+    "Log lines that were dropped because the log could not keep up",
 );
 /// Spans by outcome of their export.
 pub const TRACE_SPANS: Metric = Metric::counter(
     "trace_span_total",
     &["outcome"],
-    "Spans that were to be exported, by outcome: exported, dropped (the queue was full) or failed (the collector did not take them)",
+    "Spans that were to be exported, by outcome: exported, dropped (the queue was full) or failed (the collector rejected them)",
 );
 /// Service and version of the build.
 pub const BUILD: Metric =
-    Metric::gauge("build_info", &["service", "version"], "Always 1; the labels say what runs");
+    Metric::gauge("build_info", &["service", "version"], "Always 1; the labels name the build");
 /// CPU time of this process.
 pub const CPU: Metric =
     Metric::counter("process_cpu_seconds_total", &[], "CPU time of this process, of user and system");
 /// Resident memory of this process.
 pub const MEMORY: Metric =
-    Metric::gauge("process_resident_memory_bytes", &[], "Memory of this process that is not swapped out");
+    Metric::gauge("process_resident_memory_bytes", &[], "Resident memory of this process");
 /// Open files of this process.
 pub const OPEN_FILES: Metric =
-    Metric::gauge("process_open_fds", &[], "Files, sockets and the like that are open");
+    Metric::gauge("process_open_fds", &[], "Open files and sockets of this process");
 /// Limit on the open files of this process.
-pub const MAX_OPEN_FILES: Metric = Metric::gauge("process_max_fds", &[], "How many of them may be open");
+pub const MAX_OPEN_FILES: Metric =
+    Metric::gauge("process_max_fds", &[], "Maximum number of open files and sockets");
 /// Start time of this process.
 pub const PROCESS_START: Metric =
-    Metric::gauge("process_start_time_seconds", &[], "When this process started, in seconds since 1970");
+    Metric::gauge("process_start_time_seconds", &[], "Start time of this process, in seconds since 1970");
 
 /// Metrics of every service, except those of the [process](PROCESS).
 pub const ALL: [&Metric; 34] = [

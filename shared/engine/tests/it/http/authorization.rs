@@ -156,7 +156,7 @@ async fn missing_or_bad_token_is_rejected() {
         assert!(!answer.body.contains(&secret[5..]), "{answer:?}");
     }
     let twice = request(&server, "GET", "/internal/who", &(bearer("vera") + &bearer("ada"))).await;
-    assert!(twice.problem(400).contains("authorization is there twice"), "{twice:?}");
+    assert!(twice.problem(400).contains("authorization is repeated"), "{twice:?}");
     assert_eq!(
         request(&server, "GET", &format!("/internal/who?access_token={secret}"), "").await.status,
         401

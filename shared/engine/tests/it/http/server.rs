@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::routing::{get, post};
 use saga_core::access::Access;
 use saga_engine::host::http::{
-    self, Authorization, Body, Caller, Health, HttpSettings, Problem, Readiness, TimeLimit,
+    self, Authorization, Body, Caller, HttpSettings, Problem, Readiness, ReadinessProbe, TimeLimit,
 };
 use saga_engine::host::metrics::Metrics;
 use saga_engine::runtime::tracer::Tracer;
@@ -108,7 +108,7 @@ impl Server {
             .route("/internal/{name}", get(who))
             .route("/large", get(|| async { "x".repeat(64 << 20) }))
             .with_state(held_here.clone());
-        let health: Health = Arc::new(|| Box::pin(async { Readiness::of(BTreeMap::new()) }));
+        let health: ReadinessProbe = Arc::new(|| Box::pin(async { Readiness::of(BTreeMap::new()) }));
         let gate = Authorization::new(&settings, access).expect("tokens");
         let router = http::router(routes, &settings, gate, health, Metrics::default(), tracer);
         let serving = http::spawn(listener, router, settings, stop.clone());

@@ -76,7 +76,7 @@ async fn longest_idle_connection_is_evicted_when_full() {
         assert_eq!(server.request(LIVEZ).await.status, 200);
     }
     assert_eq!(idle[0].is_closed().await, "");
-    assert!(half_open[0].answer().await.problem(503).contains("all connections are taken"));
+    assert!(half_open[0].answer().await.problem(503).contains("all connections are in use"));
 }
 
 #[tokio::test]
@@ -84,7 +84,7 @@ async fn probes_are_answered_while_requests_occupy_every_connection() {
     let server = Server::start(HttpSettings { max_connections: 3, ..HttpSettings::default() }).await;
     let mut held = server.hold(3).await;
     let refused = server.request(echo("tea")).await;
-    assert!(refused.problem(503).contains("all connections are taken"), "{refused:?}");
+    assert!(refused.problem(503).contains("all connections are in use"), "{refused:?}");
     assert!(refused.head.contains("connection: close") && refused.head.contains("retry-after: 1"));
     // Not even those who sit on the seats for probes keep them.
     let _idle = join_all((0..200).map(|_| server.send(""))).await;

@@ -73,7 +73,7 @@ fn allow_unauthenticated_excludes_tokens_and_is_remarked() {
     let open = with("allow_unauthenticated = true").expect("good settings").http.remark();
     assert!(
         open.is_some_and(
-            |said| said.contains("another machine") && said.contains("http.allow_unauthenticated")
+            |text| text.contains("another machine") && text.contains("http.allow_unauthenticated")
         )
     );
     let both =
@@ -84,7 +84,9 @@ fn allow_unauthenticated_excludes_tokens_and_is_remarked() {
     assert!(with("allow_unauthenticated = false").is_err());
     assert_eq!(with("tokens = \"/tokens.json\"").expect("good settings").http.remark(), None);
     let here = read("[http]\nbind = \"127.0.0.1:8081\"", &[]).expect("good settings").http.remark();
-    assert!(here.is_some_and(|said| said.contains("tokens are off") && !said.contains("another machine")));
+    assert!(
+        here.is_some_and(|text| text.contains("authorization is off") && !text.contains("another machine"))
+    );
 }
 
 /// Flags override the file, member by member.
@@ -282,8 +284,8 @@ fn runtime_config_takes_every_setting() {
         ("postgres://till@db.example", "names no database"),
     ] {
         let settings = read("", &[&format!("store.url={url}")]).expect("read, and not opened");
-        let said = settings.store.location().expect_err(url).to_string();
-        assert!(said.contains("store.url") && said.contains(why), "{url}: {said}");
+        let text = settings.store.location().expect_err(url).to_string();
+        assert!(text.contains("store.url") && text.contains(why), "{url}: {text}");
     }
     let shared = read("", &["store.url=postgres://till:secret@db.example/till"]).expect("read");
     let DbLocation::Server(place) = shared.store.location().expect("a place") else {
