@@ -126,7 +126,7 @@ pub fn program() -> Program<OrderService, OrderSettings> {
             rows: (Order::KIND, "status", "PENDING"),
             began: &contract::metrics::PLACED,
             ended: &contract::metrics::ORDER_DURATION,
-            by_the_whole_way: contract::metrics::BY_THE_WHOLE_WAY,
+            full_path_outcomes: contract::metrics::BY_THE_WHOLE_WAY,
         }),
     }
 }

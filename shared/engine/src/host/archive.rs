@@ -218,10 +218,11 @@ pub enum RestoreError {
     Store(#[from] StoreFault),
 }
 
-/// Purges all rows that are old enough, chunk by chunk: archives a chunk, if there is an archive, and then deletes it.
+/// Purges all rows that are old enough, chunk by chunk. Archives each chunk, if there is an archive, before it is
+/// deleted.
 ///
 /// # Errors
-/// When a chunk cannot be archived or deleted. Its rows stay.
+/// When a chunk cannot be archived or deleted. The remaining rows stay.
 pub async fn purge(
     store: &dyn Store,
     archive: Option<&Archive>,

@@ -24,7 +24,7 @@ pub struct InFlightLimit<X> {
     /// Histogram of the durations of ended sagas; its first label is the outcome.
     pub ended: &'static Metric,
     /// Outcomes of sagas that passed every step, which shows that no step is blocked.
-    pub by_the_whole_way: &'static [&'static str],
+    pub full_path_outcomes: &'static [&'static str],
 }
 
 /// In-flight sagas of a service, with the decision whether another may start. Clones share the count.
@@ -68,14 +68,14 @@ impl InFlight {
         let mut shedding = Shedding::new((limit.bounds)(settings));
         shedding.had_begun(count(store, rows).await?);
         let shared = Self(Arc::new(Inner { shedding: Mutex::new(shedding), origin: Instant::now(), rows }));
-        let (began, ended, by_the_whole_way) = (limit.began, limit.ended, limit.by_the_whole_way);
+        let (began, ended, full_path_outcomes) = (limit.began, limit.ended, limit.full_path_outcomes);
         let listener = shared.clone();
         metrics.listen(move |measurement: &Measurement| {
             if measurement.metric.name == began.name {
                 listener.0.shedding.lock().begun();
             } else if measurement.metric.name == ended.name {
                 let end = measurement.labels.first().map_or("", String::as_str);
-                listener.with(|shedding, at| shedding.ended(by_the_whole_way.contains(&end), at));
+                listener.with(|shedding, at| shedding.ended(full_path_outcomes.contains(&end), at));
             }
         });
         Ok(shared)

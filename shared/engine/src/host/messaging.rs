@@ -1,24 +1,10 @@
-//! Shell: the broker's side of a running service: streams, start-up check, relay and consumers.
+//! Shell: state of a service's messaging, as its routes and health checks see it.
 
-use anyhow::anyhow;
-use jiff::Timestamp;
-use saga_core::retry::error_chain;
-use saga_core::service::Service;
-use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
 
-use super::app::App;
-use super::broker_retry::BrokerRetry;
-use super::metrics::names;
-use super::{clock_sync, startup_check};
-use crate::nats::{NatsBus, Publisher, anew};
-use crate::runtime::admission::StepAdmission;
-use crate::runtime::bus::Durable;
+use crate::nats::NatsBus;
 use crate::runtime::held_up::HeldUp;
-use crate::runtime::standstill::{self, Share, Standstills};
-use crate::runtime::{self, Carriage, Means, ended, spawn};
-use crate::store::DatabasePosition;
+use crate::runtime::standstill::Standstills;
 
 /// State of a service's messaging, as its routes and health checks see it.
 pub struct Messaging {
@@ -29,7 +15,7 @@ pub struct Messaging {
     /// Consumer stalls: steps that process none of their waiting messages.
     pub consumer_stalls: Standstills,
     /// Cancelled once database and clock are checked against the broker.
-    startup_checked: CancellationToken,
+    pub(super) startup_checked: CancellationToken,
 }
 
 impl Messaging {
@@ -51,83 +37,4 @@ impl Messaging {
         let is_checked = self.bus.is_none() || self.startup_checked.is_cancelled();
         (!is_checked).then_some("waits for the broker, to verify that the database is current")
     }
-}
-
-/// Loops of a service that need the broker, before they start.
-pub(super) struct MessagingLoops {
-    pub(super) producers: Vec<&'static str>,
-    pub(super) steps: Vec<StepAdmission>,
-    pub(super) means: Means,
-    pub(super) carriage: Carriage,
-    /// Position of the database when it was opened.
-    pub(super) opened_at: DatabasePosition,
-}
-
-impl MessagingLoops {
-    /// Connects, checks, and runs relay and consumers. Returns only the error that ends the service.
-    pub(super) async fn run<S: Service, X: Send + Sync + 'static>(self, app: App<S, X>) -> anyhow::Error {
-        let Some(bus) = app.messaging.bus.clone() else { return std::future::pending().await };
-        if let Err(error) = self.prepare(&app, &bus).await {
-            return error;
-        }
-        let mut loops = self.start(&app, &bus);
-        let ended = tokio::select! {
-            ended = ended(&mut loops) => ended,
-            () = clock_sync::run(&app.clock, &bus, &app.settings.clock, &app.metrics) => None,
-            () = anew::watch(&bus, S::NAME, app.store.clone()) => None,
-        };
-        anyhow!("a messaging loop ended: {}", ended.map_or_else(|| "it has returned".to_owned(), end_of_loop))
-    }
-
-    /// Waits for the broker, creates streams, and checks database and clock.
-    async fn prepare<S: Service, X>(&self, app: &App<S, X>, bus: &NatsBus) -> anyhow::Result<()> {
-        if !bus.is_connected() {
-            info!("waiting for the broker at {}", app.settings.bus.shown_url());
-        }
-        bus.reached().await?;
-        bus.warn_if_open();
-        let mut retry = BrokerRetry::default();
-        while let Err(fault) = bus.ensure_streams(&self.producers).await {
-            let why = error_chain(&fault);
-            app.messaging.publish_stall.hold(&why, Timestamp::now());
-            retry.pause_after(&format!("streams cannot be created yet, retrying: {why}")).await;
-        }
-        let (settings, store) = (&app.settings.store, app.store.as_ref());
-        startup_check::check_database(bus, S::NAME, settings, store, self.opened_at.clone()).await?;
-        app.messaging.publish_stall.clear();
-        clock_sync::first_sync(&app.clock, bus).await;
-        app.messaging.startup_checked.cancel();
-        Ok(())
-    }
-
-    /// Starts relay, consumers and the watch for consumer stalls.
-    fn start<S: Service, X: Send + Sync + 'static>(self, app: &App<S, X>, bus: &NatsBus) -> JoinSet<()> {
-        let Self { steps, means, carriage, .. } = self;
-        let publisher = Publisher::new(bus.clone(), S::NAME, app.controls.faults.clone())
-            .marking(app.store.clone())
-            .telling(app.messaging.publish_stall.clone());
-        for durable in steps.iter().flat_map(|admission| Durable::all(S::NAME, &[admission.step()])) {
-            app.metrics.show(&names::REDELIVERIES, &[&durable.name()]);
-            app.metrics.show(&names::CONSUMER_LAG, &[&durable.name()]);
-        }
-        let mut loops =
-            runtime::start_messaging(&app.engine, &steps, &means, &carriage, bus, Box::new(publisher));
-        let (is_shared, sharing) = (app.store.is_shared(), bus.clone());
-        let share = move || match is_shared {
-            false => Share::Whole,
-            true if sharing.follows() => Share::Rest,
-            true => Share::Equal,
-        };
-        let (stalls, limit) =
-            (app.messaging.consumer_stalls.clone(), app.settings.readiness.max_consumer_stall);
-        let (clock, observer) = (means.clock, means.observer);
-        let watch = standstill::run::<S, _>(bus.clone(), steps, share, stalls, limit, clock, observer);
-        spawn(&mut loops, Box::pin(watch));
-        loops
-    }
-}
-
-/// Describes the end of a loop that never ends unless it panics.
-pub(super) fn end_of_loop(ended: Result<(), JoinError>) -> String {
-    ended.map_or_else(|error| error.to_string(), |()| "it has returned".to_owned())
 }

@@ -1,13 +1,18 @@
 //! A service as a process: settings, HTTP, health, metrics, logs, traces, and the phases of its life.
 //!
-//! - start and stop: [`main`] (`process`), `run` (the phases), [`app`] (a service's declaration and its running parts),
-//!   [`settings`] with [`resilience`], [`retention`] and `clock_sync`; [`embedded`] starts a service inside another program
-//! - messaging: [`messaging`] starts relay and consumers after `startup_check`; `broker_retry`
-//! - health: `readiness` runs the checks, [`check_history`] keeps them, [`health_report`] adds counts; `health_probe` asks
-//!   a running service; [`in_flight`] limits new sagas
-//! - HTTP: [`http`] is the server; [`internal_api`] its routes for operators' programs; [`queries`] what routes read
-//! - data: [`archive`] and `retention_loop` purge what is old
-//! - telemetry: [`log`], [`metrics`], [`trace`]; [`reloaded`]: files that are read again when they change
+//! Start and stop: [`main`] parses the command line; `run` has the phases. [`app`] has a service's declaration and its
+//! running parts, [`settings`] all settings. [`embedded`] starts a service inside another program.
+//!
+//! Messaging: [`messaging`] is its state. `messaging_loops` starts relay and consumers after `startup_check`. [`clock_sync`] follows the broker's clock.
+//!
+//! Health: `readiness` runs the checks, [`check_history`] keeps them, [`health_report`] adds counts. `health_probe` asks a
+//! running service. [`in_flight`] limits new sagas.
+//!
+//! HTTP: [`http`] is the server. [`internal_api`] has its routes for operators' programs, and [`queries`] what routes read.
+//!
+//! Data: [`archive`] and `retention_loop` purge old rows.
+//!
+//! Telemetry: [`log`], [`metrics`] and [`trace`]. [`reloaded`] reads changed files again.
 
 pub mod app;
 pub mod archive;
@@ -22,6 +27,7 @@ pub mod in_flight;
 pub mod internal_api;
 pub mod log;
 pub mod messaging;
+mod messaging_loops;
 pub mod metrics;
 mod process;
 pub mod queries;

@@ -1,5 +1,5 @@
-//! Shell: bytes of one client: reports arriving bytes to the pool, times out writes to a client that reads nothing, and
-//! replaces hyper's empty error answers by problem documents.
+//! Shell: bytes of one client: reports them to the pool, and times out writes that the client does not read. Replaces
+//! hyper's empty error answers by problem documents.
 
 use std::io;
 use std::pin::Pin;

@@ -1,11 +1,13 @@
 //! HTTP server of every service: connections, limits, authorization, problems, documentation, graceful stop.
 //!
-//! - connections: `connections` (accept, serve, close), `connection_pool` (eviction and time-outs), `client_stream` (bytes
-//!   of one client), `tls`, `file_limit`
-//! - before a route, outermost first as `server` composes it: `telemetry`, `origin_guard`, `request_body`, `authorization`
-//! - for routes: `extract`, `idempotency`, `text`, `command_reply`, `problem`
-//! - descriptions: `readiness`, `openapi`, `schemas`
-//! - `settings`; `client`: credentials for requests to other services
+//! Connections: `connections` accepts, serves and closes them. `connection_pool` has time-outs and eviction, and
+//! `client_stream` the bytes of one client. `file_limit` bounds their number, `tls` encrypts them.
+//!
+//! Middleware, outermost first as `server` composes it: `telemetry`, `origin_guard`, `request_body`, `authorization`.
+//!
+//! For routes: `extract`, `idempotency`, `text`, `command_reply`, `problem`. Descriptions: `readiness`, `openapi`, `schemas`.
+//!
+//! `client` has the credentials for requests to other services.
 
 mod authorization;
 mod client;
