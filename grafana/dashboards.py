@@ -21,7 +21,7 @@ COLOURS = {
     GREEN: "completed|confirmed|done|success|answered|exported|published|captured|sold|put_back|2..",
     BLUE: "started|placed|reserved|written|duplicate|IN_PROGRESS|ignored|3..",
     YELLOW: "compensated|cancelled|refunded|taken_back|released|rejected|REPLAYING|COMPENSATING|customer_request|out_of_stock|4..",
-    ORANGE: "retried|PARKED|timed_out|TIMED_OUT|dropped|refused|payment_failed",
+    ORANGE: "retried|DEAD_LETTERED|timed_out|TIMED_OUT|dropped|refused|payment_failed",
     RED: "failed|failure|FAILED|dead|PENDING|5..",
 }
 NOTHING = "none"
@@ -187,7 +187,7 @@ def sagas():
            "Messages and calls that need an operator. Normally 0.", 'max(dead_letter_count{job="saga", status="PENDING"})',
            "dlq?status=PENDING", bad_above=1, runbook="DeadLettersPending")
     d.stat("Reconciliation", "short",
-           "Result of the last reconciliation. IN FLIGHT is normal under load. UNBALANCED never is.", 'max(books_verdict{job="saga"})',
+           "Result of the last reconciliation. IN FLIGHT is normal under load. UNBALANCED never is.", 'max(reconciliation_verdict{job="saga"})',
            "audit?wait=10", mappings=VERDICTS, bad_above=2, runbook="LedgersUnbalanced", normally_empty=True)
 
     d.row("Sagas")
@@ -205,7 +205,7 @@ def sagas():
              ('sum(rate(saga_timed_out_total{job="saga"}[$__rate_interval]))', "deadline passed")],
             "sagas?status=COMPENSATED", trace=None, runbook="SuccessRateLow")
     d.graph("Open sagas by status", "short",
-            "Sagas that have not ended. Normally a few, for milliseconds. PARKED waits for a dead letter, FAILED for an"
+            "Sagas that have not ended. Normally a few, for milliseconds. DEAD_LETTERED waits for a dead letter, FAILED for an"
             " operator. A growing number is stalled.",
             [('max by (status) (saga_open{job="saga"})', "{{status}}"), ('max(saga_overdue{job="saga"})', "overdue")],
             "sagas?status=STARTED", trace=None, runbook="SagasOverdue")
@@ -240,7 +240,7 @@ def sagas():
             "sagas?status=IN_PROGRESS", trace=None, runbook="SagasOverdue")
     d.graph("Last reconciliation", "short",
             "Discrepancies that it found (normally 0), and its age in minutes (normally below 15).",
-            [('max(books_discrepancies{job="saga"})', "discrepancies failed"), ('max(books_audit_age_seconds{job="saga"}) / 60', "minutes ago")],
+            [('max(reconciliation_discrepancies{job="saga"})', "discrepancies failed"), ('max(reconciliation_age_seconds{job="saga"}) / 60', "minutes ago")],
             "audit?wait=10", trace=None, runbook="ReconciliationOverdue", normally_empty=True)
 
     d.row("Durations")

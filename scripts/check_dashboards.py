@@ -155,7 +155,7 @@ class System:
     def has_ended(self):
         """True if admin sees no open saga, except those that need an operator."""
         status, page = ask(f"{self.url['admin']}/api/admin/overview")
-        open_ones = ("STARTED", "IN_PROGRESS", "PARKED", "COMPENSATING", "TIMED_OUT", "UNKNOWN")
+        open_ones = ("STARTED", "IN_PROGRESS", "DEAD_LETTERED", "COMPENSATING", "TIMED_OUT", "UNKNOWN")
         return status == 200 and page["sagas"] and not page.get("behind") and not any(
             page["sagas"]["by_status"].get(one) for one in open_ones)
 

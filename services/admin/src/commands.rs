@@ -1,8 +1,8 @@
 //! Pure: what operators, and the loops beside, may ask of admin, and what they get for an answer.
 
+use contract::manual_resolution::ResolutionRejection;
 use contract::overview::BooksLook;
 use contract::saga_view::SagaView;
-use contract::settlement::SettlementRejection;
 use jiff::Timestamp;
 use saga_core::row::RowKey;
 use serde::{Deserialize, Serialize};
@@ -222,7 +222,7 @@ pub enum Rejection {
     /// The roster says no.
     Roster(#[from] RosterRejection),
     /// A saga says no.
-    Saga(#[from] SettlementRejection),
+    Saga(#[from] ResolutionRejection),
     /// What has been told says no.
     Push(#[from] ToldRejection),
 }

@@ -18,7 +18,8 @@ const RANKED: usize = 5;
 const REMEMBERED: usize = 10_000;
 
 /// What only an audit knows.
-const OF_THE_BOOKS: [&Metric; 3] = [&names::BOOKS, &names::DISCREPANCIES, &names::AUDIT_AGE];
+const OF_THE_BOOKS: [&Metric; 3] =
+    [&names::RECONCILIATION_VERDICT, &names::RECONCILIATION_DISCREPANCIES, &names::RECONCILIATION_AGE];
 
 /// What was seen so far.
 #[derive(Debug)]
@@ -112,9 +113,9 @@ fn show_books(seen: &BooksLook, now: Timestamp, metrics: &Metrics) {
         Verdict::InFlight => 1.0,
         Verdict::Unbalanced => 2.0,
     };
-    metrics.set(&names::BOOKS, &[], verdict);
-    metrics.set(&names::DISCREPANCIES, &[], number(seen.discrepancies));
-    metrics.set(&names::AUDIT_AGE, &[], now.duration_since(seen.at).as_secs_f64().max(0.0));
+    metrics.set(&names::RECONCILIATION_VERDICT, &[], verdict);
+    metrics.set(&names::RECONCILIATION_DISCREPANCIES, &[], number(seen.discrepancies));
+    metrics.set(&names::RECONCILIATION_AGE, &[], now.duration_since(seen.at).as_secs_f64().max(0.0));
 }
 
 fn forget_books(metrics: &Metrics) {
@@ -154,7 +155,7 @@ mod tests {
                 format!("dead_letter_count{{status=\"PENDING\"}} {dead_letters}\n"),
                 format!("dead_letter_count{{status=\"REPLAYING\"}} {dead_letters}\n"),
                 format!("saga_open_amount_minor{{currency=\"EUR\"}} {euros}\n"),
-                "books_verdict NaN\n".to_owned(),
+                "reconciliation_verdict NaN\n".to_owned(),
             ] {
                 assert!(text.contains(&line), "no {line:?} in {text}");
             }

@@ -122,14 +122,14 @@ impl WaitsOf {
     pub(crate) fn of(view: &SagaView) -> Self {
         let status = view.status();
         let has_deadline = match status {
-            SagaStatus::Started | SagaStatus::InProgress | SagaStatus::Parked => true,
+            SagaStatus::Started | SagaStatus::InProgress | SagaStatus::DeadLettered => true,
             SagaStatus::Unknown
             | SagaStatus::Completed
             | SagaStatus::TimedOut
             | SagaStatus::Compensating
             | SagaStatus::Compensated
             | SagaStatus::Failed
-            | SagaStatus::Settled => false,
+            | SagaStatus::ResolvedManually => false,
         };
         Self {
             since: view.last_fact_at().filter(|_| !status.is_terminal()),

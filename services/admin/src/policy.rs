@@ -2,11 +2,11 @@
 //! the service concerned, and is written down, all at once or not at all.
 
 use contract::Fact;
-use contract::heard_fact::HeardFact;
+use contract::manual_resolution::{Accepted, ManualResolution, ResolutionWithdrawal};
 use contract::order::DeadlineExtensionRequested;
 use contract::saga::SagaStatus;
+use contract::saga_fact::SagaFact;
 use contract::saga_view::{SagaCommand, SagaView};
-use contract::settlement::{Accepted, Settlement, Unsettlement};
 use contract::topology::OPERATOR;
 use jiff::Timestamp;
 use saga_core::dead_letter::{
@@ -137,7 +137,7 @@ impl Service for AdminService {
         work: &mut Work<'_>,
     ) -> HandlerResult<Self> {
         if let Some(saga) = message.fact.saga() {
-            let heard = SagaCommand::Hear(HeardFact::of(message));
+            let heard = SagaCommand::RecordFact(SagaFact::of(message));
             work.decide::<SagaView>(saga, &heard).map_err(Rejection::from)?;
         }
         if let Some((dead_letter, command)) = said_of(message) {
@@ -348,7 +348,7 @@ fn settle<'a>(
 /// Whether a saga that goes with a dead letter has another in its way, which waits, or came since anybody looked.
 fn is_before_its_last(case: &Case, other: &Named, work: &mut Work<'_>) -> bool {
     let (Named::DeadLetter(_), Named::Saga(saga, _)) = (&case.named, other) else { return false };
-    let in_its_way: Vec<Uuid> = work.row::<SagaView>(saga).in_the_way().map(|(id, _)| id).collect();
+    let in_its_way: Vec<Uuid> = work.row::<SagaView>(saga).open_dead_letters().map(|(id, _)| id).collect();
     in_its_way.iter().any(|id| !case.in_the_way.contains(id) || work.row::<DeadLetterView>(id).waits())
 }
 
@@ -377,14 +377,14 @@ fn settle_one(settling: Settling, named: &Named, by: &By, work: &mut Work<'_>) -
         }
         (Settling::Settle, Named::Saga(id, accepted)) => {
             let (view, accepted) = (work.row::<SagaView>(id), accepted.clone());
-            let (was, revision) = (view.status_by_itself(), view.next_revision(at));
-            let settlement = Settlement { operator, reason, at, was, accepted, revision };
-            work.decide::<SagaView>(id, &SagaCommand::Settle(settlement))?;
+            let (was, revision) = (view.status_without_resolution(), view.next_revision(at));
+            let settlement = ManualResolution { operator, reason, at, was, accepted, revision };
+            work.decide::<SagaView>(id, &SagaCommand::ResolveManually(settlement))?;
         }
         (Settling::Unsettle, Named::Saga(id, _)) => {
             let revision = work.row::<SagaView>(id).next_revision(at);
-            let unsettlement = Unsettlement { operator, reason, at, revision };
-            work.decide::<SagaView>(id, &SagaCommand::Unsettle(unsettlement))?;
+            let unsettlement = ResolutionWithdrawal { operator, reason, at, revision };
+            work.decide::<SagaView>(id, &SagaCommand::WithdrawResolution(unsettlement))?;
         }
     }
     Ok(())
@@ -396,13 +396,13 @@ fn extend(order: Uuid, until: Timestamp, work: &mut Work<'_>) -> Result<(), Stri
     let view = work.row::<SagaView>(order);
     let Some(deadline) = view.deadline else { return Err("there is no such saga".to_owned()) };
     match view.status() {
-        SagaStatus::Started | SagaStatus::InProgress | SagaStatus::Parked if deadline <= now => {
+        SagaStatus::Started | SagaStatus::InProgress | SagaStatus::DeadLettered if deadline <= now => {
             Err(format!("its deadline passed at {deadline}"))
         }
-        SagaStatus::Started | SagaStatus::InProgress | SagaStatus::Parked if deadline >= until => {
+        SagaStatus::Started | SagaStatus::InProgress | SagaStatus::DeadLettered if deadline >= until => {
             Err(format!("it waits until {deadline} already"))
         }
-        SagaStatus::Started | SagaStatus::InProgress | SagaStatus::Parked => {
+        SagaStatus::Started | SagaStatus::InProgress | SagaStatus::DeadLettered => {
             work.publish(AdminMessage::Fact(DeadlineExtensionRequested { order, deadline: until }.into()));
             Ok(())
         }
@@ -412,7 +412,7 @@ fn extend(order: Uuid, until: Timestamp, work: &mut Work<'_>) -> Result<(), Stri
         | SagaStatus::Compensating
         | SagaStatus::Compensated
         | SagaStatus::Failed
-        | SagaStatus::Settled) => Err(format!("the saga is {}", over.as_str())),
+        | SagaStatus::ResolvedManually) => Err(format!("the saga is {}", over.as_str())),
     }
 }
 

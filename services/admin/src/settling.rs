@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use contract::manual_resolution::Accepted;
 use contract::saga_view::SagaView;
-use contract::settlement::Accepted;
 use saga_core::row::RowKey;
 use uuid::Uuid;
 

@@ -272,7 +272,7 @@ impl Decider for Reservation {
     }
 
     /// Sold pieces stay in the product's counters after the reservation is purged.
-    fn carried(&self) -> Sums {
+    fn purged_sums(&self) -> Sums {
         self.lines().iter().map(|line| (line.sku.clone(), i64::from(line.quantity))).collect()
     }
 }

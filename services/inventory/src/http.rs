@@ -320,7 +320,7 @@ async fn stock_ledger(
     let mut page = entries_page(app.store.as_ref(), Product::KIND, range, entry).await?;
     let left = app.store.purged_rows(Reservation::KIND).await?.carried;
     for entry in &mut page.entries {
-        entry.left = left.get(&entry.sku).and_then(|pieces| u64::try_from(*pieces).ok()).unwrap_or(0);
+        entry.purged = left.get(&entry.sku).and_then(|pieces| u64::try_from(*pieces).ok()).unwrap_or(0);
     }
     page.encode(encoding)
 }

@@ -20,7 +20,7 @@ pub fn stock_entry(sku: &str, version: i64, product: &Product) -> StockEntry {
         supplied: product.supplied.into(),
         unit_price: product.listing.as_ref().map(|listing| listing.unit_price),
         revision: product.revision,
-        left: 0,
+        purged: 0,
     }
 }
 

@@ -3,7 +3,7 @@
 use contract::order::PaymentContext;
 use contract::payment::PaymentFailure;
 use jiff::Timestamp;
-use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::retry::{FailedAttempt, FailureKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
@@ -67,11 +67,12 @@ impl BankAnswer {
 /// A refund or reversal that did not succeed: money is owed, so the task is dead-lettered with this reason.
 pub(crate) fn payment_command(
     task: &BankTask,
-    answer: Result<&Value, &FailedTry>,
+    answer: Result<&Value, &FailedAttempt>,
 ) -> Result<PaymentCommand, String> {
-    let answer = answer.cloned().map_err(FailedTry::clone).and_then(|answer| {
-        serde_json::from_value(answer)
-            .map_err(|error| FailedTry::new(FailureKind::Permanent, format!("unreadable answer: {error}")))
+    let answer = answer.cloned().map_err(FailedAttempt::clone).and_then(|answer| {
+        serde_json::from_value(answer).map_err(|error| {
+            FailedAttempt::new(FailureKind::Permanent, format!("unreadable answer: {error}"))
+        })
     });
     Ok(match (&task.call, answer) {
         (BankCall::Charge { .. }, Ok(BankAnswer::Captured { reference })) if !reference.is_empty() => {
@@ -81,8 +82,8 @@ pub(crate) fn payment_command(
             PaymentCommand::RecordRefusal(reason)
         }
         (BankCall::Charge { .. }, Err(failed)) => match failed.kind {
-            FailureKind::Untried => PaymentCommand::Withdraw,
-            FailureKind::Unwanted => PaymentCommand::Reverse,
+            FailureKind::NeverAttempted => PaymentCommand::Withdraw,
+            FailureKind::NoLongerNeeded => PaymentCommand::Reverse,
             // The charge may have been captured all the same: the payment fails, and the charge is reversed.
             FailureKind::Transient | FailureKind::Outage | FailureKind::Permanent => PaymentCommand::GiveUp,
         },

@@ -1,20 +1,20 @@
-//! Pure: the one table of who may ask for what: which routes need a token, and of which role.
+//! Pure: the rules of authorization: routes, and the role that each requires.
 //!
-//! What customers ask of the shop (`/api/orders`, `/api/products`, …) needs none. A new route below one of the guarded
-//! paths is a line here; one that is forgotten needs the highest role, and a test that walks all routes names it.
+//! Routes for customers (`/api/orders`, `/api/products`, …) require none. A guarded route without a rule requires
+//! the highest role, and a test that walks all routes names it.
 
 use saga_core::access::Role::{Admin, Operator, Viewer};
 use saga_core::access::{Access, Role, Rule};
 
-/// What is guarded, and what it needs.
+/// Guarded paths and their rules.
 pub static ACCESS: Access = Access { guarded: &["/api/admin/", "/internal/"], rules: &RULES };
 
-/// Whoever looks is a viewer, whoever mends an operator. What was said is changed, and what the services decide is
-/// overruled, by admins alone: edits, breakers, faults, what the audit is to overlook. A forced replay is one of
-/// these, and admin asks for the role where it is forced. Who settles something outside is an operator, like who gives it
-/// up: the audit accepts no more by it than what was wrong then, and lists who did it.
+/// Viewers read, operators repair, admins overrule: edits, breakers, faults, accepted discrepancies.
+///
+/// A forced replay requires an admin too, which admin checks where it is forced. Operators may resolve manually:
+/// reconciliation accepts only the discrepancies known then, and lists who accepted them.
 const RULES: [Rule; 68] = [
-    // What operators ask of admin: to look,
+    // Requests of operators to admin: read,
     rule(Viewer, "GET", "/api/admin/overview"),
     rule(Viewer, "GET", "/api/admin/services"),
     rule(Viewer, "GET", "/api/admin/sagas"),
@@ -32,7 +32,7 @@ const RULES: [Rule; 68] = [
     rule(Viewer, "GET", "/api/admin/audit"),
     rule(Viewer, "GET", "/api/admin/audit/log"),
     rule(Viewer, "GET", "/api/admin/push"),
-    // to mend,
+    // repair,
     rule(Operator, "POST", "/api/admin/dlq/{id}/replay"),
     rule(Operator, "POST", "/api/admin/dlq/{id}/notes"),
     rule(Operator, "POST", "/api/admin/dlq/{id}/restore"),
@@ -58,7 +58,7 @@ const RULES: [Rule; 68] = [
     rule(Operator, "POST", "/api/admin/outbox/{service}/retry"),
     rule(Operator, "POST", "/api/admin/outbox/{service}/republish"),
     rule(Operator, "POST", "/api/admin/push/test"),
-    // and to overrule.
+    // overrule.
     rule(Admin, "POST", "/api/admin/dlq/{id}/edit"),
     rule(Admin, "POST", "/api/admin/breakers/{service}/{name}"),
     rule(Admin, "POST", "/api/admin/faults"),
@@ -66,7 +66,7 @@ const RULES: [Rule; 68] = [
     rule(Admin, "DELETE", "/api/admin/faults/{service}"),
     rule(Admin, "DELETE", "/api/admin/faults/{service}/{id}"),
     rule(Admin, "POST", "/api/admin/audit/baselines"),
-    // What admin asks of the services, which is the same.
+    // Requests of admin to the services, in the same order.
     rule(Viewer, "GET", "/internal/stats"),
     rule(Viewer, "GET", "/internal/health"),
     rule(Viewer, "GET", "/internal/verify"),
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_route_stands_there_once_and_is_guarded() {
+    fn each_rule_is_unique_and_guarded() {
         for (place, rule) in RULES.iter().enumerate() {
             let twin =
                 RULES[..place].iter().find(|other| (other.method, other.path) == (rule.method, rule.path));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_looks_is_a_viewer_and_whoever_changes_something_is_none() {
+    fn get_requires_viewer_and_changes_require_more() {
         for rule in RULES {
             assert_eq!(rule.role == Viewer, rule.method == "GET", "{rule:?}");
         }

@@ -1,7 +1,7 @@
-//! Pure: everything that the services of this shop tell each other, as one type.
+//! Pure: all facts of this shop as one type.
 //!
-//! A new fact is a struct in its producer's file and a variant here; the compiler names every place that has to
-//! decide about it. `shared/contract/tests/it/wire.rs` holds the JSON of each against a golden file.
+//! A new fact is a struct in its producer's file and a variant here. The compiler then names every place that must
+//! handle it. `shared/contract/tests/it/wire.rs` compares the JSON of each with a golden file.
 
 use saga_core::message::{Message, MessageType, raw};
 use serde::de::Error;
@@ -22,7 +22,7 @@ use crate::payment::{
 };
 use crate::topology::OPERATOR;
 
-/// Everything that services tell each other.
+/// Fact that one service publishes to others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, EnumDiscriminants)]
 #[serde(untagged)]
 #[strum_discriminants(name(FactType), doc = "The type of a fact, as the envelope names it.")]
@@ -50,10 +50,10 @@ pub enum Fact {
 }
 
 impl FactType {
-    /// Every type there is.
+    /// Every type of fact, in the order of declaration.
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
 
-    /// The type as the engine knows it: name, version, subject.
+    /// Name, version and subject suffix.
     #[must_use]
     pub const fn message_type(self) -> MessageType {
         match self {
@@ -82,7 +82,7 @@ impl FactType {
         }
     }
 
-    /// The one service that says it.
+    /// Service that publishes the fact.
     #[must_use]
     pub const fn producer(self) -> &'static str {
         match self {
@@ -102,18 +102,18 @@ impl FactType {
         }
     }
 
-    /// Every type that this service says.
-    pub fn said_by(service: &str) -> impl Iterator<Item = Self> {
+    /// Types of facts that this service publishes.
+    pub fn published_by(service: &str) -> impl Iterator<Item = Self> {
         Self::ALL.iter().copied().filter(move |fact| fact.producer() == service)
     }
 
-    /// The name in the envelope.
+    /// Name of the type in the envelope.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.message_type().name
     }
 
-    /// The type with this name.
+    /// Finds the type with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         name.parse().ok()
@@ -121,53 +121,54 @@ impl FactType {
 }
 
 impl Fact {
-    /// Its type alone, without what it says.
+    /// Type of the fact, without its content.
     #[must_use]
     pub fn fact_type(&self) -> FactType {
         self.into()
     }
 
-    /// What an edit of this fact may not change, and `edited` does: whose it is, what was ordered, how much is paid.
-    /// Others act on that already, each by its own record. `None` when all of it is kept.
+    /// First member that an edit may not change, and `edited` does; `None` if there is none.
+    ///
+    /// Other services have acted on these members: order id, lines, payment.
     #[must_use]
-    pub fn broken_promise(&self, edited: &Self) -> Option<Promise> {
+    pub fn immutable_change(&self, edited: &Self) -> Option<ImmutableMember> {
         let is_kept = match (self, edited) {
             (Self::OrderCreated(was), Self::OrderCreated(is)) => vec![
-                (Promise::LINES, was.lines == is.lines),
-                (Promise::PAYMENT, was.payment.is_kept_by(&is.payment)),
+                (ImmutableMember::LINES, was.lines == is.lines),
+                (ImmutableMember::PAYMENT, was.payment.is_kept_by(&is.payment)),
             ],
             (Self::StockReserved(was), Self::StockReserved(is)) => vec![
-                (Promise::LINES, was.lines == is.lines),
-                (Promise::PAYMENT, was.payment.is_kept_by(&is.payment)),
+                (ImmutableMember::LINES, was.lines == is.lines),
+                (ImmutableMember::PAYMENT, was.payment.is_kept_by(&is.payment)),
             ],
             (Self::PaymentProcessed(was), Self::PaymentProcessed(is)) => vec![
-                (Promise::MOVED_BY, was.payment == is.payment),
-                (Promise::MOVED, was.amount == is.amount),
+                (ImmutableMember::PAYMENT_ID, was.payment == is.payment),
+                (ImmutableMember::AMOUNT, was.amount == is.amount),
             ],
             (Self::PaymentRefunded(was), Self::PaymentRefunded(is)) => vec![
-                (Promise::MOVED_BY, was.payment == is.payment),
-                (Promise::MOVED, was.amount == is.amount),
+                (ImmutableMember::PAYMENT_ID, was.payment == is.payment),
+                (ImmutableMember::AMOUNT, was.amount == is.amount),
             ],
             (_, _) => vec![],
         };
-        let is_of_the_same = [(Promise::OF_WHOM, self.saga() == edited.saga())];
-        let broken = is_of_the_same.into_iter().chain(is_kept).find(|(_, is_kept)| !is_kept);
-        broken.map(|(promise, _)| promise)
+        let is_of_the_same = [(ImmutableMember::ORDER, self.saga() == edited.saga())];
+        let changed = is_of_the_same.into_iter().chain(is_kept).find(|(_, is_kept)| !is_kept);
+        changed.map(|(member, _)| member)
     }
 }
 
-/// A member of a fact that others act on already.
+/// Member of a fact that an edit may not change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Promise {
-    /// Its name.
+pub struct ImmutableMember {
+    /// Name of the member in the fact's JSON.
     pub member: &'static str,
-    /// What would come of another value, for people.
+    /// Consequence of another value, for people.
     pub consequence: &'static str,
 }
 
-impl Promise {
-    /// Whose order it is.
-    pub const OF_WHOM: Self = Self {
+impl ImmutableMember {
+    /// Order that the fact belongs to.
+    pub const ORDER: Self = Self {
         member: "order",
         consequence: "another order would go on, and the one that waits for this would wait in vain",
     };
@@ -179,11 +180,11 @@ impl Promise {
         member: "payment",
         consequence: "another customer would be charged, or another amount than the total",
     };
-    const MOVED_BY: Self = Self {
+    const PAYMENT_ID: Self = Self {
         member: "payment",
         consequence: "a refund would look for a charge that the bank does not know",
     };
-    const MOVED: Self =
+    const AMOUNT: Self =
         Self { member: "amount", consequence: "the order would go by money that the bank never moved" };
 }
 

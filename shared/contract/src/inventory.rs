@@ -1,4 +1,4 @@
-//! Pure: what the inventory service says: stock set aside and freed, products and their prices.
+//! Pure: facts of the inventory service: reservations, products and prices.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -8,81 +8,81 @@ use uuid::Uuid;
 use crate::money::Money;
 use crate::order::{PaymentContext, StockLine};
 
-/// Inventory: every line is reserved.
+/// Inventory: every line of the order is reserved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StockReserved {
-    /// The order that it is for; also the saga's id.
+    /// Order of the reservation, and saga.
     pub order: Uuid,
-    /// What was set aside.
+    /// Lines that are reserved for the order.
     pub lines: Vec<StockLine>,
-    /// Passed on from [`OrderCreated`](crate::order::OrderCreated).
+    /// Payment context, copied from [`OrderCreated`](crate::order::OrderCreated).
     pub payment: PaymentContext,
-    /// Deadline of the order, after which nobody is charged. Passed on like the payment context.
+    /// Deadline of the order, copied likewise. Nobody is charged after it.
     pub deadline: Timestamp,
 }
 
-/// Inventory: not every line could be reserved, so none is.
+/// Inventory: some lines could not be reserved, so none is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StockReservationFailed {
-    /// The order that gets nothing; also the saga's id.
+    /// Order without a reservation, and saga.
     pub order: Uuid,
-    /// The lines that were short.
+    /// Lines of which too little stock was available.
     pub shortages: Vec<Shortage>,
 }
 
-/// Inventory: what the order held is free again. `lines` is empty when it held nothing.
+/// Inventory: the reservation of a cancelled order is released. `lines` is empty if there was none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StockReleased {
-    /// The order that was cancelled; also the saga's id.
+    /// Id of the cancelled order, which is the saga's.
     pub order: Uuid,
-    /// What was put back.
+    /// Lines that were returned to stock.
     pub lines: Vec<StockLine>,
 }
 
-/// What a line asked for and what was there.
+/// Line of which too little stock was available.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Shortage {
-    /// Stock keeping unit.
+    /// Stock keeping unit (SKU) of the product.
     pub sku: String,
-    /// Pieces asked for.
+    /// Units that the order asked for.
     pub requested: u32,
-    /// Pieces that were free.
+    /// Units that were available.
     pub available: u32,
 }
 
-/// Inventory: a product can be ordered, at this price.
+/// Inventory: a product can be ordered at this price.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProductListed {
-    /// Stock keeping unit.
+    /// Stock keeping unit (SKU) of the product.
     pub sku: String,
-    /// What people call it.
+    /// Product name, as people read it.
     pub name: String,
-    /// Price of one piece.
+    /// Price of one unit of the product.
     pub unit_price: Money,
-    /// Grows with every change of the product: the older of two facts is ignored.
+    /// Revision of the product. Consumers ignore the lower one of two facts.
     pub revision: u64,
 }
 
-/// Inventory: a product's price changed.
+/// Inventory: the price of a product changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PriceChanged {
-    /// Stock keeping unit.
+    /// Stock keeping unit (SKU) of the product.
     pub sku: String,
-    /// What people call it.
+    /// Product name, as people read it.
     pub name: String,
-    /// The new price of one piece.
+    /// New price of one unit.
     pub unit_price: Money,
-    /// Grows with every change of the product: the older of two facts is ignored.
+    /// Revision of the product. Consumers ignore the lower one of two facts.
     pub revision: u64,
 }
 
-/// Inventory: new stock came in.
+/// Inventory: stock of a product was replenished.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StockReplenished {
-    /// Stock keeping unit.
+    /// Stock keeping unit (SKU) of the product.
     pub sku: String,
-    /// Pieces that came in.
+    /// Units added to the stock.
     pub quantity: u32,
-    /// Pieces on hand now, reserved ones not counted.
+    /// Units on hand now, without reserved ones.
     pub on_hand: u32,
 }

@@ -1,5 +1,5 @@
-//! Pure: what this shop counts of its trade, by name. Admin counts sagas, dead letters and what the last audit found;
-//! each of the others what it alone knows.
+//! Pure: business metrics. Admin counts sagas, dead letters and the results of reconciliation; each other service
+//! counts its own data.
 
 use std::num::NonZeroU64;
 
@@ -8,48 +8,48 @@ use saga_core::unit_of_work::UnitOfWork;
 
 use crate::money::Money;
 
-/// Bounds for how long sagas last: from ten milliseconds, when all is well, to an hour.
+/// Histogram bounds for the duration of sagas: ten milliseconds to an hour.
 const LONG: &[f64] =
     &[0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 600.0, 3600.0];
 
-/// Why orders are cancelled ([`crate::order::CancelReason`]).
+/// Label values of cancellation reasons ([`crate::order::CancelReason`]).
 const REASONS: &[&[&str]] =
     &[&["out_of_stock"], &["payment_failed"], &["timed_out"], &["customer_request"], &["operator"]];
 
-// Sagas, as admin sees them. Whatever admin hears late counts late.
+// Sagas, as admin sees them. A fact that admin receives late counts late.
 
-/// Orders placed.
+/// Number of orders placed, as admin sees them.
 pub const STARTED: Metric = Metric::counter("saga_started_total", &[], "Sagas begun: orders placed");
-/// Orders confirmed.
+/// Number of orders confirmed, as admin sees them.
 pub const COMPLETED: Metric =
     Metric::counter("saga_completed_total", &[], "Sagas that came to their good end: orders confirmed");
-/// Orders cancelled.
+/// Number of orders cancelled, by reason.
 pub const CANCELLED: Metric = Metric::counter(
     "saga_cancelled_total",
     &["reason"],
     "Sagas whose order was cancelled, by reason: out_of_stock, payment_failed, timed_out, customer_request, operator",
 )
 .knowing(REASONS);
-/// Orders undone.
+/// Number of sagas that were fully compensated, by reason.
 pub const COMPENSATED: Metric = Metric::counter(
     "saga_compensated_total",
     &["reason"],
     "Sagas all of whose parts are undone, by the reason of their cancellation",
 )
 .knowing(REASONS);
-/// Deadlines passed.
+/// Number of orders cancelled at their deadline.
 pub const TIMED_OUT: Metric = Metric::counter(
     "saga_timed_out_total",
     &[],
     "Sagas whose order was cancelled as its deadline had passed",
 );
-/// Compensation parked.
+/// Number of sagas with a dead-lettered compensation.
 pub const FAILED: Metric = Metric::counter(
     "saga_failed_total",
     &[],
     "Sagas that came to need a human: a step of their compensation is a dead letter",
 );
-/// How long sagas last.
+/// Duration of sagas, by outcome.
 pub const DURATION: Metric = Metric::histogram(
     "saga_duration_seconds",
     &["outcome"],
@@ -57,26 +57,26 @@ pub const DURATION: Metric = Metric::histogram(
     "Time from the order until its saga ended, by outcome: completed or compensated",
 )
 .knowing(&[&["completed"], &["compensated"]]);
-/// How long undoing takes.
+/// Duration from cancellation to full compensation.
 pub const COMPENSATION_DURATION: Metric = Metric::histogram(
     "saga_compensation_duration_seconds",
     &[],
     LONG,
     "Time from the cancellation of an order until all of its parts were undone",
 );
-/// Sagas by status.
+/// Number of open sagas, by status.
 pub const OPEN: Metric = Metric::gauge(
     "saga_open",
     &["status"],
     "Sagas that have not ended, by status: STARTED, IN_PROGRESS, …; NaN while not known",
 );
-/// Sagas that are late.
+/// Number of sagas past their deadline and grace period.
 pub const OVERDUE: Metric = Metric::gauge(
     "saga_overdue",
     &[],
     "Sagas that should have ended a while ago and have not, but for those that failed; NaN while not known",
 );
-/// What open sagas are worth.
+/// Total amount of open sagas, by currency.
 pub const OPEN_AMOUNT: Metric = Metric::gauge(
     "saga_open_amount_minor",
     &["currency"],
@@ -84,9 +84,9 @@ pub const OPEN_AMOUNT: Metric = Metric::gauge(
      oldest; NaN while not known",
 )
 .knowing(&[&[SHOWN]]);
-/// The currency that dashboards show: also while no saga is worth any of it.
+/// Currency that dashboards show, even while no saga has an amount in it.
 pub const SHOWN: &str = "EUR";
-/// What orders are worth.
+/// Total amount of orders, by currency and event.
 pub const AMOUNT: Metric = Metric::counter(
     "order_amount_minor_total",
     &["currency", "event"],
@@ -94,9 +94,9 @@ pub const AMOUNT: Metric = Metric::counter(
      taken_back, which had been confirmed before it was cancelled",
 );
 
-/// Orders placed.
+/// Number of orders placed, as the order service has them.
 pub const PLACED: Metric = Metric::counter("order_placed_total", &[], "Orders placed, as order has them");
-/// How long orders wait.
+/// Duration from placing an order to its confirmation or cancellation.
 pub const ORDER_DURATION: Metric = Metric::histogram(
     "order_duration_seconds",
     &["outcome"],
@@ -105,58 +105,61 @@ pub const ORDER_DURATION: Metric = Metric::histogram(
      payment_failed, timed_out, customer_request, operator",
 )
 .knowing(&[&["confirmed"], &["out_of_stock"], &["payment_failed"]]);
-/// Outcomes of orders that have been with every service.
+/// Outcomes of orders that every service has processed.
 pub const BY_THE_WHOLE_WAY: &[&str] = &["confirmed", "payment_failed"];
 
 // Dead letters, as admin knows them.
 
-/// Those that are not over.
+/// Number of open dead letters, by status.
 pub const DEAD_LETTERS: Metric = Metric::gauge(
     "dead_letter_count",
     &["status"],
     "Dead letters that are not over, by status: PENDING waits for a human, REPLAYING was handed back; NaN while not known",
 )
 .knowing(&[&["PENDING"], &["REPLAYING"]]);
-/// Where they are.
+/// Number of pending dead letters, by step.
 pub const DEAD_LETTERS_BY_STEP: Metric = Metric::gauge(
     "dead_letter_pending",
     &["service", "step"],
     "Dead letters that wait for a human, by service and the step that failed; of the 200 largest groups",
 );
-/// The largest groups.
+/// Sizes of the largest groups of pending dead letters.
 pub const DEAD_LETTER_GROUPS: Metric = Metric::gauge(
     "dead_letter_group_size",
     &["rank", "service", "step"],
     "Size of the five largest groups of pending dead letters of one cause, by rank: 1 is the largest",
 );
-/// New causes.
+/// Number of new causes of dead letters.
 pub const FINGERPRINTS: Metric = Metric::counter(
     "dead_letter_fingerprint_total",
     &[],
     "Causes of pending dead letters that were not among those seen before, since admin started",
 );
 
-// Reconciliation, as of the last audit.
+// Results of the last reconciliation.
 
-/// What it came to.
-pub const BOOKS: Metric = Metric::gauge(
-    "books_verdict",
+/// Verdict of the last reconciliation.
+pub const RECONCILIATION_VERDICT: Metric = Metric::gauge(
+    "reconciliation_verdict",
     &[],
-    "What the last audit came to: 0 balanced, 1 in flight, 2 unbalanced; NaN while nobody has looked",
+    "Verdict of the last reconciliation: 0 balanced, 1 in flight, 2 unbalanced; NaN before the first",
 );
-/// What it found.
-pub const DISCREPANCIES: Metric = Metric::gauge(
-    "books_discrepancies",
+/// Number of discrepancies in the last reconciliation.
+pub const RECONCILIATION_DISCREPANCIES: Metric = Metric::gauge(
+    "reconciliation_discrepancies",
     &[],
-    "Discrepancies that the last audit found; NaN while there is none",
+    "Discrepancies that the last reconciliation found; NaN while there is none",
 );
-/// When it was.
-pub const AUDIT_AGE: Metric =
-    Metric::gauge("books_audit_age_seconds", &[], "Age of the last audit; NaN while there is none");
+/// Age of the last reconciliation.
+pub const RECONCILIATION_AGE: Metric = Metric::gauge(
+    "reconciliation_age_seconds",
+    &[],
+    "Age of the last reconciliation; NaN while there is none",
+);
 
 // Inventory.
 
-/// Units of stock.
+/// Units of stock moved, by event.
 pub const UNITS: Metric = Metric::counter(
     "stock_unit_total",
     &["event"],
@@ -164,7 +167,7 @@ pub const UNITS: Metric = Metric::counter(
 )
 .knowing(&[&["restocked"], &["reserved"], &["released"], &["sold"], &["put_back"]]);
 
-/// Units of stock reserved for orders in flight.
+/// Units reserved for orders that have not ended.
 pub const RESERVED_UNITS: Metric = Metric::gauge(
     "stock_reserved_units",
     &[],
@@ -174,14 +177,14 @@ pub const RESERVED_UNITS: Metric = Metric::gauge(
 
 // Payment.
 
-/// Money.
+/// Total amount captured and refunded, by currency.
 pub const MONEY: Metric = Metric::counter(
     "payment_amount_minor_total",
     &["currency", "event"],
     "Money in minor units (cents) of its currency, by what happened to it: captured, refunded",
 );
 
-/// What admin counts.
+/// Metrics that the admin service exports.
 pub const OF_ADMIN: [&Metric; 18] = [
     &STARTED,
     &COMPLETED,
@@ -198,24 +201,24 @@ pub const OF_ADMIN: [&Metric; 18] = [
     &DEAD_LETTERS_BY_STEP,
     &DEAD_LETTER_GROUPS,
     &FINGERPRINTS,
-    &BOOKS,
-    &DISCREPANCIES,
-    &AUDIT_AGE,
+    &RECONCILIATION_VERDICT,
+    &RECONCILIATION_DISCREPANCIES,
+    &RECONCILIATION_AGE,
 ];
 
-/// What order counts.
+/// Metrics that the order service exports.
 pub const OF_ORDER: [&Metric; 3] = [&PLACED, &ORDER_DURATION, &AMOUNT];
 
-/// What inventory counts.
+/// Metrics that the inventory service exports.
 pub const OF_INVENTORY: [&Metric; 2] = [&UNITS, &RESERVED_UNITS];
 
-/// What payment counts.
+/// Metrics that the payment service exports.
 pub const OF_PAYMENT: [&Metric; 1] = [&MONEY];
 
-/// Counts money that something happened to.
+/// Adds an amount to a counter by currency and event.
 pub fn count_money<F>(metric: &'static Metric, money: Money, event: &str, work: &mut UnitOfWork<'_, F>) {
     let amount = u64::try_from(money.amount_minor).ok().and_then(NonZeroU64::new);
-    // What is worth nothing is of no currency that anybody wants to see.
+    // A zero amount would only add a currency that nobody uses.
     if let Some(amount) = amount {
         work.measure(Measurement::more(metric, &[money.currency.code(), event], amount.get()));
     }

@@ -1,4 +1,4 @@
-//! Pure: money as integer minor units with an ISO 4217 currency; no floats anywhere.
+//! Pure: money as integer minor units with an ISO 4217 currency, without floats.
 
 use std::fmt;
 
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa::openapi::{Object, ObjectBuilder, Type};
 
-/// An amount in the currency's minor unit (cents for EUR).
+/// Amount in minor units of a currency (cents for EUR).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Money {
     /// Amount in minor units: 1299 is 12.99 EUR.
     #[schema(example = 1299)]
     pub amount_minor: i64,
-    /// ISO 4217 code.
+    /// ISO 4217 code of the currency.
     #[schema(schema_with = currency_schema)]
     pub currency: Currency,
 }
 
-/// Every ISO 4217 code that is known, as descriptions of routes name them.
+/// Schema of the currency: every ISO 4217 code that is known.
 #[must_use]
 pub fn currency_schema() -> Object {
-    // There is no list of them: whatever three letters mean one.
+    // The library has no list, so all combinations of three letters are tried.
     let letters = || 'A'..='Z';
     let pairs = letters().flat_map(|first| letters().map(move |second| (first, second)));
     let codes = pairs
@@ -36,13 +36,13 @@ pub fn currency_schema() -> Object {
 }
 
 impl Money {
-    /// `amount_minor` minor units of `currency`.
+    /// Creates an amount of `amount_minor` minor units.
     #[must_use]
     pub const fn new(amount_minor: i64, currency: Currency) -> Self {
         Self { amount_minor, currency }
     }
 
-    /// The sum, or `None` when the currencies differ or it overflows.
+    /// Adds; `None` if the currencies differ or the sum overflows.
     #[must_use]
     pub fn plus(self, other: Self) -> Option<Self> {
         if self.currency != other.currency {
@@ -52,7 +52,7 @@ impl Money {
         Some(Self { amount_minor, ..self })
     }
 
-    /// `quantity` times this price, or `None` when it overflows.
+    /// Multiplies by `quantity`; `None` on overflow.
     #[must_use]
     pub fn times(self, quantity: u32) -> Option<Self> {
         let amount_minor = self.amount_minor.checked_mul(i64::from(quantity))?;
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_refuse_mixed_currencies_and_overflow() {
+    fn sum_of_mixed_currencies_or_overflow_is_none() {
         let euro = Money::new(1299, Currency::EUR);
         assert_eq!(euro.plus(Money::new(1, Currency::EUR)), Some(Money::new(1300, Currency::EUR)));
         assert_eq!(euro.plus(Money::new(1, Currency::USD)), None);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_minor_units_with_the_digits_of_the_currency() {
+    fn money_displays_digits_of_its_currency() {
         assert_eq!(Money::new(1205, Currency::EUR).to_string(), "12.05 EUR");
         assert_eq!(Money::new(-5, Currency::EUR).to_string(), "-0.05 EUR");
         assert_eq!(Money::new(1205, Currency::JPY).to_string(), "1205 JPY");

@@ -1,4 +1,4 @@
-//! Pure: what the order service says: orders, from their placing to their end.
+//! Pure: facts of the order service, from placing an order to its end.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -7,122 +7,121 @@ use uuid::Uuid;
 
 use crate::money::Money;
 
-/// Order: an order was accepted and waits for its stock and its payment.
+/// Order: an order was accepted and waits for stock and payment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderCreated {
-    /// The order; also the saga.
+    /// Id of the order, which is the saga's.
     pub order: Uuid,
-    /// What was ordered, priced; never empty.
+    /// Ordered lines with their prices; never empty.
     pub lines: Vec<Line>,
-    /// What payment will need.
+    /// Data that payment needs, passed on by inventory.
     pub payment: PaymentContext,
-    /// When the order gives up.
+    /// Deadline, after which the order is cancelled.
     pub deadline: Timestamp,
 }
 
-/// Order: stock and money are there; the order stands.
+/// Order: stock is reserved and the money captured; the order is final.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderConfirmed {
-    /// The order that stands; also the saga's id.
+    /// Id of the confirmed order, which is the saga's.
     pub order: Uuid,
-    /// What was ordered, without the prices.
+    /// Lines of the order, without their prices.
     pub lines: Vec<StockLine>,
 }
 
-/// Order: the one compensation fact. Every participant undoes its own part.
+/// Order: the order is cancelled. The only fact that starts compensation: each participant undoes its own part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderCancelled {
-    /// The order that is undone; also the saga's id.
+    /// Id of the cancelled order, which is the saga's.
     pub order: Uuid,
-    /// Its lines: the keys of the rows that inventory needs. The amounts to undo are its own.
+    /// Lines of the order, which name the rows that inventory needs. Inventory's own records say how much to undo.
     pub lines: Vec<StockLine>,
-    /// The reason that came first: a second cancellation changes nothing.
+    /// Reason of the first cancellation. Later ones change nothing.
     pub reason: CancelReason,
 }
 
-/// Order: an operator gave the order more time, before its old deadline.
+/// Order: an operator extended the deadline before it passed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadlineExtended {
-    /// The order that waits longer; also the saga's id.
+    /// Id of the order, which is the saga's.
     pub order: Uuid,
-    /// When it gives up now: later than before.
+    /// New deadline, later than the old one.
     pub deadline: Timestamp,
 }
 
-/// An operator: this order is to wait longer. Once it has ended, or for less than it waits already, it changes
-/// nothing.
+/// Operator: extend the deadline of an order. No effect on an order that has ended, or if the deadline is no later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadlineExtensionRequested {
-    /// The order; also the saga's id.
+    /// Id of the order, which is the saga's.
     pub order: Uuid,
-    /// When it is to give up.
+    /// Deadline that the operator requests.
     pub deadline: Timestamp,
 }
 
-/// One line of an order, priced by the order service's catalogue copy.
+/// Line of an order, with the price of the order service's catalogue copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Line {
-    /// Stock keeping unit.
+    /// Stock keeping unit (SKU) of the product.
     #[schema(example = "coffee-beans-1kg")]
     pub sku: String,
-    /// Pieces, 1 or more.
+    /// Number of units, at least 1.
     #[schema(example = 2)]
     pub quantity: u32,
-    /// Price of one piece when the order was placed.
+    /// Price of one unit when the order was placed.
     pub unit_price: Money,
 }
 
-/// A quantity of one sku.
+/// Quantity of one product, without its price.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StockLine {
-    /// Stock keeping unit.
+    /// Stock keeping unit (SKU) of the product.
     pub sku: String,
-    /// Pieces of it, 1 or more.
+    /// Number of units, at least 1.
     pub quantity: u32,
 }
 
-/// What payment needs to charge an order; inventory passes it on unchanged.
+/// Data that payment needs to charge an order. Inventory copies it unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PaymentContext {
-    /// The customer who pays.
+    /// Customer who pays the order.
     pub customer: String,
-    /// The whole order's total.
+    /// Total price of the order.
     pub total: Money,
-    /// The card token that the bank understands.
+    /// Card token, as the bank knows it.
     pub token: String,
-    /// Id of the order's one payment, and the key of the charge at the bank.
+    /// Id of the order's only payment, and idempotency key of its charge at the bank.
     pub id: Uuid,
 }
 
 impl PaymentContext {
-    /// Whether `edited` says the same of who pays how much, and as which payment. With which card is no promise.
+    /// True if `edited` has the same customer, total and payment. The card may differ.
     pub(crate) fn is_kept_by(&self, edited: &Self) -> bool {
         (&self.customer, self.total, self.id) == (&edited.customer, edited.total, edited.id)
     }
 }
 
-/// Members of facts and events that people are never shown: a card's token is the customer's secret.
+/// Members of facts and events that are never shown: a card token is the customer's secret.
 pub const SECRETS: [&str; 1] = ["token"];
 
-/// Why an order was cancelled.
+/// Reason why an order was cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum CancelReason {
     /// Inventory could not reserve every line.
     OutOfStock,
-    /// The payment was declined or could not be made.
+    /// The payment was declined or failed.
     PaymentFailed,
     /// The deadline passed before the order was confirmed.
     TimedOut,
-    /// The customer asked for it.
+    /// The customer cancelled the order.
     CustomerRequest,
-    /// An operator asked for it.
+    /// An operator cancelled the order.
     Operator,
 }
 
 impl CancelReason {
-    /// The name on the wire.
+    /// Name in JSON and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()

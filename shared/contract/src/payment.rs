@@ -1,4 +1,4 @@
-//! Pure: what the payment service says: money captured, refused, given back.
+//! Pure: facts of the payment service: money captured, declined, refunded.
 
 use saga_core::ids;
 use serde::{Deserialize, Serialize};
@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use crate::money::Money;
 
-/// Id of an order's one payment, derived from the order's id. The bank knows the charge by it, so a repeated request
-/// never charges twice.
+/// Id of an order's only payment, derived from the order id. Also the idempotency key at the bank, so that a
+/// repeated request charges once.
 #[must_use]
 pub fn payment_id(order: Uuid) -> Uuid {
     ids::derived_beside(order, &["payment", &order.to_string()])
@@ -17,78 +17,82 @@ pub fn payment_id(order: Uuid) -> Uuid {
 /// Payment: the money was captured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentProcessed {
-    /// The order that is paid; also the saga's id.
+    /// Id of the paid order, which is the saga's.
     pub order: Uuid,
-    /// The order's one payment.
+    /// Id of the order's only payment.
     pub payment: Uuid,
-    /// What was captured.
+    /// Amount that the bank captured.
     pub amount: Money,
-    /// The bank's id of the charge.
+    /// Id of the charge at the bank.
     pub bank_reference: String,
 }
 
-/// Payment: no money will come.
+/// Payment: the payment of an order failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentFailed {
-    /// The order that is not paid; also the saga's id.
+    /// Id of the unpaid order, which is the saga's.
     pub order: Uuid,
-    /// The order's one payment.
+    /// Id of the order's only payment.
     pub payment: Uuid,
-    /// The bank's no, or that it never gave a clear answer.
+    /// Reason why the payment failed.
     pub reason: PaymentFailure,
 }
 
-/// Payment: the captured money went back.
+/// Payment: the captured money was refunded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentRefunded {
-    /// The order whose money went back; also the saga's id.
+    /// Id of the refunded order, which is the saga's.
     pub order: Uuid,
-    /// The order's one payment.
+    /// Id of the order's only payment.
     pub payment: Uuid,
-    /// What went back.
+    /// Amount that the bank refunded.
     pub amount: Money,
 }
 
-/// Payment: no money is here, and none will come: the order was over before anything was captured, or what may have
-/// been captured is undone. With [`PaymentRefunded`] its answer to a cancellation; a clear no was said before.
+/// Payment: nothing is captured, and nothing will be. The order ended before a capture, or a possible capture was
+/// reversed.
+///
+/// A cancellation is answered by this or by [`PaymentRefunded`], unless the payment was clearly declined before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentVoided {
-    /// The order that is not paid; also the saga's id.
+    /// Id of the unpaid order, which is the saga's.
     pub order: Uuid,
-    /// The order's one payment.
+    /// Id of the order's only payment.
     pub payment: Uuid,
 }
 
-/// Operator request to the payment service: money still owed for this order is resolved manually, or that is withdrawn.
+/// Operator: the rest of this order's payment is resolved manually, or that is withdrawn. Addressed to the payment
+/// service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManualResolutionRequested {
-    /// The order; also the saga's id.
+    /// Id of the order, which is the saga's.
     pub order: Uuid,
-    /// True to resolve, false to withdraw an earlier resolution.
+    /// True to resolve, false to withdraw.
     pub resolved: bool,
-    /// Increases with each request for one order. An older request has no effect.
+    /// Revision of the request. A lower one than before has no effect.
     pub revision: u64,
-    /// True if the order was known to be cancelled. A cancellation that arrives later then refunds nothing.
+    /// True if the order was known to be cancelled: a later `OrderCancelled` then starts no compensation of what is
+    /// resolved.
     pub cancelled: bool,
 }
 
-/// Why a payment failed.
+/// Reason of a failed payment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum PaymentFailure {
-    /// The bank refused the card.
+    /// The bank declined the card.
     Declined,
     /// The account does not hold the amount.
     InsufficientFunds,
-    /// The amount is over the bank's limit.
+    /// The amount exceeds the bank's limit.
     LimitExceeded,
-    /// The bank gave no clear answer in all attempts; the charge is being reversed.
+    /// The bank gave no clear answer in all attempts. The charge is being reversed.
     Exhausted,
 }
 
 impl PaymentFailure {
-    /// Whether money may have been captured all the same, so that [`PaymentVoided`] is still to come.
+    /// True if money may have been captured all the same, so that [`PaymentVoided`] will follow.
     #[must_use]
     pub const fn is_unclear(self) -> bool {
         match self {
@@ -97,7 +101,7 @@ impl PaymentFailure {
         }
     }
 
-    /// The name on the wire.
+    /// Name in JSON and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()

@@ -1,5 +1,4 @@
-//! Pure: what each service tells of its ledger to whoever reconciles them, and how long that may take. Nobody reads
-//! another's tables.
+//! Pure: ledger entries that each service reports for reconciliation, since no service reads another's tables.
 
 use std::time::Duration;
 
@@ -12,199 +11,198 @@ use crate::fact::FactType;
 use crate::money::Money;
 use crate::order::{CancelReason, Line, StockLine};
 
-/// How long admin may read everything for somebody who asks for that by `whole`, beyond the wait that was asked for;
-/// whoever asks waits a little longer.
+/// Maximum time of a full reconciliation that a client requests by `whole`, beyond the wait that it requested. The
+/// client waits a little longer.
 pub const WHOLE_WITHIN: Duration = Duration::from_mins(10);
 
-/// A fact that a row's history says was told to others.
+/// Fact that a row's history has published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublishedFact {
-    /// What was told.
+    /// Type of the fact, without its content.
     pub fact: FactType,
-    /// When it was decided; the fact carries the same time.
+    /// Time of the decision, as in the fact's envelope.
     #[serde(with = "time")]
     pub at: Timestamp,
 }
 
 impl PublishedFact {
-    /// What a history told, where `told` says which fact follows from an event.
-    pub fn of<E>(history: &[PastEvent<E>], told: impl Fn(&E) -> Option<FactType>) -> Vec<Self> {
-        let said = |PastEvent { event, at, .. }: &PastEvent<E>| Some(Self { fact: told(event)?, at: *at });
-        history.iter().filter_map(said).collect()
+    /// Lists the facts that a history has published. `fact_of` names the fact of an event.
+    pub fn of<E>(history: &[PastEvent<E>], fact_of: impl Fn(&E) -> Option<FactType>) -> Vec<Self> {
+        let published =
+            |PastEvent { event, at, .. }: &PastEvent<E>| Some(Self { fact: fact_of(event)?, at: *at });
+        history.iter().filter_map(published).collect()
     }
 }
 
-/// How an order stands in its service's ledger.
+/// State of an order in the ledger of the order service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum OrderState {
     /// Waits for stock or payment.
     Pending,
-    /// Is paid, and stands.
+    /// The order is paid and final.
     Confirmed,
-    /// Was undone, or is being undone.
+    /// Cancelled; compensation may be in progress.
     Cancelled,
 }
 
-/// One order, as the order service has it.
+/// Order, as the order service has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderEntry {
-    /// Id of the order; the other ledgers have it too.
+    /// Id of the order, in all ledgers.
     pub order: Uuid,
-    /// How it stands.
+    /// State of the order in this ledger.
     pub state: OrderState,
-    /// Why it was cancelled.
+    /// Reason why the order was cancelled, if it was.
     pub cancelled_because: Option<CancelReason>,
-    /// Who ordered, and pays.
+    /// Customer who pays the order.
     pub customer: String,
-    /// What was ordered, at the prices of that time.
+    /// Ordered lines, with the prices of that time.
     pub lines: Vec<Line>,
-    /// What it costs.
+    /// Total price of the order.
     pub total: Money,
-    /// Id of the order's one payment.
+    /// Id of the order's only payment.
     pub payment: Uuid,
-    /// When it gives up unless confirmed.
+    /// Deadline, after which the order is cancelled.
     #[serde(with = "time")]
     pub deadline: Timestamp,
-    /// What its history told, oldest first.
+    /// Facts that its history has published, oldest first.
     pub published: Vec<PublishedFact>,
 }
 
-/// How a reservation stands.
+/// State of a reservation in inventory's ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ReservationState {
     /// Stock is reserved for the order.
     Reserved,
-    /// Stock is sold.
+    /// The reserved stock is sold.
     Sold,
-    /// Nothing is held: refused, released, put back, or cancelled first.
+    /// Nothing is reserved: rejected, released, returned, or cancelled first.
     Free,
 }
 
-/// What one order holds of the stock, as inventory has it.
+/// Reservation of an order, as inventory has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReservationEntry {
-    /// The order that it is for, whether or not it holds anything.
+    /// Order of the reservation, even if nothing is reserved.
     pub order: Uuid,
-    /// How it stands.
+    /// State of the reservation in this ledger.
     pub state: ReservationState,
-    /// What is held or sold; of a free one what it held once, as its history has it.
+    /// Reserved or sold lines; for a free reservation the lines it once had, from its history.
     pub lines: Vec<StockLine>,
-    /// What its history told, oldest first.
+    /// Facts that its history has published, oldest first.
     pub published: Vec<PublishedFact>,
 }
 
-/// A product's stock.
+/// Stock of a product, as inventory has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StockEntry {
-    /// Stock keeping unit.
+    /// Stock keeping unit (SKU) of the product.
     pub sku: String,
-    /// Pieces that no order holds.
+    /// Units that no order has reserved.
     pub on_hand: u64,
-    /// Pieces set aside.
+    /// Units that are reserved for orders.
     pub reserved: u64,
-    /// Pieces sold and not taken back.
+    /// Units sold and not returned.
     pub sold: u64,
-    /// All pieces that ever came in.
+    /// Units supplied since the product was listed.
     pub supplied: u64,
-    /// Price of one piece; `None` for a product that nobody listed.
+    /// Price of one unit; `None` for a product that was never listed.
     pub unit_price: Option<Money>,
-    /// Grows with every change of the price.
+    /// Revision of the price, which grows with each change.
     pub revision: u64,
-    /// Grows with every change of any kind: two answers with the same one tell of the same moment.
-    #[serde(default)]
+    /// Version of the row. Two answers with the same version describe the same state.
     pub version: i64,
-    /// Pieces of those sold whose reservations have left with their age.
-    #[serde(default)]
-    pub left: u64,
+    /// Sold units whose reservations are purged.
+    pub purged: u64,
 }
 
-/// A product in the order service's copy of the catalogue.
+/// Product in the order service's copy of the catalogue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyEntry {
-    /// Stock keeping unit.
+    /// Stock keeping unit (SKU) of the product.
     pub sku: String,
-    /// Its price, which orders placed now pay.
+    /// Price that orders placed now pay.
     pub unit_price: Option<Money>,
-    /// The newest revision heard.
+    /// Newest revision that the copy has received.
     pub revision: u64,
-    /// Every price that it ever had here, once each.
+    /// Every price that the copy ever had, once each.
     pub prices: Vec<Money>,
 }
 
-/// How a payment stands.
+/// State of a payment in the payment service's ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum PaymentState {
-    /// A call to the bank is under way: charge, refund or reversal.
+    /// A call to the bank is open: charge, refund or reversal.
     Open,
-    /// The money is here.
+    /// The money of the payment is captured.
     Captured,
-    /// The money went back.
+    /// The money of the payment is refunded.
     Refunded,
-    /// No money ever came, or what came unseen was reversed.
+    /// No money was captured, or a possible capture was reversed.
     None,
 }
 
-/// The one payment of an order, as the payment service has it.
+/// Payment of an order, as the payment service has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentEntry {
-    /// The order that it pays.
+    /// Id of the order that it pays.
     pub order: Uuid,
-    /// How it stands.
+    /// State of the payment in this ledger.
     pub state: PaymentState,
-    /// Who pays.
+    /// Customer who pays the order.
     pub customer: Option<String>,
-    /// The amount in question.
+    /// Amount to capture, or captured.
     pub amount: Option<Money>,
-    /// The bank's id of the charge; empty when nothing was captured.
+    /// Id of the charge at the bank; empty if nothing was captured.
     pub reference: String,
-    /// Each amount that came, as its history has it.
+    /// Captured amounts, from the history.
     pub captured: Vec<Money>,
-    /// Each amount that went back, as its history has it.
+    /// Refunded amounts, from the history.
     pub refunded: Vec<Money>,
-    /// Whether an operator, not a cancellation, asked for the refund.
+    /// True if an operator, rather than a cancellation, requested the refund.
     pub refunded_by_operator: bool,
-    /// True if an operator resolved it manually: the bank is not called any more.
+    /// True if an operator resolved the payment manually: no more calls to the bank, whatever its state.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resolved_manually: bool,
-    /// What its history told, oldest first.
+    /// Facts that its history has published, oldest first.
     pub published: Vec<PublishedFact>,
 }
 
-/// How a charge stands in the bank's ledger.
+/// State of a charge in the bank's ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ChargeState {
-    /// The bank took the money, and has it.
+    /// The money of the payment is captured.
     Captured,
-    /// Captured and given back.
+    /// The money was captured and refunded.
     Refunded,
-    /// Nothing was captured.
+    /// No money was captured for the charge.
     None,
 }
 
-/// A charge in the bank's ledger.
+/// Charge in the bank's ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChargeEntry {
-    /// The key it came under.
+    /// Idempotency key of the charge: the payment id.
     pub charge: Uuid,
-    /// The bank's id of it.
+    /// Id of the charge at the bank.
     pub id: String,
-    /// What the merchant said it is for: the order.
+    /// Reference given by the merchant: the order.
     pub reference: String,
-    /// How it stands.
+    /// State of the charge at the bank.
     pub state: ChargeState,
-    /// What was asked for; absent when nothing was captured or refused yet, or it was reversed first.
+    /// Requested amount; absent before any request, or if it was reversed first.
     pub amount: Option<Money>,
-    /// Each amount that the bank took, as its history has it.
+    /// Captured amounts, from the history.
     pub captured: Vec<Money>,
-    /// Each amount that the bank gave back, as its history has it.
+    /// Refunded amounts, from the history.
     pub refunded: Vec<Money>,
 }
 
-/// A time is text where people may read it, and its seconds and nanoseconds where only programs do.
+/// Serializes a time as text in readable formats, and as seconds and nanoseconds in binary ones.
 mod time {
     use jiff::Timestamp;
     use serde::de::Error as _;

@@ -1,104 +1,107 @@
-//! Pure: the order saga's shape, declared once.
+//! Pure: the order saga: its stages, and the statuses of a saga.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::fact::FactType;
 
-/// One stage of the saga.
+/// Stage of the saga, with its compensation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Stage {
-    /// The step that does it.
+    /// Step that performs the stage.
     pub step: &'static str,
-    /// The service that owes it.
+    /// Service that owns the step.
     pub owner: &'static str,
-    /// The fact that asks for it; `None` for the start.
-    pub after: Option<FactType>,
-    /// The fact that tells it is done.
-    pub says: FactType,
-    /// The fact that tells it cannot be done, and that there is nothing to undo.
-    pub refuses: Option<FactType>,
-    /// The facts of which one tells that nothing of it is left, when seeing to that is somebody's duty: the first
-    /// when it was done before, the last when it never was. Every cancellation is answered, unless the stage has
-    /// been refused.
-    pub undone_by: &'static [FactType],
-    /// The step that undoes it.
-    pub undoing_step: Option<&'static str>,
+    /// Fact that triggers the stage; `None` for the first.
+    pub triggered_by: Option<FactType>,
+    /// Fact that reports the stage as done.
+    pub completed_by: FactType,
+    /// Fact that reports a rejection, with nothing to undo.
+    pub rejected_by: Option<FactType>,
+    /// Facts that report the compensation, if the stage has one: the first if the stage was done before, the last
+    /// if it never was.
+    ///
+    /// Every cancellation is answered by one of them, unless the stage was rejected.
+    pub compensated_by: &'static [FactType],
+    /// Step that performs the compensation.
+    pub compensation_step: Option<&'static str>,
 }
 
-/// The order saga. All stages share one deadline, the order's; when it passes, or anyone refuses, the order
-/// says [`FactType::OrderCancelled`], and everyone undoes their own stage.
+/// The order saga. All stages share the deadline of the order.
+///
+/// If it passes or a stage is rejected, the order service publishes [`FactType::OrderCancelled`], and each
+/// participant undoes its own stage.
 pub const ORDER_SAGA: [Stage; 4] = [
     Stage {
         step: "order-placement",
         owner: "order",
-        after: None,
-        says: FactType::OrderCreated,
-        refuses: None,
-        undone_by: &[],
-        undoing_step: None,
+        triggered_by: None,
+        completed_by: FactType::OrderCreated,
+        rejected_by: None,
+        compensated_by: &[],
+        compensation_step: None,
     },
     Stage {
         step: "inventory-stock-reservation",
         owner: "inventory",
-        after: Some(FactType::OrderCreated),
-        says: FactType::StockReserved,
-        refuses: Some(FactType::StockReservationFailed),
-        undone_by: &[FactType::StockReleased],
-        undoing_step: Some("inventory-stock-release"),
+        triggered_by: Some(FactType::OrderCreated),
+        completed_by: FactType::StockReserved,
+        rejected_by: Some(FactType::StockReservationFailed),
+        compensated_by: &[FactType::StockReleased],
+        compensation_step: Some("inventory-stock-release"),
     },
     Stage {
         step: "payment-processing",
         owner: "payment",
-        after: Some(FactType::StockReserved),
-        says: FactType::PaymentProcessed,
-        refuses: Some(FactType::PaymentFailed),
-        undone_by: &[FactType::PaymentRefunded, FactType::PaymentVoided],
-        undoing_step: Some("payment-refund"),
+        triggered_by: Some(FactType::StockReserved),
+        completed_by: FactType::PaymentProcessed,
+        rejected_by: Some(FactType::PaymentFailed),
+        compensated_by: &[FactType::PaymentRefunded, FactType::PaymentVoided],
+        compensation_step: Some("payment-refund"),
     },
     Stage {
         step: "order-confirmation",
         owner: "order",
-        after: Some(FactType::PaymentProcessed),
-        says: FactType::OrderConfirmed,
-        refuses: None,
-        undone_by: &[],
-        undoing_step: None,
+        triggered_by: Some(FactType::PaymentProcessed),
+        completed_by: FactType::OrderConfirmed,
+        rejected_by: None,
+        compensated_by: &[],
+        compensation_step: None,
     },
 ];
 
-/// What else has to happen before an order can end: a no that is heard, a call that is answered.
-const BEFORE_THE_END: [&str; 2] = ["order-cancellation", "payment-charge"];
+/// Other steps before the end of an order: its cancellation, and the call to the bank.
+const OTHER_FORWARD_STEPS: [&str; 2] = ["order-cancellation", "payment-charge"];
 
-/// What a step, or a kind of task, does for a saga.
+/// Role of a step, or kind of task, in a saga.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepRole {
-    /// Brings the order to its end. Once that is reached, it does nothing any more.
+    /// Moves the order towards its end, and has no effect after it.
     Forward,
-    /// Undoes a stage of an order that was cancelled.
-    Undoing,
-    /// Neither; it is missed until it is done.
-    Beside,
+    /// Undoes a stage of a cancelled order.
+    Compensation,
+    /// Neither: it remains due until it is done.
+    Independent,
 }
 
-/// What this step, or this kind of task, does for a saga.
+/// Role of this step, or kind of task.
 #[must_use]
 pub fn role_of(step: &str) -> StepRole {
-    if ORDER_SAGA.iter().any(|stage| stage.step == step) || BEFORE_THE_END.contains(&step) {
+    if ORDER_SAGA.iter().any(|stage| stage.step == step) || OTHER_FORWARD_STEPS.contains(&step) {
         StepRole::Forward
-    } else if ORDER_SAGA.iter().any(|stage| stage.undoing_step == Some(step)) {
-        StepRole::Undoing
+    } else if ORDER_SAGA.iter().any(|stage| stage.compensation_step == Some(step)) {
+        StepRole::Compensation
     } else {
-        StepRole::Beside
+        StepRole::Independent
     }
 }
 
-/// The steps that a saga may wait for, those that undo something included.
+/// Steps that a saga may wait for, including compensations.
 pub fn steps() -> impl Iterator<Item = &'static str> {
-    ORDER_SAGA.iter().flat_map(|stage| [Some(stage.step), stage.undoing_step]).flatten()
+    ORDER_SAGA.iter().flat_map(|stage| [Some(stage.step), stage.compensation_step]).flatten()
 }
 
-/// Where a saga stands, seen from outside.
+/// Status of a saga, derived from its facts.
 #[derive(
     Debug,
     Clone,
@@ -115,80 +118,81 @@ pub fn steps() -> impl Iterator<Item = &'static str> {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 pub enum SagaStatus {
-    /// Facts were heard of an order whose creation was not: it is still to come, or nobody created such an order.
+    /// Facts of an order without its creation, which is still to come or never was.
     Unknown,
-    /// Nobody has reacted yet.
+    /// Created, without any reaction yet.
     Started,
-    /// Some stages are done.
+    /// Some stages are done, and others are due.
     InProgress,
-    /// A step on the way to the end is parked, and the deadline has not passed: a human may still save the order.
-    Parked,
+    /// A forward step is a dead letter and the deadline has not passed: an operator may still save the order.
+    DeadLettered,
     /// The order is confirmed.
     Completed,
-    /// The deadline passed and nothing is undone yet.
+    /// The deadline passed, and nothing is undone yet.
     TimedOut,
-    /// The order is cancelled and something is still to be undone.
+    /// The order is cancelled, and something is left to undo.
     Compensating,
-    /// The order is cancelled and everything is undone.
+    /// The order is cancelled, and everything is undone.
     Compensated,
-    /// A compensation is parked: a human is needed.
+    /// Cancelled, and a compensation is a dead letter: an operator must act. A saga that merely ended in a
+    /// cancellation is [`SagaStatus::Compensated`].
     Failed,
-    /// A human has settled outside what was still owed, and nobody is waited for any more.
-    Settled,
+    /// Resolved manually: an operator declared the rest done by other means, and the saga waits for nobody.
+    ResolvedManually,
 }
 
 impl SagaStatus {
-    /// Every status there is.
+    /// Every status, in the order of declaration.
     pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
-    /// The name in the API.
+    /// Name in the API, in metrics and in tables.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
 
-    /// Whether nobody owes anything any more.
+    /// True if no step is due any more.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         match self {
-            Self::Completed | Self::Compensated | Self::Settled => true,
+            Self::Completed | Self::Compensated | Self::ResolvedManually => true,
             Self::Unknown
             | Self::Started
             | Self::InProgress
-            | Self::Parked
+            | Self::DeadLettered
             | Self::TimedOut
             | Self::Compensating
             | Self::Failed => false,
         }
     }
 
-    /// Whether a saga that stands like this, long after its deadline, is told as overdue: what has failed is told as that.
+    /// True if a saga of this status counts as overdue after its deadline. A failed one is reported as such
+    /// instead.
     #[must_use]
     pub const fn can_be_overdue(self) -> bool {
         !self.is_terminal() && !matches!(self, Self::Failed)
     }
 
-    /// Whether a saga that stands like this still waits for what this step, or this kind of task, does: when it does
-    /// not, doing it changes nothing.
+    /// True if a saga of this status waits for this step, or kind of task. If not, performing it changes nothing.
     #[must_use]
     pub fn awaits(self, step: &str) -> bool {
         match (role_of(step), self) {
-            (_, Self::Settled) => false,
-            // What nobody has created yet, as far as the view has heard, may have been.
-            (StepRole::Forward, Self::Unknown | Self::Started | Self::InProgress | Self::Parked)
-            | (StepRole::Beside, _) => true,
+            (_, Self::ResolvedManually) => false,
+            // The order may exist although the view has not received its creation.
+            (StepRole::Forward, Self::Unknown | Self::Started | Self::InProgress | Self::DeadLettered)
+            | (StepRole::Independent, _) => true,
             (
                 StepRole::Forward,
                 Self::Completed | Self::TimedOut | Self::Compensating | Self::Compensated | Self::Failed,
             )
-            | (StepRole::Undoing, Self::Compensated) => false,
-            // Who undoes may have heard of the cancellation before the view has.
+            | (StepRole::Compensation, Self::Compensated) => false,
+            // The participant may have received the cancellation before the view.
             (
-                StepRole::Undoing,
+                StepRole::Compensation,
                 Self::Unknown
                 | Self::Started
                 | Self::InProgress
-                | Self::Parked
+                | Self::DeadLettered
                 | Self::Completed
                 | Self::TimedOut
                 | Self::Compensating

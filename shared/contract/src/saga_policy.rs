@@ -1,4 +1,4 @@
-//! Pure: what follows from what is heard of a saga, and settled: what is measured, and who is told.
+//! Pure: the policy of the saga view: metrics, and requests of manual resolution to payment.
 
 use saga_core::dead_letter::OperatorMessage;
 use saga_core::metric::Measurement;
@@ -12,7 +12,7 @@ use crate::saga::SagaStatus;
 use crate::saga_event::SagaEvent;
 use crate::saga_view::SagaView;
 
-/// Whenever a saga is settled outside, or that taken back, payment is told: the bank is to be asked no more, or again.
+/// Whenever a saga is resolved manually, or that is withdrawn, ask payment to stop or resume calls to the bank.
 impl Policy<OperatorMessage<Fact>> for SagaView {
     fn whenever(
         event: &SagaEvent,
@@ -21,12 +21,12 @@ impl Policy<OperatorMessage<Fact>> for SagaView {
         work: &mut UnitOfWork<'_, OperatorMessage<Fact>>,
     ) {
         let (resolved, revision) = match event {
-            SagaEvent::Heard(_) => {
+            SagaEvent::FactRecorded(_) => {
                 let measured = measured(before, work.row::<Self>(id));
                 return measured.into_iter().for_each(|measurement| work.measure(measurement));
             }
-            SagaEvent::Settled(settlement) => (true, settlement.revision),
-            SagaEvent::Unsettled(unsettlement) => (false, unsettlement.revision),
+            SagaEvent::ResolvedManually(resolution) => (true, resolution.revision),
+            SagaEvent::ResolutionWithdrawn(withdrawal) => (false, withdrawal.revision),
         };
         let cancelled = work.row::<Self>(id).has(FactType::OrderCancelled);
         let Ok(order) = id.parse() else { panic!("{id:?} is no saga's id") };
@@ -35,9 +35,9 @@ impl Policy<OperatorMessage<Fact>> for SagaView {
     }
 }
 
-/// How far a saga has come with what was heard last.
+/// Measures the progress made by the last fact.
 fn measured(before: &SagaView, after: &SagaView) -> Vec<Measurement> {
-    let at = |fact: FactType| after.heard.get(fact.name()).copied();
+    let at = |fact: FactType| after.facts.get(fact.name()).copied();
     let is_news = |fact: FactType| after.has(fact) && !before.has(fact);
     let one = |metric, labels: &[&str]| Measurement::more(metric, labels, 1);
     let (created, confirmed) = (FactType::OrderCreated, FactType::OrderConfirmed);
@@ -54,13 +54,13 @@ fn measured(before: &SagaView, after: &SagaView) -> Vec<Measurement> {
         let is_late = after.cancelled_because == Some(CancelReason::TimedOut);
         measured.extend(is_late.then(|| one(&metrics::TIMED_OUT, &[])));
     }
-    // Whichever of the two was heard last.
+    // Whichever of the two arrives last.
     if (is_news(created) || is_news(confirmed))
         && let (Some(began), Some(ended)) = (at(created), at(confirmed))
     {
         measured.push(Measurement::took(&metrics::DURATION, &["completed"], ended.duration_since(began)));
     }
-    let (was, is) = (before.status_by_itself(), after.status_by_itself());
+    let (was, is) = (before.status_without_resolution(), after.status_without_resolution());
     if is == SagaStatus::Failed && was != is {
         measured.push(one(&metrics::FAILED, &[]));
     }
@@ -68,9 +68,9 @@ fn measured(before: &SagaView, after: &SagaView) -> Vec<Measurement> {
         measured.push(one(&metrics::COMPENSATED, &[reason]));
         let (began, cancelled) = (at(created), at(FactType::OrderCancelled));
         if let (Some(began), Some(cancelled), Some(ended)) = (began, cancelled, after.last_fact_at()) {
-            let (whole, undoing) = (ended.duration_since(began), ended.duration_since(cancelled));
+            let (whole, compensation) = (ended.duration_since(began), ended.duration_since(cancelled));
             measured.push(Measurement::took(&metrics::DURATION, &["compensated"], whole));
-            measured.push(Measurement::took(&metrics::COMPENSATION_DURATION, &[], undoing));
+            measured.push(Measurement::took(&metrics::COMPENSATION_DURATION, &[], compensation));
         }
     }
     measured

@@ -1,155 +1,131 @@
-//! Pure: where one saga stands, seen from outside: a fold of what was heard, and of what humans settled.
+//! Pure: the view of one saga from outside: a fold of its facts and manual resolutions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use saga_core::dead_letter::{DEAD_LETTER_TYPES, OperatorMessage};
+use saga_core::dead_letter::OperatorMessage;
 use saga_core::decider::{Decider, FieldValue, RetentionPolicy};
 use saga_core::message::Message;
 use saga_core::revision;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::fact::{Fact, FactType};
-use crate::heard_fact::HeardFact;
+use crate::manual_resolution::{ManualResolution, ResolutionRejection};
 use crate::money::Money;
 use crate::order::CancelReason;
 use crate::payment::PaymentFailure;
 use crate::saga::{ORDER_SAGA, SagaStatus, Stage, StepRole, role_of};
 pub use crate::saga_event::{SagaCommand, SagaEvent};
-use crate::settlement::{Settlement, SettlementRejection};
+use crate::saga_fact::SagaFact;
 
-/// The view of one saga: the same whatever the order in which its facts were heard, and however often.
+/// View of one saga. Independent of the order and repetition of its facts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SagaView {
-    /// Types heard, each with the earliest time it was said.
-    #[serde(serialize_with = "in_the_order_of_the_contract")]
-    pub heard: BTreeMap<String, Timestamp>,
-    /// Ids of all messages heard.
+    /// Types of received facts, each with the earliest time of its publication.
+    pub facts: BTreeMap<String, Timestamp>,
+    /// Ids of received messages, by which repetitions are recognized.
     messages: BTreeSet<Uuid>,
-    /// Who ordered; `None` until `OrderCreated` is heard.
+    /// Customer; `None` until `OrderCreated` is received.
     pub customer: Option<String>,
-    /// The order's total.
+    /// Total price of the order.
     pub total: Option<Money>,
-    /// The order's deadline.
+    /// Deadline of the order, after all extensions.
     pub deadline: Option<Timestamp>,
-    /// Why it was cancelled.
+    /// Reason why the order was cancelled, if it was.
     pub cancelled_because: Option<CancelReason>,
-    /// Why its payment failed.
+    /// Reason of the failed payment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payment_failed_because: Option<PaymentFailure>,
     /// Dead letters, each with the step that failed.
-    #[serde(default)]
-    pub parked: BTreeMap<Uuid, String>,
-    /// Dead letters that were replayed and are handled.
-    #[serde(default)]
+    pub dead_letters: BTreeMap<Uuid, String>,
+    /// Dead letters that replays resolved.
     pub resolved: BTreeSet<Uuid>,
-    /// What a human has settled outside; `None` of nothing, and once that is taken back.
+    /// Manual resolution; `None` if there is none or it was withdrawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub settled: Option<Settlement>,
-    /// How often it was settled, and that taken back.
-    #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
-    pub settlements: u64,
-    /// The newest revision of that; earlier builds counted alone.
-    #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
+    pub manual_resolution: Option<ManualResolution>,
+    /// Revision of the newest resolution or withdrawal.
     revision: u64,
 }
 
-/// Rows are compared with the fold of their events byte for byte, and earlier builds wrote them in this order.
-fn in_the_order_of_the_contract<S: Serializer>(
-    heard: &BTreeMap<String, Timestamp>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    let place = |name: &str| match FactType::named(name) {
-        Some(fact) => fact as usize,
-        None => {
-            let of_the_engine = DEAD_LETTER_TYPES.iter().position(|known| known.name == name);
-            of_the_engine.map_or(usize::MAX, |place| FactType::ALL.len() + place)
-        }
-    };
-    let mut heard: Vec<_> = heard.iter().map(|heard| (place(heard.0), heard)).collect();
-    heard.sort_by_key(|(place, _)| *place);
-    serializer.collect_map(heard.into_iter().map(|(_, heard)| heard))
-}
-
-/// What somebody still owes to a saga.
+/// Step that a saga waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Owed {
-    /// The step that is to react, e.g. `payment-processing`.
+    /// Name of the step, e.g. `payment-processing`.
     pub step: String,
-    /// The service that the step is of.
+    /// Service that owns the step.
     pub owner: String,
-    /// The fact that will tell it is done.
+    /// Fact that will report its completion.
     pub fact: FactType,
 }
 
 impl SagaView {
-    /// Folds a fact. Hearing it again changes nothing.
-    pub fn record(&mut self, fact: &HeardFact) {
+    /// Folds a fact. A repeated fact changes nothing.
+    pub fn record(&mut self, fact: &SagaFact) {
         if !self.messages.insert(fact.message_id) {
             return;
         }
-        let at = self.heard.entry(fact.message_type.clone()).or_insert(fact.occurred_at);
+        let at = self.facts.entry(fact.message_type.clone()).or_insert(fact.occurred_at);
         *at = (*at).min(fact.occurred_at);
         let detail = &fact.detail;
         self.customer = self.customer.take().or_else(|| detail.customer.clone());
         self.total = self.total.or(detail.total);
-        // It is extended, and never shortened: the latest holds, whichever is heard first.
+        // A deadline is only ever extended, so the latest one holds, whichever arrives first.
         self.deadline = self.deadline.max(detail.deadline);
         self.cancelled_because = self.cancelled_because.or(detail.cancelled_because);
         self.payment_failed_because = self.payment_failed_because.or(detail.payment_failed_because);
-        self.parked.extend(detail.parked.clone().map(|parked| (parked.dead_letter, parked.step)));
+        self.dead_letters.extend(detail.dead_lettered.clone().map(|dead| (dead.dead_letter, dead.step)));
         self.resolved.extend(detail.resolved);
     }
 
-    /// Where the saga stands. What has ended after all stands where it ended.
+    /// Status of the saga. A saga that ended regularly after a manual resolution has its regular status.
     #[must_use]
     pub fn status(&self) -> SagaStatus {
-        match self.status_by_itself() {
-            open if self.settled.is_some() && !open.is_terminal() => SagaStatus::Settled,
+        match self.status_without_resolution() {
+            open if self.manual_resolution.is_some() && !open.is_terminal() => SagaStatus::ResolvedManually,
             status => status,
         }
     }
 
-    /// Where the saga stands, whatever was settled outside.
+    /// Status of the saga without regard to a manual resolution.
     #[must_use]
-    pub fn status_by_itself(&self) -> SagaStatus {
+    pub fn status_without_resolution(&self) -> SagaStatus {
         if !self.has(FactType::OrderCreated) {
             return SagaStatus::Unknown;
         }
         if !self.has(FactType::OrderCancelled) {
             return if self.has(FactType::OrderConfirmed) {
                 SagaStatus::Completed
-            } else if self.is_held_up() {
-                SagaStatus::Parked
+            } else if self.is_blocked_by_dead_letter() {
+                SagaStatus::DeadLettered
             } else if ORDER_SAGA.iter().skip(1).any(|stage| self.is_answered(stage)) {
                 SagaStatus::InProgress
             } else {
                 SagaStatus::Started
             };
         }
-        if !ORDER_SAGA.iter().any(|stage| self.is_undoing_owed(stage)) {
+        if !ORDER_SAGA.iter().any(|stage| self.is_compensation_due(stage)) {
             return SagaStatus::Compensated;
         }
-        // What is parked after its stage was undone keeps nobody waiting.
-        let mut owed = ORDER_SAGA.iter().filter(|stage| self.is_undoing_owed(stage));
-        if owed.any(|stage| stage.undoing_step.is_some_and(|step| self.is_parked_at(step))) {
+        // Dead letters of stages that are undone block nothing.
+        let mut due = ORDER_SAGA.iter().filter(|stage| self.is_compensation_due(stage));
+        if due.any(|stage| stage.compensation_step.is_some_and(|step| self.is_dead_lettered_at(step))) {
             return SagaStatus::Failed;
         }
         let something_undone =
-            ORDER_SAGA.iter().flat_map(|stage| stage.undone_by).any(|fact| self.has(*fact));
+            ORDER_SAGA.iter().flat_map(|stage| stage.compensated_by).any(|fact| self.has(*fact));
         match self.cancelled_because {
             Some(CancelReason::TimedOut) if !something_undone => SagaStatus::TimedOut,
             _ => SagaStatus::Compensating,
         }
     }
 
-    /// Who owes the next steps, in the order of the saga.
+    /// Steps that are due, in the order of the saga.
     #[must_use]
     pub fn remaining(&self) -> Vec<Owed> {
-        // Nobody owes anything to what nobody has ordered, or what was settled outside.
-        if self.settled.is_some() || !self.has(FactType::OrderCreated) {
+        // Nothing is due for a saga without an order, or one that is resolved manually.
+        if self.manual_resolution.is_some() || !self.has(FactType::OrderCreated) {
             return Vec::new();
         }
         let owed = |stage: &Stage, step: &str, fact| Owed {
@@ -158,101 +134,111 @@ impl SagaView {
             fact,
         };
         if self.has(FactType::OrderCancelled) {
-            let undoing = ORDER_SAGA.iter().filter(|stage| self.is_undoing_owed(stage));
-            let of = |stage| Some(owed(stage, stage.undoing_step?, self.undone_by(stage)?));
-            return undoing.filter_map(of).collect();
+            let due = ORDER_SAGA.iter().filter(|stage| self.is_compensation_due(stage));
+            let of = |stage| Some(owed(stage, stage.compensation_step?, self.compensated_by(stage)?));
+            return due.filter_map(of).collect();
         }
         if self.has(FactType::OrderConfirmed) {
             return Vec::new();
         }
-        let doing = ORDER_SAGA.iter().filter(|stage| !self.is_answered(stage));
-        doing.map(|stage| owed(stage, stage.step, stage.says)).collect()
+        let due = ORDER_SAGA.iter().filter(|stage| !self.is_answered(stage));
+        due.map(|stage| owed(stage, stage.step, stage.completed_by)).collect()
     }
 
-    /// When the last fact heard was said.
+    /// Latest time of publication of any received fact.
     #[must_use]
     pub fn last_fact_at(&self) -> Option<Timestamp> {
-        self.heard.values().max().copied()
+        self.facts.values().max().copied()
     }
 
-    /// The revision of what is settled now, or taken back.
+    /// Revision of the next resolution or withdrawal.
     #[must_use]
     pub fn next_revision(&self, now: Timestamp) -> u64 {
-        revision::after(self.revision.max(self.settlements), now)
+        revision::after(self.revision, now)
     }
 
-    /// Dead letters that are in its way, each with the step that failed. One that was given up counts too: what it
-    /// should have done is not done.
-    pub fn in_the_way(&self) -> impl Iterator<Item = (Uuid, &str)> {
-        let unresolved = self.parked.iter().filter(|(dead_letter, _)| !self.resolved.contains(dead_letter));
+    /// Dead letters that no replay has resolved, each with its step. Includes discarded ones: their work is not
+    /// done.
+    pub fn open_dead_letters(&self) -> impl Iterator<Item = (Uuid, &str)> {
+        let unresolved =
+            self.dead_letters.iter().filter(|(dead_letter, _)| !self.resolved.contains(dead_letter));
         unresolved.map(|(dead_letter, step)| (*dead_letter, step.as_str()))
     }
 
-    /// Whether there is anything to settle: not while it goes on by itself, nor when all of it adds up.
-    fn settleable(&self, settlement: &Settlement) -> Result<(), SettlementRejection> {
-        let adds_up = settlement.accepted.is_empty();
-        match self.status_by_itself() {
-            _ if self.heard.is_empty() => Err(SettlementRejection::Unknown),
-            ended @ (SagaStatus::Completed | SagaStatus::Compensated | SagaStatus::Unknown) if adds_up => {
-                Err(SettlementRejection::Ended(ended))
+    /// Rejects a manual resolution while the saga is in flight, or if there is nothing to resolve.
+    fn check_resolvable(&self, resolution: &ManualResolution) -> Result<(), ResolutionRejection> {
+        let is_balanced = resolution.accepted.is_empty();
+        match self.status_without_resolution() {
+            _ if self.facts.is_empty() => Err(ResolutionRejection::Unknown),
+            ended @ (SagaStatus::Completed | SagaStatus::Compensated | SagaStatus::Unknown)
+                if is_balanced =>
+            {
+                Err(ResolutionRejection::Ended(ended))
             }
-            _ if self.settled.as_ref().is_some_and(|known| known.accepted == settlement.accepted) => {
-                Err(SettlementRejection::Settled)
+            _ if self
+                .manual_resolution
+                .as_ref()
+                .is_some_and(|known| known.accepted == resolution.accepted) =>
+            {
+                Err(ResolutionRejection::AlreadyResolved)
             }
             status @ (SagaStatus::Started | SagaStatus::InProgress) => match self.deadline {
-                Some(until) if until > settlement.at => Err(SettlementRejection::UnderWay { status, until }),
+                Some(until) if until > resolution.at => Err(ResolutionRejection::InFlight { status, until }),
                 Some(_) | None => Ok(()),
             },
             SagaStatus::Unknown
-            | SagaStatus::Parked
+            | SagaStatus::DeadLettered
             | SagaStatus::Completed
             | SagaStatus::TimedOut
             | SagaStatus::Compensating
             | SagaStatus::Compensated
             | SagaStatus::Failed
-            | SagaStatus::Settled => Ok(()),
+            | SagaStatus::ResolvedManually => Ok(()),
         }
     }
 
-    /// Whether a dead letter of this step, or of this kind of task, waits for a human.
-    fn is_parked_at(&self, step: &str) -> bool {
-        self.in_the_way().any(|(_, parked)| parked == step)
+    /// True if a dead letter of this step, or kind of task, is not resolved.
+    fn is_dead_lettered_at(&self, step: &str) -> bool {
+        self.open_dead_letters().any(|(_, dead)| dead == step)
     }
 
-    /// Whether a step is parked that the end waits for, and nobody has done it all the same.
-    fn is_held_up(&self) -> bool {
+    /// True if a forward step is dead-lettered and has not been done by other means.
+    fn is_blocked_by_dead_letter(&self) -> bool {
         let is_done = |step| ORDER_SAGA.iter().any(|stage| stage.step == step && self.is_answered(stage));
-        self.in_the_way().any(|(_, step)| role_of(step) == StepRole::Forward && !is_done(step))
+        self.open_dead_letters().any(|(_, step)| role_of(step) == StepRole::Forward && !is_done(step))
     }
 
     pub(crate) fn has(&self, fact: FactType) -> bool {
-        self.heard.contains_key(fact.name())
+        self.facts.contains_key(fact.name())
     }
 
     fn is_answered(&self, stage: &Stage) -> bool {
-        self.has(stage.says) || stage.refuses.is_some_and(|refusal| self.has(refusal))
+        self.has(stage.completed_by) || stage.rejected_by.is_some_and(|rejection| self.has(rejection))
     }
 
-    /// Every cancellation is answered, even of an order that nothing was done for: only a clear refusal, which left
-    /// nothing to undo, is answer enough.
-    fn is_undoing_owed(&self, stage: &Stage) -> bool {
-        let is_unclear = |refusal| {
-            refusal == FactType::PaymentFailed
+    /// True if a stage must still report its compensation.
+    ///
+    /// Every cancellation is answered, even if nothing was done for the order. Only a clear rejection, which left
+    /// nothing to undo, counts as an answer.
+    fn is_compensation_due(&self, stage: &Stage) -> bool {
+        let is_unclear = |rejection| {
+            rejection == FactType::PaymentFailed
                 && self.payment_failed_because.is_some_and(PaymentFailure::is_unclear)
         };
-        let is_refused = stage.refuses.is_some_and(|refusal| self.has(refusal) && !is_unclear(refusal));
-        let is_undone = stage.undone_by.iter().any(|fact| self.has(*fact));
-        !stage.undone_by.is_empty() && !is_undone && (!is_refused || self.has(stage.says))
+        let is_rejected =
+            stage.rejected_by.is_some_and(|rejection| self.has(rejection) && !is_unclear(rejection));
+        let is_undone = stage.compensated_by.iter().any(|fact| self.has(*fact));
+        !stage.compensated_by.is_empty() && !is_undone && (!is_rejected || self.has(stage.completed_by))
     }
 
-    /// The fact that will tell that nothing of a stage is left.
-    fn undone_by(&self, stage: &Stage) -> Option<FactType> {
-        let was_done = self.has(stage.says);
-        if was_done { stage.undone_by.first() } else { stage.undone_by.last() }.copied()
+    /// Fact that will report the compensation of a stage.
+    fn compensated_by(&self, stage: &Stage) -> Option<FactType> {
+        let was_done = self.has(stage.completed_by);
+        if was_done { stage.compensated_by.first() } else { stage.compensated_by.last() }.copied()
     }
 }
 
-/// Kept as rows by admin: each fact heard is an event, and each settlement.
+/// Rows of admin: each received fact and each resolution is an event.
 impl Decider for SagaView {
     const KIND: &'static str = "saga";
     const FIELDS: &'static [&'static str] = &["status", "next_step", "customer", "deadline", "finished"];
@@ -260,48 +246,47 @@ impl Decider for SagaView {
     const RETENTION: RetentionPolicy = RetentionPolicy::PurgeRows;
     type Command = SagaCommand;
     type Event = SagaEvent;
-    type Rejection = SettlementRejection;
+    type Rejection = ResolutionRejection;
 
-    fn decide(&self, command: &SagaCommand) -> Result<Vec<SagaEvent>, SettlementRejection> {
+    fn decide(&self, command: &SagaCommand) -> Result<Vec<SagaEvent>, ResolutionRejection> {
         match command {
-            SagaCommand::Hear(heard) => {
-                let is_known = self.messages.contains(&heard.message_id);
-                Ok(if is_known { vec![] } else { vec![SagaEvent::Heard(heard.clone())] })
+            SagaCommand::RecordFact(fact) => {
+                let is_known = self.messages.contains(&fact.message_id);
+                Ok(if is_known { vec![] } else { vec![SagaEvent::FactRecorded(fact.clone())] })
             }
-            SagaCommand::Settle(settlement) => {
-                self.settleable(settlement)?;
-                Ok(vec![SagaEvent::Settled(settlement.clone())])
+            SagaCommand::ResolveManually(resolution) => {
+                self.check_resolvable(resolution)?;
+                Ok(vec![SagaEvent::ResolvedManually(resolution.clone())])
             }
-            SagaCommand::Unsettle(unsettlement) => match &self.settled {
-                None if self.heard.is_empty() => Err(SettlementRejection::Unknown),
-                None => Err(SettlementRejection::NotSettled(self.status())),
-                Some(_) => Ok(vec![SagaEvent::Unsettled(unsettlement.clone())]),
+            SagaCommand::WithdrawResolution(withdrawal) => match &self.manual_resolution {
+                None if self.facts.is_empty() => Err(ResolutionRejection::Unknown),
+                None => Err(ResolutionRejection::NotResolved(self.status())),
+                Some(_) => Ok(vec![SagaEvent::ResolutionWithdrawn(withdrawal.clone())]),
             },
         }
     }
 
     fn evolve(&mut self, event: &SagaEvent) {
         match event {
-            SagaEvent::Heard(fact) => return self.record(fact),
-            SagaEvent::Settled(settlement) => {
-                self.settled = Some(settlement.clone());
-                self.revision = self.revision.max(settlement.revision);
+            SagaEvent::FactRecorded(fact) => self.record(fact),
+            SagaEvent::ResolvedManually(resolution) => {
+                self.manual_resolution = Some(resolution.clone());
+                self.revision = self.revision.max(resolution.revision);
             }
-            SagaEvent::Unsettled(unsettlement) => {
-                self.settled = None;
-                self.revision = self.revision.max(unsettlement.revision);
+            SagaEvent::ResolutionWithdrawn(withdrawal) => {
+                self.manual_resolution = None;
+                self.revision = self.revision.max(withdrawal.revision);
             }
         }
-        self.settlements += 1;
     }
 
     fn event_name(event: &SagaEvent) -> &'static str {
         match event {
-            SagaEvent::Settled(_) => "Settled",
-            SagaEvent::Unsettled(_) => "Unsettled",
-            SagaEvent::Heard(fact) => {
+            SagaEvent::ResolvedManually(_) => "ResolvedManually",
+            SagaEvent::ResolutionWithdrawn(_) => "ResolutionWithdrawn",
+            SagaEvent::FactRecorded(fact) => {
                 let known = <OperatorMessage<Fact> as Message>::named(&fact.message_type);
-                known.map_or("Heard", |message_type| message_type.name)
+                known.map_or("FactRecorded", |message_type| message_type.name)
             }
         }
     }
@@ -318,10 +303,11 @@ impl Decider for SagaView {
         ]
     }
 
-    /// What a human has settled is held against what is said of it as long as that stands.
+    /// A saga that is resolved manually is kept: reconciliation still compares its accepted discrepancies.
     fn is_finished(&self) -> bool {
-        let has_ended = matches!(self.status_by_itself(), SagaStatus::Completed | SagaStatus::Compensated);
-        has_ended && self.settled.is_none() && self.in_the_way().next().is_none()
+        let has_ended =
+            matches!(self.status_without_resolution(), SagaStatus::Completed | SagaStatus::Compensated);
+        has_ended && self.manual_resolution.is_none() && self.open_dead_letters().next().is_none()
     }
 }
 
@@ -330,10 +316,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::heard_fact::{FactDetail, Parked};
+    use crate::saga_fact::{DeadLetterRef, FactDetail};
 
-    /// Everything that admin hears of a saga.
-    const HEARD: [&str; 13] = [
+    /// Types of facts of a saga that admin receives.
+    const TYPES: [&str; 13] = [
         "OrderCreated",
         "DeadlineExtended",
         "OrderConfirmed",
@@ -349,15 +335,15 @@ mod tests {
         "DeadLetterResolved",
     ];
 
-    fn heard(number: u128, message_type: &str) -> HeardFact {
-        // A dead letter of a refund; or of a charge, which is `Parked`.
+    fn saga_fact(number: u128, message_type: &str) -> SagaFact {
+        // A dead letter of a refund; or of a charge, as `ForwardDeadLetter`.
         let step = match message_type {
             "DeadLettered" => Some("payment-refund"),
-            "Parked" => Some("payment-processing"),
+            "ForwardDeadLetter" => Some("payment-processing"),
             _ => None,
         };
-        let message_type = if message_type == "Parked" { "DeadLettered" } else { message_type };
-        HeardFact {
+        let message_type = if message_type == "ForwardDeadLetter" { "DeadLettered" } else { message_type };
+        SagaFact {
             message_id: Uuid::from_u128(number),
             message_type: message_type.to_owned(),
             producer: "test".to_owned(),
@@ -367,7 +353,8 @@ mod tests {
                 cancelled_because: (message_type == "OrderCancelled").then_some(CancelReason::TimedOut),
                 payment_failed_because: (message_type == "PaymentFailed")
                     .then_some(PaymentFailure::Exhausted),
-                parked: step.map(|step| Parked { dead_letter: Uuid::nil(), step: step.to_owned() }),
+                dead_lettered: step
+                    .map(|step| DeadLetterRef { dead_letter: Uuid::nil(), step: step.to_owned() }),
                 resolved: (message_type == "DeadLetterResolved").then(Uuid::nil),
                 deadline: ["OrderCreated", "DeadlineExtended"].contains(&message_type).then(|| {
                     Timestamp::from_microsecond(i64::try_from(number).unwrap_or(0)).unwrap_or_default()
@@ -380,13 +367,13 @@ mod tests {
     fn status_after(facts: &[&str]) -> SagaStatus {
         let mut view = SagaView::default();
         for (number, fact) in facts.iter().enumerate() {
-            view.record(&heard(number as u128, fact));
+            view.record(&saga_fact(number as u128, fact));
         }
         view.status()
     }
 
     #[test]
-    fn statuses_follow_the_facts() {
+    fn status_follows_from_facts() {
         assert_eq!(status_after(&["OrderCreated"]), SagaStatus::Started);
         assert_eq!(status_after(&["OrderCreated", "StockReserved"]), SagaStatus::InProgress);
         let happy = ["OrderCreated", "StockReserved", "PaymentProcessed", "OrderConfirmed"];
@@ -406,55 +393,58 @@ mod tests {
         assert_eq!(status_after(&[&unclear[..], &["PaymentVoided"]].concat()), SagaStatus::Compensated);
         let late = ["OrderCreated", "OrderCancelled", "StockReleased", "PaymentProcessed"];
         assert_eq!(status_after(&late), SagaStatus::Compensating);
-        let parked = ["OrderCreated", "StockReserved", "Parked"];
-        assert_eq!(status_after(&parked), SagaStatus::Parked);
-        assert_eq!(status_after(&[&parked[..], &["PaymentProcessed"]].concat()), SagaStatus::InProgress);
-        assert_eq!(status_after(&[&parked[..], &["OrderCancelled"]].concat()), SagaStatus::TimedOut);
+        let blocked = ["OrderCreated", "StockReserved", "ForwardDeadLetter"];
+        assert_eq!(status_after(&blocked), SagaStatus::DeadLettered);
+        assert_eq!(status_after(&[&blocked[..], &["PaymentProcessed"]].concat()), SagaStatus::InProgress);
+        assert_eq!(status_after(&[&blocked[..], &["OrderCancelled"]].concat()), SagaStatus::TimedOut);
         let stuck = ["OrderCreated", "PaymentProcessed", "OrderCancelled", "StockReleased", "DeadLettered"];
         assert_eq!(status_after(&stuck), SagaStatus::Failed);
         let mended = [&stuck[..], &["DeadLetterResolved", "PaymentRefunded"]].concat();
         assert_eq!(status_after(&mended), SagaStatus::Compensated);
     }
 
-    /// The stranger's facts of an order that there is not; the same facts, once somebody has created it.
+    /// A foreign service's facts of an order that does not exist; the same facts once it does.
     #[test]
-    fn facts_of_an_order_that_nobody_created_make_no_saga() {
+    fn facts_without_order_created_leave_status_unknown() {
         let foreign = ["OrderConfirmed", "OrderCancelled", "PaymentProcessed", "DeadLettered"];
         for (index, fact) in foreign.iter().enumerate() {
             let mut view = SagaView::default();
-            view.record(&heard(index as u128, fact));
+            view.record(&saga_fact(index as u128, fact));
             assert_eq!((view.status(), view.remaining()), (SagaStatus::Unknown, vec![]), "{fact}");
-            view.record(&heard(99, "OrderCreated"));
+            view.record(&saga_fact(99, "OrderCreated"));
             assert_ne!(view.status(), SagaStatus::Unknown, "{fact} came before it");
         }
     }
 
-    /// A cancellation that comes once more, and cannot be read then, undoes nothing of what is undone.
+    /// A repeated cancellation that cannot be read changes nothing of what is undone.
     #[test]
-    fn what_is_parked_after_everything_was_undone_needs_nobody() {
+    fn dead_letter_after_full_compensation_does_not_fail_saga() {
         let undone = ["OrderCreated", "OrderCancelled", "StockReleased", "PaymentVoided", "DeadLettered"];
         assert_eq!(status_after(&undone), SagaStatus::Compensated);
     }
 
-    /// A clear no left nothing to undo.
+    /// A clear rejection left nothing to undo.
     #[test]
-    fn a_declined_payment_owes_no_other_answer() {
+    fn declined_payment_needs_no_compensation() {
         let mut view = SagaView::default();
-        let mut declined = heard(1, "PaymentFailed");
+        let mut declined = saga_fact(1, "PaymentFailed");
         declined.detail.payment_failed_because = Some(PaymentFailure::Declined);
-        for fact in
-            [declined, heard(2, "OrderCancelled"), heard(3, "StockReleased"), heard(4, "OrderCreated")]
-        {
+        for fact in [
+            declined,
+            saga_fact(2, "OrderCancelled"),
+            saga_fact(3, "StockReleased"),
+            saga_fact(4, "OrderCreated"),
+        ] {
             view.record(&fact);
         }
         assert_eq!((view.status(), view.remaining()), (SagaStatus::Compensated, vec![]));
     }
 
     #[test]
-    fn what_remains_names_its_owner() {
+    fn due_steps_name_their_owner() {
         let mut view = SagaView::default();
-        view.record(&heard(1, "OrderCreated"));
-        view.record(&heard(2, "StockReserved"));
+        view.record(&saga_fact(1, "OrderCreated"));
+        view.record(&saga_fact(2, "StockReserved"));
         let owners: Vec<_> = view.remaining().into_iter().map(|owed| (owed.owner, owed.step)).collect();
         let wanted = [("payment", "payment-processing"), ("order", "order-confirmation")];
         assert_eq!(owners, wanted.map(|(owner, step)| (owner.to_owned(), step.to_owned())));
@@ -462,13 +452,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_view_is_the_same_whatever_the_order_and_repetition_of_its_facts(
-            numbered in prop::collection::vec(0..HEARD.len(), 1..14), seed: u64, repeated: usize,
+        fn view_is_independent_of_order_and_repetition_of_facts(
+            numbered in prop::collection::vec(0..TYPES.len(), 1..14), seed: u64, repeated: usize,
         ) {
-            let facts: Vec<HeardFact> = numbered
+            let facts: Vec<SagaFact> = numbered
                 .iter()
                 .enumerate()
-                .map(|(number, index)| heard(number as u128, HEARD[*index]))
+                .map(|(number, index)| saga_fact(number as u128, TYPES[*index]))
                 .collect();
             let mut shuffled = facts.clone();
             shuffled.push(facts[repeated % facts.len()].clone());
@@ -477,26 +467,12 @@ mod tests {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 shuffled.swap(i, (state >> 33) as usize % (i + 1));
             }
-            let fold = |facts: &[HeardFact]| {
+            let fold = |facts: &[SagaFact]| {
                 let mut view = SagaView::default();
                 facts.iter().for_each(|fact| view.record(fact));
                 view
             };
             prop_assert_eq!(fold(&facts), fold(&shuffled));
-        }
-    }
-
-    /// An audit compares rows with their history, which earlier builds wrote without revisions.
-    #[test]
-    fn settlements_of_earlier_builds_are_kept_as_they_were_and_what_follows_is_newer() {
-        let settlement = r#""operator":"ada","reason":"cheque","at":"1970-01-01T00:00:00Z""#;
-        let settled = format!(r#"{{"Settled":{{{settlement},"was":"FAILED","accepted":[]}}}}"#);
-        let unsettled = format!(r#"{{"Unsettled":{{{settlement}}}}}"#);
-        let mut view = SagaView::default();
-        for (text, next) in [(&settled, 2), (&unsettled, 3)] {
-            view.evolve(&serde_json::from_str(text).expect("an event"));
-            assert!(!serde_json::to_string(&view).expect("JSON").contains("revision"), "{view:?}");
-            assert_eq!(view.next_revision(Timestamp::UNIX_EPOCH), next);
         }
     }
 }

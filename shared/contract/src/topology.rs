@@ -1,29 +1,28 @@
-//! Pure: the one list of the programs of this system: who they are, where they listen, who hears whom.
+//! Pure: the list of the programs of this system: names, ports, streams, consumers.
 //!
-//! A new service is a line here; streams, addresses, the command line and the reconciliation follow from it.
+//! A new service is one entry here. Streams, addresses, the command line and reconciliation follow from it.
 
-/// A program of the system.
+/// Program of the system, with its place in the topology.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Participant {
-    /// Its name: of its program, its settings, its part of the subjects and, in upper case, its stream.
+    /// Name of the program, its settings section, the first part of its subjects and, in upper case, its stream.
     pub name: &'static str,
-    /// What it is for, in a few words.
+    /// Purpose, in a few words.
     pub about: &'static str,
-    /// The port it listens on unless told otherwise.
+    /// TCP port that it listens on by default.
     pub port: u16,
-    /// Whether it has a stream of its own, and so takes part in the messaging.
+    /// True if the program publishes facts on a stream of its own.
     pub has_stream: bool,
-    /// The participants whose facts it hears; those who speak to every engine, as operators
-    /// do of dead letters, are not counted.
+    /// Participants whose facts it consumes. Operator commands to every engine are not listed.
     pub consumes: &'static [&'static str],
-    /// The participants that it calls over HTTP: its settings say where they are (`service.NAME`).
+    /// Participants that it calls over HTTP. Their addresses are the settings `service.NAME`.
     pub calls: &'static [&'static str],
 }
 
-/// The service through which operators speak.
+/// Service that publishes operator commands.
 pub const OPERATOR: &str = "admin";
 
-/// Every program of the system, the operators' first: in the order of their ports.
+/// Every program of the system, in the order of the default ports.
 pub const PARTICIPANTS: [Participant; 5] = [
     Participant {
         name: OPERATOR,
@@ -57,7 +56,7 @@ pub const PARTICIPANTS: [Participant; 5] = [
         consumes: &["order", "inventory", OPERATOR],
         calls: &["bank"],
     },
-    // The outside world: plain HTTP is all it speaks.
+    // A third party: HTTP only.
     Participant {
         name: "bank",
         about: "The simulated card processor",
@@ -68,12 +67,12 @@ pub const PARTICIPANTS: [Participant; 5] = [
     },
 ];
 
-/// The services that have a stream.
+/// Names of the services that have a stream.
 pub fn producers() -> impl Iterator<Item = &'static str> {
     PARTICIPANTS.iter().filter(|participant| participant.has_stream).map(|participant| participant.name)
 }
 
-/// The participant with this name.
+/// Finds the participant with this name.
 #[must_use]
 pub fn named(name: &str) -> Option<&'static Participant> {
     PARTICIPANTS.iter().find(|participant| participant.name == name)

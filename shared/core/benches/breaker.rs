@@ -1,6 +1,6 @@
-//! What asking a breaker costs. `cargo bench -p saga-core --bench breaker`.
+//! Cost of a breaker. `cargo bench -p saga-core --bench breaker`.
 //!
-//! A check is a permit and its verdict, with a look at the clock for each; it may cost 200 ns when nobody else asks.
+//! One check is a permit and its verdict, with one clock reading each. Budget: 200 ns without contention.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ fn main() {
     divan::main();
 }
 
-/// The window is full: every call also takes the oldest out.
+/// The window is full: each call removes the oldest.
 #[divan::bench(args = [10, 10_000])]
 fn closed_count_window(bencher: Bencher, calls: u32) {
     check(bencher, Window::Calls(calls));
@@ -30,13 +30,13 @@ fn closed_time_window(bencher: Bencher) {
 fn refused_when_open(bencher: Bencher) {
     let (mut admission, origin) = (admission(BreakerPolicy::default()), Instant::now());
     admission.on_breaker(STEP.name, |breaker| breaker.force_open(origin.elapsed()));
-    bencher.bench_local(|| admission.permit_step(STEP, origin.elapsed()).is_none());
+    bencher.bench_local(|| admission.acquire_step(STEP, origin.elapsed()).is_none());
 }
 
 #[divan::bench]
 fn is_open(bencher: Bencher) {
     let (admission, origin) = (admission(BreakerPolicy::default()), Instant::now());
-    bencher.bench_local(|| admission.is_shut(STEP, origin.elapsed()));
+    bencher.bench_local(|| admission.is_blocked(STEP, origin.elapsed()));
 }
 
 fn check(bencher: Bencher, window: Window) {
@@ -44,7 +44,7 @@ fn check(bencher: Bencher, window: Window) {
     let origin = Instant::now();
     let mut check = || {
         let began = origin.elapsed();
-        let permit = admission.permit_step(STEP, began).flatten()?;
+        let permit = admission.acquire_step(STEP, began).flatten()?;
         let now = origin.elapsed();
         admission.end_step(STEP, permit, Verdict::Success, now - began, now);
         Some(())

@@ -1,8 +1,8 @@
-//! Pure: whether a step may take a message now, and a task make its call; what a failure means; what an outage is.
+//! Pure: permits for messages and task calls, limits of tasks in flight, and the difference between a failed call
+//! and an outage.
 //!
-//! One [`Admission`] stands in each process: a breaker for each step, one for what tasks call, and the account of
-//! the tasks that wait and are under way. Time is an argument: `at` counts from an arbitrary origin of a clock
-//! that does not go back.
+//! Each process has one [`Admission`]: a breaker for each step, one for the dependency of its tasks, and the tasks
+//! that it holds. Time is an argument: `at` counts from any origin of a monotonic clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,68 +13,68 @@ use crate::breaker::{Breaker, BreakerPolicy, OutageDetector, Permit, State, Tran
 use crate::retry::FailureKind;
 use crate::service::Step;
 
-/// What bounds the tasks of one process.
+/// Limits of the tasks of one process.
 #[derive(Debug, Clone, Copy)]
 pub struct TaskBounds {
-    /// Tasks waiting and under way, from which on no message is taken that may bring another.
+    /// Tasks waiting and in flight above which no message is taken that may create another.
     pub backlog: usize,
-    /// Calls under way at once: the bulkhead.
+    /// Calls in flight at once: the bulkhead.
     pub concurrency: usize,
 }
 
-/// Whether a message may be taken that may end in a call.
+/// Result of reserving room for the task that a message may create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
-    /// There is room for its task, which is kept until [`Admission::give_slot_back`].
-    Granted,
-    /// There will be, when a task ends.
+pub enum Slot {
+    /// Slot is reserved until [`Admission::return_slot`].
+    Reserved,
+    /// No room until a task ends.
     Full,
-    /// What would be called is away: nothing is to be pulled.
-    Shut,
+    /// The breaker of the dependency is open: pull no messages.
+    Blocked,
 }
 
-/// How one call of a task ended.
+/// Result of one call of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CallEnd {
-    /// It was answered.
+pub enum CallResult {
+    /// Answer of the dependency, whatever it says.
     Answered,
-    /// It was refused for good: somebody was there to say no.
-    Refused,
-    /// It was not answered, or with a fault.
+    /// Final rejection by the dependency, which is therefore available.
+    Rejected,
+    /// No answer, or a fault.
     Failed,
 }
 
-impl CallEnd {
-    /// The name in metrics and traces.
+impl CallResult {
+    /// Name in metrics and traces.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Answered => "answered",
-            Self::Refused => "refused",
+            Self::Rejected => "rejected",
             Self::Failed => "failed",
         }
     }
 }
 
-/// What stands before the steps and the tasks of one process.
+/// Permits of the steps and tasks of one process.
 #[derive(Debug)]
 pub struct Admission {
     breakers: BTreeMap<String, Breaker>,
-    /// What tasks call.
+    /// Name of the dependency that tasks call.
     dependency: String,
     bounds: TaskBounds,
-    /// Tasks waiting and under way, each with its newest claim.
+    /// Tasks waiting and in flight, each with its newest claim.
     held: BTreeMap<Uuid, i64>,
-    /// Those among them that came due, and were not brought by a message.
+    /// Tasks among them that came due, rather than being created by a message.
     due: BTreeSet<Uuid>,
-    /// Inputs that may yet bring a task.
-    promised: usize,
-    /// Calls under way.
-    under_way: usize,
-    /// Whether due tasks are left in the store for want of room: then a share of it is theirs.
+    /// Slots reserved for inputs that may still create a task.
+    reserved: usize,
+    /// Number of calls in flight now.
+    in_flight: usize,
+    /// True if due tasks were left in the store for lack of room. A share of the room is theirs then.
     is_due_left: bool,
-    /// Whether somebody is to be told when there is room for them.
-    is_room_wanted: bool,
+    /// True if the caller must scan again for due tasks once there is room.
+    is_scan_wanted: bool,
     outages: OutageDetector,
     transitions: Vec<(String, Transition)>,
     breaker_changes: u64,
@@ -82,7 +82,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Without breakers: all may be tried. `dependency` names what tasks call.
+    /// Creates permits without breakers, which admit everything. `dependency` names what tasks call.
     #[must_use]
     pub fn new(dependency: &str, bounds: TaskBounds) -> Self {
         Self {
@@ -91,10 +91,10 @@ impl Admission {
             bounds,
             held: BTreeMap::new(),
             due: BTreeSet::new(),
-            promised: 0,
-            under_way: 0,
+            reserved: 0,
+            in_flight: 0,
             is_due_left: false,
-            is_room_wanted: false,
+            is_scan_wanted: false,
             outages: OutageDetector::default(),
             transitions: Vec::new(),
             breaker_changes: 0,
@@ -102,7 +102,7 @@ impl Admission {
         }
     }
 
-    /// The same with a closed breaker of this name: a step's, or the dependency's. The policy must have passed its
+    /// Adds a closed breaker of a step or of the dependency. The policy must have passed its
     /// [check](BreakerPolicy::check).
     #[must_use]
     pub fn with_breaker(mut self, name: &str, policy: BreakerPolicy) -> Self {
@@ -110,13 +110,13 @@ impl Admission {
         self
     }
 
-    /// The breakers, in the order of their names.
+    /// Breakers of the process, by name.
     #[must_use]
     pub const fn breakers(&self) -> &BTreeMap<String, Breaker> {
         &self.breakers
     }
 
-    /// Does something with one breaker; `None` when there is none of this name.
+    /// Changes one breaker; `None` if there is none of this name.
     pub fn on_breaker<T>(&mut self, name: &str, act: impl FnOnce(&mut Breaker) -> T) -> Option<T> {
         let breaker = self.breakers.get_mut(name)?;
         let (changes, generation) = (breaker.changes(), breaker.generation());
@@ -128,47 +128,49 @@ impl Admission {
         Some(done)
     }
 
-    /// Grows with whatever may let somebody through a breaker, or keep him out.
+    /// Counter of changes that may open or close the way through a breaker.
     #[must_use]
     pub const fn breaker_changes(&self) -> u64 {
         self.breaker_changes
     }
 
-    /// Grows with whatever makes room for a task or a call.
+    /// Counter of changes that may make room for a task or a call.
     #[must_use]
     pub const fn room_changes(&self) -> u64 {
         self.room_changes
     }
 
-    /// The changes of state since this was last asked, each with its breaker's name.
+    /// Takes the state changes since the last call, each with the name of its breaker.
     pub fn take_transitions(&mut self) -> Vec<(String, Transition)> {
         std::mem::take(&mut self.transitions)
     }
 
-    /// Whether nothing of this step may be tried now, because its breaker, or that of something it needs, is open.
+    /// True if the step may try nothing now: its breaker, or that of one of its dependencies, is open.
     #[must_use]
-    pub fn is_shut(&self, step: &Step, at: Duration) -> bool {
-        self.shut_until(step, at).is_some()
+    pub fn is_blocked(&self, step: &Step, at: Duration) -> bool {
+        self.blocked_until(step, at).is_some()
     }
 
-    /// `Some` when [shut](Self::is_shut): until that time, or until somebody says otherwise.
+    /// `Some` if the step is [blocked](Self::is_blocked): until that time, or without end while a breaker is forced
+    /// open.
     #[must_use]
-    pub fn shut_until(&self, step: &Step, at: Duration) -> Option<Option<Duration>> {
-        let refusals = self.of_step(step).filter_map(|breaker| breaker.refuses_until(at));
-        // Until the last of them; one that nobody's time ends comes after all.
-        refusals.reduce(|one, other| Some(one?.max(other?)))
+    pub fn blocked_until(&self, step: &Step, at: Duration) -> Option<Option<Duration>> {
+        let ends = self.of_step(step).filter_map(|breaker| breaker.rejects_until(at));
+        // The latest of them; a forced breaker has no end.
+        ends.reduce(|one, other| Some(one?.max(other?)))
     }
 
-    /// How many messages of a step may be asked for at once, while one of its breakers is not wholly closed again.
+    /// Maximum number of messages of a step to pull at once, while one of its breakers recovers.
     #[must_use]
     pub fn ramp(&self, step: &Step) -> Option<usize> {
         self.of_step(step).filter_map(Breaker::ramp).min().map(|ramp| ramp as usize)
     }
 
-    /// Whether one message of a step may be tried now. `None`: not now; `Some(None)`: yes, and no breaker of its own
-    /// wants to hear how it ends.
-    pub fn permit_step(&mut self, step: &Step, at: Duration) -> Option<Option<Permit>> {
-        if self.is_shut(step, at) {
+    /// Requests a permit for one message of a step.
+    ///
+    /// `None` if the step is blocked; `Some(None)` if it has no breaker that needs the result.
+    pub fn acquire_step(&mut self, step: &Step, at: Duration) -> Option<Option<Permit>> {
+        if self.is_blocked(step, at) {
             return None;
         }
         match self.on_breaker(step.name, |breaker| breaker.acquire(at)) {
@@ -177,65 +179,69 @@ impl Admission {
         }
     }
 
-    /// Takes note of a try of a step that ended now, after it `took` so long.
+    /// Records an attempt of a step that ended now, after `took`.
     pub fn end_step(&mut self, step: &Step, permit: Permit, verdict: Verdict, took: Duration, at: Duration) {
         self.on_breaker(step.name, |breaker| breaker.record(permit, verdict, took, at));
     }
 
-    /// What follows from a failure of a step that has just been recorded.
+    /// Kind of a failure of the step that has just been recorded.
     #[must_use]
-    pub fn step_failure(&self, step: &Step, at: Duration) -> FailureKind {
+    pub fn failure_kind_of(&self, step: &Step, at: Duration) -> FailureKind {
         self.state(step.name, at).failure_kind()
     }
 
-    /// Whether there is room for the task that one message may bring. Room that is granted is kept.
+    /// Reserves room for the task that one message may create.
     ///
-    /// Messages come first to each place that is freed: under a load that does not end, tasks that came due would
-    /// wait in the store for ever. While some do, a share of the places is theirs.
-    pub fn take_slot(&mut self, at: Duration) -> Room {
+    /// Under constant load messages would take all room that becomes free, and due tasks would wait in the store
+    /// for ever. While some do, a share of the room is reserved for them.
+    pub fn reserve_slot(&mut self, at: Duration) -> Slot {
         let theirs = if self.is_due_left { self.share() } else { 0 };
-        let brought = self.promised + self.held.len() - self.due.len();
+        let brought = self.reserved + self.held.len() - self.due.len();
         if self.is_dependency_open(at) {
-            Room::Shut
+            Slot::Blocked
         } else if self.room(at) > 0 && brought + theirs < self.task_limit() {
-            self.promised += 1;
-            Room::Granted
+            self.reserved += 1;
+            Slot::Reserved
         } else {
-            Room::Full
+            Slot::Full
         }
     }
 
-    /// The message is settled: the task that it brought, if it brought one, is held by now. `true` when there is room
-    /// for due tasks that were left for want of it.
-    pub fn give_slot_back(&mut self) -> bool {
-        self.promised = self.promised.saturating_sub(1);
+    /// Returns the slot of a message that is processed. Its task, if it created one, is held by now.
+    ///
+    /// True if there is room for due tasks that were left in the store.
+    pub fn return_slot(&mut self) -> bool {
+        self.reserved = self.reserved.saturating_sub(1);
         self.room_changes += 1;
         self.has_room_for_due()
     }
 
-    /// How many tasks more may be taken up now.
+    /// Number of tasks that can be taken now.
     #[must_use]
     pub fn room(&self, at: Duration) -> usize {
         if self.is_dependency_open(at) {
             return 0;
         }
-        self.task_limit().saturating_sub(self.held.len() + self.promised)
+        self.task_limit().saturating_sub(self.held.len() + self.reserved)
     }
 
-    /// Somebody has looked for due tasks, and may have left some in the store for want of room. `true` when some were
-    /// left and there is room by now; when there is none, [`Admission::release`] and [`Admission::give_slot_back`] tell when
-    /// there is again.
-    pub fn looked_for_due(&mut self, is_any_left: bool, at: Duration) -> bool {
-        let is_room = self.room(at) > 0 && self.has_much_room();
-        self.is_room_wanted = is_any_left && !is_room;
-        // What was theirs is everybody's again.
+    /// Records a scan for due tasks, some of which may have been left in the store for lack of room.
+    ///
+    /// True if some were left and there is room by now. If there is none, [`Admission::release`] and
+    /// [`Admission::return_slot`] report when there is.
+    pub fn record_due_scan(&mut self, is_any_left: bool, at: Duration) -> bool {
+        let is_room = self.room(at) > 0 && self.has_ample_room();
+        self.is_scan_wanted = is_any_left && !is_room;
+        // Their share is free again.
         self.room_changes += u64::from(self.is_due_left && !is_any_left);
         self.is_due_left = is_any_left;
         is_any_left && is_room
     }
 
-    /// Takes up a task that this process has claimed, because it came due or because a message brought it. `false`
-    /// when it is held already, because its lease lapsed meanwhile: then it goes on under the newer claim.
+    /// Takes a task that this process has claimed, because it came due or a message created it.
+    ///
+    /// False if the process holds it already, because its lease expired meanwhile: it goes on under the newer
+    /// claim.
     pub fn hold(&mut self, task: Uuid, claim: i64, came_due: bool) -> bool {
         let is_new = self.held.insert(task, claim).is_none();
         if is_new && came_due {
@@ -244,23 +250,23 @@ impl Admission {
         is_new
     }
 
-    /// Whether new tasks may be taken up by the process that writes them. Otherwise they wait in the store, so that
-    /// memory does not grow with what is away.
+    /// True if the process may take the tasks that it creates. Otherwise they stay in the store, so that an outage
+    /// does not fill the memory.
     #[must_use]
-    pub fn can_hold(&self) -> bool {
+    pub fn has_task_room(&self) -> bool {
         self.held.len() < self.bounds.backlog
     }
 
-    /// Tasks waiting and under way.
+    /// Number of tasks waiting and in flight.
     #[must_use]
     pub fn held(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether one more call may begin now.
-    pub fn permit_call(&mut self, at: Duration) -> Option<Option<Permit>> {
+    /// Requests a permit for one more call.
+    pub fn acquire_call(&mut self, at: Duration) -> Option<Option<Permit>> {
         let ramp = self.dependency().and_then(Breaker::ramp).map_or(usize::MAX, |ramp| ramp as usize);
-        if self.under_way >= self.bounds.concurrency.min(ramp) {
+        if self.in_flight >= self.bounds.concurrency.min(ramp) {
             return None;
         }
         let dependency = self.dependency.clone();
@@ -268,33 +274,33 @@ impl Admission {
             Some(permit) => Some(permit?),
             None => None,
         };
-        self.under_way += 1;
+        self.in_flight += 1;
         Some(permit)
     }
 
-    /// `Some` when no call may begin because the dependency's breaker is open: until that time, or until somebody
-    /// says otherwise.
+    /// `Some` if the breaker of the dependency is open: until that time, or without end while it is forced open.
     #[must_use]
-    pub fn calls_shut_until(&self, at: Duration) -> Option<Option<Duration>> {
-        self.dependency().and_then(|breaker| breaker.refuses_until(at))
+    pub fn calls_blocked_until(&self, at: Duration) -> Option<Option<Duration>> {
+        self.dependency().and_then(|breaker| breaker.rejects_until(at))
     }
 
-    /// Takes note of a call of `task` that ended now, after it `took` so long. Answers what a failure means: it
-    /// consumes an attempt only when the dependency is there for others.
+    /// Records a call of `task` that ended now, after `took`. Returns the kind of a failure.
+    ///
+    /// A failure consumes an attempt only if the dependency answers others.
     pub fn end_call(
         &mut self,
         task: Uuid,
         permit: Option<Permit>,
-        end: CallEnd,
+        end: CallResult,
         took: Duration,
         at: Duration,
     ) -> FailureKind {
-        self.under_way = self.under_way.saturating_sub(1);
+        self.in_flight = self.in_flight.saturating_sub(1);
         self.room_changes += 1;
         let (verdict, is_there) = match end {
-            CallEnd::Answered => (Verdict::Success, true),
-            CallEnd::Refused => (Verdict::Ignored, true),
-            CallEnd::Failed => (Verdict::Failure, false),
+            CallResult::Answered => (Verdict::Success, true),
+            CallResult::Rejected => (Verdict::Ignored, true),
+            CallResult::Failed => (Verdict::Failure, false),
         };
         if is_there {
             self.outages.answered(at);
@@ -312,18 +318,18 @@ impl Admission {
         }
     }
 
-    /// A call was cut off: nobody knows how it ended.
-    pub fn lose_call(&mut self, permit: Option<Permit>, took: Duration, at: Duration) {
-        self.end_untold(permit, Verdict::Failure, took, at);
+    /// Records a call that was cut off, with an unknown result.
+    pub fn abort_call(&mut self, permit: Option<Permit>, took: Duration, at: Duration) {
+        self.end_without_result(permit, Verdict::Failure, took, at);
     }
 
-    /// A call was not made after all.
+    /// Returns the permit of a call that was not made.
     pub fn return_call(&mut self, permit: Option<Permit>, at: Duration) {
-        self.end_untold(permit, Verdict::Ignored, Duration::ZERO, at);
+        self.end_without_result(permit, Verdict::Ignored, Duration::ZERO, at);
     }
 
-    fn end_untold(&mut self, permit: Option<Permit>, verdict: Verdict, took: Duration, at: Duration) {
-        self.under_way = self.under_way.saturating_sub(1);
+    fn end_without_result(&mut self, permit: Option<Permit>, verdict: Verdict, took: Duration, at: Duration) {
+        self.in_flight = self.in_flight.saturating_sub(1);
         self.room_changes += 1;
         if let Some(permit) = permit {
             let dependency = self.dependency.clone();
@@ -331,8 +337,9 @@ impl Admission {
         }
     }
 
-    /// Lets a task go whose outcome is about to be stored: from then on the timers may bring it again. Answers its
-    /// newest claim, and whether to look for tasks that were left in the store.
+    /// Releases a task before its outcome is stored. From then on the timers may take it again.
+    ///
+    /// Returns its newest claim, and true if the caller must scan for due tasks.
     pub fn release(&mut self, task: Uuid) -> (Option<i64>, bool) {
         let claim = self.held.remove(&task);
         self.due.remove(&task);
@@ -340,7 +347,7 @@ impl Admission {
         (claim, self.has_room_for_due())
     }
 
-    /// A task is not tried again: what is remembered of its failures is forgotten.
+    /// Forgets the failures of a task that is not tried again.
     pub fn forget(&mut self, task: Uuid) {
         self.outages.settled(task);
     }
@@ -354,27 +361,27 @@ impl Admission {
     }
 
     fn is_dependency_open(&self, at: Duration) -> bool {
-        self.calls_shut_until(at).is_some()
+        self.calls_blocked_until(at).is_some()
     }
 
-    /// A dependency that has just come back gets a few tasks first, and with each answer more.
+    /// Limit of tasks. Grows with each answer of a dependency that recovers.
     fn task_limit(&self) -> usize {
         let ramp = self.dependency().and_then(Breaker::ramp);
         ramp.map_or(self.bounds.backlog, |ramp| self.bounds.backlog.min(ramp as usize))
     }
 
-    /// The places that are kept for due tasks while some are left in the store.
+    /// Share of the room for due tasks while some are left in the store.
     fn share(&self) -> usize {
         (self.task_limit() / 4).max(1)
     }
 
     fn has_room_for_due(&mut self) -> bool {
-        self.has_much_room() && std::mem::take(&mut self.is_room_wanted)
+        self.has_ample_room() && std::mem::take(&mut self.is_scan_wanted)
     }
 
-    /// Enough to look for tasks that were left: not for each, as a look is a transaction.
-    fn has_much_room(&self) -> bool {
-        self.held.len() + self.promised + self.share().div_ceil(2) <= self.task_limit()
+    /// True if there is enough room for another scan. A scan is a transaction, so it must not follow each task.
+    fn has_ample_room(&self) -> bool {
+        self.held.len() + self.reserved + self.share().div_ceil(2) <= self.task_limit()
     }
 
     fn state(&self, name: &str, at: Duration) -> State {

@@ -1,18 +1,18 @@
-//! Pure: what a kind of row is: a state, the commands it may refuse, the events that change it.
+//! Pure: a kind of row: state, commands and events.
 
 use std::fmt::Debug;
 
 use jiff::Timestamp;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// A searchable value of a row.
+/// Searchable value of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FieldValue {
-    /// A name, an id, or any other text.
+    /// Text, such as a name or an id.
     Text(String),
-    /// A number, or a timestamp in microseconds UTC.
+    /// Number, or timestamp in microseconds UTC.
     Integer(i64),
-    /// Not known (yet).
+    /// No value, or none yet.
     Null,
 }
 
@@ -28,26 +28,28 @@ impl From<i64> for FieldValue {
     }
 }
 
-/// Sums by name.
+/// Sums by name, e.g. units sold by SKU.
 pub type Sums = Vec<(String, i64)>;
 
-/// What of a kind of rows leaves its database once it is old, where a retention says so.
+/// Data of one kind of rows that is purged after the configured retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetentionPolicy {
-    /// Nothing.
+    /// Keep all rows and events for ever.
     Keep,
-    /// Old events of rows that live on: of those whose history has no end, and is read by nobody but people. A snapshot of
-    /// their fold stands for them then.
+    /// Purge old events of rows that never finish. A snapshot of their fold replaces them.
     PurgeEvents,
-    /// Rows that are [finished](Decider::is_finished), with all their events. They are called by their saga's id, which
-    /// begins with its time. They wait until nothing can come any more from those that leave [first](RetentionPolicy::PurgeRowsFirst).
+    /// Purge [finished](Decider::is_finished) rows with all their events.
+    ///
+    /// Their ids are saga ids, which begin with a time. They are kept until the rows of
+    /// [`RetentionPolicy::PurgeRowsFirst`] can cause no more messages for them.
     PurgeRows,
-    /// The same of rows by which people ask for something of a saga: once they have left, nobody asks any more.
+    /// Purge finished rows before those of [`RetentionPolicy::PurgeRows`]: the rows through which requests about a
+    /// saga arrive.
     PurgeRowsFirst,
 }
 
 impl RetentionPolicy {
-    /// Whether whole rows leave.
+    /// True if whole rows are purged.
     #[must_use]
     pub const fn purges_rows(self) -> bool {
         match self {
@@ -57,56 +59,56 @@ impl RetentionPolicy {
     }
 }
 
-/// A decider: `decide` answers a command, `evolve` folds what happened.
+/// A decider: `decide` maps a command to events, `evolve` folds events into state.
 ///
-/// The state of a row always equals the fold of its events over `Default`, or over a snapshot of those that have left,
-/// so rows can be dropped and rebuilt. `decide` is total: it answers events, nothing at all (it is so already), or a rejection, and
-/// never fails otherwise. `evolve` never fails and never refuses.
+/// The state of a row always equals the fold of its events over `Default`, or over a snapshot of purged events, so
+/// rows can be rebuilt. `decide` is total: it returns events, no events (nothing to do), or a rejection. `evolve`
+/// never fails.
 pub trait Decider: Default + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// Name of the kind of row; also its table.
+    /// Name of the kind and of its table.
     const KIND: &'static str;
     /// Names of the searchable fields, in the order of [`Decider::fields`].
     const FIELDS: &'static [&'static str] = &[];
-    /// Which of [`Decider::FIELDS`] hold numbers or times in every row that has them; the others hold texts.
+    /// Names of [`Decider::FIELDS`] that hold numbers or times; the others hold text.
     const NUMBERS: &'static [&'static str] = &[];
-    /// What of these rows leaves once it is old.
+    /// Data that is purged after the retention.
     const RETENTION: RetentionPolicy = RetentionPolicy::Keep;
-    /// What may be asked of the row, and refused.
+    /// Request to the row, which may be rejected.
     type Command;
-    /// What happened to the row: all that its state is made of.
+    /// Recorded change of the row, which `evolve` folds.
     type Event: Clone + Debug + Serialize + DeserializeOwned + Send + 'static;
-    /// The business says no.
+    /// Business rejection of a command.
     type Rejection;
 
-    /// Answers `command` with the events it causes; with none when what it asks for is so already.
+    /// Maps `command` to the events that it causes. No events if the row is in the requested state already.
     ///
     /// # Errors
-    /// The business no.
+    /// The business rejection.
     fn decide(&self, command: &Self::Command) -> Result<Vec<Self::Event>, Self::Rejection>;
 
-    /// Folds one event.
+    /// Folds one event into the state.
     fn evolve(&mut self, event: &Self::Event);
 
-    /// Name of an event, for people who read the history.
+    /// Name of an event in the history.
     fn event_name(event: &Self::Event) -> &'static str;
 
-    /// The searchable values of the row `id`, as many as [`Decider::FIELDS`].
+    /// Searchable values of the row `id`, one for each of [`Decider::FIELDS`].
     fn fields(&self, id: &str) -> Vec<FieldValue> {
         let _ = id;
         vec![]
     }
 
-    /// Whether nothing is to come to this row any more, unless people ask for it: it may leave.
+    /// True if only requests of people can still change this row. It may be purged then.
     fn is_finished(&self) -> bool {
         false
     }
 
-    /// What of a finished row counts for ever, though it has left: sums by name.
-    fn carried(&self) -> Sums {
+    /// Amounts of a finished row that totals still include after the row is purged, by name.
+    fn purged_sums(&self) -> Sums {
         vec![]
     }
 
-    /// When this row wants to be looked at again.
+    /// Time at which the engine calls [`Service::on_deadline`](crate::Service::on_deadline) for this row.
     fn due(&self) -> Option<Timestamp> {
         None
     }

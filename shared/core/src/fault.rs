@@ -1,51 +1,51 @@
-//! Pure: faults that may be injected on purpose, for demonstrations and tests.
+//! Pure: faults that can be injected on purpose, for demonstrations and tests.
 
 use serde::{Deserialize, Serialize};
 
-/// A kind of fault. A service on the engine knows those that are here; what stands outside may have others.
+/// Kind of fault. Services on the engine know the kinds declared here; other programs may add their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FaultKind {
-    /// As operators write it, e.g. `fail_transiently`.
+    /// Name in commands and in the API, e.g. `fail_transiently`.
     pub name: &'static str,
-    /// What happens, for those who choose.
+    /// Effect of the fault, as shown in help texts.
     pub effect: &'static str,
-    /// Whether it must be said how long it takes; of any other kind that must not be said.
+    /// True if the fault must have a delay. Other kinds must have none.
     pub needs_delay: bool,
-    /// Whether it may strike one step alone.
+    /// True if the fault may be limited to one step.
     pub takes_step: bool,
-    /// Whether the process dies of it.
+    /// True if the fault ends the process.
     pub is_deadly: bool,
 }
 
 impl FaultKind {
-    /// A step's try fails, and may work later.
+    /// Attempts of a step fail with a transient error.
     pub const FAIL_TRANSIENTLY: Self =
         Self::new("fail_transiently", "a try of the step fails, and may work later; --step").of_a_step();
-    /// A step's try fails, and can never work.
+    /// Attempts of a step fail with a permanent error.
     pub const FAIL_PERMANENTLY: Self = Self::new(
         "fail_permanently",
         "a try of the step fails for good: its message becomes a dead letter; --step",
     )
     .of_a_step();
-    /// A step's try takes longer.
+    /// Attempts of a step take longer.
     pub const DELAY: Self =
         Self::new("delay", "a try of the step takes --delay longer; --step").of_a_step().with_delay();
-    /// A message reaches the broker twice, in a way that it does not notice.
+    /// Messages reach the broker twice, and broker deduplication does not notice.
     pub const PUBLISH_TWICE: Self =
         Self::new("publish_twice", "a message reaches the broker twice, and the broker does not notice");
-    /// A message that is none is published beside a real one.
+    /// Garbage is published beside real messages.
     pub const PUBLISH_GARBAGE: Self =
         Self::new("publish_garbage", "something that is no message is published beside a real one");
-    /// The process dies after a commit, before it acknowledges.
+    /// The process ends after a commit, before it acknowledges.
     pub const CRASH_BEFORE_ACK: Self =
         Self::new("crash_before_ack", "the process dies after a commit, before it acknowledges").deadly();
-    /// The process dies after a publish, before it notes that.
+    /// The process ends after a publish, before it settles the outbox entry.
     pub const CRASH_AFTER_PUBLISH: Self =
         Self::new("crash_after_publish", "the process dies after publishing, before it notes that").deadly();
-    /// A step pulls no messages.
+    /// The step pulls no messages.
     pub const PAUSE: Self = Self::new("pause", "the step takes no messages; --step").of_a_step();
 
-    /// Kinds that a service on the broker can be told.
+    /// Kinds that a service on the broker supports.
     pub const OF_A_SERVICE: [Self; 8] = [
         Self::FAIL_TRANSIENTLY,
         Self::FAIL_PERMANENTLY,
@@ -57,13 +57,13 @@ impl FaultKind {
         Self::PAUSE,
     ];
 
-    /// A kind of this name that takes neither a delay nor a step.
+    /// Creates a kind that takes neither a delay nor a step.
     #[must_use]
     pub const fn new(name: &'static str, effect: &'static str) -> Self {
         Self { name, effect, needs_delay: false, takes_step: false, is_deadly: false }
     }
 
-    /// The same, which must be told how long it takes.
+    /// Requires a delay for faults of this kind.
     #[must_use]
     pub const fn with_delay(self) -> Self {
         Self { needs_delay: true, ..self }
@@ -78,33 +78,33 @@ impl FaultKind {
     }
 }
 
-/// A fault to be injected.
+/// Fault that an operator asks to inject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewFault {
-    /// What goes wrong: the name of a kind.
+    /// Name of its [`FaultKind`], e.g. `delay`.
     #[cfg_attr(feature = "openapi", schema(example = "fail_transiently"))]
     pub kind: String,
-    /// In which step; in all of the service's without it.
+    /// Step to strike; all steps of the service without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
-    /// On how many occasions of a hundred: 1 to 100; on all without it.
+    /// Percentage of occasions on which the fault strikes, 1 to 100; 100 without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probability: Option<u8>,
-    /// How often, in each process, until it ends by itself; for ever without it.
+    /// Maximum number of strikes in each process, after which the fault ends; unlimited without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u32>,
-    /// How long, in milliseconds.
+    /// Delay in milliseconds, for kinds that need one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
-    /// Starts the random numbers of all faults anew.
+    /// Seed of the random numbers of all faults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
 }
 
 impl NewFault {
-    /// One of this kind, on all occasions, in all steps and for ever.
+    /// Creates a fault of this kind that strikes always, in all steps and for ever.
     #[must_use]
     pub fn of(kind: FaultKind) -> Self {
         Self {
@@ -118,31 +118,31 @@ impl NewFault {
     }
 }
 
-/// A fault that is active.
+/// Fault that is active in a service, with its strikes so far.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ActiveFault {
-    /// Its number in this service.
+    /// Number of the fault in this service.
     pub id: u64,
-    /// What goes wrong: the name of its kind.
+    /// Name of its [`FaultKind`], e.g. `delay`.
     pub kind: String,
-    /// In which step.
+    /// Step to strike; all steps if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
-    /// On how many occasions of a hundred.
+    /// Percentage of occasions on which the fault strikes.
     pub probability: u8,
-    /// How often still.
+    /// Strikes left; unlimited if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u32>,
-    /// How long, in milliseconds.
+    /// Delay in milliseconds, for kinds that need one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
-    /// How often it struck in this process.
+    /// Number of strikes in this process.
     pub hits: u64,
 }
 
 impl ActiveFault {
-    /// One that has not struck yet.
+    /// Activates a fault, without strikes so far.
     #[must_use]
     pub fn of(id: u64, new: NewFault) -> Self {
         Self {
@@ -157,14 +157,14 @@ impl ActiveFault {
     }
 }
 
-/// All that is to be known of a service's faults, as one of its processes has them.
+/// Faults of a service, as one of its processes reports them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FaultsView {
-    /// Whether any may be injected.
+    /// True if faults may be injected.
     pub enabled: bool,
-    /// What the random numbers started with.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// What is active.
+    /// Faults that are active, in the order of their numbers.
     pub faults: Vec<ActiveFault>,
 }

@@ -3,28 +3,28 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What one check found.
+/// Result of one health check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Check {
-    /// How it stands.
+    /// Severity of what the check found.
     pub state: CheckState,
-    /// What is wrong, in a sentence; `ok` when nothing is.
+    /// Problem in one sentence; `ok` if there is none.
     pub text: String,
-    /// Since when it stands so, as far as this process knows.
+    /// Time since which the severity is unchanged, as far as this process knows.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub since: Timestamp,
 }
 
-/// How a check stands.
+/// Severity of a health check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum CheckState {
-    /// Nothing is wrong.
+    /// No problem was found.
     Ok,
-    /// Something is, and no promise is broken.
+    /// Problem that does not affect the service's clients.
     Degraded,
-    /// The service cannot do what it promises.
+    /// Problem that keeps the service from its work.
     Failed,
 }

@@ -1,142 +1,144 @@
-//! Pure: everything that comes in has one form, and ends in one of a few [ways](Outcome).
+//! Pure: the one form of everything that the engine processes: commands, messages, task results and due rows.
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::dead_letter::{DEAD_LETTER_TYPES, DeadLetterMessage, Delivery};
+use crate::dead_letter::{DEAD_LETTER_TYPES, DeadLetterMessage, DeliveryInfo};
 use crate::ids;
 use crate::message::{Envelope, Message, Received, Undecodable};
 pub use crate::outcome::{CommandOutcome, DueOutcome, MessageOutcome, Outcome};
-use crate::retry::{FailedTry, FailureKind};
+use crate::retry::{FailedAttempt, FailureKind};
 use crate::row::RowKey;
 use crate::service::{Service, Step, TaskResult};
 use crate::trace::TraceContext;
 use crate::unit_of_work::Cause;
 use crate::waiting::{Retry, Task};
 
-/// What reacts to commands, by name.
+/// Name of the command handler in ids, metrics and logs.
 pub const COMMAND: &str = "command";
-/// What reacts to due rows, by name.
+/// Name of the due row handler in ids, metrics and logs.
 pub const DUE: &str = "due";
 
-/// Something to react to, with the id that everything it causes is derived from.
+/// Anything that the engine processes. Ids of all that it causes derive from its id.
 #[derive(Debug)]
 pub struct Input<S: Service> {
     /// Id of the command, message, task or due time.
     pub id: Uuid,
-    /// Id of the saga, handed on to all that it causes; an id of its own when it is part of none.
+    /// Id of the saga, passed on to all effects. An id of its own if the input belongs to no saga.
     pub correlation_id: Uuid,
-    /// A random number over the whole range of `u32`, for the jitter of a retry.
+    /// Random number over the whole range of `u32`, for the jitter of a retry.
     pub jitter: u32,
-    /// What caused it in its trace, as it comes in; itself, once it is [taken in](Self::traced).
+    /// Trace context of the cause; of the input itself once its span is [started](Self::with_trace).
     pub trace: Option<TraceContext>,
-    /// What it is.
+    /// Kind, with the data of that kind.
     pub kind: InputKind<S>,
 }
 
-/// What an input is.
+/// Kind of an input, with its data.
 #[derive(Debug)]
 pub enum InputKind<S: Service> {
-    /// Somebody asks for something, through HTTP.
+    /// Command that arrived over HTTP.
     Command {
-        /// What is asked for.
+        /// Parsed command of the service.
         command: S::Command,
-        /// Makes it answerable more than once with the same answer.
+        /// Idempotency key. A repeated request with the same key gets the stored answer.
         key: Option<RequestKey>,
     },
-    /// A message, for a step.
-    Message(Delivered<S::Fact>),
-    /// The outcome of one call of a task.
-    Called {
-        /// The task, under the newest claim of this process.
+    /// Message for a step of the service.
+    Message(StepMessage<S::Fact>),
+    /// Result of one attempt of a task.
+    TaskResult {
+        /// Task, under the newest claim of this process.
         task: Task,
-        /// What the outside answered, or why there is no answer.
-        answer: Result<Value, FailedTry>,
+        /// Answer of the dependency, or the failure.
+        answer: Result<Value, FailedAttempt>,
     },
-    /// A row's due time has come.
+    /// Row whose due time has come.
     Due {
-        /// The row that asked to be looked at now.
+        /// Key of the due row.
         key: RowKey,
     },
 }
 
-/// A message that reached a step.
+/// Message for a step, from the broker or from a retry.
 #[derive(Debug)]
-pub struct Delivered<F> {
-    /// The step that is to react.
+pub struct StepMessage<F> {
+    /// Step that handles the message.
     pub step: &'static Step,
-    /// The payload as it came.
+    /// Payload as received, byte for byte.
     pub payload: Bytes,
-    /// What it says.
+    /// Parsed message, or the reason why it is unreadable.
     pub content: Result<Content<F>, Undecodable>,
-    /// Name of its type, when that could be read.
+    /// Name of the message type, if it could be read.
     pub message_type: Option<String>,
-    /// What is known of earlier tries; `None` in the first.
-    pub earlier: Option<Earlier>,
-    /// Where the broker had it.
-    pub delivery: Option<Delivery>,
-    /// Why this try fails whatever the reaction would be.
-    pub failure: Option<FailedTry>,
+    /// Earlier attempts; `None` at the first.
+    pub prior: Option<PriorAttempts>,
+    /// Broker metadata of the message.
+    pub delivery: Option<DeliveryInfo>,
+    /// Failure to report in place of handling the message: an injected fault, or an outage.
+    pub injected_failure: Option<FailedAttempt>,
 }
 
-/// What a message says.
+/// Content of a message, for the service or for the engine.
 #[derive(Debug)]
 pub enum Content<F> {
-    /// A fact, for the service.
+    /// Fact, which the service's handler gets.
     Fact(Received<F>),
-    /// What an operator asks, for the engine itself.
+    /// Operator command, for the engine.
     Operator(DeadLetterMessage),
 }
 
-/// An `Idempotency-Key` with its scope, and a digest of the request it came with.
+/// `Idempotency-Key` with its scope, and a digest of the request.
 #[derive(Debug, Clone)]
 pub struct RequestKey {
-    /// Scope and key.
+    /// Scope of the key, and the key.
     pub key: String,
-    /// Digest of the request.
+    /// Digest of the request, which tells a repetition from another request.
     pub fingerprint: String,
 }
 
-/// What is known of a message's earlier tries.
+/// Earlier attempts of a message.
 #[derive(Debug, Clone)]
-pub struct Earlier {
-    /// The id under which the step knows the message: its own, unless an operator has edited it since.
+pub struct PriorAttempts {
+    /// Id in the inbox. Differs from the message's own id once an operator has edited the message.
     pub message_id: Uuid,
-    /// Tries that failed.
+    /// Number of attempts that have failed so far.
     pub attempts: u32,
-    /// When the first one failed.
+    /// Time of the first failed attempt.
     pub first_failed_at: Timestamp,
-    /// The dead letter that is being replayed.
+    /// Dead letter that is being replayed.
     pub dead_letter: Option<Uuid>,
 }
 
 impl<S: Service> Input<S> {
-    /// A command with an id of its own.
+    /// Creates a command with an id of its own.
     #[must_use]
     pub fn command(id: Uuid, correlation_id: Uuid, command: S::Command, key: Option<RequestKey>) -> Self {
         let kind = InputKind::Command { command, key };
         Self { id, correlation_id, jitter: 0, trace: None, kind }
     }
 
-    /// A message for a step. One that cannot be read still gets an id, `fallback_id`; so does one that comes from
-    /// outside, whatever id and saga it claims: those may be somebody's.
+    /// Creates a message for a step.
+    ///
+    /// Unreadable and foreign messages get the id `fallback_id`: the ids that they claim may belong to other
+    /// messages.
     #[must_use]
     pub fn message(step: &'static Step, payload: Bytes, fallback_id: Uuid, jitter: u32) -> Self {
-        Self::heard(step, payload, fallback_id, None, jitter)
+        Self::parse(step, payload, fallback_id, None, jitter)
     }
 
-    fn heard(
+    fn parse(
         step: &'static Step,
         payload: Bytes,
         fallback_id: Uuid,
-        delivery: Option<Delivery>,
+        delivery: Option<DeliveryInfo>,
         jitter: u32,
     ) -> Self {
         let envelope = Envelope::from_bytes(&payload).and_then(|envelope| {
             let subject = delivery.as_ref().map_or("", |delivery| &delivery.subject);
-            misplaced::<S>(&envelope, step, subject).map_or(Ok(envelope), Err)
+            foreign::<S>(&envelope, step, subject).map_or(Ok(envelope), Err)
         });
         let (id, correlation_id, message_type, content) = match envelope {
             Ok(envelope) => {
@@ -145,18 +147,19 @@ impl<S: Service> Input<S> {
             }
             Err(error) => (fallback_id, fallback_id, None, Err(error)),
         };
-        let (earlier, failure) = (None, None);
-        let trace = delivery.as_ref().and_then(Delivery::trace);
-        let delivered = Delivered { step, payload, content, message_type, earlier, delivery, failure };
+        let (prior, injected_failure) = (None, None);
+        let trace = delivery.as_ref().and_then(DeliveryInfo::trace);
+        let delivered =
+            StepMessage { step, payload, content, message_type, prior, delivery, injected_failure };
         Self { id, correlation_id, jitter, trace, kind: InputKind::Message(delivered) }
     }
 
-    /// A message that failed before, for another try.
+    /// Creates another attempt of a message that failed before.
     #[must_use]
-    pub fn retried(step: &'static Step, retry: Retry, jitter: u32) -> Self {
-        let mut input = Self::heard(step, retry.payload, retry.message_id, retry.delivery, jitter);
+    pub fn retry(step: &'static Step, retry: Retry, jitter: u32) -> Self {
+        let mut input = Self::parse(step, retry.payload, retry.message_id, retry.delivery, jitter);
         if let InputKind::Message(delivered) = &mut input.kind {
-            delivered.earlier = Some(Earlier {
+            delivered.prior = Some(PriorAttempts {
                 message_id: retry.message_id,
                 attempts: retry.attempts,
                 first_failed_at: retry.first_failed_at,
@@ -166,56 +169,61 @@ impl<S: Service> Input<S> {
         input
     }
 
-    /// The same, which stands there in its trace.
+    /// Sets the trace context of the input.
     #[must_use]
-    pub const fn traced(mut self, trace: Option<TraceContext>) -> Self {
+    pub const fn with_trace(mut self, trace: Option<TraceContext>) -> Self {
         self.trace = trace;
         self
     }
 
-    /// The same message once more, in a try that fails.
+    /// Repeats the message as an attempt that fails with `failure`.
     #[must_use]
-    pub fn again(&self, delivered: &Delivered<S::Fact>, failure: FailedTry) -> Self {
+    pub fn with_failure(&self, delivered: &StepMessage<S::Fact>, failure: FailedAttempt) -> Self {
         let (fallback_id, delivery) = (self.id, delivered.delivery.clone());
         let payload = delivered.payload.clone();
         let mut input =
-            Self::heard(delivered.step, payload, fallback_id, delivery, self.jitter).traced(self.trace);
+            Self::parse(delivered.step, payload, fallback_id, delivery, self.jitter).with_trace(self.trace);
         if let InputKind::Message(again) = &mut input.kind {
-            again.earlier.clone_from(&delivered.earlier);
+            again.prior.clone_from(&delivered.prior);
         }
-        input.failing(Some(failure))
+        input.with_injected_failure(Some(failure))
     }
 
-    /// A message that the broker delivers to a step, known by its place there when it has no id of its own.
+    /// Creates a message that the broker delivered. A message without a readable id gets one from its stream
+    /// position.
     #[must_use]
-    pub fn delivered(step: &'static Step, payload: Bytes, delivery: Delivery, jitter: u32) -> Self {
-        let fallback_id = delivery.place_id();
-        Self::heard(step, payload, fallback_id, Some(delivery), jitter)
+    pub fn from_broker(step: &'static Step, payload: Bytes, delivery: DeliveryInfo, jitter: u32) -> Self {
+        let fallback_id = delivery.fallback_id();
+        Self::parse(step, payload, fallback_id, Some(delivery), jitter)
     }
 
-    /// The message, in a try that fails; `None` leaves it as it is.
+    /// Makes the attempt fail with `failure`, if there is one.
     #[must_use]
-    pub fn failing(mut self, failure: Option<FailedTry>) -> Self {
+    pub fn with_injected_failure(mut self, failure: Option<FailedAttempt>) -> Self {
         if let InputKind::Message(delivered) = &mut self.kind {
-            delivered.failure = failure;
+            delivered.injected_failure = failure;
         }
         self
     }
 
-    /// The outcome of one call of a task.
+    /// Creates the result of one attempt of a task.
     #[must_use]
-    pub const fn called(task: Task, answer: Result<Value, FailedTry>, jitter: u32) -> Self {
+    pub const fn task_result(task: Task, answer: Result<Value, FailedAttempt>, jitter: u32) -> Self {
         let (id, correlation_id, trace) = (task.id, task.correlation_id, task.trace);
-        Self { id, correlation_id, jitter, trace, kind: InputKind::Called { task, answer } }
+        Self { id, correlation_id, jitter, trace, kind: InputKind::TaskResult { task, answer } }
     }
 
-    /// A task whose call is about to be made, if it is still wanted.
+    /// Creates the check before an attempt: [`Service::is_task_needed`] decides whether the call is made.
     #[must_use]
-    pub fn about_to_call(task: Task) -> Self {
-        Self::called(task, Err(FailedTry::new(FailureKind::Untried, "nobody wants it any more")), 0)
+    pub fn task_check(task: Task) -> Self {
+        Self::task_result(
+            task,
+            Err(FailedAttempt::new(FailureKind::NeverAttempted, "nobody wants it any more")),
+            0,
+        )
     }
 
-    /// A due row.
+    /// Creates the input of a due row.
     #[must_use]
     pub fn due(key: RowKey, due_at: Timestamp) -> Self {
         let id = ids::derived(&[DUE, key.kind, &key.id, &due_at.as_microsecond().to_string()]);
@@ -223,41 +231,42 @@ impl<S: Service> Input<S> {
         Self { id, correlation_id, jitter: 0, trace: None, kind: InputKind::Due { key } }
     }
 
-    /// The name of what reacts: part of every derived id, of metrics and of logs.
+    /// Name of the handler: part of derived ids, metrics and logs.
     #[must_use]
     pub fn source(&self) -> &str {
         match &self.kind {
             InputKind::Command { .. } => COMMAND,
             InputKind::Message(delivered) => delivered.step.name,
-            InputKind::Called { task, .. } => &task.kind,
+            InputKind::TaskResult { task, .. } => &task.kind,
             InputKind::Due { .. } => DUE,
         }
     }
 
-    /// Id of the input that caused it, as its message says; `None` of everything but facts.
+    /// Id of the input that caused a fact; `None` for all other inputs.
     #[must_use]
     pub fn causation_id(&self) -> Option<Uuid> {
         self.fact().map(|message| message.causation_id)
     }
 
-    /// Which try it is, from 1 on; `None` of what is tried once.
+    /// Number of this attempt, from 1; `None` for inputs that are tried once.
     #[must_use]
     pub fn attempt(&self) -> Option<u32> {
         match &self.kind {
             InputKind::Message(delivered) => {
-                let failed = delivered.earlier.as_ref().map_or(0, |earlier| earlier.attempts);
+                let failed = delivered.prior.as_ref().map_or(0, |prior| prior.attempts);
                 Some(failed.saturating_add(1))
             }
-            InputKind::Called { task, .. } => Some(task.attempts.saturating_add(1)),
+            InputKind::TaskResult { task, .. } => Some(task.attempts.saturating_add(1)),
             InputKind::Command { .. } | InputKind::Due { .. } => None,
         }
     }
 
-    /// Whether it is a message that nobody of this system sent: no envelope, or none that its producer says there.
+    /// True if no service of this system sent the message: it has no envelope, or its producer does not publish
+    /// such messages there.
     #[must_use]
     pub const fn is_foreign(&self) -> bool {
         match &self.kind {
-            InputKind::Message(Delivered { content: Err(why), .. }) => match why {
+            InputKind::Message(StepMessage { content: Err(why), .. }) => match why {
                 Undecodable::NotAnEnvelope(_) | Undecodable::Misplaced { .. } => true,
                 Undecodable::UnknownType(_)
                 | Undecodable::UnknownVersion { .. }
@@ -265,51 +274,50 @@ impl<S: Service> Input<S> {
             },
             InputKind::Message(_)
             | InputKind::Command { .. }
-            | InputKind::Called { .. }
+            | InputKind::TaskResult { .. }
             | InputKind::Due { .. } => false,
         }
     }
 
-    /// The dead letter that the input replays.
+    /// Dead letter that the input replays.
     #[must_use]
     pub fn replayed(&self) -> Option<Uuid> {
         match &self.kind {
-            InputKind::Message(delivered) => {
-                delivered.earlier.as_ref().and_then(|earlier| earlier.dead_letter)
-            }
-            InputKind::Called { task, .. } => task.dead_letter,
+            InputKind::Message(delivered) => delivered.prior.as_ref().and_then(|prior| prior.dead_letter),
+            InputKind::TaskResult { task, .. } => task.dead_letter,
             InputKind::Command { .. } | InputKind::Due { .. } => None,
         }
     }
 
-    /// Who says what the input causes. Two steps of one service that hear the same message must not derive the same
-    /// ids.
+    /// Service and handler, for derived ids. Two steps of one service may consume the same message and must not
+    /// derive the same ids.
     pub(crate) fn producer(&self) -> String {
         format!("{}:{}", S::NAME, self.source())
     }
 
-    /// Whose unit of work it is.
+    /// Identity of the input for its unit of work.
     pub(crate) fn cause(&self, now: Timestamp) -> Cause<'_, S::Fact> {
         let (id, correlation_id) = (self.id, self.correlation_id);
-        let heard = self.fact().map(|message| &message.fact);
-        Cause { producer: self.producer(), id, correlation_id, now, heard }
+        let message = self.fact().map(|message| &message.fact);
+        Cause { producer: self.producer(), id, correlation_id, now, message }
     }
 
-    /// The message to the service; `None` for everything else.
+    /// Fact for the service; `None` for all other inputs.
     pub(crate) fn fact(&self) -> Option<&Received<S::Fact>> {
         match &self.kind {
-            InputKind::Message(Delivered { content: Ok(Content::Fact(message)), .. }) => Some(message),
+            InputKind::Message(StepMessage { content: Ok(Content::Fact(message)), .. }) => Some(message),
             InputKind::Message(_)
             | InputKind::Command { .. }
-            | InputKind::Called { .. }
+            | InputKind::TaskResult { .. }
             | InputKind::Due { .. } => None,
         }
     }
 }
 
-/// Why a message cannot be its producer's: that one says no such thing to this step, or says it on another subject.
-/// What the broker lets anyone say is still not everybody's to say. A type that this build does not know may be news.
-fn misplaced<S: Service>(envelope: &Envelope, step: &Step, subject: &str) -> Option<Undecodable> {
+/// Rejects a message that its producer cannot have sent: a type that it does not publish to this step, or another
+/// subject. Broker permissions alone do not prevent that. A type unknown to this build may come from a newer build
+/// and is not foreign.
+fn foreign<S: Service>(envelope: &Envelope, step: &Step, subject: &str) -> Option<Undecodable> {
     let Envelope { producer, message_type, .. } = envelope;
     let is_known = S::Fact::named(message_type).or_else(|| DeadLetterMessage::named(message_type)).is_some();
     let belongs = match step.subject_of(producer, message_type, S::NAME) {
@@ -324,7 +332,7 @@ fn misplaced<S: Service>(envelope: &Envelope, step: &Step, subject: &str) -> Opt
 }
 
 impl<F: Message> Content<F> {
-    /// What `step` hears comes first; the rest is read all the same, so that its dead letter can say what it is.
+    /// Messages that `step` consumes come first. Others are parsed too, so that their dead letters can name them.
     fn of(envelope: &Envelope, step: &Step) -> Result<Self, Undecodable> {
         let name = &envelope.message_type;
         let is_engines = DeadLetterMessage::named(name).is_some();
@@ -336,24 +344,25 @@ impl<F: Message> Content<F> {
     }
 }
 
-impl<F> Delivered<F> {
-    /// The id under which the inbox knows the message, whose own id is `id`.
-    pub(crate) fn known_as(&self, id: Uuid) -> Uuid {
-        self.earlier.as_ref().map_or(id, |earlier| earlier.message_id)
+impl<F> StepMessage<F> {
+    /// Id in the inbox of a message with the id `id`.
+    pub(crate) fn inbox_id(&self, id: Uuid) -> Uuid {
+        self.prior.as_ref().map_or(id, |prior| prior.message_id)
     }
 
-    /// Whether the step is told of a dead letter, and can read it. What fails then is tried again for ever: as a dead
-    /// letter of its own it would be announced to the very step that fails, which would fail at that too, and so on
-    /// without an end. A dead letter that an earlier build made of it stays one.
-    pub(crate) fn tells_of_a_dead_letter(&self) -> bool {
-        let is_parked = self.earlier.as_ref().is_some_and(|earlier| earlier.dead_letter.is_some());
+    /// True if the message reports a dead letter that the step can read. Such a message is retried for ever.
+    ///
+    /// A dead letter of it would be announced to the same failing step, which would fail again, and so on without
+    /// end.
+    pub(crate) fn reports_dead_letter(&self) -> bool {
+        let is_parked = self.prior.as_ref().is_some_and(|prior| prior.dead_letter.is_some());
         let is_told = |name: &&String| {
             DEAD_LETTER_TYPES.iter().any(|told| told.name == *name) && self.step.consumes_type(name)
         };
         !is_parked && self.content.is_ok() && self.message_type.as_ref().filter(is_told).is_some()
     }
 
-    /// The dead letter that an operator's command is about.
+    /// Dead letter that an operator command is about.
     pub(crate) fn commanded(&self) -> Option<Uuid> {
         match &self.content {
             Ok(Content::Operator(message)) => message.command().map(|command| command.dead_letter),
@@ -363,8 +372,8 @@ impl<F> Delivered<F> {
 }
 
 impl Task {
-    /// What the service gets to see of a task that ended with this answer.
-    pub(crate) fn result<'a>(&'a self, answer: &'a Result<Value, FailedTry>) -> TaskResult<'a> {
+    /// Result to pass to the service.
+    pub(crate) fn result<'a>(&'a self, answer: &'a Result<Value, FailedAttempt>) -> TaskResult<'a> {
         let (kind, payload, answer) = (self.kind.as_str(), self.payload.as_str(), answer.as_ref());
         TaskResult { kind, payload, correlation_id: self.correlation_id, answer }
     }

@@ -1,40 +1,40 @@
-//! The pure half of a saga engine: what is decided, and nothing of how it is carried out.
+//! Pure: the decision core of a saga engine. It decides what follows from each input and carries nothing out.
 //!
-//! No async runtime, broker, database, HTTP or log is among the dependencies of this crate: time, chance and
-//! everything that was read arrive as arguments. The modules, in reading order:
+//! The crate depends on no async runtime, broker, database, HTTP server or log. Time, randomness and everything
+//! that was read are arguments. The modules in reading order:
 //!
-//! *What a service is made of*
-//! - [`decider`]: a kind of row: a state, the commands it may refuse, the events that change it.
-//! - [`message`]: what services tell each other, and the envelope around it.
-//! - [`service`]: what a service declares: its rows, its steps, and how it reacts.
-//! - [`unit_of_work`]: what one input may read and change, and the policy that says what follows from an event.
-//! - [`waiting`]: calls to make, and messages to try again.
+//! *A service*
+//! - [`decider`]: state, commands and events of one kind of row.
+//! - [`message`]: facts that services exchange, and their envelope.
+//! - [`service`]: the declaration of a service: rows, steps and handlers.
+//! - [`unit_of_work`]: reads and changes of one input, and the policy of an event.
+//! - [`waiting`]: tasks and retries.
 //!
-//! *How a batch of inputs is decided*
-//! - [`input`]: everything that comes in has one form; [`outcome`]: the few ways in which it ends.
-//! - [`decision`]: a batch of inputs, decided in memory as one transaction, with the data that goes in and out.
-//! - [`dead_letter`]: what nobody could handle, and what operators may ask of it.
-//! - [`operator`]: a service that says what operators ask, for systems that have none of their own.
-//! - [`ids`]: ids that a re-run repeats.
-//! - [`revision`]: which of what is asked again and again is newest.
+//! *A batch of inputs*
+//! - [`input`]: the one form of everything that the engine processes; [`outcome`]: its result.
+//! - [`decision`]: one batch, decided in memory as one transaction.
+//! - [`dead_letter`]: dead letters and the commands of operators about them.
+//! - [`operator`]: a service that publishes operator commands, for systems without one of their own.
+//! - [`ids`]: derived ids, which a re-run repeats.
+//! - [`revision`]: ordering of repeated requests.
 //!
-//! *What happens when something fails*
-//! - [`retry`]: what a failed try means, and when the next one is.
-//! - [`breaker`]: when to stop calling what does not answer, and how to begin again.
-//! - [`admission`]: whether a step may take a message now, and a task make its call.
-//! - [`shedding`]: whether something new may begin, with all that is under way.
-//! - [`fault`]: the kinds of faults that can be injected on purpose.
+//! *Failure*
+//! - [`retry`]: kinds of failures, backoff and jitter.
+//! - [`breaker`]: circuit breakers.
+//! - [`admission`]: permits for messages and tasks.
+//! - [`shedding`]: load shedding by the number of sagas in flight.
+//! - [`fault`]: kinds of faults that can be injected.
 //!
-//! *What is seen from outside*
+//! *Interfaces*
 //! - [`row`]: rows of any kind, as the engine and the stores handle them.
-//! - [`query`]: how rows are looked up.
-//! - [`metric`]: what is measured.
-//! - [`trace`]: where something stands in a trace.
-//! - [`service_stats`]: how far a service has come with everything it was told.
-//! - [`health`]: the result of one health check; [`outbox`]: outbox entries as operators see them.
-//! - [`secrets`]: what nobody is shown.
-//! - [`access`]: who may ask for what over HTTP.
-//! - `testing` (feature): what every contract promises on the wire, for its tests.
+//! - [`query`]: queries for rows.
+//! - [`metric`]: declarations of metrics.
+//! - [`trace`]: W3C trace context.
+//! - [`service_stats`]: backlog and progress of a service.
+//! - [`health`]: health checks; [`outbox`]: outbox entries, as operators see them.
+//! - [`secrets`]: redaction of secrets.
+//! - [`access`]: tokens, roles and route rules.
+//! - `testing` (feature): checks of a contract's wire format.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Pure: what services tell each other, and the envelope in which it is stored and sent.
+//! Pure: facts that services exchange, and the envelope in which they are stored and sent.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -9,33 +9,33 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use uuid::Uuid;
 
-/// A type of message, as envelopes and subjects name it.
+/// Type of a message, as envelopes and subjects name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageType {
-    /// The name in the envelope, unique in the whole system.
+    /// Name in the envelope, unique in the whole system.
     pub name: &'static str,
-    /// The version that this build writes and reads.
+    /// Version that this build writes and reads.
     pub version: u32,
-    /// The last part of the subject; the first is the producer.
+    /// Last part of the subject. The producer is the first.
     pub suffix: &'static str,
-    /// Whether it is said to one service alone, whose name its subject then ends with: the others never see it.
+    /// True if each message goes to one service, whose name ends the subject.
     pub is_addressed: bool,
 }
 
 impl MessageType {
-    /// The first version of a type that is told to whoever wants to hear it.
+    /// Creates version 1 of a type that any service may consume.
     #[must_use]
     pub const fn new(name: &'static str, suffix: &'static str) -> Self {
         Self { name, version: 1, suffix, is_addressed: false }
     }
 
-    /// The same, said to one service alone.
+    /// Restricts each message to one service.
     #[must_use]
     pub const fn addressed(self) -> Self {
         Self { is_addressed: true, ..self }
     }
 
-    /// Its subject when `producer` says it to `listener`.
+    /// Subject of a message of `producer` to `listener`.
     #[must_use]
     pub fn subject(&self, producer: &str, listener: &str) -> String {
         let suffix = self.suffix;
@@ -47,55 +47,56 @@ impl MessageType {
     }
 }
 
-/// What the engine knows of a contract: the facts of one system as one type.
+/// Facts of one system as one type: the contract, as the engine knows it.
 ///
-/// A change that old readers cannot take is a new version of the type; added members are no such change.
+/// A change that older readers cannot take is a new version of the type. Added optional members need no new
+/// version.
 pub trait Message: Debug + Clone + PartialEq + Send + Sync + Sized + 'static {
-    /// Its type: name, version, and how its subject ends.
+    /// Name, version and subject suffix.
     fn message_type(&self) -> MessageType;
 
-    /// The type with this name; `None` when this build does not know it.
+    /// Finds the type with this name; `None` if this build does not know it.
     fn named(name: &str) -> Option<MessageType>;
 
-    /// The saga that it belongs to, when it belongs to one.
+    /// Id of the saga, if the message belongs to one.
     fn saga(&self) -> Option<Uuid>;
 
-    /// The one service that it is said to, when its type is addressed.
+    /// Receiving service, if the type is addressed.
     fn addressee(&self) -> Option<&str> {
         None
     }
 
-    /// Whether it says that something went wrong or is to be undone: then the trace of its saga may be recorded though it
-    /// was not to be.
+    /// True if the message reports a failure or causes a compensation. The trace of its saga may then be recorded
+    /// although it was not sampled.
     fn went_wrong(&self) -> bool {
         false
     }
 
-    /// Whether all it asks is that nothing more is done for its saga: there is nothing to do then for whoever has nothing of
-    /// that saga any more.
+    /// True if the message only asks to stop work on its saga. A service that has purged the saga then has nothing
+    /// to do.
     fn gives_up(&self) -> bool {
         false
     }
 
-    /// It as JSON, without its envelope.
+    /// Serializes the message without its envelope.
     ///
     /// # Errors
-    /// None in practice: every member of every message has a JSON form.
+    /// If a member has no JSON form.
     fn encode(&self) -> serde_json::Result<Box<RawValue>>;
 
-    /// The message of this type that `data` holds. Members it does not know are passed over.
+    /// Deserializes a message of this type. Ignores unknown members.
     ///
     /// # Errors
-    /// When `data` is not of that type.
+    /// If `data` is not of that type.
     fn decode<'de, D: Deserializer<'de>>(message_type: MessageType, data: D) -> Result<Self, D::Error>;
 
-    /// Its subject when `producer` says it.
+    /// Subject of the message when `producer` publishes it.
     fn subject(&self, producer: &str) -> String {
         self.message_type().subject(producer, self.addressee().unwrap_or_default())
     }
 }
 
-/// For a service that tells nobody anything and hears nobody.
+/// For services that exchange no messages.
 impl Message for Infallible {
     fn message_type(&self) -> MessageType {
         match *self {}
@@ -118,86 +119,87 @@ impl Message for Infallible {
     }
 }
 
-/// A message with its ids, as stored and as sent: the JSON body of a broker message.
+/// Message with its ids, as stored and as sent: the JSON body of a broker message.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Envelope {
-    /// Derived id ([`crate::ids::message_id`]): repeats when the decision is repeated.
+    /// Derived id ([`crate::ids::message_id`]), the same whenever the decision is repeated.
     pub id: Uuid,
-    /// Name of the message's type.
+    /// Name of the message type.
     #[serde(rename = "type")]
     pub message_type: String,
-    /// Version of the type.
+    /// Version of the message type.
     pub version: u32,
-    /// The service that says it.
+    /// Name of the service that published it.
     pub producer: String,
-    /// Id of the saga.
+    /// Id of the saga that it belongs to.
     pub correlation_id: Uuid,
-    /// Id of the input that caused it.
+    /// Id of the input that caused the message.
     pub causation_id: Uuid,
-    /// When it was decided.
+    /// Time at which the input was decided.
     pub occurred_at: Timestamp,
-    /// The message, not yet read.
+    /// Message as JSON that is not parsed yet.
     pub data: Box<RawValue>,
 }
 
-/// A message out of its envelope, as the one who hears it gets it.
+/// Parsed message, as its consumer gets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received<F> {
-    /// As in the envelope ([`Envelope::id`]): the same whenever the decision is repeated.
+    /// Id from the envelope ([`Envelope::id`]).
     pub id: Uuid,
-    /// The service that says it.
+    /// Name of the service that published it.
     pub producer: String,
-    /// Id of the saga.
+    /// Id of the saga that it belongs to.
     pub correlation_id: Uuid,
-    /// Id of the input that caused it.
+    /// Id of the input that caused the message.
     pub causation_id: Uuid,
-    /// When it was decided.
+    /// Time at which the input was decided.
     pub occurred_at: Timestamp,
-    /// What it says.
+    /// Content of the message, as its contract types it.
     pub fact: F,
 }
 
-/// Why a message cannot be read. Repeating does not help: such a message is dead at once.
+/// Error of a message that cannot be read. Retries do not help, so the engine dead-letters it at once.
 #[derive(Debug, thiserror::Error)]
 pub enum Undecodable {
-    /// Not JSON, or not an envelope.
+    /// Payload that is not JSON, or no envelope.
     #[error("not an envelope")]
     NotAnEnvelope(#[source] serde_json::Error),
-    /// Whoever its envelope names says nothing of the kind in this place: it comes from outside.
+    /// Producer that does not publish this type on this subject. The message is foreign: no service of the system
+    /// sent it.
     #[error("{message_type} of {producer:?} does not belong on {place}")]
     Misplaced {
-        /// Name of the type that the envelope says.
+        /// Name of the message type in the envelope.
         message_type: String,
-        /// Who is said to have said it.
+        /// Producer named in the envelope.
         producer: String,
-        /// The subject on which it came; the step that was to have it, when that is not known.
+        /// Subject of the message; the name of the step if the subject is unknown.
         place: String,
     },
-    /// A type that this build does not know.
+    /// Message type that this build does not know.
     #[error("unknown type {0:?}")]
     UnknownType(String),
-    /// A version that this build does not know.
+    /// Message version that this build does not know.
     #[error("unknown version {version} of {message_type}, this build reads {known}")]
     UnknownVersion {
-        /// Name of the type, which this build does know.
+        /// Name of the message type, which this build knows.
         message_type: String,
-        /// The version that the envelope says.
+        /// Version named in the envelope.
         version: u32,
-        /// The version that this build reads.
+        /// Version that this build reads.
         known: u32,
     },
-    /// The data inside does not have the shape of its type.
+    /// Data that does not fit its type.
     #[error("data is no {message_type}")]
     BadData {
-        /// Name of the type that the envelope says.
+        /// Name of the message type in the envelope.
         message_type: String,
-        /// Which member, and what is wrong with it.
+        /// Error of the member that does not fit.
         source: serde_json::Error,
     },
 }
 
 impl Envelope {
-    /// Reads an envelope.
+    /// Parses an envelope.
     ///
     /// # Errors
     /// [`Undecodable::NotAnEnvelope`].
@@ -205,10 +207,10 @@ impl Envelope {
         serde_json::from_slice(bytes).map_err(Undecodable::NotAnEnvelope)
     }
 
-    /// Reads the message inside.
+    /// Parses the message inside.
     ///
     /// # Errors
-    /// When the type or version is unknown or the data does not fit the type.
+    /// If the type or version is unknown, or the data does not fit the type.
     pub fn open<F: Message>(&self) -> Result<Received<F>, Undecodable> {
         let name = || self.message_type.clone();
         let message_type = F::named(&self.message_type).ok_or_else(|| Undecodable::UnknownType(name()))?;
@@ -229,10 +231,10 @@ impl Envelope {
     }
 }
 
-/// A value as the raw JSON that an envelope carries: what most [`Message::encode`]s are made of.
+/// Serializes a value as the raw JSON of an envelope: the body of most [`Message::encode`] functions.
 ///
 /// # Errors
-/// When a member has no JSON form.
+/// If a member has no JSON form.
 pub fn raw(value: &impl Serialize) -> serde_json::Result<Box<RawValue>> {
     to_raw_value(value)
 }

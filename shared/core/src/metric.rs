@@ -1,56 +1,55 @@
-//! Pure: what is measured: how a metric is declared, and one measurement of it.
+//! Pure: declarations of metrics, and measurements.
 
 use std::time::Duration;
 
 use jiff::SignedDuration;
 
-/// A metric, declared once with everything that whoever reads it must know.
+/// Declaration of a metric: name, help text, type and labels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Metric {
-    /// As Prometheus shows it, its unit last: `saga_started_total`, `store_commit_duration_seconds`.
+    /// Name in Prometheus, unit last: `saga_started_total`, `store_commit_duration_seconds`.
     pub name: &'static str,
-    /// What it says, in one sentence without a full stop.
+    /// Help text: one sentence without a full stop.
     pub help: &'static str,
-    /// How it is measured.
+    /// Type, with the buckets of a histogram.
     pub kind: MetricKind,
-    /// Names of its labels. Each has few values, all known beforehand: never an id.
+    /// Names of the labels. Each has few values, known in advance: never an id.
     pub labels: &'static [&'static str],
-    /// Values of them that are shown from the start, though nothing has happened yet: what is not there cannot be seen to
-    /// grow.
+    /// Label values that are exported from the start, with the value 0. A missing series cannot show an increase.
     pub known: &'static [&'static [&'static str]],
 }
 
-/// How a metric is measured.
+/// Type of a metric, as in Prometheus.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MetricKind {
-    /// Grows with each thing that happens; begins at 0 with each start. Its name ends with `_total`.
+    /// Sum since the start of the process. The name ends with `_total`.
     Counter,
-    /// Is what it is now.
+    /// Current value, such as a queue length.
     Gauge,
-    /// How many were at most so large: the upper bounds of its buckets, ascending.
+    /// Distribution, with the ascending upper bounds of its buckets.
     Histogram(&'static [f64]),
 }
 
 impl Metric {
-    /// Counts what happens.
+    /// Declares a counter with these labels.
     #[must_use]
     pub const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
         Self { name, help, kind: MetricKind::Counter, labels, known: &[] }
     }
 
-    /// The same, of which these are shown from the start.
+    /// Sets the label values that are exported from the start.
     #[must_use]
     pub const fn knowing(self, known: &'static [&'static [&'static str]]) -> Self {
         Self { known, ..self }
     }
 
-    /// Tells what is so now.
+    /// Declares a gauge with these labels.
     #[must_use]
     pub const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
         Self { name, help, kind: MetricKind::Gauge, labels, known: &[] }
     }
 
-    /// Tells how many were how large.
+    /// Declares a histogram with these labels and bucket bounds.
     #[must_use]
     pub const fn histogram(
         name: &'static str,
@@ -62,31 +61,31 @@ impl Metric {
     }
 }
 
-/// One measurement, that counts once what it belongs to is durable.
+/// Measurement, which counts once its transaction is durable.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measurement {
-    /// What was measured.
+    /// Declaration of the metric that is measured.
     pub metric: &'static Metric,
-    /// The values of its labels, in their order.
+    /// Values of its labels, in their order.
     pub labels: Vec<String>,
-    /// What came out.
+    /// Measured value, of the metric's type.
     pub measured: Measured,
 }
 
 impl Measurement {
-    /// So much more of a counter. `labels` are the values of the metric's labels.
+    /// Measures an increase of a counter.
     #[must_use]
     pub fn more(metric: &'static Metric, labels: &[&str], more: u64) -> Self {
         Self::of(metric, labels, Measured::More(more))
     }
 
-    /// How long something took, for a histogram. Less than nothing is nothing: clocks differ.
+    /// Records a duration in a histogram. Negative durations count as 0, since clocks differ.
     #[must_use]
     pub fn took(metric: &'static Metric, labels: &[&str], took: SignedDuration) -> Self {
         Self::of(metric, labels, Measured::Took(took.try_into().unwrap_or_default()))
     }
 
-    /// Whether it is of its metric's kind, and has as many labels.
+    /// True if the value fits the type of the metric and the labels fit in number.
     #[must_use]
     pub const fn is_as_declared(&self) -> bool {
         let is_its_kind = match self.measured {
@@ -101,11 +100,11 @@ impl Measurement {
     }
 }
 
-/// What was measured.
+/// Measured value, of the metric's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measured {
-    /// So much more, of a counter.
+    /// Amount by which a counter increases.
     More(u64),
-    /// It took so long, of a histogram.
+    /// Duration to record in a histogram.
     Took(Duration),
 }

@@ -1,4 +1,4 @@
-//! Pure: a service that does nothing but say what operators ask: for systems that have no such service of their own.
+//! Pure: a service that only publishes operator commands, for systems without one of their own.
 
 use std::convert::Infallible;
 use std::marker::PhantomData;
@@ -8,12 +8,15 @@ use crate::message::Message;
 use crate::service::{HandlerError, Service};
 use crate::unit_of_work::UnitOfWork;
 
-/// Says what it is asked to say, and keeps nothing: who asks must know the dead letter and number the commands about
-/// it ([`OperatorCommand::revision`](crate::dead_letter::OperatorCommand::revision)). `F` is the facts of the system.
+/// Publishes each command that it gets and stores nothing.
+///
+/// The caller names the dead letter and numbers the commands about it
+/// ([`OperatorCommand::revision`](crate::dead_letter::OperatorCommand::revision)). `F` is the type of the system's
+/// facts.
 pub struct Operator<F>(PhantomData<fn() -> F>);
 
 impl<F> Operator<F> {
-    /// For a system with these facts.
+    /// Creates the service. It has no state.
     #[must_use]
     pub const fn new() -> Self {
         Self(PhantomData)

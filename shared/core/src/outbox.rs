@@ -1,39 +1,39 @@
-//! Pure: outbox entries as operators see them.
+//! Pure: outbox entries, as operators see them.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// An outbox entry as the operator sees it.
+/// Outbox entry, as operators see it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OutboxItem {
-    /// Position in the outbox: lower ones are published first. Names the entry when it is to be tried again.
+    /// Position in the outbox. Entries are published in this order. Identifies the entry in retry commands.
     pub seq: i64,
-    /// Id of the message, as in its envelope.
+    /// Message id, as in the envelope.
     pub id: Uuid,
-    /// Subject it is published to, e.g. `order.created`.
+    /// Subject to publish to, e.g. `order.created`.
     pub subject: String,
-    /// `PENDING`; `FAILED`, when the broker refused it; `BLOCKED`, behind a failed one of its saga; `RETRY`, when it is
-    /// tried again; `REPUBLISH`, when it was published and is to be published once more.
+    /// `PENDING`: to publish. `FAILED`: rejected by the broker. `BLOCKED`: behind a failed entry of its saga.
+    /// `RETRY`: a failed entry to publish again. `REPUBLISH`: a published entry to publish again.
     pub status: String,
-    /// Tries that failed.
+    /// Number of failed attempts to publish it.
     pub attempts: u32,
-    /// What the last try said.
+    /// Error of the last attempt.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub last_error: Option<String>,
-    /// When it was written.
+    /// Time at which it was created.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub created_at: Timestamp,
 }
 
-/// What is published once more.
+/// Result of a request to publish messages again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Republished {
-    /// Messages that the relay publishes again. Whoever has handled them before knows them, and does nothing.
+    /// Messages that the relay publishes again. Consumers that have processed them ignore the duplicates.
     pub republished: u64,
-    /// What was published before that is not kept for it (`retention.published`).
+    /// Time before which published messages are no longer kept (`retention.published`).
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub kept_since: Timestamp,
 }

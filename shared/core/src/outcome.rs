@@ -1,4 +1,4 @@
-//! Pure: what became of an input: the few ways in which it ends, and their names.
+//! Pure: the outcome of an input, and its names in metrics and logs.
 
 use crate::breaker::Verdict;
 use crate::service::Service;
@@ -11,73 +11,72 @@ const DEAD: &str = "dead";
 const REPLAYED: &str = "replayed";
 const KEY_REUSED: &str = "key_reused";
 const FAULTED: &str = "faulted";
-/// Nothing was done: it is counted nowhere.
-const WANTED: &str = "wanted";
+/// Outcome without effect, counted in no metric.
+const TASK_NEEDED: &str = "task_needed";
 
-/// What can become of a message, or of a call of a task, by name.
+/// Names of the outcomes of messages and task results.
 pub const OF_MESSAGES: [&str; 5] = [DONE, DUPLICATE, REJECTED, RETRIED, DEAD];
-/// What can become of a command, by name.
+/// Names of the outcomes of commands.
 pub const OF_COMMANDS: [&str; 5] = [DONE, REPLAYED, REJECTED, KEY_REUSED, FAULTED];
-/// What can become of a due row, by name.
+/// Names of the outcomes of due rows.
 pub const OF_DUE_ROWS: [&str; 3] = [DONE, REJECTED, FAULTED];
 
-/// What became of an input.
+/// Outcome of an input, by its kind.
 #[derive(Debug)]
 pub enum Outcome<S: Service> {
-    /// Of a command: its caller is told.
+    /// Outcome of a command, returned to its caller.
     Command(CommandOutcome<S>),
-    /// Of a message, or of a call of a task: nobody waits for it, and none is lost.
+    /// Outcome of a message or of a task result.
     Message(MessageOutcome<S::Rejection>),
-    /// Of a due row.
+    /// Outcome of a due row.
     Due(DueOutcome<S::Rejection>),
 }
 
-/// What became of a command.
+/// Outcome of a command, for its caller.
 #[derive(Debug)]
 pub enum CommandOutcome<S: Service> {
-    /// It had its effect, or was so already.
+    /// Success, with or without changes.
     Done(S::Reply),
-    /// Its idempotency key was answered before; the same answer again.
+    /// Repeated idempotency key: the stored answer.
     Replayed(S::Reply),
-    /// The business said no.
+    /// Business rejection: an answer, and no fault.
     Rejected(S::Rejection),
-    /// Its idempotency key belongs to another request.
+    /// Idempotency key of a different request.
     KeyReused,
-    /// It broke; nothing is stored.
+    /// Failure of the handler; nothing is stored.
     Faulted(String),
 }
 
-/// What became of a message, or of a call of a task.
+/// Outcome of a message or of a task result.
 #[derive(Debug)]
 pub enum MessageOutcome<J> {
-    /// It had its effect, or was so already.
+    /// Success, with or without changes.
     Done,
-    /// Known, waiting or parked already; nothing happened.
+    /// Message already processed, retrying or dead-lettered, or task already ended. No effect.
     Duplicate,
-    /// The business said no.
+    /// Business rejection: an answer, and no fault.
     Rejected(J),
-    /// Nothing happened: the call that was asked about is to be made.
-    Wanted,
-    /// It failed and will be tried again.
+    /// Check before an attempt: the call is still necessary. No effect.
+    TaskNeeded,
+    /// Failure with a retry scheduled.
     Retried(String),
-    /// It is parked for a human.
+    /// Failure that became a dead letter.
     Dead(String),
 }
 
-/// What became of a due row.
+/// Outcome of a due row.
 #[derive(Debug)]
 pub enum DueOutcome<J> {
-    /// It had its effect, or was so already.
+    /// Success, with or without changes.
     Done,
-    /// The business said no.
+    /// Business rejection: an answer, and no fault.
     Rejected(J),
-    /// It broke; nothing is stored, and the row stays due.
+    /// Failure; nothing is stored, and the row stays due.
     Faulted(String),
 }
 
 impl<S: Service> Outcome<S> {
-    /// What it tells the breaker of its step: what the business says, and what is wrong with one message, says
-    /// nothing of the step.
+    /// Verdict for the breaker of the step. Business rejections and faults of a single message are ignored.
     #[must_use]
     pub const fn verdict(&self) -> Verdict {
         match self {
@@ -88,13 +87,13 @@ impl<S: Service> Outcome<S> {
         }
     }
 
-    /// Whether nothing was done but to answer that a call is still wanted.
+    /// True if the outcome only says that a call is still necessary.
     #[must_use]
-    pub const fn is_still_wanted(&self) -> bool {
-        matches!(self, Self::Message(MessageOutcome::Wanted))
+    pub const fn is_task_needed(&self) -> bool {
+        matches!(self, Self::Message(MessageOutcome::TaskNeeded))
     }
 
-    /// The outcome's name in metrics and logs.
+    /// Name in metrics and logs.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -107,14 +106,14 @@ impl<S: Service> Outcome<S> {
             | Self::Message(MessageOutcome::Rejected(_))
             | Self::Due(DueOutcome::Rejected(_)) => REJECTED,
             Self::Command(CommandOutcome::KeyReused) => KEY_REUSED,
-            Self::Message(MessageOutcome::Wanted) => WANTED,
+            Self::Message(MessageOutcome::TaskNeeded) => TASK_NEEDED,
             Self::Message(MessageOutcome::Retried(_)) => RETRIED,
             Self::Message(MessageOutcome::Dead(_)) => DEAD,
             Self::Command(CommandOutcome::Faulted(_)) | Self::Due(DueOutcome::Faulted(_)) => FAULTED,
         }
     }
 
-    /// The outcome of a command; `None` for everything else.
+    /// Outcome of a command; `None` for all other inputs.
     #[must_use]
     pub fn of_command(self) -> Option<CommandOutcome<S>> {
         match self {

@@ -1,113 +1,113 @@
-//! Pure: how rows are looked up, and what is found.
+//! Pure: queries for rows, and their results.
 
 use jiff::Timestamp;
 
 use crate::decider::FieldValue;
 
-/// How to look rows up.
+/// Query for rows of one kind.
 #[derive(Debug, Clone, Default)]
 pub struct Query {
-    /// Field equals value; the special field `id` too.
+    /// Fields that equal a value; `id` is a field too.
     pub equals: Vec<(&'static str, FieldValue)>,
-    /// Field is less than value.
+    /// Fields that are below a value.
     pub below: Vec<(&'static str, FieldValue)>,
-    /// Field is value or more.
+    /// Fields at or above a value.
     pub from: Vec<(&'static str, FieldValue)>,
-    /// Field is one of the values.
+    /// Fields that equal one of several values.
     pub one_of: Vec<(&'static str, Vec<FieldValue>)>,
-    /// The state as JSON contains this text.
+    /// Text that the state's JSON contains.
     pub text: Option<String>,
-    /// Sorts by a field first, then by id; by id alone without it.
+    /// First sort key; without it rows are sorted by id alone.
     pub order: Option<Order>,
-    /// Start behind this id.
+    /// Id after which the page starts.
     pub after: Option<String>,
-    /// Highest first (newest first, where ids are UUIDv7).
+    /// Descending order: newest first, where ids are UUIDv7.
     pub descending: bool,
-    /// At most this many.
+    /// Maximum number of rows to return.
     pub limit: usize,
 }
 
 impl Query {
-    /// Whether it looks one row up by a field, which is indexed: as quick as by its id.
+    /// True if the query looks up one row by an indexed field.
     #[must_use]
     pub const fn is_for_one(&self) -> bool {
         self.limit == 1 && self.text.is_none() && !self.equals.is_empty()
     }
 }
 
-/// How rows are sorted.
+/// First sort key of a query.
 #[derive(Debug, Clone, Copy)]
 pub struct Order {
-    /// A field that holds a number or a time in every row.
+    /// Field that holds a number or a time in every row.
     pub field: &'static str,
-    /// Its value in the row that [`Query::after`] names.
+    /// Value of the field in the row that [`Query::after`] names.
     pub after: Option<i64>,
 }
 
-/// Rows of a kind that have the same value in a field.
+/// Rows of a kind with the same value in a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// The value that they share; empty for rows without one.
+    /// Common value; empty for rows without one.
     pub value: String,
-    /// How many rows have it.
+    /// Number of rows in the group.
     pub count: u64,
-    /// The least value of the field of times among them.
+    /// Lowest value of the time field.
     pub first: i64,
-    /// The greatest value of that field.
+    /// Highest value of the time field.
     pub last: i64,
-    /// Id of the one with the greatest.
+    /// Id of the row with the highest value.
     pub latest: String,
 }
 
-/// How rows are counted together with the rows of another kind that they name.
+/// Counts of rows, joined with the rows of another kind that they refer to.
 #[derive(Debug, Clone, Copy)]
 pub struct Join {
-    /// A field of theirs to count by.
+    /// First field to group by.
     pub by: &'static str,
-    /// Another one.
+    /// Second field to group by.
     pub and: &'static str,
-    /// The field of theirs that holds the id of the other row.
+    /// Field that holds the id of the other row.
     pub through: &'static str,
-    /// The kind of the other row.
+    /// Kind of the other row.
     pub kind: &'static str,
-    /// The field of the other row to count by.
+    /// Field of the other row to group by.
     pub their: &'static str,
-    /// A field of the other row that holds a number or a time, of which the range is told.
+    /// Field of the other row, a number or time, whose range is returned.
     pub range: &'static str,
-    /// Values of it up to this one are past, and not part of the range.
+    /// Upper bound of past values, which the range excludes.
     pub after: i64,
 }
 
-/// Rows that agree in all fields of a [`Join`].
+/// Group of rows that agree in all fields of a [`Join`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joined {
-    /// Their value of [`Join::by`]; empty for rows without one.
+    /// Value of [`Join::by`]; empty for rows without one.
     pub by: String,
-    /// Their value of [`Join::and`]; empty for rows without one.
+    /// Value of [`Join::and`]; empty for rows without one.
     pub and: String,
-    /// The value of [`Join::their`]; `None` where there is no other row, or it has none.
+    /// Value of [`Join::their`]; `None` if the other row does not exist or has no value.
     pub their: Option<String>,
-    /// How many rows there are.
+    /// Number of rows in the group.
     pub count: u64,
-    /// How many of them have a value of [`Join::range`] that is past.
+    /// Number of rows with a past value of [`Join::range`].
     pub past: u64,
-    /// The least and the greatest value of those that are not.
+    /// Lowest and highest value of [`Join::range`] that is not past.
     pub range: Option<(i64, i64)>,
 }
 
-/// A row that a query found.
+/// Row that a query found.
 #[derive(Debug, Clone)]
 pub struct FoundRow {
-    /// Its id within its kind.
+    /// Id of the row within its kind.
     pub id: String,
-    /// How many events made it, 1 or more.
+    /// Number of events of the row, at least 1.
     pub version: i64,
-    /// State as JSON.
+    /// Serialized state, as JSON.
     pub state: String,
-    /// When its first event was decided.
+    /// Time of the first event.
     pub created_at: Timestamp,
-    /// When its last event was decided.
+    /// Time of the last event.
     pub updated_at: Timestamp,
-    /// Its value of [`Query::order`]'s field.
+    /// Value of the field in [`Query::order`].
     pub ordered_by: FieldValue,
 }

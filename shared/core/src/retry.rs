@@ -1,42 +1,41 @@
-//! Pure: what a failed try means, and how long to wait before another.
+//! Pure: kinds of failures, and the backoff before the next attempt.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A try that failed.
+/// Failed attempt of a message or task.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailedTry {
-    /// The error chain, outermost first.
+pub struct FailedAttempt {
+    /// Error chain, outermost error first.
     pub chain: Vec<String>,
-    /// What follows from it.
+    /// Kind of failure, which decides about the next attempt.
     pub kind: FailureKind,
 }
 
-/// What follows from a failed try.
+/// Kind of failure of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
-    /// It may work later: it is tried again while there are attempts left.
+    /// Failure that may pass: retried while attempts are left.
     Transient,
-    /// What it needs is away, which is no fault of its own: it is tried again, and no attempt is consumed.
+    /// Outage of a dependency: retried without consuming an attempt.
     Outage,
-    /// It can never work.
+    /// Failure that no retry can repair.
     Permanent,
-    /// It was not tried, and never was before. A task whose call is about to be made ends so when nobody wants it
-    /// any more.
-    Untried,
-    /// The same, but an earlier try may have had its effect.
-    Unwanted,
+    /// Task that is no longer necessary and was never attempted: its call had no effect.
+    NeverAttempted,
+    /// Task that is no longer necessary and was attempted before: its call may have had an effect.
+    NoLongerNeeded,
 }
 
-impl FailedTry {
-    /// A failure with one link in its chain.
+impl FailedAttempt {
+    /// Creates a failure with a chain of one error.
     #[must_use]
     pub fn new(kind: FailureKind, reason: impl Into<String>) -> Self {
         Self { chain: vec![reason.into()], kind }
     }
 
-    /// The chain in one line.
+    /// Error chain in one line.
     #[must_use]
     pub fn reason(&self) -> String {
         self.chain.join(": ")
@@ -50,33 +49,35 @@ impl FailedTry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetryPolicy {
-    /// Tries in all, the first one counted.
+    /// Maximum number of attempts, including the first.
     pub max_attempts: u32,
-    /// Upper end of the first delay.
+    /// Upper bound of the first delay.
     #[serde(with = "humantime_serde")]
     pub base: Duration,
-    /// Upper end of every delay.
+    /// Upper bound of every delay.
     #[serde(with = "humantime_serde")]
     pub cap: Duration,
 }
 
 impl RetryPolicy {
-    /// How many attempts there have been after another failed try, and the delay before the next; no delay when
-    /// there is to be none. `attempts` are those before this try.
+    /// Returns the number of attempts including this failure, and the delay before the next; no delay if none
+    /// follows.
+    ///
+    /// `attempts` excludes this failure.
     #[must_use]
     pub fn after(&self, kind: FailureKind, attempts: u32, jitter: u32) -> (u32, Option<Duration>) {
         let counted = attempts.saturating_add(1);
         match kind {
             FailureKind::Transient => (counted, self.delay_after(counted, jitter)),
             FailureKind::Permanent => (counted, None),
-            FailureKind::Untried | FailureKind::Unwanted => (attempts, None),
-            // As long as between the last attempts, but never the end of them.
+            FailureKind::NeverAttempted | FailureKind::NoLongerNeeded => (attempts, None),
+            // The delay grows as for counted attempts, but there is always a next one.
             FailureKind::Outage => (attempts, Some(self.jittered(counted.min(self.max_attempts), jitter))),
         }
     }
 
-    /// The delay after `attempts` failed tries, or `None` when there are no tries left.
-    /// `jitter` is a random number over the whole range of `u32`.
+    /// Delay after `attempts` failed attempts; `None` if none are left. `jitter` is random over the whole range of
+    /// `u32`.
     #[must_use]
     pub fn delay_after(&self, attempts: u32, jitter: u32) -> Option<Duration> {
         (attempts < self.max_attempts).then(|| self.jittered(attempts, jitter))
@@ -86,25 +87,25 @@ impl RetryPolicy {
         let doublings = attempts.saturating_sub(1).min(31);
         let ceiling = self.base.saturating_mul(1 << doublings).min(self.cap);
         let micros = u64::try_from(ceiling.as_micros()).unwrap_or(u64::MAX);
-        // A fixed-point multiplication: jitter / 2^32 of the ceiling, without floats.
+        // Fixed point: jitter / 2^32 of the ceiling, without floats.
         let micros = (u128::from(micros) * u128::from(jitter)) >> 32;
         Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
     }
 }
 
-/// An error with its sources, outermost first, in one line.
+/// Formats an error with its sources in one line, outermost first.
 #[must_use]
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     error_links(error).join(": ")
 }
 
-/// An error with its sources, outermost first.
+/// Lists an error and its sources, outermost first.
 #[must_use]
 pub fn error_links(error: &dyn std::error::Error) -> Vec<String> {
     std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect()
 }
 
-/// What a panic says.
+/// Extracts the message of a panic.
 #[must_use]
 pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
@@ -122,7 +123,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_delay_stays_below_its_ceiling_and_ends_with_the_attempts(
+        fn delay_stays_below_ceiling_and_ends_with_attempts(
             attempts in 1_u32..50, max_attempts in 1_u32..50, jitter: u32,
         ) {
             let policy = RetryPolicy {
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_consumes_no_attempts() {
+    fn outage_consumes_no_attempts() {
         let policy =
             RetryPolicy { max_attempts: 3, base: Duration::from_secs(1), cap: Duration::from_mins(1) };
         let (attempts, delay) = policy.after(FailureKind::Outage, 2, u32::MAX);
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!(policy.after(FailureKind::Transient, 2, 0), (3, None));
         assert_eq!(policy.after(FailureKind::Permanent, 0, 0), (1, None));
         assert_eq!(
-            policy.after(FailureKind::Unwanted, 2, 0),
+            policy.after(FailureKind::NoLongerNeeded, 2, 0),
             (2, None),
             "what was not tried counts as no try"
         );

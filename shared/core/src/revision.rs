@@ -1,10 +1,11 @@
-//! Pure: revisions, by which whoever is asked for something again and again knows what is newest.
+//! Pure: revisions, which order repeated requests.
 
 use jiff::Timestamp;
 
-/// The revision of what is asked now: higher than the `last` that is known of, and than those that a lost database knew
-/// of. So it goes by the clock, in microseconds since 1970; and should that be put back, or two be of one moment, on from
-/// the last.
+/// Next revision after `last`: the time in microseconds since 1970, or one more than `last` if the clock was put
+/// back.
+///
+/// Based on the clock, so that it is also higher than the revisions of a lost database.
 #[must_use]
 pub fn after(last: u64, now: Timestamp) -> u64 {
     u64::try_from(now.as_microsecond()).unwrap_or_default().max(last + 1)
@@ -15,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_revision_is_the_time_unless_that_is_no_newer() {
+    fn next_revision_is_time_or_one_above_last() {
         let noon = Timestamp::from_microsecond(1_000).expect("a time");
         assert_eq!([after(0, noon), after(1_000, noon), after(5_000, noon)], [1_000, 1_001, 5_001]);
         let before_1970 = Timestamp::from_microsecond(-1).expect("a time");

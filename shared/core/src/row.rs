@@ -1,4 +1,4 @@
-//! Pure: rows of any kind, as the engine and the stores handle them.
+//! Pure: rows and events of any kind, as the engine and the stores handle them.
 
 use std::any::Any;
 
@@ -7,63 +7,62 @@ use serde::de::DeserializeOwned;
 
 use crate::decider::{Decider, FieldValue, RetentionPolicy, Sums};
 
-/// Names one row. Ordered, so that rows are read and locked in one order everywhere.
+/// Key of a row. Its order is the order in which rows are read and locked.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowKey {
-    /// Kind of row.
+    /// Kind of row, also the name of its table.
     pub kind: &'static str,
-    /// Its id within the kind.
+    /// Id of the row within its kind.
     pub id: String,
 }
 
 impl RowKey {
-    /// The row of kind `D` with this id.
+    /// Key of the row of kind `D` with this id.
     #[must_use]
     pub fn of<D: Decider>(id: impl ToString) -> Self {
         Self { kind: D::KIND, id: id.to_string() }
     }
 }
 
-/// A row as the store keeps it.
+/// State of a row, as the store keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRow {
-    /// How many events made it: 0 for a row that is not there.
+    /// Number of events of the row; 0 if it does not exist.
     pub version: i64,
-    /// The state as JSON.
+    /// Serialized state, as JSON.
     pub state: String,
 }
 
-/// An event as the store keeps it.
+/// Event of a row, as the store keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredEvent {
-    /// The row's version after this event, from 1.
+    /// Version of the row after this event, from 1.
     pub version: i64,
-    /// Name of the event.
+    /// Name of the event, e.g. `Confirmed`.
     pub name: String,
-    /// The event as JSON.
+    /// Serialized event, as JSON.
     pub data: String,
-    /// Id of the input that caused it.
+    /// Id of the input that caused the event.
     pub causation_id: uuid::Uuid,
-    /// When it was decided.
+    /// Time at which the input was decided.
     pub recorded_at: Timestamp,
-    /// Whether a message tells it to the others.
+    /// True if a fact was published for the event.
     pub is_published: bool,
 }
 
-/// An event of a history: as its decider knows it, or as JSON.
+/// Event of a history, typed or as JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PastEvent<E> {
-    /// What happened.
+    /// Event, typed or as JSON.
     pub event: E,
-    /// When it was decided.
+    /// Time at which the input was decided.
     pub at: Timestamp,
-    /// Whether a message tells it to the others.
+    /// True if a fact was published for the event.
     pub is_published: bool,
 }
 
 impl<E: DeserializeOwned> PastEvent<E> {
-    /// The events of a history that can be read, in its order. Those that cannot are another's business: the fold of
-    /// their row says so.
+    /// Parses a history, oldest event first. Skips unreadable events, which verification reports.
     #[must_use]
     pub fn of(history: &[StoredEvent]) -> Vec<Self> {
         let read = |StoredEvent { data, recorded_at, is_published, .. }: &StoredEvent| {
@@ -77,51 +76,50 @@ impl<E: DeserializeOwned> PastEvent<E> {
     }
 }
 
-/// A row with its history, as its decider knows them.
+/// Row with its history, typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WithHistory<D: Decider> {
-    /// The state.
+    /// Typed state of the row.
     pub state: D,
-    /// What made it, oldest first.
+    /// Events of the row, oldest first.
     pub events: Vec<PastEvent<D::Event>>,
 }
 
 impl<D: Decider> WithHistory<D> {
-    /// A row of this state, which is JSON, and this history; `None` if the state cannot be read.
+    /// Parses a state and its history; `None` if the state cannot be read.
     #[must_use]
     pub fn of(state: &str, history: &[StoredEvent]) -> Option<Self> {
         Some(Self { state: serde_json::from_str(state).ok()?, events: PastEvent::of(history) })
     }
 }
 
-/// A [`WithHistory`] of which only its decider knows the type.
+/// [`WithHistory`] of a type that only its decider knows.
 pub type AnyWithHistory = Box<dyn Any + Send>;
 
-/// A row of a type that only its decider knows, while its events are folded one by one.
+/// Fold of one row's events, of a type that only its decider knows.
 pub trait Folding: Send {
-    /// Folds one more event, which is JSON.
+    /// Folds one event, given as JSON.
     ///
     /// # Errors
-    /// When it cannot be read; nothing is folded then.
+    /// If the event cannot be read. The fold is unchanged then.
     fn add(&mut self, event: &str) -> serde_json::Result<()>;
 
-    /// The same; it is among the events of [`Folding::with_history`] then.
+    /// Folds one event and keeps it for [`Folding::with_history`].
     ///
     /// # Errors
-    /// As there.
+    /// If the event cannot be read. The fold is unchanged then.
     fn keep(&mut self, event: PastEvent<&str>) -> serde_json::Result<()>;
 
-    /// What a table keeps of the row with this id.
+    /// Table columns of the row with this id.
     ///
     /// # Errors
-    /// When the state has no form as JSON.
+    /// If the state has no JSON form.
     fn projected(&self, id: &str) -> serde_json::Result<Projected>;
 
-    /// The values by which the row with this id is found, if a table keeps its state as this JSON, byte for byte; `None` if
-    /// it keeps it otherwise.
+    /// Indexed values of the row with this id; `None` if `state` is not byte for byte the JSON of the fold.
     fn kept_as(&self, id: &str, state: &[u8]) -> Option<SearchedBy>;
 
-    /// The row as it is now, with the events that were kept.
+    /// Final state with the kept events.
     fn with_history(self: Box<Self>) -> AnyWithHistory;
 }
 
@@ -152,29 +150,29 @@ impl<D: Decider> Folding for WithHistory<D> {
     }
 }
 
-/// The state of a row whose type only its decider knows.
+/// State of a type that only its decider knows.
 pub(crate) trait AnyState: Any + Send + Sync {
     fn projected(&self, id: &str) -> serde_json::Result<Projected>;
     fn searched_by(&self, id: &str) -> SearchedBy;
 }
 
-/// What a table keeps of a state.
+/// Table columns of a state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Projected {
-    /// The state as JSON.
+    /// Serialized state, as JSON.
     pub state: String,
     /// Searchable values, in the order of the kind's fields.
     pub fields: Vec<FieldValue>,
-    /// When the row is due.
+    /// Due time of the row.
     pub due: Option<Timestamp>,
 }
 
-/// The values of a row by which it is found: what its indexes hold.
+/// Indexed values of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchedBy {
     /// Searchable values, in the order of the kind's fields.
     pub fields: Vec<FieldValue>,
-    /// When the row is due.
+    /// Due time of the row.
     pub due: Option<Timestamp>,
 }
 
@@ -188,41 +186,41 @@ impl<D: Decider> AnyState for D {
     }
 }
 
-/// A kind of row, as a service declares it to its store.
+/// Kind of row, as a service declares it to its store.
 #[derive(Debug, Clone, Copy)]
 pub struct RowKind {
-    /// Name; also the table's.
+    /// Name of the kind and of its table.
     pub name: &'static str,
     /// Searchable fields; each is an indexed column.
     pub fields: &'static [&'static str],
-    /// Which of the fields hold numbers or times.
+    /// Fields that hold numbers or times.
     pub numbers: &'static [&'static str],
-    /// What leaves once it is old.
+    /// Data that is purged after the retention.
     pub retention: RetentionPolicy,
-    /// What is [carried](Decider::carried) of the row in this state, as JSON; `None` while it is not finished.
+    /// Returns the [sums](Decider::purged_sums) of the state, which is JSON; `None` while the row is not finished.
     pub finished: fn(&str) -> serde_json::Result<Option<Sums>>,
-    /// The row before its first event, or as the JSON of a snapshot has it: to be folded event by event.
+    /// Starts a fold from the default state, or from a snapshot given as JSON.
     pub begin: fn(Option<&str>) -> serde_json::Result<Box<dyn Folding>>,
 }
 
 impl RowKind {
-    /// The declaration of `D`.
+    /// Declares the row kind of `D`.
     #[must_use]
     pub fn of<D: Decider>() -> Self {
         let (name, fields, numbers, retention) = (D::KIND, D::FIELDS, D::NUMBERS, D::RETENTION);
         Self { name, fields, numbers, retention, finished: finished::<D>, begin: begin::<D> }
     }
 
-    /// Whether a field holds numbers or times, and no texts.
+    /// True if the field holds numbers or times.
     #[must_use]
     pub fn is_number(&self, field: &str) -> bool {
         self.numbers.contains(&field)
     }
 
-    /// Folds the history of the row with this id, JSON, oldest event first, over the state of a snapshot if there is one.
+    /// Folds the history of the row with this id, JSON, oldest event first, over a snapshot if there is one.
     ///
     /// # Errors
-    /// When an event or the snapshot cannot be read.
+    /// If an event or the snapshot cannot be read.
     pub fn fold(
         &self,
         id: &str,
@@ -244,10 +242,10 @@ fn begin<D: Decider>(snapshot: Option<&str>) -> serde_json::Result<Box<dyn Foldi
 
 fn finished<D: Decider>(state: &str) -> serde_json::Result<Option<Sums>> {
     let state: D = serde_json::from_str(state)?;
-    Ok(state.is_finished().then(|| state.carried()))
+    Ok(state.is_finished().then(|| state.purged_sums()))
 }
 
-/// For what rows and events of earlier builds lack: left out while it is 0, as they are written as those were.
+/// True if the number is 0. For `skip_serializing_if` of counters that are rarely set.
 #[must_use]
 pub const fn is_zero(number: &u64) -> bool {
     *number == 0

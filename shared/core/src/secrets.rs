@@ -1,19 +1,19 @@
-//! Pure: secrets in what people see and write: members of JSON that are named by whoever knows what is secret.
+//! Pure: redaction of secret JSON members, by name.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::Value;
 
 use crate::dead_letter::DeadLettered;
-use crate::retry::FailedTry;
+use crate::retry::FailedAttempt;
 
-/// What is shown in place of a secret, and kept as the secret when it is written back.
+/// Placeholder of a secret. An edit that contains it keeps the secret.
 pub const BLANK: &str = "***";
 
-/// Shorter ones are in half of all texts, and worth nothing.
+/// Minimum length of a secret that is removed from texts. Shorter ones occur by chance.
 const SHORTEST_IN_TEXT: usize = 4;
 
-/// Blanks members with one of these names, wherever they stand.
+/// Redacts members with one of these names, at any depth.
 pub fn blank(value: &mut Value, names: &[&str]) {
     match value {
         Value::Object(members) => {
@@ -30,10 +30,10 @@ pub fn blank(value: &mut Value, names: &[&str]) {
     }
 }
 
-/// Puts back what was blanked, and is still where it was in `original`. A secret that was written anew stays.
+/// Restores redacted members from the same place in `original`. Keeps secrets that were entered anew.
 ///
 /// # Errors
-/// The path of a blank that nothing stood at.
+/// Path of a placeholder without a secret in `original`.
 pub fn put_back(edited: &mut Value, original: &Value, names: &[&str]) -> Result<(), String> {
     match edited {
         Value::Object(members) => {
@@ -68,8 +68,8 @@ fn below_of(name: &str, below: &str) -> String {
     }
 }
 
-/// Bytes as they are but for the values of members with one of these names. They need not be JSON to their end: what
-/// could not be read is shown to people as well.
+/// Redacts members with one of these names in JSON bytes. Also works on bytes that are no valid JSON, since
+/// unreadable payloads are shown too.
 #[must_use]
 pub fn blank_bytes(bytes: &[u8], names: &[&str]) -> Vec<u8> {
     let (mut blanked, mut shown) = (Vec::with_capacity(bytes.len()), 0);
@@ -82,10 +82,10 @@ pub fn blank_bytes(bytes: &[u8], names: &[&str]) -> Vec<u8> {
     blanked
 }
 
-impl FailedTry {
-    /// The same, without the secrets of `payload`: a parser quotes what it does not expect.
+impl FailedAttempt {
+    /// Removes the secrets of `payload` from the error chain: parsers quote what they do not expect.
     #[must_use]
-    pub fn discreet(&self, payload: &[u8], names: &[&str]) -> Self {
+    pub fn redacted(&self, payload: &[u8], names: &[&str]) -> Self {
         let spans = secret_spans(payload, names).into_iter();
         let texts: Vec<_> = spans.filter_map(|(from, to)| text_of(&payload[from..to])).collect();
         let said = |link: &String| texts.iter().fold(link.clone(), |link, text| link.replace(text, BLANK));
@@ -93,7 +93,7 @@ impl FailedTry {
     }
 }
 
-/// A secret as texts quote it.
+/// Secret as texts quote it.
 fn text_of(value: &[u8]) -> Option<String> {
     let literal = String::from_utf8_lossy(value);
     let text = serde_json::from_slice(value).unwrap_or_else(|_| literal.trim_matches('"').to_owned());
@@ -101,9 +101,9 @@ fn text_of(value: &[u8]) -> Option<String> {
 }
 
 impl DeadLettered {
-    /// The same as people see it: payloads byte for byte, but for members with one of these names.
+    /// Redacts payloads and texts of the dead letter; everything else stays byte for byte.
     #[must_use]
-    pub fn discreet(mut self, names: &[&str]) -> Self {
+    pub fn redacted(mut self, names: &[&str]) -> Self {
         let blank = |payload: &mut String| {
             if let Ok(bytes) = BASE64.decode(&payload) {
                 *payload = BASE64.encode(blank_bytes(&bytes, names));
@@ -115,7 +115,7 @@ impl DeadLettered {
     }
 }
 
-/// From where to where the values of these members stand.
+/// Byte ranges of the values of these members.
 fn secret_spans(bytes: &[u8], names: &[&str]) -> Vec<(usize, usize)> {
     let (mut spans, mut at) = (Vec::new(), 0);
     while at < bytes.len() {
@@ -141,7 +141,7 @@ fn after_space(bytes: &[u8], from: usize) -> usize {
     from + bytes[from..].iter().take_while(|byte| byte.is_ascii_whitespace()).count()
 }
 
-/// Where the text that begins here with a quotation mark ends; one without an end goes as far as the bytes.
+/// End of the string that begins here with a quotation mark; the end of the bytes if it has none.
 fn end_of_text(bytes: &[u8], from: usize) -> usize {
     let mut at = from + 1;
     while at < bytes.len() {
@@ -154,7 +154,7 @@ fn end_of_text(bytes: &[u8], from: usize) -> usize {
     bytes.len()
 }
 
-/// Where the value that begins here ends.
+/// End of the value that begins here.
 fn end_of_value(bytes: &[u8], from: usize) -> usize {
     let (mut at, mut depth) = (from, 0_usize);
     while at < bytes.len() {

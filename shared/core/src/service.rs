@@ -1,4 +1,4 @@
-//! Pure: what a service declares: its rows, its steps, and how it reacts.
+//! Pure: the declaration of a service: its rows, its steps and its handlers.
 
 use std::fmt::{Debug, Display};
 use std::marker::PhantomData;
@@ -9,79 +9,80 @@ use uuid::Uuid;
 
 use crate::dead_letter::OPERATOR_COMMANDS;
 use crate::message::{Message, MessageType, Received};
-use crate::retry::FailedTry;
+use crate::retry::FailedAttempt;
 use crate::row::{RowKey, RowKind};
 use crate::unit_of_work::UnitOfWork;
 
-/// Messages of one producer that a step hears.
+/// Messages of one producer that a step consumes.
 #[derive(Debug, Clone, Copy)]
 pub struct Subscription {
-    /// The service that says them; its stream has the same name in upper case.
+    /// Name of the producing service. Its stream has the same name in upper case.
     pub producer: &'static str,
-    /// The types that it hears; what else the producer says passes it by.
+    /// Consumed message types. Other messages of the producer are not delivered.
     pub types: &'static [MessageType],
 }
 
 impl Subscription {
-    /// The messages of these types that `producer` says.
+    /// Subscribes to these types of messages of `producer`.
     #[must_use]
     pub const fn to(producer: &'static str, types: &'static [MessageType]) -> Self {
         Self { producer, types }
     }
 
-    /// The stream that holds these messages.
+    /// Name of the stream that holds these messages.
     #[must_use]
     pub fn stream(&self) -> String {
         stream_of(self.producer)
     }
 
-    /// Their subjects, as the service `listener` hears them.
+    /// Subjects of these messages for the consuming service `listener`.
     #[must_use]
     pub fn subjects(&self, listener: &str) -> Vec<String> {
         self.types.iter().map(|message_type| message_type.subject(self.producer, listener)).collect()
     }
 }
 
-/// The stream of a service.
+/// Name of a service's stream.
 #[must_use]
 pub fn stream_of(service: &str) -> String {
     service.to_uppercase()
 }
 
-/// One reaction of one service: the unit of inbox, breaker, retry and replay.
+/// One service's reaction to one kind of message: the unit of inbox, breaker, retry and replay.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
     /// Name, unique in the whole system.
     pub name: &'static str,
-    /// What it hears.
+    /// Messages that the step consumes.
     pub consumes: &'static [Subscription],
-    /// The outside dependencies that its work ends up with: while the breaker of one is open, nothing is pulled.
+    /// External dependencies of its tasks. While the breaker of one is open, the step pulls no messages.
     pub needs: &'static [&'static str],
-    /// Whether the engine itself reacts, to what operators ask.
+    /// True if the engine itself handles the messages: the commands of operators.
     pub(crate) is_for_operators: bool,
 }
 
 impl Step {
-    /// A step that needs nothing from outside.
+    /// Creates a step without external dependencies.
     #[must_use]
     pub const fn new(name: &'static str, consumes: &'static [Subscription]) -> Self {
         Self { name, consumes, needs: &[], is_for_operators: false }
     }
 
-    /// The same, ending in calls to these.
+    /// Declares the external dependencies of the step's tasks.
     #[must_use]
     pub const fn needing(self, needs: &'static [&'static str]) -> Self {
         Self { needs, ..self }
     }
 
-    /// Whether it hears messages of the type with this name.
+    /// True if the step consumes messages of the type with this name.
     #[must_use]
     pub fn consumes_type(&self, name: &str) -> bool {
         self.consumes.iter().flat_map(|subscription| subscription.types).any(|heard| heard.name == name)
     }
 
-    /// The subject on which `producer` says messages of the type with this name to `listener`, whose step this is;
-    /// `None` when the step does not hear such a message from that producer.
+    /// Subject on which `producer` publishes this type of message to `listener`, the owner of the step.
+    ///
+    /// `None` if the step does not consume such messages of that producer.
     #[must_use]
     pub fn subject_of(&self, producer: &str, name: &str, listener: &str) -> Option<String> {
         let of_producer = self.consumes.iter().filter(|subscription| subscription.producer == producer);
@@ -89,13 +90,13 @@ impl Step {
         types.find(|heard| heard.name == name).map(|heard| heard.subject(producer, listener))
     }
 
-    /// Whether the engine itself reacts, to what operators ask: such a step is in no service's declaration.
+    /// True if the engine itself handles the messages: the commands of operators. No service declares such a step.
     #[must_use]
     pub const fn is_for_operators(&self) -> bool {
         self.is_for_operators
     }
 
-    /// The durable consumer that serves `subscription`.
+    /// Name of the durable consumer of `subscription`.
     #[must_use]
     pub fn durable(&self, subscription: &Subscription) -> String {
         match self.consumes {
@@ -105,21 +106,21 @@ impl Step {
     }
 }
 
-/// Every step of a service: those it declares, and the one in which the engine hears operators.
+/// Lists the declared steps of a service and the engine's own step for operator commands.
 #[must_use]
 pub fn steps_of<S: Service>() -> Vec<&'static Step> {
     let operators = S::OPERATOR.map(|_| OperatorStep::<S>::STEP);
     S::steps().iter().chain(operators).collect()
 }
 
-/// The step in which the engine of a service hears operators: `<service>-operations`.
+/// The engine's step for operator commands: `<service>-operations`.
 struct OperatorStep<S>(PhantomData<S>);
 
 impl<S: Service> OperatorStep<S> {
     const SUFFIX: &'static [u8] = b"-operations";
     const LEN: usize = S::NAME.len() + Self::SUFFIX.len();
 
-    /// The name, at the beginning of more bytes than any name needs: a constant cannot choose its length here.
+    /// Padded to a fixed length, since a constant cannot compute the length of an array here.
     const BYTES: [u8; 128] = {
         let (name, mut bytes, mut at) = (S::NAME.as_bytes(), [0; 128], 0);
         while at < Self::LEN {
@@ -147,37 +148,40 @@ impl<S: Service> OperatorStep<S> {
     };
 }
 
-/// How a task ended: what the outside answered, or that no try got an answer.
+/// Result of a task: the answer of the dependency, or the last failure.
 #[derive(Debug, Clone, Copy)]
 pub struct TaskResult<'a> {
-    /// The task's kind.
+    /// Kind of the task, as it was created.
     pub kind: &'a str,
-    /// What the task was written with, as JSON.
+    /// Payload of the task, JSON.
     pub payload: &'a str,
-    /// The saga.
+    /// Id of the saga that it belongs to.
     pub correlation_id: Uuid,
-    /// The answer, or how the last try failed.
-    pub answer: Result<&'a Value, &'a FailedTry>,
+    /// Answer of the dependency, or the failure after which no attempt follows.
+    pub answer: Result<&'a Value, &'a FailedAttempt>,
 }
 
 fn rows_of_saga<S: Service>(saga: Uuid) -> Vec<RowKey> {
     S::rows().into_iter().map(|kind| RowKey { kind: kind.name, id: saga.to_string() }).collect()
 }
 
-/// Why an input had no effect.
+/// Error of a handler. The input has no effect then.
+///
+/// The engine adds a fourth case that no handler reports: an outage of a dependency, which consumes no attempt
+/// ([`FailureKind::Outage`](crate::retry::FailureKind::Outage)).
 #[derive(Debug)]
 pub enum HandlerError<J> {
-    /// The business says no. Final, and nobody's fault.
+    /// Business rejection: final, and no fault. It counts against no breaker.
     Rejected(J),
-    /// Something that must come first is not here yet: try again later.
+    /// Failure that may pass, such as a message that arrived too early. The engine retries with backoff.
     Transient(String),
-    /// This can never work: park it for a human.
+    /// Failure that no retry can repair. The engine dead-letters the input.
     Permanent(String),
 }
 
 impl<J> HandlerError<J> {
-    /// A step was handed a message that it has no reaction to. The engine keeps what a step does not subscribe to
-    /// from it, so this is a subscription without a reaction.
+    /// Permanent error for a message that `step` consumes and no handler takes: a mistake in the service's
+    /// declaration.
     #[must_use]
     pub fn unhandled(step: &Step, message: &Received<impl Message>) -> Self {
         Self::Permanent(format!("{} has no reaction to {}", step.name, message.fact.message_type().name))
@@ -190,50 +194,50 @@ impl<J> From<J> for HandlerError<J> {
     }
 }
 
-/// What came of a reaction that answers nobody.
+/// Result of a handler that returns no answer.
 pub type HandlerResult<S> = Result<(), HandlerError<<S as Service>::Rejection>>;
 
-/// A service as the engine sees it. Everything here is pure.
+/// A service, as the engine sees it: pure functions and constants.
 ///
-/// Each kind of input has a pair of methods: the rows that it needs to have read, and the reaction. What a reaction
-/// refuses leaves no row, event, message or task behind.
+/// Each kind of input has two methods: one names the rows to read, the other handles the input. A handler that
+/// returns an error leaves no row, event, message or task behind.
 pub trait Service: Sized + Send + Sync + 'static {
-    /// Name; the first part of its subjects. At most 100 bytes.
+    /// Name and first part of the subjects. At most 100 bytes.
     const NAME: &'static str;
-    /// The service through which operators speak to this one's engine: replay, discard, restore. Without one, dead
-    /// letters stay where they are.
+    /// Service that publishes operator commands (replay, discard, restore) for this one. Without it, dead letters
+    /// cannot be replayed.
     const OPERATOR: Option<&'static str> = None;
-    /// Members of messages, wherever they stand in them, that nobody is shown ([`secrets`](crate::secrets)).
+    /// Names of message members that are redacted wherever they are shown ([`secrets`](crate::secrets)).
     const SECRETS: &'static [&'static str] = &[];
-    /// What it hears and tells.
+    /// Messages that the service consumes and publishes.
     type Fact: Message;
-    /// What may be asked of it through HTTP.
+    /// Commands that arrive over HTTP.
     type Command: Debug + Send + Sync + 'static;
-    /// What it answers to commands; stored with the idempotency key.
+    /// Answer to a command, stored with its idempotency key.
     type Reply: Debug + Clone + Serialize + DeserializeOwned + Send + Sync + 'static;
-    /// Its business no.
+    /// Business rejection: an answer, and no fault.
     type Rejection: Debug + Display + Send + Sync + 'static;
 
-    /// Its kinds of rows.
+    /// Kinds of rows that the service stores.
     fn rows() -> Vec<RowKind> {
         vec![]
     }
 
-    /// What it hears, step by step; none for a service that hears nobody.
+    /// Steps. None if the service consumes no messages.
     fn steps() -> &'static [Step] {
         &[]
     }
 
-    /// The rows that a command needs.
+    /// Rows that a command reads.
     fn rows_of_command(&self, command: &Self::Command) -> Vec<RowKey> {
         let _ = command;
         vec![]
     }
 
-    /// Does what a command asks.
+    /// Handles a command and returns its answer.
     ///
     /// # Errors
-    /// The refusal.
+    /// Any [`HandlerError`]. The engine does not retry commands: the caller gets the error.
     fn on_command(
         &self,
         command: &Self::Command,
@@ -243,14 +247,16 @@ pub trait Service: Sized + Send + Sync + 'static {
         Err(HandlerError::Permanent(format!("{} takes no commands", Self::NAME)))
     }
 
-    /// The rows that a message needs: unless said otherwise, of each kind the one with the saga's id.
+    /// Rows that a message reads. By default the row of each kind whose id is the saga's.
     fn rows_of_message(&self, message: &Received<Self::Fact>) -> Vec<RowKey> {
         rows_of_saga::<Self>(message.correlation_id)
     }
 
-    /// The rows that a message needs beside those, as far as only the service's own record names them: `work` has
-    /// the rows above. Nothing, unless said otherwise; another read is made only when it names others than were
-    /// read anyway.
+    /// Rows that a message needs beyond [`Service::rows_of_message`], if only stored rows name them. None by
+    /// default.
+    ///
+    /// `work` has the rows named there. The engine reads a second time only if this names rows that the batch has
+    /// not read.
     fn additional_rows(
         &self,
         message: &Received<Self::Fact>,
@@ -260,10 +266,10 @@ pub trait Service: Sized + Send + Sync + 'static {
         vec![]
     }
 
-    /// Reacts to a message that `step` hears.
+    /// Handles a message that `step` consumes.
     ///
     /// # Errors
-    /// The refusal.
+    /// Any [`HandlerError`].
     fn on_message(
         &self,
         step: &'static Step,
@@ -274,24 +280,26 @@ pub trait Service: Sized + Send + Sync + 'static {
         Err(HandlerError::unhandled(step, message))
     }
 
-    /// The rows that the result of a task needs: unless said otherwise, of each kind the one with the saga's id.
+    /// Rows that a task result reads. By default the row of each kind whose id is the saga's.
     fn rows_of_result(&self, result: &TaskResult<'_>) -> Vec<RowKey> {
         rows_of_saga::<Self>(result.correlation_id)
     }
 
-    /// Whether the call of a task is still to be made: asked before each try, but for one that follows at once on
-    /// the commit of its task, and now and then while it waits. Of `result` nothing is known yet. What is not wanted
-    /// is not made, and ends as [`FailureKind::Untried`](crate::retry::FailureKind) or
-    /// [`Unwanted`](crate::retry::FailureKind). It must not change its mind: what is unwanted once stays so.
+    /// True while the call of a task is still necessary.
+    ///
+    /// The engine asks before each attempt, except an attempt that directly follows the commit of the task, and
+    /// from time to time while the task waits. `result` holds no answer yet. An unnecessary call is not made; the
+    /// task ends with [`FailureKind::NeverAttempted`](crate::retry::FailureKind) or
+    /// [`NoLongerNeeded`](crate::retry::FailureKind). Once `false`, the answer must stay `false`.
     fn is_task_needed(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, Self::Fact>) -> bool {
         let _ = (result, work);
         true
     }
 
-    /// Takes the result of a task.
+    /// Handles the result of a task.
     ///
     /// # Errors
-    /// The refusal.
+    /// Any [`HandlerError`].
     fn on_task_result(
         &self,
         result: &TaskResult<'_>,
@@ -301,10 +309,10 @@ pub trait Service: Sized + Send + Sync + 'static {
         Err(HandlerError::Permanent(format!("{} makes no calls ({})", Self::NAME, result.kind)))
     }
 
-    /// Looks at a row whose due time has come; only that row is read.
+    /// Handles a row whose due time has come. Only that row is read.
     ///
     /// # Errors
-    /// The refusal.
+    /// Any [`HandlerError`]. The row stays due unless the error is a rejection.
     fn on_deadline(&self, row: &RowKey, work: &mut UnitOfWork<'_, Self::Fact>) -> HandlerResult<Self> {
         let _ = work;
         Err(HandlerError::Permanent(format!(

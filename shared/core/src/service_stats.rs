@@ -1,5 +1,4 @@
-//! Pure: how far a service has come with everything it was told: what health, metrics, operators and the
-//! reconciliation want to know of it.
+//! Pure: backlog and progress of a service, for health checks, metrics, operators and reconciliation.
 
 use std::collections::BTreeMap;
 
@@ -7,101 +6,96 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The state of the machinery, for health, metrics and the operator.
+/// Backlog of a service's store: outbox, retries, tasks, dead letters.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StoreStats {
-    /// Entries that wait to be published.
+    /// Number of outbox entries to publish.
     pub outbox_pending: u64,
-    /// Entries that the broker refused for good, and those of their sagas that are held behind them.
+    /// Outbox entries that the broker rejected for good, and later entries of the same sagas, which wait for them.
     pub outbox_failed: u64,
-    /// Entries that were published and are to be published once more.
-    #[serde(default)]
+    /// Published outbox entries that will be published again.
     pub outbox_republishing: u64,
-    /// Entries that were published and are kept.
-    #[serde(default)]
+    /// Published outbox entries that are still kept.
     pub outbox_kept: u64,
-    /// When the oldest waiting entry was written.
+    /// Creation time of the oldest outbox entry to publish.
     pub outbox_oldest: Option<Timestamp>,
-    /// Retries that wait.
+    /// Number of messages scheduled for another attempt.
     pub retries: u64,
-    /// Tasks that are not settled: waiting, under way, or to be tried again.
+    /// Open tasks: waiting, in flight or scheduled for another attempt.
     pub tasks: u64,
-    /// When the oldest open task was written: one that is never answered shows here.
-    #[serde(default)]
+    /// Creation time of the oldest open task.
     pub task_oldest: Option<Timestamp>,
-    /// Dead letters that wait for a human or are being replayed.
+    /// Dead letters that are pending or being replayed.
     pub dead_letters: u64,
 }
 
-/// Counts by subject and by step, for the reconciliation.
+/// Message counts by subject and by step, for reconciliation.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct MessageCounts {
     /// Distinct facts published, by subject.
     pub published: BTreeMap<String, u64>,
-    /// Messages handled, by step.
+    /// Number of processed messages, by step.
     pub handled: BTreeMap<String, u64>,
-    /// Messages that wait for another try, by step.
+    /// Messages scheduled for another attempt, by step.
     pub retrying: BTreeMap<String, u64>,
-    /// Messages that are parked or given up, by step.
+    /// Dead letters that are pending, being replayed or discarded, by step.
     pub dead: BTreeMap<String, u64>,
 }
 
-/// A place in the history of a database.
+/// Position in the event history of a database.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistoryPosition {
-    /// Which database it is: its id.
+    /// Id of the database, which a copy keeps.
     pub database: Uuid,
-    /// The position of the event there.
+    /// Sequence number of the event.
     pub event: i64,
-    /// A hash of that event: in a copy that went another way since, another stands there. Empty when none does.
-    pub of: String,
+    /// Hash of the event; empty if there is none. Differs in a restored copy whose history diverged.
+    pub event_hash: String,
 }
 
-/// The machinery of one service.
+/// Backlog and progress of one service.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ServiceStats {
     /// Name of the service, e.g. `payment`.
     pub service: String,
-    /// Which of its instances answers.
+    /// Name of the answering instance.
     pub instance: String,
-    /// When it was asked.
+    /// Time at which the service answered.
     pub at: Timestamp,
-    /// What its store says.
+    /// Backlog of the service's store.
     pub stats: StoreStats,
-    /// Calls waiting and in flight in this process.
+    /// Task calls waiting and in flight in this process.
     pub calls_open: usize,
-    /// Distinct facts it has published, by subject.
+    /// Distinct facts published, by subject.
     pub published: BTreeMap<String, u64>,
-    /// The place of the newest message in its own stream; `None` when the broker does not say, or it has none.
-    #[serde(default)]
+    /// Sequence number of the newest message in the service's own stream; `None` if the stream is empty or the
+    /// broker does not answer.
     pub newest: Option<u64>,
-    /// Each of its steps, the engine's own included.
+    /// Progress of each step, including the engine's own.
     pub steps: Vec<StepStats>,
 }
 
-/// One step of one service.
+/// Progress of one step of a service.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StepStats {
     /// Name of the step, unique in the whole system.
     pub step: String,
-    /// Subjects it hears.
+    /// Subjects that the step consumes.
     pub subjects: Vec<String>,
-    /// Messages it has handled.
+    /// Number of messages that the step has processed.
     pub handled: u64,
-    /// Messages that wait for another try.
+    /// Messages scheduled for another attempt.
     pub retrying: u64,
-    /// Messages that are parked.
+    /// Dead letters that are pending, being replayed or discarded.
     pub dead: u64,
-    /// Messages that the broker still has for it, or waits to hear of; `None` when the broker does not answer.
+    /// Messages not yet delivered or not yet acknowledged; `None` if the broker does not answer.
     pub waiting: Option<u64>,
-    /// How far it has come with the stream of each producer that it hears: it has handled, or put aside, everything
-    /// up to this place.
-    #[serde(default)]
+    /// Highest stream sequence, by producer, up to which the step has processed or put aside every message.
     pub come_to: BTreeMap<String, u64>,
 }
 
 impl ServiceStats {
-    /// Whether nothing is under way in this service.
+    /// True if the service has no work in flight.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let stats = &self.stats;
@@ -109,7 +103,7 @@ impl ServiceStats {
         is_idle && self.steps.iter().all(|step| step.waiting == Some(0))
     }
 
-    /// What is not quiet, for people.
+    /// Describes the work in flight, for people.
     #[must_use]
     pub fn what_is_under_way(&self) -> String {
         let (service, stats) = (&self.service, &self.stats);

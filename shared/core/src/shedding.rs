@@ -1,59 +1,58 @@
-//! Pure: load shedding: how much may be under way before what is new is told to come again, so that what was taken keeps
-//! its time.
+//! Pure: load shedding. Limits what is in flight, so that whatever was admitted ends in time.
 //!
-//! The bound is Little's law: with so many ends a second, what begins now waits for all that is under way before it. An
-//! outage is no overload: when nothing has come by the whole way for a while, and little to any end, what is new may
-//! wait for the end of the outage.
+//! The limit is Little's law: at a given rate of completions, new work waits for all work in flight before it. An
+//! outage is no overload: if nothing has completed for a while and little has ended otherwise, new work may wait
+//! for the end of the outage.
 
 use std::time::Duration;
 
-/// When what is new is refused.
+/// Limits of work in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// So few under way are never too many, however slowly they end.
+    /// Lower bound of the limit: so few are never too many, however slowly they end.
     pub few: u64,
-    /// What begins may have to wait for its end as long as this.
+    /// Maximum time that new work may have to wait for its end.
     pub wait: Duration,
-    /// So many under way are too many, whatever the reason.
+    /// Upper bound of the limit, outages included.
     pub most: u64,
 }
 
-/// What is under way, and how it ends. Times are since any origin, and do not go back.
+/// Work in flight and its completions. Times count from any origin of a monotonic clock.
 #[derive(Debug)]
 pub struct Shedding {
     bounds: Bounds,
-    /// Let in, and neither begun nor given up yet.
+    /// Admitted, and neither begun nor rejected yet.
     asking: u64,
     begun: u64,
     ended: Recent,
-    /// When something last came to its end by the whole way.
+    /// Time of the last regular completion.
     flowed: Duration,
-    /// Ends that nothing has begun in place of, while there was more under way than the bound.
+    /// Completions above the limit that no new work has replaced.
     credit: u64,
 }
 
-/// Why something new is refused.
+/// Rejection of new work under overload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{under_way} are under way, {per_second} end in a second: more would make all of them late")]
 pub struct Overload {
-    /// How many have not come to their end.
+    /// Number of pieces of work in flight.
     pub under_way: u64,
-    /// How many came to their end in the last second.
+    /// Completions in the last second.
     pub per_second: u64,
 }
 
-/// Batches end some tens of milliseconds apart, and some hundreds where a disk stumbles or the processor is taken: that is
-/// when more must not come. When nothing has come by the whole way for so long, something on it is away.
+/// Time without a regular completion after which a dependency counts as unavailable. Batches end some tens of
+/// milliseconds apart, and some hundreds if the disk or the processor is busy.
 const OUTAGE: Duration = Duration::from_millis(750);
 
-/// Of so many ends one gives room to something new, until there is less under way than the bound.
+/// Completions that admit one new piece of work while the limit is exceeded.
 const ENDS_FOR_ONE: u64 = 2;
 
 impl Shedding {
-    /// Nothing is under way.
+    /// Starts with nothing in flight.
     #[must_use]
     pub fn new(bounds: Bounds) -> Self {
-        // Were none allowed, nothing could come to its end either.
+        // With a limit of zero nothing could ever complete.
         let bounds = Bounds { few: bounds.few.max(1), ..bounds };
         Self {
             bounds,
@@ -65,10 +64,10 @@ impl Shedding {
         }
     }
 
-    /// Lets something in, which [`Self::answered`] follows.
+    /// Admits new work. [`Self::answered`] must follow.
     ///
     /// # Errors
-    /// When too much is under way.
+    /// If too much is in flight.
     pub fn let_in(&mut self, at: Duration) -> Result<(), Overload> {
         let under_way = self.under_way();
         let per_second = self.ended.in_a_second(at);
@@ -77,10 +76,10 @@ impl Shedding {
             return Err(overload);
         }
         if under_way == 0 {
-            // Nothing could have come to its end until now.
+            // Nothing could complete until now.
             self.flowed = at;
         }
-        // Where as much ends as may always be under way, nothing is away that all need.
+        // If completions reach the lower limit, no dependency of all work is unavailable.
         if at.saturating_sub(self.flowed) >= OUTAGE && per_second < self.bounds.few {
             self.credit = self.bounds.few / 2;
         } else if under_way >= self.bound(per_second) {
@@ -90,17 +89,17 @@ impl Shedding {
         Ok(())
     }
 
-    /// What was let in has begun, which [`Self::begun`] tells of by itself, or never will.
+    /// Records that admitted work has begun, which [`Self::begun`] counts, or was rejected.
     pub const fn answered(&mut self) {
         self.asking = self.asking.saturating_sub(1);
     }
 
-    /// Something began.
+    /// Records that work has begun.
     pub const fn begun(&mut self) {
         self.begun += 1;
     }
 
-    /// Something came to its end, be it by the whole way or before.
+    /// Records that work has ended, regularly or otherwise.
     pub fn ended(&mut self, by_the_whole_way: bool, at: Duration) {
         self.begun = self.begun.saturating_sub(1);
         self.ended.one_more(at);
@@ -110,13 +109,13 @@ impl Shedding {
         self.credit = (self.credit + 1).min(self.bounds.few / 2);
     }
 
-    /// So much had begun before this was made.
+    /// Adds work that had begun before this process started.
     pub const fn had_begun(&mut self, begun: u64) {
         self.begun += begun;
     }
 
-    /// So much has begun and not ended, wherever it was: where several share the work, what each of them hears is a part of
-    /// it. What is missing has ended elsewhere; of it nobody knows how.
+    /// Corrects the number in flight from the database. Replicas share the work, and each sees only a part of what
+    /// ends. How the rest ended is unknown.
     pub fn recounted(&mut self, count: u64, at: Duration) {
         for _ in count..self.begun {
             self.ended(false, at);
@@ -124,24 +123,24 @@ impl Shedding {
         self.begun = count;
     }
 
-    /// How much is under way.
+    /// Number of pieces of work in flight.
     #[must_use]
     pub const fn under_way(&self) -> u64 {
         self.begun + self.asking
     }
 
-    /// From how many under way on something new would have to wait for too long.
+    /// Limit at this rate of completions: more would have to wait for too long.
     fn bound(&self, per_second: u64) -> u64 {
         let wait = u64::try_from(self.bounds.wait.as_millis()).unwrap_or(u64::MAX);
         self.bounds.few.max(per_second.saturating_mul(wait) / 1_000)
     }
 }
 
-/// How much happened in the last second, in tenths.
+/// Count of the last second, in tenths of a second.
 #[derive(Debug, Default)]
 struct Recent {
     tenths: [u64; 10],
-    /// The tenth that is counted now, since the origin.
+    /// Current tenth, since the origin.
     now: u64,
 }
 
@@ -178,7 +177,8 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds { few: 500, wait: Duration::from_millis(300), most: 20_000 };
 
-    /// Whoever has so much capacity, first come, first served, asked at steady rates, millisecond by millisecond.
+    /// Simulated service of a fixed capacity, first come first served, with requests at a steady rate, by the
+    /// millisecond.
     struct World {
         shedding: Shedding,
         now: Duration,
@@ -188,7 +188,7 @@ mod tests {
         by_the_whole_way: bool,
     }
 
-    /// What a while came to.
+    /// Counts of a simulated period.
     #[derive(Debug, Default, PartialEq, Eq)]
     struct While {
         taken: u64,
@@ -207,7 +207,7 @@ mod tests {
             Self { shedding, now, queue, arrived: 0, served: 0, by_the_whole_way: true }
         }
 
-        /// So many come, and so many could be served, each second, for so many milliseconds.
+        /// Simulates `come` requests and `capacity` completions a second for `ms` milliseconds.
         fn run(&mut self, come: u64, capacity: u64, ms: u64) -> While {
             let mut came_to = While::default();
             for _ in 0..ms {
@@ -237,9 +237,9 @@ mod tests {
         }
     }
 
-    /// Several share the work: what one hears of is a part of it.
+    /// Replicas share the work: each sees a part of what ends.
     #[test]
-    fn what_has_ended_elsewhere_makes_room_and_what_has_begun_there_takes_it() {
+    fn recount_corrects_in_flight_for_other_replicas() {
         let (mut shedding, at) = (Shedding::new(BOUNDS), Duration::from_secs(1));
         (0..5_000).for_each(|_| shedding.begun());
         shedding.recounted(100, at);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_served_is_never_refused() {
+    fn load_within_capacity_is_never_rejected() {
         let mut world = World::new();
         for rate in [10, 300, 3_000] {
             assert_eq!(world.run(rate, 3_100, 5_000).refused, 0, "{rate}");
@@ -259,27 +259,27 @@ mod tests {
     }
 
     #[test]
-    fn in_an_overload_what_is_taken_waits_as_long_as_it_may_and_nothing_idles() {
+    fn overload_keeps_wait_at_limit_and_capacity_busy() {
         let mut world = World::new();
         world.run(1_500, 3_000, 2_000);
         let overload = world.run(9_000, 3_000, 5_000);
         assert!(overload.longest < Duration::from_millis(400), "{overload:?}");
         assert!(overload.taken >= 14_900, "{overload:?}");
-        // A second after, nothing is left of it.
+        // A second later nothing is left of it.
         world.run(1_500, 3_000, 1_000);
         let after = world.run(1_500, 3_000, 1_000);
         assert_eq!((after.refused, after.longest), (0, Duration::ZERO), "{after:?}");
     }
 
     #[test]
-    fn an_overload_out_of_rest_is_bounded_before_anything_has_ended() {
+    fn sudden_overload_is_limited_before_first_completion() {
         let mut world = World::new();
         let overload = world.run(9_000, 3_000, 3_000);
         assert!(overload.most < 1_100, "{overload:?}");
     }
 
     #[test]
-    fn a_slow_system_is_bounded_too() {
+    fn slow_system_is_limited() {
         let mut world = World::new();
         let overload = world.run(300, 100, 60_000);
         assert!(overload.most <= BOUNDS.few + BOUNDS.few / 2, "{overload:?}");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_come_in_bursts_far_apart_are_no_outage() {
+    fn bursty_completions_are_no_outage() {
         let mut world = World::new();
         world.run(3_000, 3_000, 2_000);
         for _ in 0..20 {
@@ -298,29 +298,29 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_no_overload_and_neither_is_its_end() {
+    fn outage_and_its_end_reject_nothing() {
         let mut world = World::new();
         world.run(300, 3_000, 2_000);
         let outage = world.run(300, 0, 20_000);
         assert_eq!((outage.refused, outage.most), (0, 6_000));
-        // A few are let through, to see whether it is over.
+        // A few requests probe whether the outage is over.
         let probed = world.run(300, 10, 300);
         assert_eq!(probed.refused, 0, "{probed:?}");
         let after = world.run(300, 3_000, 10_000);
         assert_eq!((after.refused, world.shedding.under_way()), (0, 0), "{after:?}");
     }
 
-    /// Those of the order service.
+    /// Limits of the order service.
     #[test]
-    fn at_a_thousand_a_second_none_is_refused_before_an_outage_is_known() {
+    fn nothing_is_rejected_before_outage_is_detected() {
         let mut world = World::bounded(Bounds { few: 750, wait: Duration::from_millis(200), most: 50_000 });
         assert_eq!(world.run(1_000, 3_000, 2_000).refused, 0);
         assert_eq!(world.run(1_000, 0, 5_000).refused, 0);
     }
 
-    /// All that comes ends quickly, and none of it by the whole way: an overload like any other, and nothing is away.
+    /// Everything ends early and nothing completes regularly: an overload, no outage.
     #[test]
-    fn a_rush_for_what_is_sold_out_is_bounded_as_any_other() {
+    fn rush_of_early_ends_is_limited() {
         let mut world = World::new();
         world.run(1_500, 3_000, 2_000);
         world.by_the_whole_way = false;
@@ -330,14 +330,14 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_bounded_all_the_same() {
+    fn outage_is_limited_by_upper_bound() {
         let mut world = World::new();
         let outage = world.run(3_000, 0, 10_000);
         assert_eq!(outage.most, BOUNDS.most);
     }
 
     #[test]
-    fn what_is_let_in_and_never_begins_is_under_way_until_it_is_answered() {
+    fn admitted_work_counts_until_answered() {
         let mut shedding = Shedding::new(BOUNDS);
         let at = Duration::from_secs(1);
         let let_in = (0..).take_while(|_| shedding.let_in(at).is_ok()).count() as u64;
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_had_begun_before_a_restart_is_under_way() {
+    fn work_begun_before_restart_counts() {
         let mut shedding = Shedding::new(BOUNDS);
         shedding.had_begun(BOUNDS.most);
         let refused = shedding.let_in(Duration::from_secs(1));

@@ -1,48 +1,47 @@
-//! Pure: what every contract promises on the wire, to be held by its tests.
+//! Pure: checks of a contract's wire format, for its tests.
 //!
-//! Builds of different age talk to each other: a newer one may add a member, and may neither remove nor rename one.
+//! Builds of different age exchange messages. A newer one may add a member, and may neither remove nor rename one.
 
 use serde_json::Value;
 use serde_json::value::to_raw_value;
 
 use crate::message::Message;
 
-/// The JSON of a message, without its envelope.
+/// JSON of a message, without its envelope.
 ///
 /// # Panics
-/// When it has none.
+/// If it has none.
 #[must_use]
 pub fn json_of(message: &impl Message) -> Value {
     let json = message.encode().expect("a message has a JSON form");
     serde_json::from_str(json.get()).expect("JSON")
 }
 
-/// A message of the same type as `message`, out of other JSON.
+/// Parses other JSON as a message of the same type as `message`.
 ///
 /// # Errors
-/// When that is not of the type; the error names the member.
+/// If the JSON does not fit the type. The error names the member.
 ///
 /// # Panics
-/// Never: JSON is JSON.
+/// Never: a [`Value`] always has a JSON form.
 pub fn read_as<F: Message>(message: &F, json: &Value) -> serde_json::Result<F> {
     F::decode(message.message_type(), &*to_raw_value(json).expect("JSON"))
 }
 
-/// Holds that each message reads what it writes.
+/// Asserts that each message can be read as it was written.
 ///
 /// # Panics
-/// When one does not.
+/// If one cannot.
 pub fn each_reads_what_it_writes<F: Message>(examples: &[F]) {
     for example in examples {
         assert_eq!(&read_as(example, &json_of(example)).expect("its own JSON"), example);
     }
 }
 
-/// Holds that a member that a newer build added anywhere is passed over, but for objects that `is_exact` knows:
-/// they are read exactly, or not at all.
+/// Asserts that unknown members are ignored, except in objects for which `is_exact` is true.
 ///
 /// # Panics
-/// When it is not so.
+/// If they are not.
 pub fn added_members_are_passed_over<F: Message>(examples: &[F], is_exact: impl Fn(&Value) -> bool) {
     for example in examples {
         for path in objects(&json_of(example)) {
@@ -58,11 +57,11 @@ pub fn added_members_are_passed_over<F: Message>(examples: &[F], is_exact: impl 
     }
 }
 
-/// Holds that a member that was removed or renamed is an error that names it; those of `optional`, each with its
-/// message type, may be missing.
+/// Asserts that a missing member is an error that names it. Those in `optional`, each with its message type, may be
+/// missing.
 ///
 /// # Panics
-/// When it is not so.
+/// If it is not.
 pub fn missing_members_are_named<F: Message>(examples: &[F], optional: &[(&str, &str)]) {
     for example in examples {
         let whole = json_of(example);
@@ -87,7 +86,7 @@ pub fn missing_members_are_named<F: Message>(examples: &[F], optional: &[(&str, 
     }
 }
 
-/// JSON pointers to every object inside `value`, itself included.
+/// JSON pointers to every object in `value`, including itself.
 fn objects(value: &Value) -> Vec<String> {
     let below = |key: &str, value: &Value| -> Vec<String> {
         objects(value).into_iter().map(|path| format!("/{key}{path}")).collect()

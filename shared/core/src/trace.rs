@@ -1,43 +1,45 @@
-//! Pure: where something stands in a trace, as it is stored and sent (W3C Trace Context, version 00).
+//! Pure: trace context, as it is stored and sent (W3C Trace Context, version 00).
 //!
-//! Vendors' own `tracestate` ends where it comes in: nothing here adds to it, and nobody here reads it.
+//! Vendors' `tracestate` is dropped on arrival: nothing here adds to it or reads it.
 
 use std::fmt;
 
 use uuid::Uuid;
 
-/// The header that carries a [`TraceContext`], over HTTP as at the broker.
+/// Header that carries a [`TraceContext`], over HTTP and at the broker.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// A span of a trace, and whether the trace is recorded.
+/// Position in a trace: the current span and the sampling decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceContext {
-    /// The trace; never 0.
+    /// Id of the trace; never 0.
     pub trace_id: u128,
-    /// The span in it that whatever comes next is caused by; never 0.
+    /// Id of the parent span for whatever comes next; never 0.
     pub span_id: u64,
-    /// Whether spans of this trace are recorded.
+    /// True if spans of this trace are recorded.
     pub is_sampled: bool,
 }
 
 impl TraceContext {
-    /// How many bytes [`TraceContext::to_bytes`] answers.
+    /// Length of the binary form in bytes.
     pub const LENGTH: usize = 25;
 
-    /// The trace of a saga that nobody has begun a trace for: its id, so that who knows the order knows the trace.
+    /// Trace id of a saga whose caller sent no trace context. Equals the saga's id, so that it can be derived from
+    /// the order.
     #[must_use]
     pub const fn trace_of(saga: Uuid) -> u128 {
         saga.as_u128()
     }
 
-    /// The same place in a trace that is recorded.
+    /// Sets the sampling decision to recorded.
     #[must_use]
     pub const fn recorded(self) -> Self {
         Self { is_sampled: true, ..self }
     }
 
-    /// Reads a `traceparent`. A version that is newer than known is read as far as it is known, as the standard asks;
-    /// `None` of what is none.
+    /// Parses a `traceparent`; `None` if it is invalid.
+    ///
+    /// Of newer versions only the known members are read, as the standard requires.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.trim().split('-');
@@ -50,13 +52,13 @@ impl TraceContext {
         (is_read && trace_id != 0 && span_id != 0).then_some(Self { trace_id, span_id, is_sampled })
     }
 
-    /// The trace's id, as everybody writes it.
+    /// Trace id, to be displayed in hexadecimal.
     #[must_use]
     pub const fn written_id(&self) -> TraceId {
         TraceId(self.trace_id)
     }
 
-    /// The form in which it is stored.
+    /// Binary form for the store.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
@@ -66,7 +68,7 @@ impl TraceContext {
         bytes
     }
 
-    /// What was stored; `None` of what is none.
+    /// Parses the binary form; `None` if it is invalid.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (trace_id, rest) = bytes.split_first_chunk::<16>()?;
@@ -77,7 +79,7 @@ impl TraceContext {
     }
 }
 
-/// The id of a trace, as everybody writes it: 32 hexadecimal digits.
+/// Trace id, displayed as 32 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceId(u128);
 
@@ -89,7 +91,7 @@ impl fmt::Display for TraceId {
     }
 }
 
-/// As a `traceparent`.
+/// Formats the context as a `traceparent` header.
 impl fmt::Display for TraceContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { trace_id, span_id, is_sampled } = self;
@@ -101,8 +103,8 @@ impl fmt::Display for TraceContext {
     }
 }
 
-/// A number of so many digits, in lower case as the standard asks. Every message has some: `from_str_radix` takes
-/// twice as long for each.
+/// Parses lower-case hexadecimal of a fixed length. In the path of every message: `from_str_radix` takes twice as
+/// long.
 fn hex(text: &str, digits: usize) -> Option<u128> {
     if text.len() != digits {
         return None;
@@ -117,7 +119,7 @@ fn hex(text: &str, digits: usize) -> Option<u128> {
     })
 }
 
-/// Writes the last digits of a number over the whole of `text`: a quarter of what `{:032x}` takes.
+/// Fills `text` with the last digits of a number. In the path of every message: `{:032x}` takes four times as long.
 fn fill_in_hex(text: &mut [u8], number: u128) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let mut rest = number;
@@ -134,7 +136,7 @@ mod tests {
     const EXAMPLE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn a_context_is_read_and_written_as_the_standard_says() {
+    fn traceparent_round_trips() {
         let context = TraceContext::parse(EXAMPLE).expect("the standard's own example");
         assert_eq!(context.to_string(), EXAMPLE);
         assert_eq!(context.written_id().to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_context_is_none() {
+    fn invalid_traceparent_is_none() {
         for wrong in [
             "",
             "00",

@@ -1,5 +1,4 @@
-//! Pure: the unit of work: what one input may read, the only way for it to change anything, and the policy that says
-//! what follows from a change.
+//! Pure: the unit of work of one input: its reads, its changes, and the policy that maps events to effects.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -14,13 +13,13 @@ use crate::ids;
 use crate::metric::Measurement;
 use crate::row::{AnyState, RowKey, StoredRow};
 
-/// A row in memory.
+/// Row of a batch, in memory.
 pub(crate) struct Slot {
     pub(crate) read_version: i64,
     pub(crate) version: i64,
-    /// The state; not parsed until somebody asks for it.
+    /// State, parsed at first use.
     state: Option<Arc<dyn AnyState>>,
-    /// The state that was read, once it is parsed.
+    /// State as it was read, once parsed.
     read: Option<Arc<dyn AnyState>>,
     stored: Option<String>,
 }
@@ -35,7 +34,7 @@ impl Slot {
         self.state.as_deref()
     }
 
-    /// The state that was read, if anybody has asked for it and there was one.
+    /// State as it was read; `None` if nobody used it or the row did not exist.
     pub(crate) fn read(&self) -> Option<&dyn AnyState> {
         self.read.as_deref()
     }
@@ -45,54 +44,53 @@ impl Slot {
     }
 }
 
-/// The rows of a batch, as the inputs decided so far left them.
+/// Rows of a batch, with the changes of all inputs decided so far.
 pub(crate) type Rows = BTreeMap<RowKey, Slot>;
 
-/// An event that an input recorded.
-pub(crate) struct Recorded {
+/// Event recorded by an input.
+pub(crate) struct RecordedEvent {
     pub(crate) key: RowKey,
     pub(crate) version: i64,
     pub(crate) name: &'static str,
     pub(crate) data: String,
 }
 
-/// A fact that an input wants told.
-pub(crate) struct Told<F> {
+/// Fact to publish after the commit.
+pub(crate) struct Publication<F> {
     pub(crate) fact: F,
-    /// Index of the event it tells, among this input's.
+    /// Index of the event that it publishes, among this input's events.
     pub(crate) event: Option<usize>,
 }
 
-/// A call that an input wants made.
-pub(crate) struct Called {
+/// Task to create with the commit.
+pub(crate) struct NewTask {
     pub(crate) id: Uuid,
     pub(crate) kind: &'static str,
     pub(crate) payload: String,
 }
 
-/// What an input did, apart from the rows.
+/// Effects of an input other than row changes.
 pub(crate) struct Effects<F> {
-    pub(crate) events: Vec<Recorded>,
-    pub(crate) told: Vec<Told<F>>,
-    pub(crate) called: Vec<Called>,
+    pub(crate) events: Vec<RecordedEvent>,
+    pub(crate) published: Vec<Publication<F>>,
+    pub(crate) tasks: Vec<NewTask>,
     pub(crate) measured: Vec<Measurement>,
 }
 
-/// Whose unit of work it is.
+/// Identity of the input that a unit of work belongs to.
 pub(crate) struct Cause<'a, F> {
-    /// The service and what of it reacts: two steps of one service that hear one message derive different ids.
+    /// Service and handler. Included in derived ids, since two steps of one service may consume the same message.
     pub(crate) producer: String,
-    /// Id of the input.
     pub(crate) id: Uuid,
     pub(crate) correlation_id: Uuid,
     pub(crate) now: Timestamp,
-    /// What the input says, when it is a message.
-    pub(crate) heard: Option<&'a F>,
+    /// Fact of the input; `None` if it is no message.
+    pub(crate) message: Option<&'a F>,
 }
 
-/// One input's view of the rows of its batch.
+/// Reads and changes of one input.
 ///
-/// Changes go to copies. They replace the rows when the input succeeds, and vanish when it does not.
+/// Changes go to copies. They replace the rows of the batch if the input succeeds and are dropped otherwise.
 pub struct UnitOfWork<'a, F> {
     rows: &'a mut Rows,
     changed: BTreeMap<RowKey, (i64, Arc<dyn AnyState>)>,
@@ -102,34 +100,34 @@ pub struct UnitOfWork<'a, F> {
 
 impl<'a, F> UnitOfWork<'a, F> {
     pub(crate) fn new(rows: &'a mut Rows, cause: Cause<'a, F>) -> Self {
-        let effects = Effects { events: vec![], told: vec![], called: vec![], measured: vec![] };
+        let effects = Effects { events: vec![], published: vec![], tasks: vec![], measured: vec![] };
         Self { rows, changed: BTreeMap::new(), effects, cause }
     }
 
-    /// When this is decided.
+    /// Time at which the input was decided.
     #[must_use]
     pub const fn now(&self) -> Timestamp {
         self.cause.now
     }
 
-    /// The saga that the input belongs to.
+    /// Id of the input's saga.
     #[must_use]
     pub const fn correlation_id(&self) -> Uuid {
         self.cause.correlation_id
     }
 
-    /// The fact that is being reacted to; `None` when the input is no message. A policy finds here what it passes
-    /// on without keeping it.
+    /// Fact that is being handled; `None` if the input is no message. A policy can copy members from it that no row
+    /// stores.
     #[must_use]
     pub const fn message(&self) -> Option<&'a F> {
-        self.cause.heard
+        self.cause.message
     }
 
-    /// The state of a row; the default state when it is not there yet.
+    /// State of a row. The default state if the row does not exist.
     ///
     /// # Panics
-    /// When the input did not declare the row among its reads, or the stored state is not of kind `D`.
-    /// The engine turns the panic into a dead letter of this one input.
+    /// If the input did not declare the row among its reads, or the stored state is not of kind `D`. The engine
+    /// turns the panic into a dead letter of this one input.
     pub fn row<D: Decider>(&mut self, id: impl ToString) -> &D {
         let key = RowKey::of::<D>(id);
         let any: &dyn Any = &**self.state::<D>(&key);
@@ -146,7 +144,7 @@ impl<'a, F> UnitOfWork<'a, F> {
         let Some(slot) = self.rows.get_mut(key) else {
             panic!("row {key:?} was not declared among the reads of this input");
         };
-        // The stored form stays: a state that cannot be read stays so for the whole batch.
+        // Keep the stored JSON: an unreadable state must fail for every input of the batch.
         let Slot { state, read, stored, .. } = slot;
         state.get_or_insert_with(|| match stored {
             None => Arc::new(D::default()),
@@ -157,11 +155,11 @@ impl<'a, F> UnitOfWork<'a, F> {
         })
     }
 
-    /// Asks a row for a decision and records the events it answers, each followed by what its policy says.
-    /// `Ok(true)` when something changed.
+    /// Passes a command to a row and records the resulting events, each followed by its policy. `Ok(true)` if any
+    /// event resulted.
     ///
     /// # Errors
-    /// The row's rejection; then nothing is recorded.
+    /// The rejection of the row. Nothing is recorded then.
     pub fn decide<D: Policy<F>>(
         &mut self,
         id: impl ToString,
@@ -176,7 +174,7 @@ impl<'a, F> UnitOfWork<'a, F> {
         Ok(!events.is_empty())
     }
 
-    /// Records an event: folds it and keeps it for the history. Answers the state before.
+    /// Records an event: folds it into the row and adds it to the history. Returns the state before.
     fn record<D: Decider>(&mut self, id: &str, event: &D::Event) -> Arc<D> {
         let key = RowKey::of::<D>(id);
         let before: Arc<dyn Any + Send + Sync> = self.state::<D>(&key).clone();
@@ -187,31 +185,31 @@ impl<'a, F> UnitOfWork<'a, F> {
         let version = 1 + self.changed.get(&key).map_or_else(read_version, |(version, _)| *version);
         self.changed.insert(key.clone(), (version, Arc::new(state)));
         let data = to_json(event);
-        self.effects.events.push(Recorded { key, version, name: D::event_name(event), data });
+        self.effects.events.push(RecordedEvent { key, version, name: D::event_name(event), data });
         before
     }
 
-    /// Tells the others a fact, once this is committed: the fact of the event that was recorded last.
+    /// Publishes a fact after the commit, for the event that was recorded last.
     pub fn publish(&mut self, fact: impl Into<F>) {
         let event = self.effects.events.len().checked_sub(1);
-        self.effects.told.push(Told { fact: fact.into(), event });
+        self.effects.published.push(Publication { fact: fact.into(), event });
     }
 
-    /// Calls the outside, once this is committed: writes a task of this kind. Answers the task's id.
+    /// Creates a task of this kind with the commit. Returns its id, which is also the idempotency key of the call.
     pub fn add_task(&mut self, kind: &'static str, payload: &impl Serialize) -> Uuid {
         let Cause { correlation_id, producer, id, .. } = &self.cause;
-        let id = ids::task_id(*correlation_id, producer, *id, self.effects.called.len());
-        self.effects.called.push(Called { id, kind, payload: to_json(payload) });
+        let id = ids::task_id(*correlation_id, producer, *id, self.effects.tasks.len());
+        self.effects.tasks.push(NewTask { id, kind, payload: to_json(payload) });
         id
     }
 
-    /// Takes note of a measurement: it counts once this is committed.
+    /// Records a measurement, which counts after the commit.
     pub fn measure(&mut self, measurement: Measurement) {
         self.effects.measured.push(measurement);
     }
 
-    /// Makes the changes the batch's.
-    pub(crate) fn keep(self) -> Effects<F> {
+    /// Applies the changes to the batch.
+    pub(crate) fn commit(self) -> Effects<F> {
         for (key, (version, state)) in self.changed {
             if let Some(slot) = self.rows.get_mut(&key) {
                 slot.version = version;
@@ -222,13 +220,14 @@ impl<'a, F> UnitOfWork<'a, F> {
     }
 }
 
-/// Whenever this event happens, publish that, call that: the one way from an event to what others learn of it.
+/// Policy: whenever this event happens, publish that, call that.
 ///
-/// `F` is what the service publishes. The unit of work calls [`Policy::whenever`] right after it has recorded an
-/// event, in the same transaction, so a fact can neither be told without its event nor forgotten beside it.
+/// `F` is the type of published facts. The unit of work calls [`Policy::whenever`] right after it records an event,
+/// in the same transaction. So no fact is published without its event, and no event loses its fact.
 pub trait Policy<F>: Decider {
-    /// What follows from `event`, which has just changed the row `id`; `before` is the state that it changed. In
-    /// `work` the row is as the event left it. Unless said otherwise nothing follows: nobody is told.
+    /// Adds the effects of `event`, which has just changed the row `id`. None by default.
+    ///
+    /// `before` is the state before the event. In `work` the row has the state after it.
     fn whenever(event: &Self::Event, id: &str, before: &Self, work: &mut UnitOfWork<'_, F>) {
         let _ = (event, id, before, work);
     }

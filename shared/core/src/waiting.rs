@@ -1,76 +1,75 @@
-//! Pure: what the store keeps until its time comes: calls to make, and messages to try again; and when that is.
+//! Pure: tasks and retries that wait in the store, and the end of their waits.
 
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
-use crate::dead_letter::Delivery;
+use crate::dead_letter::DeliveryInfo;
 use crate::trace::TraceContext;
 
-/// Clocks of replicas that share a database may differ by this much and still believe each other's short waits.
+/// Maximum difference between the clocks of replicas. Short waits stored by one are believed by the others within
+/// it.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_secs(10);
 
-/// Whether a wait that is to end at `until`, of a sort that never lasts longer than `longest`, is over at `now`.
+/// True if a wait until `until` is over at `now`. `longest` is the longest wait of its kind.
 ///
-/// It is over too when it ends later than any can ([`latest_end`]): whoever began it had a clock that was ahead, and
-/// to believe it would be to wait until that time comes. To end it early is safe: claims and leases are fenced, and
-/// an early retry is a retry.
+/// A wait that ends later than any can ([`latest_end`]) counts as over: it was stored by a process whose clock was
+/// ahead. Ending it early is safe: claims and leases are fenced, and an early retry is a retry.
 #[must_use]
 pub fn is_over(until: Timestamp, now: Timestamp, longest: SignedDuration) -> bool {
     until <= now || until > latest_end(now, longest)
 }
 
-/// When a wait ends at the latest that never lasts longer than `longest` and was begun by `now`: allowing for clocks
-/// that differ by its own length.
+/// Latest end of a wait of at most `longest` that began by `now`. Allows for clocks that differ by the same length.
 #[must_use]
 pub fn latest_end(now: Timestamp, longest: SignedDuration) -> Timestamp {
     let leeway = longest.max(CLOCKS_DIFFER);
     now.checked_add(longest.saturating_add(leeway)).unwrap_or(Timestamp::MAX)
 }
 
-/// A call to make, and who last set about making it.
+/// Task: a call to make after the commit, with its current claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
-    /// Derived id; the `Idempotency-Key` of the call.
+    /// Derived id, also the `Idempotency-Key` of the call.
     pub id: Uuid,
-    /// What kind of call.
+    /// Kind of call, by which a task handler recognizes it.
     pub kind: String,
-    /// Correlation id of the input that asked for the call: the saga's.
+    /// Saga of the input that created the task.
     pub correlation_id: Uuid,
-    /// What the call needs, as JSON.
+    /// Parameters of the call, JSON.
     pub payload: String,
-    /// Tries that failed.
+    /// Number of attempts that have failed so far.
     pub attempts: u32,
-    /// Grows with each claim, from 0 for a task that nobody ever claimed: a lapsed owner's failure has no effect.
+    /// Fencing token: grows with each claim, from 0 before the first. A failure under an older claim has no effect.
     pub claim: i64,
-    /// When it was written.
+    /// Time at which it was created.
     pub created_at: Timestamp,
-    /// The dead letter that is being replayed.
+    /// Dead letter that is being replayed.
     pub dead_letter: Option<Uuid>,
-    /// Where whatever asked for the call stands in its trace.
+    /// Trace context of the input that created the task.
     pub trace: Option<TraceContext>,
 }
 
-/// A message that will be tried again.
+/// Message that will be tried again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retry {
-    /// Name of the step that failed, and is to try again.
+    /// Name of the step that tries again.
     pub step: String,
-    /// The id under which the step knows the message: its own, unless an operator has edited it since.
+    /// Id in the inbox. Differs from the message's own id once an operator has edited the message.
     pub message_id: Uuid,
-    /// The envelope's bytes as they will be tried: as they came, or as an operator edited them.
+    /// Serialized envelope, as received or as edited.
     pub payload: Bytes,
-    /// Tries that failed.
+    /// Number of attempts that have failed so far.
     pub attempts: u32,
-    /// When to try again.
+    /// Time of the next attempt.
     pub next_attempt: Timestamp,
-    /// When the first try failed.
+    /// Time of the first failed attempt.
     pub first_failed_at: Timestamp,
-    /// What went wrong last.
+    /// Error of the last attempt, in one line.
     pub last_error: String,
-    /// Where the broker had it.
-    pub delivery: Option<Delivery>,
-    /// The dead letter that is being replayed.
+    /// Broker metadata of the message.
+    pub delivery: Option<DeliveryInfo>,
+    /// Dead letter that is being replayed.
     pub dead_letter: Option<Uuid>,
 }
 
@@ -79,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_over_at_its_end_and_when_no_clock_that_is_right_can_have_begun_it() {
+    fn wait_is_over_at_its_end_or_when_it_ends_later_than_possible() {
         let now = Timestamp::constant(1_800_000_000, 0);
         let (minute, hour) = (SignedDuration::from_mins(1), SignedDuration::from_hours(1));
         for (ahead, over) in [

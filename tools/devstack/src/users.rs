@@ -20,7 +20,7 @@ pub const TOKEN: &str = "http.token";
 
 /// All users: each service with a stream, and sagactl.
 pub fn all() -> Vec<(&'static str, Permissions)> {
-    let facts = |service| FactType::said_by(service).map(FactType::message_type);
+    let facts = |service| FactType::published_by(service).map(FactType::message_type);
     vec![
         (admin::NAME, Permissions::of_service::<admin::policy::AdminService>(facts(admin::NAME))),
         (order::NAME, Permissions::of_service::<order::service::OrderService>(facts(order::NAME))),

@@ -17,7 +17,7 @@ use super::progress::Progress;
 use super::report::{self, Report, Tolerance};
 use super::schedule::Schedule;
 use super::sender::{Answer, Request, Sender};
-use super::subscription::SagaFact;
+use super::subscription::EndingFact;
 use super::timeline::{Memory, Timeline};
 use super::{products, reconcile, subscription};
 use cli::exit::{self, Refusal};
@@ -103,11 +103,11 @@ impl Shared {
         self.measured.lock()
     }
 
-    fn on_fact(&self, order: uuid::Uuid, fact: &SagaFact) {
+    fn on_fact(&self, order: uuid::Uuid, fact: &EndingFact) {
         let (now, mut measured) = (self.began.elapsed(), self.measured());
         match fact {
-            SagaFact::Confirmed => measured.on_confirmed(order, now),
-            SagaFact::Other(fact) => measured.on_fact(order, fact, now),
+            EndingFact::Confirmed => measured.on_confirmed(order, now),
+            EndingFact::Other(fact) => measured.on_fact(order, fact, now),
         }
         self.has_ended.notify_one();
     }

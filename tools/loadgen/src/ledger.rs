@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use contract::FactType;
-use contract::heard_fact::{FactDetail, HeardFact};
 use contract::saga::SagaStatus;
+use contract::saga_fact::{FactDetail, SagaFact};
 use contract::saga_view::SagaView;
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -113,7 +113,7 @@ impl Ledger {
     }
 
     /// Records another fact. Returns the end of the order if this was it, it belongs to this run and is measured.
-    pub fn on_fact(&mut self, order: Uuid, fact: &HeardFact, at: Duration) -> Option<Ended> {
+    pub fn on_fact(&mut self, order: Uuid, fact: &SagaFact, at: Duration) -> Option<Ended> {
         let saga = self.saga(order, at);
         let new = || Box::new(Detour { view: accepted_order(), ended_at: None });
         let detour = saga.detour.get_or_insert_with(new);
@@ -170,14 +170,14 @@ impl Ledger {
 
 impl Detour {
     fn is_cancelled(&self) -> bool {
-        self.view.heard.contains_key(FactType::OrderCancelled.name())
+        self.view.facts.contains_key(FactType::OrderCancelled.name())
     }
 }
 
 /// View of an accepted order. `OrderCreated` is not subscribed to: the answer replaces it.
 fn accepted_order() -> SagaView {
     let mut view = SagaView::default();
-    view.record(&HeardFact {
+    view.record(&SagaFact {
         message_id: Uuid::nil(),
         message_type: FactType::OrderCreated.name().to_owned(),
         producer: "order".to_owned(),
@@ -190,8 +190,8 @@ fn accepted_order() -> SagaView {
 
 #[cfg(test)]
 mod tests {
-    use contract::heard_fact::Parked;
     use contract::order::CancelReason;
+    use contract::saga_fact::DeadLetterRef;
 
     use super::*;
 
@@ -212,12 +212,12 @@ mod tests {
         ledger
     }
 
-    fn fact(fact_type: FactType) -> HeardFact {
+    fn fact(fact_type: FactType) -> SagaFact {
         let detail = FactDetail {
             cancelled_because: (fact_type == FactType::OrderCancelled).then_some(CancelReason::PaymentFailed),
             ..FactDetail::default()
         };
-        HeardFact {
+        SagaFact {
             message_id: Uuid::from_u128(fact_type as u128 + 1),
             message_type: fact_type.name().to_owned(),
             producer: "test".to_owned(),
@@ -349,7 +349,7 @@ mod tests {
             let mut dead_lettered = fact(FactType::OrderConfirmed);
             dead_lettered.message_type = "DeadLettered".to_owned();
             let (dead_letter, step) = (Uuid::nil(), "payment-refund".to_owned());
-            dead_lettered.detail.parked = Some(Parked { dead_letter, step });
+            dead_lettered.detail.dead_lettered = Some(DeadLetterRef { dead_letter, step });
             for received in [dead_lettered, fact(FactType::OrderCancelled)] {
                 assert_eq!(ledger.on_fact(order, &received, Duration::ZERO), None);
             }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use contract::heard_fact::HeardFact;
+use contract::saga_fact::SagaFact;
 use uuid::Uuid;
 
 use super::backlog::Backlog;
@@ -111,7 +111,7 @@ impl Measurements {
         self.record_end(ended);
     }
 
-    pub fn on_fact(&mut self, order: Uuid, fact: &HeardFact, now: Duration) {
+    pub fn on_fact(&mut self, order: Uuid, fact: &SagaFact, now: Duration) {
         let ended = self.ledger.on_fact(order, fact, now);
         self.record_end(ended);
     }

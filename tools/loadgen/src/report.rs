@@ -285,7 +285,7 @@ pub fn verdict(reconciliation: &Reconciliation) -> String {
 
 #[cfg(test)]
 mod tests {
-    use contract::heard_fact::{FactDetail, HeardFact};
+    use contract::saga_fact::{FactDetail, SagaFact};
     use uuid::Uuid;
 
     use super::*;
@@ -360,7 +360,7 @@ mod tests {
                 continue;
             }
             for name in ["PaymentFailed", "OrderCancelled", "StockReleased", "PaymentVoided"] {
-                let fact = HeardFact {
+                let fact = SagaFact {
                     message_id: Uuid::new_v5(&order, name.as_bytes()),
                     message_type: name.to_owned(),
                     producer: "test".to_owned(),

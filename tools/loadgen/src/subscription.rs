@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::consumer::pull::{Ordered, OrderedConfig};
-use contract::heard_fact::HeardFact;
+use contract::saga_fact::SagaFact;
 use contract::{Fact, FactType};
 use futures::StreamExt as _;
 use saga_core::dead_letter::{DEAD_LETTER_TYPES, OperatorMessage};
@@ -34,10 +34,10 @@ const PRODUCERS: [(&str, &[FactType]); 3] = [
     ("payment", &[FactType::PaymentFailed, FactType::PaymentRefunded, FactType::PaymentVoided]),
 ];
 
-/// Fact about a saga.
-pub enum SagaFact {
+/// Fact that may end a saga.
+pub enum EndingFact {
     Confirmed,
-    Other(Box<HeardFact>),
+    Other(Box<SagaFact>),
 }
 
 /// Subscription to the facts from now on.
@@ -75,7 +75,7 @@ pub async fn begin(endpoints: &Endpoints) -> anyhow::Result<Subscription> {
 
 impl Subscription {
     /// Delivers all facts until the process ends.
-    pub fn deliver(self, to: impl Fn(Uuid, SagaFact) + Send + Sync + 'static) {
+    pub fn deliver(self, to: impl Fn(Uuid, EndingFact) + Send + Sync + 'static) {
         let to = Arc::new(to);
         for (source, messages) in self.sources {
             tokio::spawn(source.receive(messages, to.clone()));
@@ -99,7 +99,7 @@ impl Source {
         consumer.messages().await.with_context(unreadable)
     }
 
-    async fn receive(mut self, mut messages: Ordered, to: Arc<impl Fn(Uuid, SagaFact)>) {
+    async fn receive(mut self, mut messages: Ordered, to: Arc<impl Fn(Uuid, EndingFact)>) {
         let confirmed = FactType::OrderConfirmed.message_type().subject("order", "");
         let mut empty_polls: u32 = 0;
         loop {
@@ -146,14 +146,14 @@ impl Source {
 }
 
 /// Parses a fact; `None` if it belongs to no saga.
-fn parse(subject: &str, payload: &[u8], confirmed: &str) -> Option<(Uuid, SagaFact)> {
+fn parse(subject: &str, payload: &[u8], confirmed: &str) -> Option<(Uuid, EndingFact)> {
     if subject == confirmed {
         let Head { correlation_id } = serde_json::from_slice(payload).ok()?;
-        return Some((correlation_id, SagaFact::Confirmed));
+        return Some((correlation_id, EndingFact::Confirmed));
     }
     let envelope = Envelope::from_bytes(payload).ok()?;
     let opened = envelope.open::<OperatorMessage<Fact>>().ok()?;
-    Some((opened.fact.saga()?, SagaFact::Other(Box::new(HeardFact::of(&opened)))))
+    Some((opened.fact.saga()?, EndingFact::Other(Box::new(SagaFact::of(&opened)))))
 }
 
 /// Part of an envelope.

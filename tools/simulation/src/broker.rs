@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use saga_core::dead_letter::Delivery;
+use saga_core::dead_letter::DeliveryInfo;
 use saga_core::ids;
 use saga_core::message::Envelope;
 use saga_core::service::stream_of;
@@ -228,16 +228,16 @@ impl Broker {
 
     /// Position of a message, as its consumers receive it.
     #[must_use]
-    pub fn delivery(&self, index: usize) -> Delivery {
+    pub fn delivery(&self, index: usize) -> DeliveryInfo {
         let subject = self.messages[index].subject.clone();
         let stream = stream_of(subject.split('.').next().unwrap_or_default());
-        Delivery { stream, sequence: index as u64, subject, headers: vec![] }
+        DeliveryInfo { stream, sequence: index as u64, subject, headers: vec![] }
     }
 
     /// Id under which steps know a message: its stream position if it has no envelope.
     #[must_use]
     pub fn id(&self, index: usize) -> Uuid {
-        let Delivery { stream, sequence, .. } = self.delivery(index);
+        let DeliveryInfo { stream, sequence, .. } = self.delivery(index);
         let envelope = Envelope::from_bytes(&self.messages[index].payload);
         envelope.map_or_else(|_| ids::of_stream_position(&stream, sequence), |envelope| envelope.id)
     }

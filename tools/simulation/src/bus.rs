@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
-use saga_core::dead_letter::Delivery;
+use saga_core::dead_letter::DeliveryInfo;
 use saga_engine::runtime::bus::{
     Bus, BusError, BusMessage, Deliveries, Durable, GivenUp, GivenUps, Publish, Waiting,
 };
@@ -246,7 +246,7 @@ impl BusMessage for SimMessage {
         self.bus.sim().planted_fault().alter_delivery(payload, self.bus.sim().age())
     }
 
-    fn delivery(&self) -> Delivery {
+    fn delivery(&self) -> DeliveryInfo {
         self.bus.broker.lock().delivery(self.index)
     }
 

@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use parking_lot::Mutex;
 use saga_core::admission::TaskBounds;
 use saga_core::breaker::{BreakerPolicy, State};
-use saga_core::decision::Rules;
+use saga_core::decision::DecisionConfig;
 use saga_core::fault::FaultKind;
 use saga_core::input::{CommandOutcome, Input, Outcome};
 use saga_core::retry::RetryPolicy;
@@ -291,7 +291,7 @@ fn carriage(process: &Process) -> Carriage {
     let poll = if profile.instances > 1 { Duration::from_secs(1) } else { Duration::from_secs(30) };
     let policy = |max_attempts, cap| RetryPolicy { max_attempts, base: Duration::from_secs(1), cap };
     Carriage {
-        rules: Rules {
+        rules: DecisionConfig {
             retry: policy(6, Duration::from_secs(20)),
             step_retry: BTreeMap::new(),
             task_retry: policy(profile.task_attempts, Duration::from_secs(5)),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use saga_core::admission::CallEnd;
+use saga_core::admission::CallResult;
 use saga_core::breaker::State;
 use saga_core::dead_letter::DeadLetterOrigin;
 use saga_core::fault::FaultKind;
@@ -123,7 +123,7 @@ impl Observer for InvariantObserver {
         self.0.count_many(CoveragePoint::Rejected, u64::from(settled.outcome == "rejected"));
     }
 
-    fn call_ended(&self, _: &str, end: CallEnd, _: Duration, _: Option<TraceContext>) {
-        self.0.count_many(CoveragePoint::CallFailed, u64::from(end != CallEnd::Answered));
+    fn call_ended(&self, _: &str, end: CallResult, _: Duration, _: Option<TraceContext>) {
+        self.0.count_many(CoveragePoint::CallFailed, u64::from(end != CallResult::Answered));
     }
 }

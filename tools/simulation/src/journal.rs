@@ -48,7 +48,7 @@ impl BatchInputs {
 
     /// Counts messages and retries, which only the reads distinguish.
     pub fn count_messages(&mut self, reads: &Reads, loaded: &Loaded) {
-        let waited = loaded.inbox.values().filter(|state| **state == InboxState::Waiting).count() as u64;
+        let waited = loaded.inbox.values().filter(|state| **state == InboxState::Retrying).count() as u64;
         self.retries = waited;
         self.messages = reads.inbox.len() as u64 - waited;
     }
@@ -72,20 +72,21 @@ impl BatchEffects {
             writes.retries.iter().filter(|retry| retry.attempts > 0).map(|retry| retry.last_error.clone()),
         );
         entry.retried.extend(writes.task_retries.iter().map(|retry| retry.last_error.clone()));
-        let again = writes.dead_letters.iter().filter(|stored| stored.status == DeadLetterStatus::Pending);
+        let again =
+            writes.changed_dead_letters.iter().filter(|stored| stored.status == DeadLetterStatus::Pending);
         // A replayed dead letter is new only if it failed in this batch.
         let again = again
             .map(|stored| &stored.dead_letter)
             .filter(|dead_letter| dead_letter.last_failed_at == writes.decided_at);
-        for dead_letter in writes.parked.iter().chain(again) {
+        for dead_letter in writes.new_dead_letters.iter().chain(again) {
             let reason = dead_letter.reason.clone();
             entry.dead_lettered.push((dead_letter.step.clone(), dead_letter.origin, reason));
         }
         // Messages from outside the system leave no inbox mark.
         let is_foreign = |(step, id): &&(&str, Uuid)| {
-            writes.dead_letters.iter().any(|stored| {
+            writes.changed_dead_letters.iter().any(|stored| {
                 let dead_letter = &stored.dead_letter;
-                let is_it = dead_letter.step == *step && stored.known_as == *id;
+                let is_it = dead_letter.step == *step && stored.inbox_id == *id;
                 is_it
                     && stored.status == DeadLetterStatus::Resolved
                     && dead_letter.origin == DeadLetterOrigin::Foreign

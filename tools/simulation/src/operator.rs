@@ -75,7 +75,7 @@ impl World {
             },
             Some(DeadLetterStatus::Replaying) if force => self.replay(*id, dead_letter, true, None).await,
             Some(DeadLetterStatus::Discarded) => self.restore(*id).await,
-            Some(DeadLetterStatus::Settled) => self.withdraw_resolution(*id, dead_letter).await,
+            Some(DeadLetterStatus::ResolvedManually) => self.withdraw_resolution(*id, dead_letter).await,
             Some(DeadLetterStatus::Replaying | DeadLetterStatus::Resolved) | None => {}
         }
     }
@@ -223,7 +223,7 @@ impl World {
         let saga = dead_letter.said().and_then(|said| said.saga);
         let views = rows::<SagaView>(self.admin.store()).into_iter();
         let its_own = views.filter(|(of, _)| saga.is_some_and(|saga| saga.to_string() == *of));
-        let in_the_way = |view: SagaView| view.in_the_way().map(|(id, _)| id).collect::<Vec<_>>();
+        let in_the_way = |view: SagaView| view.open_dead_letters().map(|(id, _)| id).collect::<Vec<_>>();
         Case {
             named: Named::DeadLetter(id),
             with: saga.map(|saga| Named::Saga(saga, vec![])).into_iter().collect(),
@@ -234,12 +234,12 @@ impl World {
     /// Withdraws all manual resolutions, since the simulation expects complete orders.
     async fn withdraw_all_resolutions(&self) {
         for (id, dead_letter) in self.dead_letters() {
-            if dead_letter.status() == Some(DeadLetterStatus::Settled) {
+            if dead_letter.status() == Some(DeadLetterStatus::ResolvedManually) {
                 self.withdraw_resolution(id, &dead_letter).await;
             }
         }
         for (saga, view) in rows::<SagaView>(self.admin.store()) {
-            if let (Some(_), Ok(saga)) = (view.settled, saga.parse()) {
+            if let (Some(_), Ok(saga)) = (view.manual_resolution, saga.parse()) {
                 let named = Named::Saga(saga, vec![]);
                 let case = Case { named, with: vec![], in_the_way: BTreeSet::new() };
                 self.ask_admin(saga, CommandKind::Settle(Settling::Unsettle, case)).await;

@@ -48,10 +48,10 @@ impl StoreFaults {
     pub fn alter_loaded(&self, loaded: &mut Loaded) {
         for retry in &self.memory.lock().retries {
             let place = self.step(&retry.step).map(|step| (step, retry.message_id));
-            loaded.inbox.extend(place.map(|place| (place, InboxState::Waiting)));
+            loaded.inbox.extend(place.map(|place| (place, InboxState::Retrying)));
         }
         let forgotten = self.forgotten.lock();
-        loaded.inbox.retain(|place, known| *known != InboxState::Parked || !forgotten.contains(place));
+        loaded.inbox.retain(|place, known| *known != InboxState::DeadLettered || !forgotten.contains(place));
     }
 
     /// Alters what a batch writes.
@@ -68,7 +68,7 @@ impl StoreFaults {
                 let replayed = writes.retries.iter().filter(|retry| is_replay(retry));
                 self.memory.lock().replays.extend(replayed.cloned());
             }
-            PlantedFault::EditLeavesOriginal => writes.dead_letters.iter_mut().for_each(|stored| {
+            PlantedFault::EditLeavesOriginal => writes.changed_dead_letters.iter_mut().for_each(|stored| {
                 leave_original(stored, &mut writes.retries);
             }),
             PlantedFault::VoidNotPublished => {
@@ -80,8 +80,8 @@ impl StoreFaults {
             PlantedFault::DiscardForgets => {
                 let is_discarded = |stored: &&StoredDeadLetter| stored.status == DeadLetterStatus::Discarded;
                 let place =
-                    |stored: &StoredDeadLetter| Some((self.step(&stored.dead_letter.step)?, stored.known_as));
-                let discarded = writes.dead_letters.iter().filter(is_discarded);
+                    |stored: &StoredDeadLetter| Some((self.step(&stored.dead_letter.step)?, stored.inbox_id));
+                let discarded = writes.changed_dead_letters.iter().filter(is_discarded);
                 self.forgotten.lock().extend(discarded.filter_map(place));
             }
             PlantedFault::RetryInMemory => {

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bank::domain::ChargeRequest;
 use bank::service::{BankService, CommandKind};
-use contract::heard_fact::HeardFact;
 use contract::money::{Currency, Money};
 use contract::order::CancelReason;
 use contract::saga::{ORDER_SAGA, SagaStatus, Stage};
+use contract::saga_fact::SagaFact;
 use contract::saga_view::{Owed, SagaView};
 use contract::{Fact, FactType};
 use inventory::domain::{Listing, ProductCommand};
@@ -35,14 +35,14 @@ const STOCK: u32 = 10;
 fn each_stage_is_done_by_declared_step() {
     let seen = seen_on_all_paths();
     for stage in &ORDER_SAGA {
-        let Some(after) = stage.after else {
-            let placed = Seen { owner: stage.owner, step: COMMAND, after: None, says: stage.says };
+        let Some(after) = stage.triggered_by else {
+            let placed = Seen { owner: stage.owner, step: COMMAND, after: None, says: stage.completed_by };
             assert!(seen.contains(&placed), "{placed:?} was not seen");
             assert!(step(stage.owner, stage.step).is_none(), "{} begins with a command", stage.step);
             continue;
         };
         assert!(consumes(stage.owner, stage.step, after), "{} consumes {after:?}", stage.step);
-        for says in [stage.says].into_iter().chain(stage.refuses) {
+        for says in [stage.completed_by].into_iter().chain(stage.rejected_by) {
             let done = Seen { owner: stage.owner, step: stage.step, after: Some(after), says };
             assert!(seen.contains(&done), "{done:?} was not seen");
         }
@@ -53,12 +53,13 @@ fn each_stage_is_done_by_declared_step() {
 fn each_stage_is_undone_by_declared_step() {
     let seen = seen_on_all_paths();
     for stage in &ORDER_SAGA {
-        assert_eq!(stage.undone_by.is_empty(), stage.undoing_step.is_none(), "{}", stage.step);
-        let Some(undoing_step) = stage.undoing_step else { continue };
+        assert_eq!(stage.compensated_by.is_empty(), stage.compensation_step.is_none(), "{}", stage.step);
+        let Some(compensation_step) = stage.compensation_step else { continue };
         let after = FactType::OrderCancelled;
-        assert!(consumes(stage.owner, undoing_step, after), "{undoing_step} consumes {after:?}");
-        for says in stage.undone_by {
-            let undone = Seen { owner: stage.owner, step: undoing_step, after: Some(after), says: *says };
+        assert!(consumes(stage.owner, compensation_step, after), "{compensation_step} consumes {after:?}");
+        for says in stage.compensated_by {
+            let undone =
+                Seen { owner: stage.owner, step: compensation_step, after: Some(after), says: *says };
             assert!(seen.contains(&undone), "{undone:?} was not seen");
         }
     }
@@ -68,7 +69,9 @@ fn each_stage_is_undone_by_declared_step() {
 fn every_published_fact_of_saga_is_declared() {
     let declared = |fact: FactType| {
         let by = |stage: &Stage| {
-            stage.says == fact || stage.refuses == Some(fact) || stage.undone_by.contains(&fact)
+            stage.completed_by == fact
+                || stage.rejected_by == Some(fact)
+                || stage.compensated_by.contains(&fact)
         };
         ORDER_SAGA.iter().filter(|stage| by(stage)).map(|stage| stage.owner).collect::<Vec<_>>()
     };
@@ -82,9 +85,9 @@ fn every_published_fact_of_saga_is_declared() {
 #[test]
 fn each_stage_follows_fact_of_earlier_stage() {
     for (index, stage) in ORDER_SAGA.iter().enumerate() {
-        let earlier: Vec<_> = ORDER_SAGA[..index].iter().map(|stage| stage.says).collect();
-        assert!(stage.after.is_none_or(|after| earlier.contains(&after)), "{}", stage.step);
-        assert_eq!(stage.after.is_none(), index == 0, "{}", stage.step);
+        let earlier: Vec<_> = ORDER_SAGA[..index].iter().map(|stage| stage.completed_by).collect();
+        assert!(stage.triggered_by.is_none_or(|after| earlier.contains(&after)), "{}", stage.step);
+        assert_eq!(stage.triggered_by.is_none(), index == 0, "{}", stage.step);
     }
 }
 
@@ -195,7 +198,7 @@ struct System {
     on_its_way: VecDeque<(&'static str, Fact)>,
     /// Step and fact that caused each task.
     noted: BTreeMap<Uuid, (&'static str, Option<FactType>)>,
-    told: Vec<(Seen, HeardFact)>,
+    told: Vec<(Seen, SagaFact)>,
 }
 
 impl System {
@@ -281,7 +284,7 @@ impl System {
             if fact.saga().is_some() {
                 let seen = Seen { owner: S::NAME, step, after, says: fact.fact_type() };
                 let envelope = Envelope::from_bytes(&envelope(S::NAME, &fact)).expect("an envelope");
-                self.told.push((seen, HeardFact::of(&envelope.open().expect("it can be read"))));
+                self.told.push((seen, SagaFact::of(&envelope.open().expect("it can be read"))));
             }
             self.on_its_way.push_back((S::NAME, fact));
         }

@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use contract::fact::{Fact, Promise};
+use contract::fact::{Fact, ImmutableMember};
 use contract::order::SECRETS;
 use saga_core::dead_letter::{DeadLettered, EditedMessage, OperatorMessage};
 use saga_core::ids;
@@ -55,7 +55,7 @@ pub fn make(dead_letter: &DeadLettered, revision: u64, edit: &Edit) -> Result<Ma
         Edit::Data(data) => with_data(dead_letter, id, &kept_secret("data", data, &parked["data"])?)?,
         Edit::Payload(payload) => of_payload(id, &kept_secret("payload", payload, &parked)?)?,
     };
-    if let Some(Promise { member, consequence }) = broken_promise(dead_letter, &envelope) {
+    if let Some(ImmutableMember { member, consequence }) = immutable_change(dead_letter, &envelope) {
         let data = if matches!(edit, Edit::Data(_)) { "data" } else { "payload.data" };
         let detail = format!("others act on it already, and an edit may not change it: {consequence}");
         return Err(invalid(format!("{data}.{member}"), detail));
@@ -86,13 +86,13 @@ fn kept_secret(member: &str, given: &Value, parked: &Value) -> Result<Value, Inv
 }
 
 /// What was promised by the message that was parked, as far as it can be read, and is not kept by what it shall be.
-fn broken_promise(dead_letter: &DeadLettered, edited: &Envelope) -> Option<Promise> {
+fn immutable_change(dead_letter: &DeadLettered, edited: &Envelope) -> Option<ImmutableMember> {
     let edited = fact_in(edited)?;
     let payload = BASE64.decode(&dead_letter.payload_base64).ok();
     let parked = payload.and_then(|payload| fact_in(&Envelope::from_bytes(&payload).ok()?));
     match (parked, dead_letter.saga) {
-        (Some(parked), _) => parked.broken_promise(&edited),
-        (None, Some(saga)) => edited.saga().filter(|of| *of != saga).map(|_| Promise::OF_WHOM),
+        (Some(parked), _) => parked.immutable_change(&edited),
+        (None, Some(saga)) => edited.saga().filter(|of| *of != saga).map(|_| ImmutableMember::ORDER),
         (None, None) => None,
     }
 }

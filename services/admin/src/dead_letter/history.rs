@@ -1,7 +1,7 @@
 //! Pure: a dead letter with everything known of it, read from its history.
 
 use jiff::Timestamp;
-use saga_core::dead_letter::{DeadLettered, Delivery, OriginalMessage};
+use saga_core::dead_letter::{DeadLettered, DeliveryInfo, OriginalMessage};
 use saga_core::row::StoredEvent;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub struct DeadLetterDetail {
     pub error_chain: Vec<String>,
     /// Where the broker had it; absent for calls.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub delivery: Option<Delivery>,
+    pub delivery: Option<DeliveryInfo>,
     /// Where the try that failed last stands in its trace, as a `traceparent` (W3C Trace Context); absent when it was not
     /// traced.
     #[serde(skip_serializing_if = "Option::is_none")]

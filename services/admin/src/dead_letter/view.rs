@@ -112,7 +112,7 @@ impl DeadLetterView {
             _ if self.is_forgotten() => DeadLetterStatus::Discarded,
             Asked::Replay { at } if said.replays <= at => DeadLetterStatus::Replaying,
             Asked::Discard { at } if said.replays <= at => DeadLetterStatus::Discarded,
-            Asked::Settle { at } if said.replays <= at => DeadLetterStatus::Settled,
+            Asked::Settle { at } if said.replays <= at => DeadLetterStatus::ResolvedManually,
             Asked::Replay { .. } | Asked::Discard { .. } | Asked::Settle { .. } | Asked::Nothing => {
                 DeadLetterStatus::Pending
             }
@@ -140,7 +140,9 @@ impl DeadLetterView {
     pub fn waits(&self) -> bool {
         match self.status() {
             Some(DeadLetterStatus::Pending | DeadLetterStatus::Replaying) => true,
-            Some(DeadLetterStatus::Resolved | DeadLetterStatus::Discarded | DeadLetterStatus::Settled)
+            Some(
+                DeadLetterStatus::Resolved | DeadLetterStatus::Discarded | DeadLetterStatus::ResolvedManually,
+            )
             | None => false,
         }
     }
@@ -198,7 +200,7 @@ impl DeadLetterView {
                 | DeadLetterStatus::Replaying
                 | DeadLetterStatus::Resolved
                 | DeadLetterStatus::Discarded
-                | DeadLetterStatus::Settled,
+                | DeadLetterStatus::ResolvedManually,
                 _,
             ) => status.as_str(),
         }))
@@ -245,7 +247,7 @@ impl DeadLetterView {
             DeadLetterStatus::Replaying
             | DeadLetterStatus::Resolved
             | DeadLetterStatus::Discarded
-            | DeadLetterStatus::Settled => {
+            | DeadLetterStatus::ResolvedManually => {
                 return Err(DeadLetterRejection::Status(status));
             }
         }
@@ -314,7 +316,7 @@ impl Decider for DeadLetterView {
                 (_, status) => Err(DeadLetterRejection::Status(status)),
             },
             DeadLetterCommand::Unsettle(by) => match self.known()? {
-                (_, DeadLetterStatus::Settled) => {
+                (_, DeadLetterStatus::ResolvedManually) => {
                     Ok(vec![DeadLetterEvent::Unsettled { by: by.clone(), revision }])
                 }
                 (_, status) => Err(DeadLetterRejection::Status(status)),
@@ -344,7 +346,7 @@ impl Decider for DeadLetterView {
             }
             DeadLetterEvent::Resolved(resolved) => {
                 self.resolved_after = self.resolved_after.max(Some(resolved.replays));
-                self.effect = self.effect.take().or_else(|| resolved.effect.clone());
+                self.effect = Some(self.effect.take().unwrap_or_else(|| resolved.effect.clone()));
                 self.edit_under_way = None;
             }
             DeadLetterEvent::Replayed { at, fingerprint, tag, edited, .. } => {

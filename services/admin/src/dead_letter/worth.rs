@@ -121,7 +121,7 @@ mod tests {
         let worth = |status, deadline| {
             Worth::of(DeadLetterOrigin::Message, "payment-processing", status, deadline, at(10))
         };
-        let parked = Some(SagaStatus::Parked);
+        let parked = Some(SagaStatus::DeadLettered);
         assert_eq!(
             worth(parked, Some(at(11))),
             Worth { awaited: true, saga_status: parked, until: Some(at(11)) }
@@ -152,7 +152,7 @@ mod tests {
             one_by_one.add(Worth::of(
                 DeadLetterOrigin::Message,
                 "order-confirmation",
-                Some(SagaStatus::Parked),
+                Some(SagaStatus::DeadLettered),
                 Some(at(deadline)),
                 at(10),
             ));
@@ -160,7 +160,7 @@ mod tests {
         let counted = Joined {
             by: "cause".to_owned(),
             and: "order-confirmation".to_owned(),
-            their: Some("PARKED".to_owned()),
+            their: Some("DEAD_LETTERED".to_owned()),
             count: 3,
             past: 1,
             range: Some((12_000_000, 20_000_000)),

@@ -259,7 +259,7 @@ fn payload_of(announced: &DeadLettered) -> Value {
 /// A dead letter with everything known of it but what is secret, or 404.
 pub(super) async fn detail(admin: &Admin, id: Uuid) -> Result<DeadLetterDetail, Problem> {
     let (item, mut history) = found(admin, id).await?;
-    history.announced = history.announced.map(|announced| announced.discreet(&SECRETS));
+    history.announced = history.announced.map(|announced| announced.redacted(&SECRETS));
     let payload = history.announced.as_ref().map(payload_of).unwrap_or_default();
     history.detail(item, payload).ok_or_else(|| Problem::internal(&"a dead letter without an announcement"))
 }

@@ -264,7 +264,7 @@ async fn note(
         DeadLetterStatus::Pending,
         DeadLetterStatus::Replaying,
         DeadLetterStatus::Discarded,
-        DeadLetterStatus::Settled,
+        DeadLetterStatus::ResolvedManually,
     ];
     let meant = Meant::of(body.ids, body.filter, &unresolved, MOST_AT_ONCE, &admin).await?;
     let part = |dead_letters| CommandKind::Many { dead_letters, wish: Wish::Note(body.text.clone()) };

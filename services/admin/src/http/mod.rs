@@ -21,7 +21,7 @@ mod settling;
 
 use std::sync::Arc;
 
-use contract::settlement::SettlementRejection;
+use contract::manual_resolution::ResolutionRejection;
 use futures::future::join_all;
 use saga_core::input::Input;
 use saga_core::service::steps_of;
@@ -155,7 +155,7 @@ fn problem_of(rejection: &Rejection) -> Problem {
     match rejection {
         Rejection::DeadLetter(DeadLetterRejection::Unknown) => Problem::not_found("such dead letter"),
         Rejection::Redrive(RedriveRejection::Unknown) => Problem::not_found("such redrive"),
-        Rejection::Saga(SettlementRejection::Unknown) => Problem::not_found("such saga"),
+        Rejection::Saga(ResolutionRejection::Unknown) => Problem::not_found("such saga"),
         Rejection::DeadLetter(_)
         | Rejection::Redrive(_)
         | Rejection::Roster(_)

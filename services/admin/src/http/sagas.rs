@@ -2,11 +2,11 @@
 
 use axum::Json;
 use axum::extract::State;
-use contract::heard_fact::{HeardFact, Parked};
+use contract::manual_resolution::ManualResolution;
 use contract::money::Money;
 use contract::saga::SagaStatus;
+use contract::saga_fact::{DeadLetterRef, SagaFact};
 use contract::saga_view::{Owed, SagaEvent, SagaView};
-use contract::settlement::Settlement;
 use jiff::Timestamp;
 use saga_core::decider::{Decider as _, FieldValue};
 use saga_core::query::{FoundRow, Query};
@@ -53,7 +53,7 @@ pub(super) struct SagaItem {
     overdue: bool,
     /// Dead letters in its way, each with the step that failed; absent when there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    parked: Vec<Parked>,
+    parked: Vec<DeadLetterRef>,
     /// Why it was cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     cancelled_because: Option<&'static str>,
@@ -71,7 +71,7 @@ pub(super) struct SagaItem {
     waits_until: Option<Timestamp>,
     /// What a human has settled outside, with what did not add up then; absent when nobody has.
     #[serde(skip_serializing_if = "Option::is_none")]
-    settled: Option<Settlement>,
+    settled: Option<ManualResolution>,
 }
 
 impl SagaItem {
@@ -79,7 +79,9 @@ impl SagaItem {
         let view: SagaView = rows::parsed(row)?;
         let status = view.status();
         let waits = WaitsOf::of(&view);
-        let parked = view.in_the_way().map(|(id, step)| Parked { dead_letter: id, step: step.to_owned() });
+        let parked = view
+            .open_dead_letters()
+            .map(|(id, step)| DeadLetterRef { dead_letter: id, step: step.to_owned() });
         let item = Self {
             id: row.id.clone(),
             status,
@@ -94,7 +96,7 @@ impl SagaItem {
             last_fact_at: view.last_fact_at(),
             waits_since: waits.since,
             waits_until: waits.until,
-            settled: view.settled.clone(),
+            settled: view.manual_resolution.clone(),
         };
         Ok((item, view))
     }
@@ -218,7 +220,7 @@ struct TimelineEntry {
     after_ms: i64,
     /// What was said, by whom, and when.
     #[serde(flatten)]
-    fact: HeardFact,
+    fact: SagaFact,
 }
 
 /// Show a saga: its timeline, the steps that remain, and who owes them.
@@ -234,13 +236,13 @@ async fn saga(State(admin): State<Admin>, Segment(id): Segment<Uuid>) -> Result<
     for_each_event(admin.app.store.as_ref(), key, |event| {
         let event: SagaEvent =
             serde_json::from_str(&event.data).map_err(|error| Problem::internal(&error))?;
-        facts.extend(event.heard());
+        facts.extend(event.into_fact());
         Ok(())
     })
     .await?;
     facts.sort_by_key(|fact| (fact.occurred_at, fact.message_id));
     let start = facts.first().map(|fact| fact.occurred_at).unwrap_or_default();
-    let entry = |fact: HeardFact| {
+    let entry = |fact: SagaFact| {
         let after_ms = i64::try_from(fact.occurred_at.duration_since(start).as_millis()).unwrap_or(i64::MAX);
         TimelineEntry { after_ms, fact }
     };

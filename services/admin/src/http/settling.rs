@@ -145,7 +145,8 @@ async fn unsettle_many(
     Change { admin, path: (), operator, body }: Change<(), ChangeMany>,
 ) -> Result<Json<Many>, Problem> {
     let reason = needed(body.reason, Because::Forces)?;
-    let meant = Meant::of(body.ids, body.filter, &[DeadLetterStatus::Settled], MOST_SETTLED, &admin).await?;
+    let meant =
+        Meant::of(body.ids, body.filter, &[DeadLetterStatus::ResolvedManually], MOST_SETTLED, &admin).await?;
     admin.settle_dead_letters(Settling::Unsettle, By { operator, reason }, Action::UnsettleMany, meant).await
 }
 
@@ -158,7 +159,7 @@ impl Admin {
         known: &BTreeMap<Uuid, Known>,
     ) -> Result<SagaItem, Problem> {
         let view = rows::row::<SagaView>(self.app.store.as_ref(), id).await?.unwrap_or_default();
-        let with = view.in_the_way().map(|(dead_letter, _)| Named::DeadLetter(dead_letter)).collect();
+        let with = view.open_dead_letters().map(|(dead_letter, _)| Named::DeadLetter(dead_letter)).collect();
         let case = Case { named: saga(id, known), with, in_the_way: BTreeSet::new() };
         self.ask(by, CommandKind::Settle(settling, case)).await?;
         item_of(self, id).await
@@ -232,7 +233,7 @@ impl Admin {
     async fn last_of(&self, saga: Uuid, ids: &[Uuid]) -> Result<Option<(Uuid, BTreeSet<Uuid>)>, Problem> {
         let store = self.app.store.as_ref();
         let view = rows::row::<SagaView>(store, saga).await?.unwrap_or_default();
-        let in_the_way: BTreeSet<Uuid> = view.in_the_way().map(|(id, _)| id).collect();
+        let in_the_way: BTreeSet<Uuid> = view.open_dead_letters().map(|(id, _)| id).collect();
         let mut waiting = BTreeSet::new();
         for id in &in_the_way {
             match rows::row::<DeadLetterView>(store, id).await.map(Option::unwrap_or_default) {

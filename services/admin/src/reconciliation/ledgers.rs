@@ -360,7 +360,7 @@ impl Ledgers {
 impl Sku {
     /// Pieces sold of reservations that have left, unless they are in the sums.
     fn left(&self, is_carried: bool) -> u64 {
-        self.stock.as_ref().filter(|_| !is_carried).map_or(0, |stock| stock.left)
+        self.stock.as_ref().filter(|_| !is_carried).map_or(0, |stock| stock.purged)
     }
 
     fn faults(&self, is_stock_checked: bool, is_left_carried: bool) -> Vec<Found> {

@@ -1,9 +1,9 @@
 //! Pure: what does not add up of an order, held against what an operator settled of it: what was accepted is told apart,
 //! and what is no longer as it was accepted is told as wrong.
 
+use contract::manual_resolution::{Accepted, ManualResolution};
 use contract::saga::SagaStatus;
 use contract::saga_view::SagaView;
-use contract::settlement::{Accepted, Settlement};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -64,7 +64,7 @@ pub fn accepted(found: &Found) -> Accepted {
 /// after all.
 #[must_use]
 pub fn held_against(
-    settlement: &Settlement,
+    settlement: &ManualResolution,
     subject: &str,
     view: &SagaView,
     found: Vec<Found>,
@@ -90,7 +90,7 @@ pub fn held_against(
     };
     let mut items: Vec<_> =
         stands.into_iter().map(|it| item(it.rule.text().to_owned(), it.detail, it.difference)).collect();
-    if items.is_empty() && is_as_it_was && view.status() == SagaStatus::Settled {
+    if items.is_empty() && is_as_it_was && view.status() == SagaStatus::ResolvedManually {
         items.push(item(format!("the saga was {}", settlement.was.as_str()), String::new(), None));
     }
     (wrong, items)
@@ -106,12 +106,12 @@ fn ends_by_itself(rule: &str, view: &SagaView) -> bool {
         _ if rule == Rule::ConfirmedIsSold.text() => "inventory-sale",
         _ => return false,
     };
-    view.parked.values().all(|parked| parked != step)
+    view.dead_letters.values().all(|parked| parked != step)
 }
 
-fn no_longer(gone: &Accepted, settlement: &Settlement) -> Found {
+fn no_longer(gone: &Accepted, settlement: &ManualResolution) -> Found {
     let Accepted { rule, detail, difference } = gone;
-    let Settlement { operator, reason, .. } = settlement;
+    let ManualResolution { operator, reason, .. } = settlement;
     let detail = format!(
         "{operator} settled \"{rule}: {detail}\" ({reason}), and it is not so any more: was it done twice?"
     );
@@ -126,9 +126,9 @@ fn no_longer(gone: &Accepted, settlement: &Settlement) -> Found {
 mod tests {
     use super::*;
 
-    fn settlement(accepted: Vec<Accepted>) -> Settlement {
+    fn settlement(accepted: Vec<Accepted>) -> ManualResolution {
         let (operator, reason) = ("ada".to_owned(), "cheque 4711".to_owned());
-        Settlement {
+        ManualResolution {
             operator,
             reason,
             at: Timestamp::UNIX_EPOCH,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use contract::settlement::Accepted;
+use contract::manual_resolution::Accepted;
 use saga_engine::host::http::Problem;
 use saga_engine::host::queries::MAX_IDS;
 use saga_engine::runtime::clock::Clock as _;

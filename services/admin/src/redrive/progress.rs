@@ -89,7 +89,9 @@ pub(crate) async fn view_of(store: &dyn Store, id: Uuid, drive: Drive) -> Result
             None if standing == IN_VAIN => (resolved, in_vain) = (resolved + count, in_vain + count),
             Some(DeadLetterStatus::Resolved) => resolved += count,
             Some(DeadLetterStatus::Replaying) => in_flight += count,
-            Some(DeadLetterStatus::Pending | DeadLetterStatus::Discarded | DeadLetterStatus::Settled)
+            Some(
+                DeadLetterStatus::Pending | DeadLetterStatus::Discarded | DeadLetterStatus::ResolvedManually,
+            )
             | None => failed += count,
         }
     }

@@ -22,7 +22,7 @@ use contract::{Fact, FactType, payment_id};
 use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::{
     DEAD_LETTER_TYPES, DeadLetterDiscarded, DeadLetterForgotten, DeadLetterMessage, DeadLetterOrigin,
-    DeadLetterResolved, DeadLetterRestored, DeadLetterStatus, DeadLettered, OPERATOR_COMMANDS,
+    DeadLetterResolved, DeadLetterRestored, DeadLetterStatus, DeadLettered, OPERATOR_COMMANDS, ReplayEffect,
     ReplayRequested,
 };
 use saga_core::ids::derived;
@@ -183,7 +183,7 @@ pub fn resolved(dead: &DeadLettered) -> DeadLetterResolved {
         saga: dead.saga,
         message_id: dead.message_id,
         replays: dead.replays + 1,
-        effect: None,
+        effect: ReplayEffect::TookEffect,
     }
 }
 

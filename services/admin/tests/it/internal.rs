@@ -10,7 +10,7 @@ use crate::routes::numbered;
 async fn a_list_of_dead_letters_that_is_cut_off_says_so() {
     for (parked, more) in [(1_000, false), (1_001, true)] {
         let admin = AdminHarness::new().await;
-        let writes = Writes { parked: (0..parked).map(numbered).collect(), ..Writes::default() };
+        let writes = Writes { new_dead_letters: (0..parked).map(numbered).collect(), ..Writes::default() };
         admin
             .app
             .store

@@ -72,9 +72,9 @@ async fn the_first_dead_letter_needs_somebody_until_it_is_handled() {
     assert_eq!((&group["fingerprint"], &group["count"]), (&json!("f"), &json!(1)));
     assert_eq!(group["newest"], dead.id.to_string());
     assert_eq!(group["reason"], dead.reason);
-    assert_eq!(overview["sagas"]["by_status"], json!({"PARKED": 1}));
+    assert_eq!(overview["sagas"]["by_status"], json!({"DEAD_LETTERED": 1}));
     let oldest = &overview["sagas"]["oldest"];
-    assert_eq!((&oldest["id"], &oldest["status"]), (&json!(saga.to_string()), &json!("PARKED")));
+    assert_eq!((&oldest["id"], &oldest["status"]), (&json!(saga.to_string()), &json!("DEAD_LETTERED")));
     assert!(oldest["waits_since"].is_string() && oldest["waits_until"].is_string(), "{oldest}");
     admin.hears(&handled(&dead)).await;
     assert!(!without_bank(&admin.get("/overview").await).contains(&json!("dead_letters")));

@@ -12,11 +12,11 @@ use admin::push::settings::PushSettings;
 use admin::push::told::{THE_TOLD, Told, ToldCommand};
 use admin::settling::{Case, Named, Settling};
 use contract::Fact;
+use contract::manual_resolution::Accepted;
 use contract::order::CancelReason;
 use contract::overview::{BooksLook, Verdict};
 use contract::saga::SagaStatus;
 use contract::saga_view::SagaView;
-use contract::settlement::Accepted;
 use jiff::SignedDuration;
 use saga_core::dead_letter::{DeadLetterStatus, DeadLettered};
 use saga_core::decider::{Decider as _, FieldValue};
@@ -105,12 +105,12 @@ fn a_saga_is_not_settled_with_a_dead_letter_when_another_has_come_since() {
         CommandKind::Settle(Settling::Settle, Case { named: Named::DeadLetter(named), with, in_the_way })
     };
     admin.is_asked(asks(1, settle(dead.id, &[dead.id]))).comes_out("done");
-    assert_eq!(status(&admin), Some(DeadLetterStatus::Settled));
-    assert_eq!(admin.row::<SagaView>(ORDER).settled, None);
+    assert_eq!(status(&admin), Some(DeadLetterStatus::ResolvedManually));
+    assert_eq!(admin.row::<SagaView>(ORDER).manual_resolution, None);
     let detail = admin.row::<AuditEntry>(command_id(1)).0.expect("an entry").detail;
     assert_eq!(detail, Some(serde_json::json!({"with": [], "accepted": []})));
     admin.is_asked(asks(2, settle(later.id, &[dead.id, later.id]))).comes_out("done");
-    assert_eq!(admin.row::<SagaView>(ORDER).settled.expect("it is settled").accepted, accepted);
+    assert_eq!(admin.row::<SagaView>(ORDER).manual_resolution.expect("it is settled").accepted, accepted);
 }
 
 /// Payment remembers what it heard last, and takes nothing older; admin may have lost its database since.
@@ -212,7 +212,7 @@ fn every_fact_of_a_saga_is_heard_and_kept() {
         let mut admin = Admin::of(AdminService);
         admin.hears(fact(heard, ORDER)).comes_out("done");
         admin.hears(fact(heard, ORDER)).comes_out("done").changes_nothing();
-        assert!(admin.row::<SagaView>(ORDER).heard.contains_key(heard), "{heard}");
+        assert!(admin.row::<SagaView>(ORDER).facts.contains_key(heard), "{heard}");
     }
 }
 

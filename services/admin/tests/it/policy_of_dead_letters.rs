@@ -16,10 +16,10 @@ use saga_core::dead_letter::{
     EditedMessage, OriginalMessage,
 };
 use saga_core::decider::Decider as _;
-use saga_core::decision::{self, InboxState, Loaded, Rules};
+use saga_core::decision::{self, DecisionConfig, InboxState, Loaded};
 use saga_core::input::Input;
 use saga_core::message::Envelope;
-use saga_core::retry::{FailedTry, FailureKind, RetryPolicy};
+use saga_core::retry::{FailedAttempt, FailureKind, RetryPolicy};
 use saga_core::service::{Service as _, Step};
 use saga_core::waiting::Retry;
 use saga_engine::testing::NOON;
@@ -225,7 +225,7 @@ fn what_is_said_of_a_dead_letter_is_never_parked_itself() {
     let parked = announced(&dead_refund(0));
     let payload = envelope("payment", &parked);
     let id = Envelope::from_bytes(&payload).expect("an envelope").id;
-    let failed = |kind| Some(FailedTry::new(kind, "injected"));
+    let failed = |kind| Some(FailedAttempt::new(kind, "injected"));
     let mut longest = SignedDuration::ZERO;
     for (attempts, payload, failure) in [
         (0, payload.clone(), failed(FailureKind::Permanent)),
@@ -233,11 +233,11 @@ fn what_is_said_of_a_dead_letter_is_never_parked_itself() {
         (u32::MAX, payload.clone(), failed(FailureKind::Permanent)),
     ] {
         let retry = Retry { attempts, ..retry(step, id, payload) };
-        let input = Input::retried(step, retry, u32::MAX).failing(failure);
-        let loaded = Loaded { inbox: [((step.name, id), InboxState::Waiting)].into(), ..Loaded::default() };
+        let input = Input::retry(step, retry, u32::MAX).with_injected_failure(failure);
+        let loaded = Loaded { inbox: [((step.name, id), InboxState::Retrying)].into(), ..Loaded::default() };
         let (writes, outcomes) = decision::decide(&AdminService, &[input], loaded, &rules(), NOON);
         assert_eq!(outcomes[0].name(), "retried", "{attempts}");
-        assert_eq!((writes.parked.len(), writes.outbox.len()), (0, 0));
+        assert_eq!((writes.new_dead_letters.len(), writes.outbox.len()), (0, 0));
         let [next] = &writes.retries[..] else { panic!("one retry") };
         assert!(next.attempts >= attempts, "it is counted on");
         longest = longest.max(next.next_attempt.duration_since(NOON));
@@ -251,7 +251,7 @@ fn what_is_said_of_a_dead_letter_is_never_parked_itself() {
     for unreadable in [newer.into_bytes(), b"garbage".to_vec()] {
         let input = Input::message(step, unreadable.into(), id, 0);
         let (writes, outcomes) = decision::decide(&AdminService, &[input], Loaded::default(), &rules(), NOON);
-        assert_eq!((outcomes[0].name(), writes.parked.len(), writes.outbox.len()), ("dead", 1, 1));
+        assert_eq!((outcomes[0].name(), writes.new_dead_letters.len(), writes.outbox.len()), ("dead", 1, 1));
     }
 }
 
@@ -269,11 +269,11 @@ fn retry(step: &Step, message_id: Uuid, payload: Vec<u8>) -> Retry {
     }
 }
 
-fn rules() -> Rules {
+fn rules() -> DecisionConfig {
     let retry =
         RetryPolicy { max_attempts: 10, base: Duration::from_millis(100), cap: Duration::from_secs(30) };
     let (owner, task_lease) = ("admin".to_owned(), SignedDuration::from_mins(2));
-    Rules {
+    DecisionConfig {
         retry,
         step_retry: BTreeMap::new(),
         task_retry: retry,

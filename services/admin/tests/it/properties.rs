@@ -3,7 +3,7 @@
 use admin::dead_letter::events::{DeadLetterCommand, DeadLetterEvent, Replay, Tag};
 use admin::dead_letter::view::DeadLetterView;
 use admin::policy::{AdminMessage, AdminService};
-use contract::heard_fact::HeardFact;
+use contract::saga_fact::SagaFact;
 use contract::saga_view::{SagaCommand, SagaView};
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -85,7 +85,7 @@ proptest! {
 
     #[test]
     fn a_saga_view_takes_any_sequence_of_facts(facts in prop::collection::vec(heard(), 0..16)) {
-        let heard: Vec<_> = facts.iter().map(|fact| SagaCommand::Hear(heard_fact(fact))).collect();
+        let heard: Vec<_> = facts.iter().map(|fact| SagaCommand::RecordFact(heard_fact(fact))).collect();
         any_sequence::<SagaView>(&heard, |_| false, |view, _| assert!(view.last_fact_at().is_some()));
     }
 
@@ -143,7 +143,7 @@ fn heard() -> impl Strategy<Value = AdminMessage> {
     ]
 }
 
-fn heard_fact(fact: &AdminMessage) -> HeardFact {
+fn heard_fact(fact: &AdminMessage) -> SagaFact {
     let envelope = Envelope::from_bytes(&envelope("payment", fact)).expect("an envelope");
-    HeardFact::of(&envelope.open().expect("it can be read"))
+    SagaFact::of(&envelope.open().expect("it can be read"))
 }

@@ -70,8 +70,8 @@ async fn a_group_says_how_many_sagas_still_wait_and_for_how_long() {
 async fn a_dead_letter_says_whether_its_saga_still_waits_for_it() {
     let (admin, [soon, _]) = four_parked().await;
     let worth = async |number| admin.get(&format!("/dlq/{}", parked(number).id)).await["worth"].clone();
-    assert_eq!(worth(1).await, json!({"awaited": true, "saga_status": "PARKED", "until": soon}));
-    assert_eq!(worth(3).await, json!({"awaited": false, "saga_status": "PARKED"}));
+    assert_eq!(worth(1).await, json!({"awaited": true, "saga_status": "DEAD_LETTERED", "until": soon}));
+    assert_eq!(worth(3).await, json!({"awaited": false, "saga_status": "DEAD_LETTERED"}));
     assert_eq!(worth(4).await, json!({"awaited": false, "saga_status": "COMPENSATING"}));
     let listed = admin.get("/dlq").await["dead_letters"].clone();
     let awaited: Vec<Value> = each(&listed, "worth").iter().map(|worth| worth["awaited"].clone()).collect();
@@ -81,10 +81,10 @@ async fn a_dead_letter_says_whether_its_saga_still_waits_for_it() {
 #[tokio::test]
 async fn a_saga_whose_step_is_parked_says_so_and_names_the_dead_letter() {
     let (admin, _) = four_parked().await;
-    let ids = admin.ids("/sagas?status=PARKED", "sagas").await;
+    let ids = admin.ids("/sagas?status=DEAD_LETTERED", "sagas").await;
     assert_eq!(ids.len(), 3, "the one that is late is not cancelled yet");
     let saga = admin.get(&format!("/sagas/{}", order(1))).await;
-    assert_eq!(saga["status"], "PARKED");
+    assert_eq!(saga["status"], "DEAD_LETTERED");
     assert_eq!(saga["parked"], json!([{"letter": parked(1).id, "step": CHARGE}]));
 }
 
@@ -137,7 +137,7 @@ async fn a_replay_says_whether_it_took_effect() {
             3 => ReplayEffect::ChangedNothing,
             _ => ReplayEffect::Rejected { reason: no.to_owned() },
         };
-        let said = DeadLetterResolved { effect: Some(effect), ..resolved(&dead) };
+        let said = DeadLetterResolved { effect, ..resolved(&dead) };
         Some(DeadLetterMessage::DeadLetterResolved(said).into())
     };
     let redrive = admin.plays(&id, "DONE", answer).await;

@@ -48,7 +48,8 @@ fn only_ended_reservations_may_be_purged_and_sold_pieces_are_carried_over() {
     let all = reservations();
     let over: Vec<_> = all.iter().filter(|one| one.is_finished()).map(Reservation::status).collect();
     assert_eq!(over, ["REFUSED", "SOLD", "RELEASED", "VOID"]);
-    let carried: Vec<_> = all.iter().filter(|one| one.is_finished()).flat_map(Reservation::carried).collect();
+    let carried: Vec<_> =
+        all.iter().filter(|one| one.is_finished()).flat_map(Reservation::purged_sums).collect();
     assert_eq!(carried, [("beans".to_owned(), 2)]);
 }
 

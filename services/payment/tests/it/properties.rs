@@ -10,7 +10,7 @@ use payment::ledger::fact_of;
 use payment::service::{PaymentService, Refund};
 use proptest::prelude::*;
 use saga_core::Message as _;
-use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::retry::{FailedAttempt, FailureKind};
 use saga_core::waiting::Task;
 use uuid::Uuid;
 
@@ -138,7 +138,7 @@ impl Scene {
             }
             Act::Call(..) | Act::Ask(_) if self.payment.kept.called.is_empty() => return,
             Act::Ask(index) => {
-                let unknown = FailedTry::new(FailureKind::Untried, "no longer needed");
+                let unknown = FailedAttempt::new(FailureKind::NeverAttempted, "no longer needed");
                 Stimulus::Called(self.task(*index), Err(unknown))
             }
             Act::Call(index, fate) => {
@@ -158,8 +158,10 @@ impl Scene {
         };
         let outcome = self.payment.takes(stimulus).outcome.name();
         match ended {
-            Some((id, 1, FailureKind::Untried)) if outcome == "done" => drop(self.withdrawn.insert(id)),
-            None | Some((_, _, FailureKind::Untried)) => {}
+            Some((id, 1, FailureKind::NeverAttempted)) if outcome == "done" => {
+                self.withdrawn.insert(id);
+            }
+            None | Some((_, _, FailureKind::NeverAttempted)) => {}
             // The next attempt has a new claim.
             Some((id, ..)) => drop(self.payment.kept.tasks.get_mut(&id).map(|task| task.claim += 1)),
         }
@@ -323,6 +325,6 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-fn no_answer(reason: &str) -> FailedTry {
-    FailedTry::new(FailureKind::Transient, reason)
+fn no_answer(reason: &str) -> FailedAttempt {
+    FailedAttempt::new(FailureKind::Transient, reason)
 }

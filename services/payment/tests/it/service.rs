@@ -9,7 +9,7 @@ use payment::bank_task::{BankCall, BankTask, CHARGE, REFUND};
 use payment::domain::{Payment, PaymentRejection};
 use payment::service::{PaymentService, Refund};
 use saga_core::dead_letter::{DeadLetterMessage, ReplayRequested};
-use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::retry::{FailedAttempt, FailureKind};
 use saga_core::row::RowKey;
 use saga_core::waiting::Task;
 use serde_json::json;
@@ -312,7 +312,7 @@ fn outage_of_bank_consumes_no_attempts() {
     for mut payment in [charging(), refunding()] {
         let before = payment.row::<Payment>(ORDER);
         for _ in 0..20 * ATTEMPTS {
-            let away = FailedTry::new(FailureKind::Outage, "the bank does not answer");
+            let away = FailedAttempt::new(FailureKind::Outage, "the bank does not answer");
             payment.takes(Stimulus::Called(payment.open_task(), Err(away))).comes_out("retried");
         }
         assert_eq!((payment.row::<Payment>(ORDER), payment.open_task().attempts), (before, 0));
@@ -376,7 +376,8 @@ fn failure_under_expired_lease_counts_no_attempt() {
     let mut payment = charging();
     let lapsed = payment.open_task();
     payment.kept.tasks.entry(lapsed.id).and_modify(|task| task.claim += 1);
-    let failure = Stimulus::Called(lapsed.clone(), Err(FailedTry::new(FailureKind::Transient, "timed out")));
+    let failure =
+        Stimulus::Called(lapsed.clone(), Err(FailedAttempt::new(FailureKind::Transient, "timed out")));
     payment.takes(failure).comes_out("duplicate").changes_nothing();
     assert_eq!(payment.open_task().attempts, 0);
     // The answer counts all the same: there is only one, whoever made the call.

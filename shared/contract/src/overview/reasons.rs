@@ -284,7 +284,7 @@ mod tests {
             last_until: None,
         };
         let mut all = overview(vec![]);
-        let by_status = BTreeMap::from([("FAILED".to_owned(), 1), ("PARKED".to_owned(), 2)]);
+        let by_status = BTreeMap::from([("FAILED".to_owned(), 1), ("DEAD_LETTERED".to_owned(), 2)]);
         all.sagas = Some(SagasLook { by_status, ended_counted: true, overdue: 4, oldest: None });
         all.dead_letters = Some(DeadLettersLook { pending: 5, replaying: 1, groups: vec![group] });
         all.books = Some(BooksLook { verdict: Verdict::Unbalanced, at: at(2), discrepancies: 1 });

@@ -1,4 +1,4 @@
-//! An operator's edit mends a message, and not what others act on already.
+//! Edits by operators: a repaired message may not change members that others have acted on.
 
 use contract::{Fact, FactType};
 use saga_core::message::Message as _;
@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::wire::{example, examples, id};
 
-/// Whose order it is, what was ordered, who pays how much: what others have done by now depends on it.
+/// Order id, lines, customer and amount: other services depend on them by now.
 #[test]
-fn an_edit_breaks_a_promise_where_others_act_on_what_was_said() {
+fn edit_of_immutable_member_is_detected() {
     let mut edits = 0;
     for fact in examples() {
-        assert_eq!(fact.broken_promise(&fact), None, "nothing is changed");
+        assert_eq!(fact.immutable_change(&fact), None, "nothing is changed");
         let whole = json_of(&fact);
         for path in leaves(&whole) {
             let mut edited = whole.clone();
@@ -20,31 +20,31 @@ fn an_edit_breaks_a_promise_where_others_act_on_what_was_said() {
             *leaf = other(leaf);
             let edited = read_as(&fact, &edited).expect("still such a fact");
             let name = fact.fact_type().name();
-            assert_eq!(broken(&fact, &edited), promised(name, &path), "{path} of {name}");
+            assert_eq!(changed(&fact, &edited), immutable_member(name, &path), "{path} of {name}");
             edits += 1;
         }
     }
     assert!(edits > 50, "{edits}");
-    // Another line is another order, whatever the lines that were there.
+    // Another line is another order, whatever the other lines.
     let (two, one) = (with_lines(2), with_lines(1));
-    assert_eq!((broken(&one, &two), broken(&two, &one)), (Some("lines"), Some("lines")));
+    assert_eq!((changed(&one, &two), changed(&two, &one)), (Some("lines"), Some("lines")));
 }
 
-/// A message may become one of another type, as long as it is about the same order.
+/// A message may become one of another type about the same order.
 #[test]
-fn an_edit_to_another_type_stays_with_its_order() {
+fn edit_to_another_type_must_keep_its_order() {
     let (created, confirmed) = (example(FactType::OrderCreated), example(FactType::OrderConfirmed));
-    assert_eq!(created.broken_promise(&confirmed), None);
+    assert_eq!(created.immutable_change(&confirmed), None);
     let listed = example(FactType::ProductListed);
-    assert_eq!((broken(&created, &listed), listed.saga()), (Some("order"), None));
+    assert_eq!((changed(&created, &listed), listed.saga()), (Some("order"), None));
 }
 
-fn broken(fact: &Fact, edited: &Fact) -> Option<&'static str> {
-    fact.broken_promise(edited).map(|promise| promise.member)
+fn changed(fact: &Fact, edited: &Fact) -> Option<&'static str> {
+    fact.immutable_change(edited).map(|promise| promise.member)
 }
 
-/// Which promise the member at `path` is part of.
-fn promised(name: &str, path: &str) -> Option<&'static str> {
+/// The immutable member that `path` belongs to.
+fn immutable_member(name: &str, path: &str) -> Option<&'static str> {
     let is_order = ["OrderCreated", "StockReserved"].contains(&name);
     let is_money = ["PaymentProcessed", "PaymentRefunded"].contains(&name);
     let is_of =
@@ -78,7 +78,7 @@ fn other(value: &Value) -> Value {
     }
 }
 
-/// The paths of all values that hold no others.
+/// Paths of all scalar values.
 fn leaves(value: &Value) -> Vec<String> {
     let below = |key: String, value| leaves(value).into_iter().map(move |path| format!("/{key}{path}"));
     match value {

@@ -1,4 +1,4 @@
-//! Tests of the contract from outside: its JSON, what an edit may not change, and what is seen of a saga.
+//! Tests of the contract through its public interface: JSON, edits, and the view of a saga.
 
 mod edits;
 mod participants;

@@ -1,4 +1,4 @@
-//! Who takes part, and what each tells of its ledger.
+//! Participants, and their ledger entries.
 
 use contract::FactType;
 use contract::money::{Currency, Money};
@@ -10,7 +10,7 @@ use saga_core::row::{PastEvent, StoredEvent};
 use uuid::Uuid;
 
 #[test]
-fn every_participant_is_found_by_its_name_and_those_with_streams_produce() {
+fn participants_are_found_by_name_and_producers_have_streams() {
     for participant in &PARTICIPANTS {
         assert_eq!(named(participant.name), Some(participant));
         assert_eq!(producers().any(|name| name == participant.name), participant.has_stream);
@@ -20,18 +20,18 @@ fn every_participant_is_found_by_its_name_and_those_with_streams_produce() {
 }
 
 #[test]
-fn a_saga_is_over_when_it_is_completed_compensated_or_settled() {
+fn completed_compensated_and_resolved_sagas_are_terminal() {
     let over: Vec<_> = SagaStatus::ALL.iter().filter(|status| status.is_terminal()).collect();
-    assert_eq!(over, [&SagaStatus::Completed, &SagaStatus::Compensated, &SagaStatus::Settled]);
+    assert_eq!(over, [&SagaStatus::Completed, &SagaStatus::Compensated, &SagaStatus::ResolvedManually]);
     let names = SagaStatus::ALL.iter().map(|status| status.as_str());
     for (name, status) in names.zip(SagaStatus::ALL) {
         assert_eq!(serde_json::to_value(status).expect("JSON"), name);
     }
 }
 
-/// What cannot be read is another's business: the fold of its row says so.
+/// Verification reports unreadable events; here they are skipped.
 #[test]
-fn a_history_says_when_each_fact_was_told_and_passes_over_what_it_cannot_read() {
+fn history_lists_published_facts_and_skips_unreadable_events() {
     let event = |version, data: &str| StoredEvent {
         version,
         name: "PublishedFact".to_owned(),
@@ -50,7 +50,7 @@ fn a_history_says_when_each_fact_was_told_and_passes_over_what_it_cannot_read() 
 }
 
 #[test]
-fn money_is_multiplied_in_the_units_of_its_currency() {
+fn money_is_multiplied_in_minor_units() {
     assert_eq!(Money::new(1299, Currency::EUR).times(3), Some(Money::new(3897, Currency::EUR)));
     let units = [Currency::EUR, Currency::JPY, Currency::KWD].map(Money::minor_per_major);
     assert_eq!(units, [100, 1, 1000]);

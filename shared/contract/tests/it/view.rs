@@ -1,68 +1,64 @@
-//! What is seen of a saga from outside.
+//! The view of a saga.
 
-use contract::heard_fact::HeardFact;
+use contract::manual_resolution::ManualResolution;
 use contract::order::CancelReason;
 use contract::payment::{PaymentFailed, PaymentFailure};
+use contract::saga_fact::SagaFact;
 use contract::saga_view::{SagaCommand, SagaEvent, SagaView};
-use contract::settlement::Settlement;
 use contract::{Fact, FactType, payment_id};
 use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::{
     DeadLetterMessage, DeadLetterOrigin, DeadLetterResolved, DeadLetterRestored, DeadLettered,
-    OperatorMessage,
+    OperatorMessage, ReplayEffect,
 };
 use saga_core::decider::{Decider as _, FieldValue};
 use saga_core::message::Received;
 
 use crate::wire::{example, examples, golden_text, id};
 
-/// A note is what a person reads of a message without opening it.
+/// A note summarizes a message for people.
 #[test]
-fn everything_that_is_heard_has_its_golden_detail() {
+fn every_fact_has_its_golden_detail() {
     let facts = examples().into_iter().map(OperatorMessage::Fact);
     let messages = [dead_lettered(), resolved(), restored()].map(OperatorMessage::DeadLetter);
     let lines = facts.chain(messages).enumerate().map(|(second, message)| {
-        let heard = heard(second, message);
-        assert_eq!((heard.message_id, heard.causation_id), (id(second as u128), id(1)));
-        assert_eq!((&heard.producer[..], heard.occurred_at), ("somebody", at(second)));
-        assert_eq!(SagaView::event_name(&SagaEvent::Heard(heard.clone())), heard.message_type);
-        let detail = serde_json::to_string(&heard.detail).expect("JSON");
-        format!("{} {detail}", heard.message_type)
+        let recorded = saga_fact(second, message);
+        assert_eq!((recorded.message_id, recorded.causation_id), (id(second as u128), id(1)));
+        assert_eq!((&recorded.producer[..], recorded.occurred_at), ("somebody", at(second)));
+        assert_eq!(SagaView::event_name(&SagaEvent::FactRecorded(recorded.clone())), recorded.message_type);
+        let detail = serde_json::to_string(&recorded.detail).expect("JSON");
+        format!("{} {detail}", recorded.message_type)
     });
     golden_text("details", &lines.collect::<Vec<_>>().join("\n"));
-    let unknown = HeardFact { message_type: "Praised".to_owned(), ..heard(1, resolved().into()) };
-    assert_eq!(SagaView::event_name(&SagaEvent::Heard(unknown)), "Heard");
+    let unknown = SagaFact { message_type: "Praised".to_owned(), ..saga_fact(1, resolved().into()) };
+    assert_eq!(SagaView::event_name(&SagaEvent::FactRecorded(unknown)), "FactRecorded");
 }
 
 #[test]
-fn an_event_of_the_view_is_read_as_it_was_written_and_nothing_else_is_one() {
-    let heard = heard(1, resolved().into());
-    let settlement = r#"{"operator":"ann","reason":"by hand","at":"2027-01-15T08:00:00Z","was":"FAILED","accepted":[],"revision":1}"#;
-    let settlement: Settlement = serde_json::from_str(settlement).expect("a settlement");
+fn view_event_round_trips_and_unknown_event_is_rejected() {
+    let resolution = r#"{"operator":"ann","reason":"by hand","at":"2027-01-15T08:00:00Z","was":"FAILED","accepted":[],"revision":1}"#;
+    let resolution: ManualResolution = serde_json::from_str(resolution).expect("a resolution");
     let read = |text: &str| serde_json::from_str::<SagaEvent>(text).ok();
-    for event in [SagaEvent::Heard(heard), SagaEvent::Settled(settlement)] {
+    let fact = saga_fact(1, resolved().into());
+    for event in [SagaEvent::FactRecorded(fact), SagaEvent::ResolvedManually(resolution)] {
         let text = serde_json::to_string(&event).expect("JSON");
         assert_eq!(read(&text), Some(event), "{text}");
-        let (begun, beside) = (text.trim_end_matches('}'), r#","beside":1}"#);
-        let is_settled = text.starts_with(r#"{"Settled""#);
-        let ends = text.len() - begun.len() - 1;
-        let with_more = format!("{begun}{}{beside}", "}".repeat(ends));
-        // Later builds may say more of what they heard; of what an operator says, nothing stands beside it.
-        assert_eq!(read(&with_more).is_none(), is_settled, "{with_more}");
+        let with_more = text.replacen('{', r#"{"beside":1,"#, 1);
+        assert_eq!(read(&with_more), None, "{with_more}");
     }
-    for text in ["{}", "7", r#""Settled""#, r#"{"Settled":null}"#, r#"{"Praised":{}}"#] {
+    for text in ["{}", "7", r#""FactRecorded""#, r#"{"ResolvedManually":null}"#, r#"{"Praised":{}}"#] {
         assert_eq!(read(text), None, "{text}");
     }
 }
 
 #[test]
-fn what_remains_of_a_cancelled_saga_is_what_each_has_to_undo() {
+fn cancelled_saga_waits_for_compensation_of_done_stages() {
     use FactType::{
         OrderCancelled, OrderConfirmed, OrderCreated, PaymentProcessed, PaymentRefunded, PaymentVoided,
         StockReleased, StockReservationFailed, StockReserved,
     };
     let release = ("inventory", "inventory-stock-release", StockReleased);
-    // Stock that was never held is released too: the answer says so.
+    // Stock that was never reserved is released too: the answer says so.
     for (said, remaining) in [
         (&[OrderCreated, OrderCancelled][..], &[release, ("payment", "payment-refund", PaymentVoided)][..]),
         (
@@ -71,12 +67,12 @@ fn what_remains_of_a_cancelled_saga_is_what_each_has_to_undo() {
         ),
         (&[OrderCreated, OrderCancelled, PaymentVoided], &[release]),
         (&[OrderCreated, OrderCancelled, StockReservationFailed, PaymentVoided], &[]),
-        // Who refuses, and did it all the same, has to undo it.
+        // A rejection by a stage that was done all the same must be undone.
         (&[OrderCreated, OrderCancelled, StockReservationFailed, StockReserved, PaymentVoided], &[release]),
         (&[OrderCreated, OrderCancelled, StockReleased, PaymentRefunded], &[]),
         (&[OrderCreated, StockReserved, PaymentProcessed, OrderConfirmed], &[]),
         (&[OrderCreated, OrderConfirmed], &[]),
-        // Nobody has ordered this.
+        // No such order.
         (&[OrderCancelled], &[]),
     ] {
         let view = after(said);
@@ -88,9 +84,9 @@ fn what_remains_of_a_cancelled_saga_is_what_each_has_to_undo() {
     assert_eq!(doing.len(), 2, "a refusal is an answer: {doing:?}");
 }
 
-/// A card that is declined owes nothing; a charge without a clear answer is still to be reversed.
+/// A declined card leaves nothing to undo; a charge without a clear answer must be reversed.
 #[test]
-fn only_an_unclear_refusal_of_the_payment_is_undone() {
+fn only_unclear_payment_failure_needs_compensation() {
     for (reason, is_owed) in [
         (PaymentFailure::Declined, false),
         (PaymentFailure::InsufficientFunds, false),
@@ -99,14 +95,14 @@ fn only_an_unclear_refusal_of_the_payment_is_undone() {
     ] {
         let mut view = after(&[FactType::OrderCreated, FactType::OrderCancelled, FactType::StockReleased]);
         let failed = PaymentFailed { order: id(42), payment: payment_id(id(42)), reason };
-        view.record(&heard(9, OperatorMessage::Fact(failed.into())));
+        view.record(&saga_fact(9, OperatorMessage::Fact(failed.into())));
         assert_eq!(!view.remaining().is_empty(), is_owed, "{reason:?}");
     }
 }
 
-/// Of each fact the first that was said counts, whenever it is heard.
+/// The earliest time of each fact counts, whatever the order of arrival.
 #[test]
-fn a_view_keeps_what_was_said_first_and_shows_it_in_the_order_of_the_contract() {
+fn view_keeps_earliest_time_of_each_fact() {
     let mut view = SagaView::default();
     assert_eq!(view.last_fact_at(), None);
     for (second, message) in [
@@ -115,25 +111,21 @@ fn a_view_keeps_what_was_said_first_and_shows_it_in_the_order_of_the_contract() 
         (3, OperatorMessage::Fact(example(FactType::StockReserved))),
         (2, OperatorMessage::Fact(example(FactType::OrderCreated))),
     ] {
-        let heard = heard(second, message);
-        let (command, event) = (SagaCommand::Hear(heard.clone()), SagaEvent::Heard(heard));
+        let recorded = saga_fact(second, message);
+        let (command, event) = (SagaCommand::RecordFact(recorded.clone()), SagaEvent::FactRecorded(recorded));
         assert_eq!(view.decide(&command).as_ref(), Ok(&vec![event.clone()]), "it is new");
         view.evolve(&event);
         assert_eq!(view.decide(&command), Ok(vec![]), "it is known");
     }
     assert_eq!(view.last_fact_at(), Some(at(8)));
     assert_eq!(view.cancelled_because, Some(CancelReason::OutOfStock));
-    let again = HeardFact { message_id: id(99), occurred_at: at(1), ..heard(8, dead_lettered().into()) };
+    let again = SagaFact { message_id: id(99), occurred_at: at(1), ..saga_fact(8, dead_lettered().into()) };
     view.record(&again);
-    assert_eq!((view.heard["DeadLettered"], view.last_fact_at()), (at(1), Some(at(7))));
-    let shown = serde_json::to_string(&view).expect("JSON");
-    let places = ["OrderCreated", "OrderCancelled", "StockReserved", "DeadLettered"]
-        .map(|name| shown.find(&format!("\"{name}\"")).expect("it is shown"));
-    assert!(places.is_sorted(), "{shown}");
+    assert_eq!((view.facts["DeadLettered"], view.last_fact_at()), (at(1), Some(at(7))));
 }
 
 #[test]
-fn a_saga_is_found_by_its_status_its_next_step_and_whether_it_is_over() {
+fn saga_is_indexed_by_status_next_step_and_end() {
     let text = |text: &str| FieldValue::Text(text.to_owned());
     let deadline = FieldValue::Integer(1_000_000_060_000_000);
     let started = after(&[FactType::OrderCreated]);
@@ -151,22 +143,22 @@ fn a_saga_is_found_by_its_status_its_next_step_and_whether_it_is_over() {
     assert_eq!((&unknown[2], &unknown[3]), (&FieldValue::Null, &FieldValue::Null));
 }
 
-/// A human is needed only while what undoes is parked, and for no other step.
+/// Only a dead-lettered compensation fails the saga, no other step.
 #[test]
-fn a_compensation_that_is_parked_fails_the_saga_until_it_is_resolved() {
+fn dead_lettered_compensation_fails_saga_until_resolved() {
     let cancelled = [FactType::OrderCreated, FactType::PaymentProcessed, FactType::OrderCancelled];
     for (step, status) in [("payment-refund", "FAILED"), ("payment-processing", "COMPENSATING")] {
         let mut view = after(&cancelled);
         let DeadLetterMessage::DeadLettered(mut said) = dead_lettered() else { panic!("it is one") };
         step.clone_into(&mut said.step);
-        view.record(&heard(8, DeadLetterMessage::DeadLettered(said).into()));
+        view.record(&saga_fact(8, DeadLetterMessage::DeadLettered(said).into()));
         assert_eq!(view.status().as_str(), status, "{step}");
         let mut other = view.clone();
         let DeadLetterMessage::DeadLetterResolved(mut said) = resolved() else { panic!("it is one") };
-        view.record(&heard(9, DeadLetterMessage::DeadLetterResolved(said.clone()).into()));
+        view.record(&saga_fact(9, DeadLetterMessage::DeadLetterResolved(said.clone()).into()));
         assert_eq!(view.status().as_str(), "COMPENSATING");
         said.dead_letter = id(77);
-        other.record(&heard(9, DeadLetterMessage::DeadLetterResolved(said).into()));
+        other.record(&saga_fact(9, DeadLetterMessage::DeadLetterResolved(said).into()));
         assert_eq!(other.status().as_str(), status, "another's end");
     }
 }
@@ -174,13 +166,13 @@ fn a_compensation_that_is_parked_fails_the_saga_until_it_is_resolved() {
 fn after(said: &[FactType]) -> SagaView {
     let mut view = SagaView::default();
     let facts = said.iter().map(|fact_type| example(*fact_type)).map(OperatorMessage::Fact);
-    facts.enumerate().for_each(|(second, fact)| view.record(&heard(second, fact)));
+    facts.enumerate().for_each(|(second, fact)| view.record(&saga_fact(second, fact)));
     view
 }
 
-/// The rest is somebody's to see to, or is held against what an operator settled.
+/// Other sagas still wait for somebody, or are compared with what an operator accepted.
 #[test]
-fn only_sagas_that_have_ended_and_wait_for_nobody_may_leave() {
+fn only_ended_sagas_without_open_dead_letters_are_finished() {
     use FactType::{
         OrderCancelled, OrderConfirmed, OrderCreated, PaymentProcessed, PaymentRefunded, StockReleased,
         StockReserved,
@@ -188,7 +180,7 @@ fn only_sagas_that_have_ended_and_wait_for_nobody_may_leave() {
     let hear = |facts: &[FactType]| {
         let mut view = SagaView::default();
         for (second, fact) in facts.iter().enumerate() {
-            view.record(&heard(second, OperatorMessage::Fact(example(*fact))));
+            view.record(&saga_fact(second, OperatorMessage::Fact(example(*fact))));
         }
         view
     };
@@ -199,14 +191,14 @@ fn only_sagas_that_have_ended_and_wait_for_nobody_may_leave() {
     let finished = [&under_way[..], &confirmed, &cancelled, &undone].map(|facts| hear(facts).is_finished());
     assert_eq!(finished, [false, true, false, true]);
     let mut parked = hear(&undone);
-    parked.record(&heard(50, dead_lettered().into()));
+    parked.record(&saga_fact(50, dead_lettered().into()));
     assert!(!parked.is_finished(), "a human is to see to it");
-    parked.record(&heard(51, resolved().into()));
+    parked.record(&saga_fact(51, resolved().into()));
     assert!(parked.is_finished());
 }
 
-fn heard(second: usize, fact: OperatorMessage<Fact>) -> HeardFact {
-    HeardFact::of(&Received {
+fn saga_fact(second: usize, fact: OperatorMessage<Fact>) -> SagaFact {
+    SagaFact::of(&Received {
         id: id(second as u128),
         producer: "somebody".to_owned(),
         correlation_id: id(42),
@@ -247,7 +239,7 @@ fn resolved() -> DeadLetterMessage {
         saga: Some(id(42)),
         message_id: id(45),
         replays: 2,
-        effect: None,
+        effect: ReplayEffect::TookEffect,
     })
 }
 

@@ -1,7 +1,7 @@
-//! The JSON of every fact, held against golden files: adding to it passes, changing it fails.
+//! Golden files of all facts: an addition passes, a change fails.
 //!
-//! A golden file that has to change means a new version of its message: old ones are still under way when
-//! a new build starts, and other services read with the old build.
+//! A golden file that must change means a new version of its message. Old messages are still in the broker when a
+//! new build starts, and other services still run the old build.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -23,7 +23,7 @@ use contract::payment::{
 use contract::{Fact, FactType, payment_id};
 use insta::assert_snapshot;
 use jiff::{SignedDuration, Timestamp};
-use saga_core::decision::{Loaded, Rules, decide};
+use saga_core::decision::{DecisionConfig, Loaded, decide};
 use saga_core::ids;
 use saga_core::input::Input;
 use saga_core::message::{Envelope, Message as _, Undecodable};
@@ -38,7 +38,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 #[test]
-fn every_fact_has_its_golden_form() {
+fn every_fact_matches_its_golden_file() {
     for fact_type in FactType::ALL {
         let fact = example(*fact_type);
         assert_eq!(fact.fact_type(), *fact_type, "the example is of another type");
@@ -48,23 +48,23 @@ fn every_fact_has_its_golden_form() {
 }
 
 #[test]
-fn every_fact_reads_what_it_writes() {
+fn every_fact_round_trips() {
     each_reads_what_it_writes(&examples());
 }
 
-/// A producer may be of a newer build than its listeners.
+/// A producer may run a newer build than its consumers.
 #[test]
-fn a_field_that_was_added_is_passed_over() {
-    // Half-understood money is worse than none: an amount is read exactly, or not at all.
+fn unknown_member_is_ignored() {
+    // An amount is read exactly or not at all.
     added_members_are_passed_over(&examples(), |object| object.get("amount_minor").is_some());
 }
 
 #[test]
-fn a_field_that_was_removed_or_renamed_is_an_error_that_names_it() {
+fn missing_member_is_an_error_that_names_it() {
     missing_members_are_named(&examples(), &[]);
 }
 
-/// Subjects are part of the wire: whoever listens under the old name hears nothing any more.
+/// Subjects are part of the wire format: a consumer of the old subject would receive nothing.
 #[test]
 fn every_fact_has_its_own_subject() {
     let subject = |it: &FactType| it.message_type().subject("service", "listener");
@@ -75,20 +75,20 @@ fn every_fact_has_its_own_subject() {
     for (fact_type, fact) in FactType::ALL.iter().zip(examples()) {
         assert_eq!(FactType::named(fact_type.name()), Some(*fact_type));
         assert_eq!(Fact::named(fact_type.name()), Some(fact_type.message_type()));
-        // None is for one service alone.
+        // No fact is addressed to one service.
         assert_eq!((fact.addressee(), fact.message_type().is_addressed), (None, false));
         assert_eq!(fact.subject("service"), subject(fact_type));
     }
 }
 
-/// What an engine really sends, ids and all.
+/// The message that an engine sends, with its ids.
 #[test]
-fn an_envelope_has_its_golden_form() {
+fn envelope_matches_its_golden_file() {
     golden("Envelope", &serde_json::from_slice(&sent()).expect("JSON"));
 }
 
 #[test]
-fn an_envelope_passes_over_what_was_added_and_misses_what_was_removed() {
+fn envelope_ignores_unknown_and_requires_known_members() {
     let envelope: Value = serde_json::from_slice(&sent()).expect("JSON");
     let mut richer = envelope.clone();
     richer["traceparent"] = Value::from("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
@@ -103,10 +103,10 @@ fn an_envelope_passes_over_what_was_added_and_misses_what_was_removed() {
     }
 }
 
-/// A re-run by a newer build must repeat the ids of the older one, or what was published and not settled is published
-/// twice: once decided, ids are stored.
+/// A newer build that repeats a decision must derive the same ids. Otherwise messages published before a crash
+/// would be published again under other ids.
 #[test]
-fn derived_ids_stay_what_they_are() {
+fn derived_ids_are_stable() {
     let ids = [
         ("message", ids::message_id(id(7), "inventory:inventory-stock-reservation", id(7), 0)),
         ("second message", ids::message_id(id(7), "inventory:inventory-stock-reservation", id(7), 1)),
@@ -117,9 +117,9 @@ fn derived_ids_stay_what_they_are() {
     golden_text("ids", &ids.map(|(what, id)| format!("{what} {id}")).join("\n"));
 }
 
-/// Every value that a reason may have on the wire.
+/// Every value of a reason.
 #[test]
-fn reasons_have_their_golden_names() {
+fn reason_names_match_golden_file() {
     let reasons = [
         (CancelReason::OutOfStock, "out_of_stock"),
         (CancelReason::PaymentFailed, "payment_failed"),
@@ -195,11 +195,11 @@ pub fn example(fact_type: FactType) -> Fact {
     }
 }
 
-/// What is sent when the saga 5 is confirmed by the command 4.
+/// The message about the confirmation of saga 5 by command 4.
 fn sent() -> Vec<u8> {
     let inputs = [Input::command(id(4), id(5), (), None)];
     let retry = RetryPolicy { max_attempts: 1, base: Duration::ZERO, cap: Duration::ZERO };
-    let rules = Rules {
+    let rules = DecisionConfig {
         retry,
         step_retry: BTreeMap::new(),
         task_retry: retry,
@@ -208,13 +208,13 @@ fn sent() -> Vec<u8> {
         keep_failed: false,
         use_inbox: true,
     };
-    // With a fraction, so that its digits are part of the golden form.
+    // With a fraction, so that its digits are part of the golden file.
     let now = Timestamp::from_microsecond(1_000_000_000_123_456).expect("a time");
     let (writes, _) = decide(&Confirming, &inputs, Loaded::default(), &rules, now);
     writes.outbox[0].payload.to_vec()
 }
 
-/// Confirms an order of three pieces of tea, whatever the command.
+/// Confirms an order of three units of tea, whatever the command.
 struct Confirming;
 
 impl Service for Confirming {
@@ -243,7 +243,7 @@ pub fn id(number: u128) -> Uuid {
     Uuid::from_u128(number)
 }
 
-/// Holds `value` against `snapshots/{name}.snap`.
+/// Compares `value` with `snapshots/{name}.snap`.
 #[track_caller]
 fn golden(name: &str, value: &Value) {
     let mut sorted = value.clone();

@@ -1,32 +1,32 @@
-//! Pure: how often one may ask: so many times in a second on average, and somewhat more at once.
+//! Pure: rate limiting with bursts.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// How often one may ask.
+/// Rate limit of one caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    /// Requests in a second, in the long run.
+    /// Requests a second, in the long run.
     pub per_second: NonZeroU32,
-    /// Requests at once by who has not asked for a while.
+    /// Requests at once after a pause.
     pub burst: NonZeroU32,
 }
 
-/// What is left to one who asks: a token bucket, kept as the time at which it is full again (the generic cell rate
-/// algorithm, ITU-T I.371). Times are counted from any moment that stays the same.
+/// Remaining requests of one caller: a token bucket, stored as the time at which it is full again (generic cell
+/// rate algorithm, ITU-T I.371). Times count from any fixed origin.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Allowance {
     full_at: Duration,
 }
 
 impl Allowance {
-    /// Takes one request from it.
+    /// Takes one request.
     ///
     /// # Errors
-    /// After how long there is one again.
+    /// Time until the next request is allowed.
     pub fn take(&mut self, now: Duration, rate: Rate) -> Result<(), Duration> {
         let each = Duration::from_secs(1) / rate.per_second.get();
-        // All but the one that is asked for now.
+        // All but the current request.
         let ahead = each.saturating_mul(rate.burst.get() - 1);
         let full_at = self.full_at.max(now);
         match full_at.checked_sub(now.saturating_add(ahead)) {
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_taken_at_once_and_then_one_after_the_other() {
+    fn burst_is_allowed_at_once_then_requests_are_spaced() {
         let (mut left, rate) = (Allowance::default(), rate(10, 3));
         let taken: Vec<_> = [0, 0, 0, 0, 50, 100, 100, 199, 200, 10_000, 10_000, 10_000, 10_000]
             .into_iter()
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_ask_for_one_at_a_time_waits_for_each() {
+    fn burst_of_one_spaces_every_request() {
         let (mut left, rate) = (Allowance::default(), rate(1, 1));
         assert_eq!(left.take(ms(0), rate), Ok(()));
         assert_eq!(left.take(ms(1), rate), Err(ms(999)));
@@ -92,9 +92,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the moments: never more than the burst and what the time gives.
+        /// At any times: never more than the burst and the rate allow.
         #[test]
-        fn nobody_gets_more_than_is_allowed(
+        fn allowance_never_exceeds_burst_and_rate(
             per_second in 1_u32..1_000, burst in 1_u32..50, mut moments in prop::collection::vec(0_u64..5_000, 1..300),
         ) {
             moments.sort_unstable();

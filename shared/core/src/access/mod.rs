@@ -1,10 +1,10 @@
-//! Pure: who may ask for what over HTTP: roles, what each route needs, tokens, and how often one may ask.
+//! Pure: authorization over HTTP: roles, rules for routes, tokens and rate limits.
 //!
 //! In reading order:
-//! - [`role`]: three roles, each of which may what the one before may, and the table of what routes need.
-//! - [`token`]: a token, which is secret, and its digest, which is not.
-//! - [`tokens`]: the tokens that were issued, and whose one is.
-//! - [`allowance`]: how often the holder of one may ask.
+//! - [`role`]: three roles, each of which includes the one before, and the rules for routes.
+//! - [`token`]: a secret token and its digest.
+//! - [`tokens`]: issued tokens and their holders.
+//! - [`allowance`]: rate limiting of a token's holder.
 
 pub mod allowance;
 pub mod role;

@@ -1,8 +1,8 @@
-//! Pure: roles, and what each route needs of whoever asks.
+//! Pure: roles, and the rules for routes.
 
 use serde::{Deserialize, Serialize};
 
-/// What the holder of a token may do. Each may do what the one before may.
+/// Role of a token's holder. Each role includes the one before.
 #[derive(
     Debug,
     Clone,
@@ -21,48 +21,50 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Role {
-    /// Looks, and changes nothing.
+    /// May read everything, and change nothing.
     Viewer,
-    /// Mends what got stuck: replays, discards, settles, extends, notes.
+    /// May repair: replay, discard, resolve, extend, annotate.
     Operator,
-    /// Changes what was said, and goes against what the services would decide: edits, forced breakers, faults.
+    /// May overrule: edit messages, force breakers, inject faults.
     Admin,
 }
 
 impl Role {
-    /// Whether this role is enough where `needed` is.
+    /// True if this role includes `needed`.
     #[must_use]
     pub fn may(self, needed: Self) -> bool {
         self >= needed
     }
 }
 
-/// What a route needs.
+/// Rule that names the role required by a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
-    /// Its method, such as `GET`; `HEAD` needs what `GET` does.
+    /// Method, such as `GET`. `HEAD` follows the rule for `GET`.
     pub method: &'static str,
-    /// Its path as the router has it, such as `/internal/breakers/{name}`.
+    /// Path as the router has it, such as `/internal/breakers/{name}`.
     pub path: &'static str,
-    /// The role that is enough.
+    /// Lowest role that may use the route.
     pub role: Role,
 }
 
-/// Which routes are guarded, and what each of them needs.
+/// Guarded paths and their rules.
 #[derive(Debug, Clone, Copy)]
 pub struct Access {
-    /// What guarded paths begin with; every other is open to anybody.
+    /// Prefixes of guarded paths. Every other path is open.
     pub guarded: &'static [&'static str],
-    /// What they need. A guarded route that is not among them needs the highest role: nothing is open by oversight.
+    /// Rules for guarded routes. A guarded route without a rule requires the highest role, so that no omission
+    /// opens a route.
     pub rules: &'static [Rule],
 }
 
 impl Access {
-    /// For a service of which nothing is said: what lies below `/internal/` needs the highest role.
+    /// Default of a service without rules: everything below `/internal/` requires the highest role.
     pub const CLOSED: Self = Self { guarded: &["/internal/"], rules: &[] };
 
-    /// The role that a route needs; `None` when it is open. `path` is the one that the router matched, not the one that
-    /// was asked for, which may be written in many ways.
+    /// Required role of a route; `None` if it is open.
+    ///
+    /// `path` is the route that the router matched. The requested path may be written in many ways.
     #[must_use]
     pub fn needs(&self, method: &str, path: &str) -> Option<Role> {
         if !self.guarded.iter().any(|beginning| path.starts_with(beginning)) {
@@ -71,7 +73,7 @@ impl Access {
         Some(self.rule(method, path).map_or(Role::Admin, |rule| rule.role))
     }
 
-    /// The rule for a route.
+    /// Finds the rule for a route.
     #[must_use]
     pub fn rule(&self, method: &str, path: &str) -> Option<&'static Rule> {
         let method = if method == "HEAD" { "GET" } else { method };
@@ -94,7 +96,7 @@ mod tests {
     };
 
     #[test]
-    fn each_role_may_what_the_one_before_may_and_no_more() {
+    fn role_includes_lower_roles_only() {
         for (place, role) in Role::VARIANTS.iter().enumerate() {
             let may: Vec<_> = Role::VARIANTS.iter().filter(|needed| role.may(**needed)).collect();
             assert_eq!(may.len(), place + 1, "{role}: {may:?}");
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_rule_names_is_for_the_highest_role_or_not_guarded_at_all() {
+    fn route_without_rule_needs_highest_role_or_is_open() {
         for (method, path, needed) in [
             ("GET", "/internal/faults", Some(Role::Viewer)),
             ("HEAD", "/internal/faults", Some(Role::Viewer)),

@@ -1,4 +1,4 @@
-//! Pure: a token, which is secret, and its digest, which is kept in its place.
+//! Pure: a token, which is secret, and its digest, which is stored in its place.
 
 use std::fmt;
 
@@ -10,49 +10,49 @@ use subtle::ConstantTimeEq as _;
 
 use crate::secrets::BLANK;
 
-/// Bytes of chance in a token: nobody guesses 256 bits, so that one round of a fast hash is enough at rest.
+/// Random bytes in a token. 256 bits cannot be guessed, so one round of a fast hash is enough at rest.
 pub const BYTES: usize = 32;
-/// How a token begins: whoever finds one in a log or a commit, person or scanner, sees what it is.
+/// Prefix of a token, by which people and scanners recognize one in a log or commit.
 pub const PREFIX: &str = "saga_";
-/// Characters of a token behind its prefix.
+/// Characters of a token after its prefix.
 const LENGTH: usize = 43;
 
-/// A token as its holder has it: `saga_` and 32 bytes in base64url (RFC 4648 §5). It is shown nowhere by accident.
+/// Token as its holder has it: `saga_` and 32 bytes in base64url (RFC 4648 §5). `Debug` does not show it.
 #[derive(Clone)]
 pub struct Token(String);
 
-/// The SHA-256 of a token. Nobody gets in with it.
+/// SHA-256 of a token. Gives no access.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Digest([u8; BYTES]);
 
 impl Token {
-    /// The token of these bytes, which must come from chance that nobody can foresee.
+    /// Creates a token from bytes, which must come from a cryptographic random generator.
     #[must_use]
     pub fn of(chance: [u8; BYTES]) -> Self {
         Self(format!("{PREFIX}{}", BASE64.encode(chance)))
     }
 
-    /// Reads a token; `None` for what cannot be one, however long it is.
+    /// Parses a token; `None` if the text cannot be one, whatever its length.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let rest = text.strip_prefix(PREFIX).filter(|rest| rest.len() == LENGTH)?;
         BASE64.decode(rest).ok().filter(|bytes| bytes.len() == BYTES).map(|_| Self(text.to_owned()))
     }
 
-    /// Reads the token of an `Authorization` header: the scheme `Bearer` in any case, and one token (RFC 6750 §2.1).
+    /// Parses an `Authorization` header: the scheme `Bearer` in any case, and one token (RFC 6750 §2.1).
     #[must_use]
     pub fn of_header(value: &[u8]) -> Option<Self> {
         let (scheme, rest) = std::str::from_utf8(value).ok()?.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| Self::parse(rest.trim_matches(' ')))?
     }
 
-    /// The token itself, to be sent or shown once.
+    /// Reveals the token, to be sent or shown once.
     #[must_use]
     pub fn secret(&self) -> &str {
         &self.0
     }
 
-    /// What is kept of it.
+    /// Digest, which is stored in place of the token.
     #[must_use]
     pub fn digest(&self) -> Digest {
         Digest(Sha256::digest(self.0.as_bytes()).into())
@@ -66,14 +66,14 @@ impl fmt::Debug for Token {
 }
 
 impl Digest {
-    /// Whether both are of one token. How long it takes tells nothing of where they differ.
+    /// Compares two digests in constant time.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 }
 
-/// In hexadecimal.
+/// Formats the digest in hexadecimal, lower case.
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -90,7 +90,7 @@ impl<'de> Deserialize<'de> for Digest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-        // Of 64 hexadecimal digits: a sign is none, though it could be read.
+        // 64 hexadecimal digits: `from_str_radix` alone would accept a sign.
         let is_hexadecimal = text.len() == 2 * BYTES && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let bytes: Option<Vec<u8>> =
             if is_hexadecimal { text.as_bytes().chunks(2).map(byte).collect() } else { None };
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_read_as_it_was_made_and_nothing_else_is() {
+    fn token_round_trips_and_invalid_text_is_rejected() {
         let token = Token::of([7; BYTES]);
         let text = token.secret().to_owned();
         assert_eq!((text.len(), text.starts_with("saga_BwcH")), (48, true), "{text}");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_holds_the_scheme_and_one_token() {
+    fn authorization_header_must_hold_scheme_and_one_token() {
         let text = Token::of([7; BYTES]).secret().to_owned();
         for (header, is_one) in [
             (format!("Bearer {text}"), true),
@@ -148,11 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_not_shown_by_accident_and_its_digest_survives_being_written() {
+    fn token_debug_hides_secret_and_digest_round_trips() {
         let token = Token::of([7; BYTES]);
         assert_eq!(format!("{token:?}"), "saga_***");
         let written = serde_json::to_string(&token.digest()).expect("JSON");
-        // Of `printf saga_BwcH… | sha256sum`.
+        // From `printf saga_BwcH… | sha256sum`.
         assert_eq!(written, "\"f0ff968ba03d9d50e3c1a89e9fdb04b8f39c012657b39f83cdd49d9438a047f1\"");
         let read: Digest = serde_json::from_str(&written).expect("a digest");
         assert!(read.is(&token.digest()));

@@ -1,5 +1,4 @@
-//! Pure: the tokens that were issued: whose each is, what it may do, and until when. Of the tokens themselves only
-//! digests are known.
+//! Pure: issued tokens: holder, role and expiry. Only digests of the tokens are known.
 
 use std::num::NonZeroU32;
 
@@ -9,68 +8,68 @@ use serde::{Deserialize, Serialize};
 use super::role::Role;
 use super::token::{Digest, Token};
 
-/// Longest name: as long as an operator's in the audit log.
+/// Longest name, as in the audit log.
 const LONGEST_NAME: usize = 100;
-/// Names that the audit log has for others.
+/// Names with another meaning in the audit log.
 const TAKEN: [&str; 2] = ["system", "anonymous"];
 
-/// A token that was issued.
+/// Token that was issued, without the token itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Issued {
-    /// Whose it is: the operator, in the audit log.
+    /// Name of the holder: the operator in the audit log.
     pub name: String,
-    /// What its holder may do.
+    /// Role that the holder has.
     pub role: Role,
-    /// The SHA-256 of the token, in hexadecimal.
+    /// SHA-256 of the token, in hexadecimal.
     pub sha256: Digest,
-    /// When it was issued.
+    /// Time at which the token was issued.
     pub created: Timestamp,
-    /// From when on it is worth nothing; without it, it holds until it is revoked.
+    /// End of validity; without it the token is valid until it is revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
-    /// Requests in a second, where that is not what the service says (`http.rate`).
+    /// Requests a second; without it the service's default (`http.rate`) applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<NonZeroU32>,
 }
 
-/// Every token that was issued and not revoked, as their file has them.
+/// Issued tokens that were not revoked: the content of their file.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tokens {
     tokens: Vec<Issued>,
 }
 
-/// Why a token lets nobody in.
+/// Reason to reject a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
-    /// It was never issued, or was revoked.
+    /// Token that was never issued, or was revoked.
     #[error("the token is unknown: it was revoked, or is of another system")]
     NeverIssued,
-    /// Its time is over.
+    /// Token whose validity has ended.
     #[error("the token has expired")]
     Expired,
 }
 
-/// Why a token is not issued.
+/// Reason not to issue a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The name cannot be one.
+    /// Name with characters that are not allowed, or of a wrong length.
     #[error("{0:?} is no name of a token: 1 to 100 of a-z, A-Z, 0-9, dots, dashes, underscores and @")]
     BadName(String),
-    /// The audit log has it for others.
+    /// Name with another meaning in the audit log.
     #[error("{0:?} is what the audit log calls others: choose another name")]
     Taken(String),
-    /// There is one of that name.
+    /// Name that another token has already.
     #[error("there is a token of the name {0:?}: revoke it first, or choose another name")]
     Exists(String),
 }
 
 impl Tokens {
-    /// Reads their file.
+    /// Parses the file.
     ///
     /// # Errors
-    /// When it is not of the form that [`Tokens::written`] gives it, or has two of one name.
+    /// If it does not have the form of [`Tokens::written`], or two tokens have one name.
     pub fn read(text: &str) -> Result<Self, String> {
         let all: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let mut read = Self::default();
@@ -80,22 +79,22 @@ impl Tokens {
         Ok(read)
     }
 
-    /// What their file holds.
+    /// Serializes all tokens in the form of the file.
     #[must_use]
     pub fn written(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// All of them, in the order in which they were issued.
+    /// All tokens, in the order of issue.
     #[must_use]
     pub fn all(&self) -> &[Issued] {
         &self.tokens
     }
 
-    /// Adds one.
+    /// Adds a token.
     ///
     /// # Errors
-    /// When its name cannot be one, or is another's.
+    /// If the name is invalid or taken.
     pub fn issue(&mut self, issued: Issued) -> Result<(), Refusal> {
         let name = &issued.name;
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_@".contains(&byte);
@@ -112,16 +111,16 @@ impl Tokens {
         Ok(())
     }
 
-    /// Takes back the one of this name; `None` when there is none.
+    /// Removes the token of this name; `None` if there is none.
     pub fn revoke(&mut self, name: &str) -> Option<Issued> {
         let place = self.tokens.iter().position(|issued| issued.name == name)?;
         Some(self.tokens.remove(place))
     }
 
-    /// Whose token this is. All are looked at, whichever it is.
+    /// Finds the holder of a token. Compares all digests, so that the time tells nothing.
     ///
     /// # Errors
-    /// When it is nobody's, or its time is over.
+    /// If the token is unknown or expired.
     pub fn holder(&self, token: &Token, now: Timestamp) -> Result<&Issued, Unknown> {
         let digest = token.digest();
         let found = self
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_its_holders_until_it_is_revoked() {
+    fn token_is_valid_until_revoked() {
         let mut tokens = tokens();
         let name =
             |tokens: &Tokens, number| tokens.holder(&token(number), NOW).map(|found| found.name.clone());
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_worth_nothing_from_its_last_moment_on() {
+    fn token_is_invalid_from_expiry_on() {
         let mut tokens = Tokens::default();
         let expires = NOW + SignedDuration::from_secs(60);
         tokens.issue(Issued { expires: Some(expires), ..issued("ada", 1) }).expect("a good name");
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_that_the_audit_log_can_have_and_each_is_one_holders() {
+    fn token_name_must_be_valid_and_unique() {
         let mut tokens = tokens();
         let long = "x".repeat(101);
         for bad in ["", "a b", "a\n", "jörg", "a/b", &long] {
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_read_as_it_was_written_and_a_damaged_one_is_not() {
+    fn token_file_round_trips_and_damaged_file_is_rejected() {
         let text = tokens().written();
         assert!(!text.contains("saga_") && text.contains(r#""role": "viewer""#), "{text}");
         let read = Tokens::read(&text).expect("it was written here");

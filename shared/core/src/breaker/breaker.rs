@@ -1,9 +1,9 @@
-//! Pure: the circuit breaker: when to stop calling what does not answer, and how to begin again.
+//! Pure: the circuit breaker.
 //!
-//! The semantics are those of resilience4j's `CircuitBreaker`, but for two deliberate differences. A result
-//! counts only in the state that its call was admitted in: one that began before the opening says nothing
-//! about the half-open probes (there it counts as a probe). And the probes are judged when all of them are
-//! recorded (there already after `minimum_calls`, when that is less).
+//! It follows resilience4j's `CircuitBreaker`, with two deliberate differences. A result counts only in the state
+//! in which its call was admitted: a call that began before the opening says nothing about the half-open probes
+//! (there it counts as a probe). And probes are judged when all of them are recorded (there after `minimum_calls`,
+//! if that is less).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,42 +14,42 @@ use super::policy::BreakerPolicy;
 use super::window::{Sliding, Tally};
 use crate::retry::FailureKind;
 
-/// Transitions that a breaker remembers.
+/// Maximum number of transitions that a breaker remembers.
 const REMEMBERED: usize = 20;
-/// Calls in flight from which on a slow start is over: more than a step takes from the broker at once.
+/// Calls in flight at which a slow start ends: more than a step pulls at once.
 const RAMP_END: u32 = 1024;
 
-/// What became of a call.
+/// Result of a call for its breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It was answered.
+    /// Answer in time or late, without a fault.
     Success,
-    /// It was not, or with a fault.
+    /// No answer, or a fault.
     Failure,
-    /// Its answer says nothing about the health of the other side.
+    /// Answer that says nothing about the health of the dependency.
     Ignored,
 }
 
-/// What a breaker does with calls.
+/// State of a circuit breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = BreakerState))]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum State {
-    /// Admits all and watches them.
+    /// Admits all calls and watches them.
     Closed,
-    /// Refuses all for a while.
+    /// Rejects all calls for a while.
     Open,
-    /// Admits a few as probes.
+    /// Admits a few calls as probes.
     HalfOpen,
-    /// Refuses all until somebody says otherwise.
+    /// Rejects all calls until an operator changes it.
     ForcedOpen,
-    /// Admits all until somebody says otherwise.
+    /// Admits all calls until an operator changes it.
     ForcedClosed,
 }
 
 impl State {
-    /// What follows from a failure that has just been recorded: while the breaker is not closed the other side is
-    /// away, and nobody's attempts are consumed.
+    /// Kind of a failure that has just been recorded. Unless the breaker is closed, the dependency is unavailable
+    /// and no attempt is consumed.
     #[must_use]
     pub const fn failure_kind(self) -> FailureKind {
         match self {
@@ -59,60 +59,60 @@ impl State {
     }
 }
 
-/// Leave to make one call. Hand it back to [`Breaker::record`]: a probe that is not recorded keeps its place.
+/// Permit for one call. Must be returned to [`Breaker::record`]: a probe that is not recorded keeps its slot.
 #[derive(Debug)]
 #[must_use]
 pub struct Permit {
     generation: u64,
 }
 
-/// A change of state.
+/// Transition of a breaker between two states.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transition {
-    /// When, since the origin of the breaker's clock.
+    /// Time since the origin of the breaker's clock.
     pub at: Duration,
-    /// What the breaker did with calls until then.
+    /// State before the transition.
     pub from: State,
-    /// What it does with calls from then on.
+    /// State after the transition.
     pub to: State,
-    /// What caused it, in a few words.
+    /// Cause, in a few words.
     pub why: String,
 }
 
-/// Calls recorded since the beginning, by what became of them.
+/// Calls recorded since the process started, by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RecordedCalls))]
 pub struct Recorded {
-    /// Those that were answered.
+    /// Calls that the dependency answered without a fault.
     pub successes: u64,
-    /// Those that were not.
+    /// Calls that were not answered, or with a fault.
     pub failures: u64,
-    /// Those that say nothing of the other side.
+    /// Calls that say nothing about the dependency.
     pub ignored: u64,
 }
 
-/// What there is to see of a breaker.
+/// State and counts of a breaker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// What it does with calls now.
+    /// State of the breaker at this time.
     pub state: State,
-    /// Calls in the window, or probes recorded.
+    /// Calls in the window, or recorded probes.
     pub calls: u64,
-    /// Those that failed.
+    /// Number of failed calls among them.
     pub failures: u64,
-    /// Those that were slow.
+    /// Number of slow calls among them.
     pub slow: u64,
-    /// Percent, rounded down; `None` while too few calls are recorded to tell.
+    /// Percent, rounded down; `None` below the minimum number of calls.
     pub failure_rate: Option<u8>,
-    /// Percent, rounded down; `None` while too few calls are recorded to tell.
+    /// Percent, rounded down; `None` below the minimum number of calls.
     pub slow_rate: Option<u8>,
-    /// Calls refused since the beginning.
+    /// Calls rejected since the process started.
     pub refused: u64,
-    /// Calls recorded since the beginning, those included that counted as nothing.
+    /// Calls recorded since the process started, including ignored ones.
     pub recorded: Recorded,
-    /// Since when it has not been closed, probes that failed included; `None` while it is, and while it is forced.
+    /// Time since which the breaker is not closed, failed probes included; `None` while it is closed or forced.
     pub not_closed_since: Option<Duration>,
-    /// The last twenty changes of state, oldest first.
+    /// Last twenty transitions, oldest first.
     pub transitions: Vec<Transition>,
 }
 
@@ -125,7 +125,7 @@ enum Phase {
     ForcedClosed,
 }
 
-/// A circuit breaker. Times are since an arbitrary origin of a clock that does not go back.
+/// Circuit breaker. Times count from any origin of a monotonic clock.
 #[derive(Debug)]
 pub struct Breaker {
     policy: BreakerPolicy,
@@ -134,16 +134,16 @@ pub struct Breaker {
     refused: u64,
     recorded: Recorded,
     transitions: VecDeque<Transition>,
-    /// The transitions that are remembered may be fewer than there were since.
+    /// Kept apart, since older transitions are forgotten.
     not_closed_since: Option<Duration>,
-    /// Transitions so far.
+    /// Number of transitions since the process started.
     generation: u64,
-    /// Probes so far whose place became free again.
+    /// Number of probe slots that became free again.
     freed: u64,
 }
 
 impl Breaker {
-    /// A closed one. The policy must have passed its [check](BreakerPolicy::check).
+    /// Creates a closed breaker. The policy must have passed its [check](BreakerPolicy::check).
     #[must_use]
     pub fn new(policy: BreakerPolicy) -> Self {
         Self {
@@ -159,32 +159,31 @@ impl Breaker {
         }
     }
 
-    /// Grows with everything that those who wait for a permit want to know: each transition, each probe that was
-    /// handed back.
+    /// Counter of changes that may admit a waiting caller: transitions and returned probes.
     #[must_use]
     pub const fn changes(&self) -> u64 {
         self.generation + self.freed
     }
 
-    /// Transitions so far.
+    /// Number of transitions since the process started.
     #[must_use]
     pub const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The last change of state.
+    /// Newest transition of the breaker, if any.
     #[must_use]
     pub fn last_transition(&self) -> Option<&Transition> {
         self.transitions.back()
     }
 
-    /// How it works.
+    /// Policy by which the breaker opens and closes.
     #[must_use]
     pub const fn policy(&self) -> &BreakerPolicy {
         &self.policy
     }
 
-    /// A permit for a call that begins now, or `None`: do not call.
+    /// Requests a permit for a call that begins now; `None` if the call is rejected.
     pub fn acquire(&mut self, at: Duration) -> Option<Permit> {
         if self.is_due(at) {
             let probes = Phase::HalfOpen { free: self.policy.half_open_calls, seen: Tally::default() };
@@ -202,8 +201,7 @@ impl Breaker {
         is_admitted.then_some(Permit { generation: self.generation })
     }
 
-    /// Takes note of a call that ended now after it `took` so long. One that was admitted in an earlier state
-    /// counts as nothing.
+    /// Records a call that ended now, after `took`. A call admitted in an earlier state is ignored.
     pub fn record(&mut self, permit: Permit, verdict: Verdict, took: Duration, at: Duration) {
         match verdict {
             Verdict::Success => self.recorded.successes += 1,
@@ -221,15 +219,16 @@ impl Breaker {
         }
     }
 
-    /// What it does with calls. An open one whose time has passed is half-open.
+    /// State at this time. An open breaker whose time has passed is half-open.
     #[must_use]
     pub fn state(&self, at: Duration) -> State {
         if self.is_due(at) { State::HalfOpen } else { self.phase.state() }
     }
 
-    /// `Some` when it refuses because it is open: until that time, or until somebody says otherwise.
+    /// `Some` if the breaker rejects calls because it is open: until that time, or without end while it is forced
+    /// open.
     #[must_use]
-    pub fn refuses_until(&self, at: Duration) -> Option<Option<Duration>> {
+    pub fn rejects_until(&self, at: Duration) -> Option<Option<Duration>> {
         match &self.phase {
             Phase::Open { until } => (at < *until).then_some(Some(*until)),
             Phase::ForcedOpen => Some(None),
@@ -237,34 +236,34 @@ impl Breaker {
         }
     }
 
-    /// Refuses everything from now on.
+    /// Opens the breaker until another action.
     pub fn force_open(&mut self, at: Duration) {
         self.ramp = Some(self.policy.half_open_calls);
         self.enter(Phase::ForcedOpen, at, "forced open".to_owned());
     }
 
-    /// Admits everything from now on.
+    /// Closes the breaker until another action.
     pub fn force_closed(&mut self, at: Duration) {
         self.ramp = None;
         self.enter(Phase::ForcedClosed, at, "forced closed".to_owned());
     }
 
-    /// Closed, with an empty window, as at the beginning.
+    /// Closes the breaker, with an empty window.
     pub fn reset(&mut self, at: Duration) {
         self.ramp = None;
         self.enter(Phase::Closed(Sliding::new(self.policy.window)), at, "reset".to_owned());
     }
 
-    /// Slow start after an opening: how many calls may be in flight at once; `None` is no limit.
+    /// Slow start after an opening: maximum number of calls in flight; `None` without a limit.
     ///
-    /// As many as there are probes, and from the closing on one more for each success. It ends at 1024, or when
+    /// Starts at the number of probes and grows by one with each success after the closing. Ends at 1024, or when
     /// the breaker is reset or forced closed.
     #[must_use]
     pub const fn ramp(&self) -> Option<u32> {
         self.ramp
     }
 
-    /// What there is to see of it.
+    /// Describes the breaker at this time.
     #[must_use]
     pub fn snapshot(&self, at: Duration) -> Snapshot {
         let (Tally { calls, failures, slow }, minimum) = match &self.phase {
@@ -290,7 +289,7 @@ impl Breaker {
         }
     }
 
-    /// Whether its time of being open has passed.
+    /// True if the open time has passed.
     fn is_due(&self, at: Duration) -> bool {
         matches!(self.phase, Phase::Open { until } if until <= at)
     }

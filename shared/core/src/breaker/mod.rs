@@ -1,5 +1,4 @@
-//! Calls that fail: when to stop making them for a while, how to begin again, and what tells a call that fails
-//! from a dependency that is away.
+//! Pure: circuit breakers, and the difference between a failed call and an unavailable dependency.
 
 #[expect(clippy::module_inception, reason = "the breaker is the file that one looks for here")]
 mod breaker;

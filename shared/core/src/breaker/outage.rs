@@ -1,12 +1,12 @@
-//! Pure: who was answered when: what tells a call that fails from a dependency that is away.
+//! Pure: detection of outages, by the times at which others were answered.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use uuid::Uuid;
 
-/// What one process has seen of a dependency. Time is an argument: `at` counts from an arbitrary origin. A restart
-/// forgets it, which costs nobody an attempt.
+/// Answers and failures of a dependency, as one process sees them. `at` counts from any origin. A restart forgets
+/// them, which costs no task an attempt.
 #[derive(Debug, Clone, Default)]
 pub struct OutageDetector {
     answered_at: Option<Duration>,
@@ -14,19 +14,19 @@ pub struct OutageDetector {
 }
 
 impl OutageDetector {
-    /// Somebody got an answer, a refusal included.
+    /// Records an answer, including a rejection.
     pub const fn answered(&mut self, at: Duration) {
         self.answered_at = Some(at);
     }
 
-    /// The call of a task failed. Answers whether others were answered since it failed before: only then is it
-    /// about the call, and not about whom it calls.
+    /// Records a failed call. True if others were answered since the task failed before: then the failure concerns
+    /// the call, not the dependency.
     pub fn failed(&mut self, task: Uuid, at: Duration) -> bool {
         let before = self.failed_at.insert(task, at);
         before.is_some_and(|before| self.answered_at.is_some_and(|answered| answered > before))
     }
 
-    /// The task is not tried again.
+    /// Forgets a task that is not tried again.
     pub fn settled(&mut self, task: Uuid) {
         self.failed_at.remove(&task);
     }
@@ -44,14 +44,14 @@ mod tests {
     }
 
     #[test]
-    fn while_nobody_is_answered_no_failure_counts() {
+    fn failure_is_outage_while_nobody_is_answered() {
         let mut detector = OutageDetector::default();
         detector.answered(at(1));
         assert!((2..50).all(|second| !detector.failed(TASK, at(second))));
     }
 
     #[test]
-    fn a_failure_counts_when_others_were_answered_since_the_one_before() {
+    fn failure_counts_if_others_were_answered_since_last_failure() {
         let mut detector = OutageDetector::default();
         assert!(!detector.failed(TASK, at(1)));
         detector.answered(at(2));
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_settled_task_begins_anew() {
+    fn forgotten_task_starts_over() {
         let mut detector = OutageDetector::default();
         detector.failed(TASK, at(1));
         detector.answered(at(2));

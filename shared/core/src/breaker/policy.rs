@@ -1,4 +1,4 @@
-//! Pure: when a circuit breaker opens, and how it closes again.
+//! Pure: the policy of a circuit breaker: when it opens and how it closes.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use serde::{Deserialize, Serialize};
 
 use super::window::{Tally, Window};
 
-/// When a breaker opens, and how it closes again.
+/// Policy of a circuit breaker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct BreakerPolicy {
-    /// Opens when this many percent of the calls failed, or more.
+    /// Percentage of failed calls at which the breaker opens.
     pub failure_rate: u8,
-    /// Opens when this many percent of the calls were slow, or more.
+    /// Percentage of slow calls at which the breaker opens.
     pub slow_rate: u8,
-    /// A call that took longer is slow, whether it failed or not.
+    /// Duration above which a call is slow, whether it failed or not.
     #[serde(with = "humantime_serde")]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub slow_after: Duration,
-    /// The calls that the rates are of.
+    /// Window of the calls that the rates are computed from.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub window: Window,
-    /// Rates of fewer calls say nothing. A smaller window of calls lowers this to its size.
+    /// Minimum number of calls before rates count. A smaller window of calls lowers it to its size.
     pub minimum_calls: u32,
-    /// How long it stays open before it lets probes through.
+    /// Time for which the breaker stays open before it admits probes.
     #[serde(with = "humantime_serde")]
     #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub open_for: Duration,
-    /// Probes, whose rates then decide between open and closed.
+    /// Number of probes, whose rates decide between open and closed.
     pub half_open_calls: u32,
 }
 
@@ -47,10 +47,10 @@ impl Default for BreakerPolicy {
 }
 
 impl BreakerPolicy {
-    /// Whether a breaker can work like this.
+    /// Validates the policy.
     ///
     /// # Errors
-    /// The sentence names the first member that cannot be.
+    /// A sentence that names the first invalid member.
     pub fn check(&self) -> Result<(), String> {
         let open_for = Duration::from_millis(1)..=Duration::from_hours(24);
         let rules = [
@@ -68,7 +68,7 @@ impl BreakerPolicy {
         }
     }
 
-    /// Calls from which on the rates of a window count.
+    /// Number of calls from which on the rates of a window count.
     pub(super) fn minimum(&self) -> u64 {
         match self.window {
             Window::Calls(calls) => self.minimum_calls.min(calls).into(),
@@ -76,7 +76,7 @@ impl BreakerPolicy {
         }
     }
 
-    /// Why one should not go on after these calls.
+    /// Reason to open, or to stay open, after these calls.
     pub(super) fn objection(&self, Tally { calls, failures, slow }: Tally) -> Option<String> {
         let reaches = |part: u64, percent: u8| part * 100 >= calls * u64::from(percent);
         if reaches(failures, self.failure_rate) {

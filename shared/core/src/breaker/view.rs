@@ -1,4 +1,4 @@
-//! Pure: the state of a circuit breaker as operators see it, and their actions on it.
+//! Pure: the state of a circuit breaker, as operators see it, and their actions on it.
 
 use std::time::Duration;
 
@@ -8,72 +8,70 @@ use serde::{Deserialize, Serialize};
 use super::breaker::{Breaker, Recorded, State, Transition};
 use super::policy::BreakerPolicy;
 
-/// An operator's action on a breaker.
+/// Operator action on a breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum BreakerAction {
-    /// Opens it, until another action.
+    /// Opens it until another action.
     Open,
-    /// Closes it, until another action.
+    /// Closes it until another action.
     Closed,
-    /// Lets it work by itself, from an empty window on.
+    /// Returns it to automatic operation, with an empty window.
     Reset,
 }
 
-/// The state of one breaker in one process.
+/// State of one breaker in one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BreakerView {
-    /// The step or dependency that it stands before.
+    /// Step or dependency of the breaker.
     pub name: String,
-    /// The process whose breaker it is: each replica has its own, and what is forced holds for all.
-    #[serde(default)]
+    /// Instance of the process. Each replica has its own breakers; operator actions apply to all.
     pub instance: String,
-    /// What it does with calls now.
+    /// State of the breaker at this time.
     pub state: State,
-    /// Calls in the window, or probes recorded.
+    /// Calls in the window, or recorded probes.
     pub calls: u64,
-    /// Those that failed.
+    /// Number of failed calls among them.
     pub failures: u64,
-    /// Those that were slow.
+    /// Number of slow calls among them.
     pub slow: u64,
-    /// Percent, rounded down; `None` while too few calls are recorded to tell.
+    /// Percent, rounded down; `None` below the minimum number of calls.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub failure_rate: Option<u8>,
-    /// Percent, rounded down; `None` while too few calls are recorded to tell.
+    /// Percent, rounded down; `None` below the minimum number of calls.
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub slow_rate: Option<u8>,
-    /// Calls refused since the process started.
+    /// Calls rejected since the process started.
     pub refused: u64,
     /// Calls recorded since the process started.
-    #[serde(default)]
     pub recorded: Recorded,
-    /// How it works.
+    /// Policy by which the breaker opens and closes.
     pub policy: BreakerPolicy,
-    /// When it will let probes through, if it is open and not forced.
+    /// Time at which an open breaker will admit probes; absent if it is not open or forced open.
     #[cfg_attr(feature = "openapi", schema(required = true, value_type = Option<String>, format = DateTime))]
     pub open_until: Option<Timestamp>,
-    /// Since when it has not been closed, probes that failed included; absent while it is, and while it is forced.
+    /// Time since which the breaker is not closed, failed probes included; absent while it is closed or forced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub not_closed_since: Option<Timestamp>,
-    /// The last twenty changes of state, oldest first.
+    /// Last twenty transitions, oldest first.
     pub transitions: Vec<TransitionView>,
 }
 
-/// A change of state, as operators see it.
+/// Transition of a breaker, as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TransitionView {
-    /// Time of day.
+    /// Time of day of the transition.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: Timestamp,
-    /// What the breaker did with calls until then.
+    /// State before the transition.
     pub from: State,
-    /// What it does with calls from then on.
+    /// State after the transition.
     pub to: State,
-    /// What caused it, in a few words.
+    /// Cause, in a few words.
     pub why: String,
 }
 
@@ -102,7 +100,7 @@ impl BreakerView {
             recorded: seen.recorded,
             policy: breaker.policy().clone(),
             not_closed_since: seen.not_closed_since.map(&wall),
-            open_until: breaker.refuses_until(at).flatten().map(&wall),
+            open_until: breaker.rejects_until(at).flatten().map(&wall),
             transitions: seen.transitions.into_iter().map(transition).collect(),
         }
     }

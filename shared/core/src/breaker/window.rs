@@ -1,4 +1,4 @@
-//! Pure: the sliding window of a circuit breaker: what the last calls, or the calls of the last seconds, came to.
+//! Pure: the sliding window of a circuit breaker.
 
 use std::collections::VecDeque;
 use std::ops::{AddAssign, SubAssign};
@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Which calls a breaker looks at. In TOML `{ calls = 10 }` or `{ time = "30s" }`.
+/// Extent of the window. In TOML `{ calls = 10 }` or `{ time = "30s" }`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Window {
-    /// The last calls, this many.
+    /// Number of most recent calls.
     Calls(u32),
-    /// The calls of the last whole seconds, this many, the running one included.
+    /// Number of whole seconds, including the current one.
     Time(#[serde(with = "humantime_serde")] Duration),
 }
 
 impl Window {
-    /// The rule that every window keeps, and whether this one does. It bounds the memory of a window.
+    /// Validates the extent, which bounds the memory of a window. Returns the rule as well.
     pub(super) fn check(self) -> (bool, &'static str) {
         match self {
             Self::Calls(calls) => ((1..=10_000).contains(&calls), "window.calls must be 1 to 10000"),
@@ -28,7 +28,7 @@ impl Window {
         }
     }
 
-    /// Marks that stay in the window, the newest included.
+    /// Number of slots in the window, including the newest.
     fn span(self) -> u64 {
         match self {
             Self::Calls(calls) => calls.into(),
@@ -60,12 +60,12 @@ impl SubAssign for Tally {
     }
 }
 
-/// A window in motion. Both kinds are rings of marked slots: a window of time marks with the second, a window
-/// of calls with the number of the call, so that its every slot holds one.
+/// Sliding window: a ring of slots. Slots of a time window are numbered by second, those of a call window by call,
+/// so that each holds one call.
 #[derive(Debug, Clone)]
 pub(super) struct Sliding {
     window: Window,
-    /// Oldest first; seconds without calls have none.
+    /// Slots by number, oldest first. Seconds without calls have none.
     slots: VecDeque<(u64, Tally)>,
     total: Tally,
 }
@@ -75,7 +75,7 @@ impl Sliding {
         Self { window, slots: VecDeque::new(), total: Tally::default() }
     }
 
-    /// Counts one call and says what the window holds with it.
+    /// Records one call and returns the sum of the window.
     pub(super) fn record(&mut self, call: Tally, at: Duration) -> Tally {
         let mark = match self.window {
             Window::Calls(_) => self.slots.back().map_or(0, |(mark, _)| mark + 1),
@@ -95,7 +95,7 @@ impl Sliding {
         self.total
     }
 
-    /// What the window holds when looked at, without moving it.
+    /// Sum of the window at this time, without moving it.
     pub(super) fn tally(&self, at: Duration) -> Tally {
         let mut tally = self.total;
         let past = |(mark, _): &&(u64, Tally)| match self.window {
@@ -115,9 +115,9 @@ impl Sliding {
 mod tests {
     use super::*;
 
-    /// Memory is bounded by the seconds of the window, and not by its calls.
+    /// Memory is bounded by the seconds of the window, not by its calls.
     #[test]
-    fn a_second_is_one_slot_however_many_calls_it_has() {
+    fn time_window_keeps_one_slot_per_second() {
         let mut sliding = Sliding::new(Window::Time(Duration::from_secs(2)));
         let call = Tally { calls: 1, failures: 0, slow: 0 };
         let slots: Vec<_> = (0..40)

@@ -1,6 +1,6 @@
-//! Pure: the engine's own messages: what every service says of its dead letters, and what operators say to it.
+//! Pure: the engine's own messages: announcements of dead letters, and operator commands about them.
 //!
-//! A service that operators speak through hears the first and says the second beside the facts of its own system:
+//! The service of the operators consumes the former and publishes the latter, beside the facts of its system:
 //! [`OperatorMessage`].
 
 use serde::de::Error;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::parked::{DeadLettered, EditedMessage};
+use super::record::{DeadLettered, EditedMessage};
 use crate::message::{Message, MessageType, raw};
 
 const DEAD_LETTERED: MessageType = MessageType::new("DeadLettered", "dead_lettered");
@@ -20,112 +20,105 @@ const DEAD_LETTER_DISCARDED: MessageType =
 const DEAD_LETTER_RESTORED: MessageType =
     MessageType::new("DeadLetterRestored", "dead_letter_restored").addressed();
 
-/// What every service says of its dead letters.
+/// Types that every service publishes about its dead letters.
 pub const DEAD_LETTER_TYPES: [MessageType; 3] = [DEAD_LETTERED, DEAD_LETTER_RESOLVED, DEAD_LETTER_FORGOTTEN];
 
-/// What operators say to the one service that holds a dead letter; its engine hears it.
+/// Commands of operators, addressed to the service that owns the dead letter. Its engine handles them.
 pub const OPERATOR_COMMANDS: [MessageType; 3] =
     [REPLAY_REQUESTED, DEAD_LETTER_DISCARDED, DEAD_LETTER_RESTORED];
 
-/// Any service: a dead letter was replayed and is handled now.
+/// Any service: a dead letter was replayed and is resolved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DeadLetterResolved {
-    /// The dead letter.
-    #[serde(rename = "letter")]
+    /// Id of the dead letter.
     pub dead_letter: Uuid,
-    /// The service that handled it.
+    /// Service that owns the dead letter.
     pub service: String,
-    /// The step that failed before.
+    /// Step, or kind of task, that failed before.
     pub step: String,
-    /// The saga it belongs to, when that is known.
+    /// Saga of the message, if known.
     pub saga: Option<Uuid>,
-    /// Id of the message or task that was handled.
+    /// Id of the processed message or task.
     pub message_id: Uuid,
-    /// Replays it took, this one counted.
+    /// Number of replays, including this one.
     pub replays: u32,
-    /// What handling it did. Absent from builds that did not tell.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub effect: Option<ReplayEffect>,
+    /// Effect that the replay had in the end.
+    pub effect: ReplayEffect,
 }
 
-/// What the handling of a dead letter did in the end.
+/// Effect of a replay of a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ReplayEffect {
-    /// Something happened that had not: what was missed is done.
+    /// Changes: what was missing is done.
     TookEffect,
-    /// Nothing happened. It came too late, or somebody else had done it.
+    /// No changes: it came too late, or was done by other means.
     ChangedNothing,
-    /// The service said no.
+    /// Business rejection: an answer, and no fault.
     Rejected {
-        /// Why, in its words.
+        /// Reason of the rejection, for people.
         reason: String,
     },
 }
 
-/// Any service: an operator wants a dead letter back that it does not have. What is resolved or given up leaves after a
-/// while, and nothing can be done to it any more.
+/// Any service: an operator replayed or restored a dead letter that was purged. No command can reach it any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DeadLetterForgotten {
-    /// The dead letter.
-    #[serde(rename = "letter")]
+    /// Id of the dead letter.
     pub dead_letter: Uuid,
-    /// The service that has it no more.
+    /// Service that owned the dead letter.
     pub service: String,
-    /// Of what the operator asked for.
+    /// Revision of the command that had no effect.
     pub revision: u64,
 }
 
-/// An operator: a dead letter goes back to the step that failed, and to nobody else.
+/// Operator: replay a dead letter at the step that failed, and nowhere else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReplayRequested {
-    /// The dead letter.
-    #[serde(rename = "letter")]
+    /// Id of the dead letter.
     pub dead_letter: Uuid,
-    /// The service that holds it: the only one that hears this.
+    /// Service that owns the dead letter and receives the command.
     pub service: String,
-    /// Grows with each command about this dead letter; an older one has no effect.
+    /// Number of the command. Commands with a lower number than an earlier one have no effect.
     pub revision: u64,
-    /// The message to handle in place of the one that was parked.
+    /// Message to process in place of the original.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited: Option<EditedMessage>,
 }
 
-/// An operator: a dead letter is given up. It stays known, so that the message is not handled after all.
+/// Operator: discard a dead letter. Its message stays known to the inbox and is not processed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DeadLetterDiscarded {
-    /// The dead letter.
-    #[serde(rename = "letter")]
+    /// Id of the dead letter.
     pub dead_letter: Uuid,
-    /// The service that holds it: the only one that hears this.
+    /// Service that owns the dead letter and receives the command.
     pub service: String,
-    /// As in [`ReplayRequested`].
+    /// Number of the command, as in [`ReplayRequested`].
     pub revision: u64,
-    /// Replays that had failed when the operator gave it up. When another one has failed since, that is news to
-    /// the operator, and it waits on. Absent from builds that gave up whatever they met.
+    /// Failed replays that the operator knew of. If another has failed since, the
+    /// dead letter stays pending. Without it, the dead letter is discarded in any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replays: Option<u32>,
 }
 
-/// An operator: a dead letter that was given up waits for a human again.
+/// Operator: return a discarded dead letter to pending.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DeadLetterRestored {
-    /// The dead letter.
-    #[serde(rename = "letter")]
+    /// Id of the dead letter.
     pub dead_letter: Uuid,
-    /// The service that holds it: the only one that hears this.
+    /// Service that owns the dead letter and receives the command.
     pub service: String,
-    /// As in [`ReplayRequested`].
+    /// Number of the command, as in [`ReplayRequested`].
     pub revision: u64,
 }
 
-/// The engine's own messages.
+/// Messages of the engine: announcements and operator commands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 #[expect(missing_docs, reason = "each variant is documented at its struct")]
@@ -138,32 +131,32 @@ pub enum DeadLetterMessage {
     DeadLetterRestored(DeadLetterRestored),
 }
 
-/// What an operator wants of a dead letter.
+/// Operator command about a dead letter.
 #[derive(Debug, Clone, Copy)]
 pub struct OperatorCommand<'a> {
-    /// The dead letter.
+    /// Id of the dead letter.
     pub dead_letter: Uuid,
-    /// The service that holds it.
+    /// Service that owns the dead letter.
     pub service: &'a str,
-    /// Grows with each command about this dead letter; an older one has no effect.
+    /// Number of the command. Commands with a lower number than an earlier one have no effect.
     pub revision: u64,
-    /// What is to become of it.
+    /// Kind of command, with its parameters.
     pub kind: OperatorCommandKind<'a>,
 }
 
-/// What is to become of a dead letter.
+/// Kind of operator command about a dead letter.
 #[derive(Debug, Clone, Copy)]
 pub enum OperatorCommandKind<'a> {
-    /// It is handled again, or this in its place.
+    /// Process the message, or an edited one, again.
     Replay(Option<&'a EditedMessage>),
-    /// It is given up, if no more replays than these have failed.
+    /// Discard, unless more than this number of replays have failed.
     Discard(Option<u32>),
-    /// It waits for a human again.
+    /// Return the dead letter to pending.
     Restore,
 }
 
 impl DeadLetterMessage {
-    /// The operator's command, when it is one.
+    /// Parses an operator command; `None` if the message is none.
     #[must_use]
     pub fn command(&self) -> Option<OperatorCommand<'_>> {
         let (dead_letter, service, revision, kind) = match self {
@@ -214,7 +207,7 @@ impl Message for DeadLetterMessage {
         }
     }
 
-    // All of them: nobody speaks of dead letters when all is well.
+    // Every message about dead letters concerns a failure.
     fn went_wrong(&self) -> bool {
         true
     }
@@ -240,13 +233,12 @@ impl Message for DeadLetterMessage {
     }
 }
 
-/// What a service hears and says that operators speak through: the facts of its system, and the engine's own
-/// messages.
+/// Messages of the service of the operators: the facts of its system and the messages of the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OperatorMessage<F> {
-    /// A fact of the system.
+    /// Fact of the system, published by a service.
     Fact(F),
-    /// A message of the engine.
+    /// Message of the engine about a dead letter.
     DeadLetter(DeadLetterMessage),
 }
 

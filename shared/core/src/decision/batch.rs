@@ -1,4 +1,4 @@
-//! Pure: a batch under way: the rows as its inputs so far have left them, and what they have told, called and parked.
+//! Pure: a batch while it is being decided: rows and writes after the inputs decided so far.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,61 +8,63 @@ use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
 use super::data::{EventWrite, Loaded, OutboxWrite, Reads, RowWrite, Writes};
-use super::failure::Failure;
-use super::parking;
-use crate::dead_letter::{DeadLetterMessage, DeadLetterResolved, DeadLetterStatus, Delivery, ReplayEffect};
+use super::dead_letters;
+use super::input_error::InputError;
+use crate::dead_letter::{
+    DeadLetterMessage, DeadLetterResolved, DeadLetterStatus, DeliveryInfo, ReplayEffect,
+};
 use crate::ids;
 use crate::input::{Input, MessageOutcome};
 use crate::message::{Envelope, Message};
-use crate::retry::{FailedTry, RetryPolicy, panic_text};
+use crate::retry::{FailedAttempt, RetryPolicy, panic_text};
 use crate::service::{HandlerError, Service};
 use crate::trace::TraceContext;
 use crate::unit_of_work::{Effects, Rows, Slot, UnitOfWork};
 use crate::waiting::Task;
 
-/// What every decision of a service needs to know of its settings.
+/// Settings of all decisions of a service.
 #[derive(Debug, Clone)]
-pub struct Rules {
-    /// For messages of steps that have no policy of their own.
+pub struct DecisionConfig {
+    /// Retry policy of steps without a policy of their own.
     pub retry: RetryPolicy,
-    /// For messages of steps that have a policy of their own.
+    /// Retry policies of single steps.
     pub step_retry: BTreeMap<String, RetryPolicy>,
-    /// For calls to the outside.
+    /// Retry policy of all tasks.
     pub task_retry: RetryPolicy,
-    /// Who claims new tasks.
+    /// Owner of the claims of new tasks.
     pub owner: String,
-    /// For how long.
+    /// Lease after which another replica may claim the task.
     pub task_lease: SignedDuration,
-    /// Whether traces in which something goes wrong are recorded though they were not to be: then whatever is stored of
-    /// it says so, for those who go on with it, after a restart too.
+    /// Records traces with failures even if they were not sampled. The stored trace contexts are marked as
+    /// recorded, so that the trace continues after a restart.
     pub keep_failed: bool,
-    /// Whether inbox marks are looked at. Off only in tests: the domain is correct without.
+    /// Inbox check. Off only in tests, which show that the domain is idempotent without it.
     pub use_inbox: bool,
 }
 
-impl Rules {
+impl DecisionConfig {
     pub(super) fn retry_of(&self, step: &str) -> RetryPolicy {
         self.step_retry.get(step).copied().unwrap_or(self.retry)
     }
 }
 
-/// A batch under way.
+/// Batch while it is being decided.
 pub(super) struct Batch<'a, S: Service> {
     pub(super) service: &'a S,
-    pub(super) rules: &'a Rules,
+    pub(super) config: &'a DecisionConfig,
     pub(super) now: Timestamp,
     pub(super) rows: Rows,
     pub(super) loaded: Loaded,
     pub(super) writes: Writes,
 }
 
-pub(super) type Reacted<T, S> = Result<T, Failure<<S as Service>::Rejection>>;
+pub(super) type Decided<T, S> = Result<T, InputError<<S as Service>::Rejection>>;
 
 impl<'a, S: Service> Batch<'a, S> {
     pub(super) fn new(
         service: &'a S,
         mut loaded: Loaded,
-        rules: &'a Rules,
+        config: &'a DecisionConfig,
         now: Timestamp,
         reads: Reads,
     ) -> Self {
@@ -76,50 +78,50 @@ impl<'a, S: Service> Batch<'a, S> {
                 (key, Slot::of(stored))
             })
             .collect();
-        let claim_until = now.checked_add(rules.task_lease).unwrap_or(Timestamp::MAX);
-        let claim = Some((rules.owner.clone(), claim_until));
+        let claim_until = now.checked_add(config.task_lease).unwrap_or(Timestamp::MAX);
+        let claim = Some((config.owner.clone(), claim_until));
         let writes = Writes { decided_at: now, claim, ..Writes::default() };
-        Self { service, rules, now, rows, loaded, writes }
+        Self { service, config, now, rows, loaded, writes }
     }
 
-    /// Lets the service react. Whatever it panics about becomes a permanent fault of this one input.
+    /// Calls a handler. A panic becomes a permanent failure of this one input.
     pub(super) fn react<T>(
         &mut self,
         input: &Input<S>,
         reaction: impl FnOnce(&S, &mut UnitOfWork<'_, S::Fact>) -> Result<T, HandlerError<S::Rejection>>,
-    ) -> Reacted<T, S> {
+    ) -> Decided<T, S> {
         let mut work = UnitOfWork::new(&mut self.rows, input.cause(self.now));
         match catch_unwind(AssertUnwindSafe(|| reaction(self.service, &mut work))) {
             Ok(Ok(answer)) => {
-                let effects = work.keep();
+                let effects = work.commit();
                 self.write(input, effects);
                 Ok(answer)
             }
             Ok(Err(refusal)) => Err(refusal.into()),
-            Err(panic) => Err(Failure::permanent(format!("panicked: {}", panic_text(panic.as_ref())))),
+            Err(panic) => Err(InputError::permanent(format!("panicked: {}", panic_text(panic.as_ref())))),
         }
     }
 
-    /// Where an input stands in its trace in which something went wrong.
-    pub(super) fn gone_wrong(&self, input: &Input<S>) -> Option<TraceContext> {
-        match self.rules.keep_failed {
+    /// Trace context of an input with a failure.
+    pub(super) fn failed_trace(&self, input: &Input<S>) -> Option<TraceContext> {
+        match self.config.keep_failed {
             true => input.trace.map(TraceContext::recorded),
             false => input.trace,
         }
     }
 
-    /// The same of a message that could not be handled.
-    pub(super) fn gone_wrong_at(&self, delivery: Option<Delivery>) -> Option<Delivery> {
-        match self.rules.keep_failed {
-            true => delivery.map(Delivery::recorded),
+    /// Broker metadata of a message with a failure.
+    pub(super) fn failed_delivery(&self, delivery: Option<DeliveryInfo>) -> Option<DeliveryInfo> {
+        match self.config.keep_failed {
+            true => delivery.map(DeliveryInfo::recorded),
             false => delivery,
         }
     }
 
     fn write(&mut self, input: &Input<S>, effects: Effects<S::Fact>) {
-        // All that this input asks for belongs to what went wrong, not only who tells of it.
-        let trace = match effects.told.iter().any(|told| told.fact.went_wrong()) {
-            true => self.gone_wrong(input),
+        // All effects belong to the failed part of the trace, not only the message that reports it.
+        let trace = match effects.published.iter().any(|publication| publication.fact.went_wrong()) {
+            true => self.failed_trace(input),
             false => input.trace,
         };
         let first_event = self.writes.events.len();
@@ -135,17 +137,23 @@ impl<'a, S: Service> Batch<'a, S> {
             });
         }
         let producer = input.producer();
-        for (ordinal, told) in effects.told.into_iter().enumerate() {
+        for (ordinal, publication) in effects.published.into_iter().enumerate() {
             let id = ids::message_id(input.correlation_id, &producer, input.id, ordinal);
-            self.promise(id, input, trace, &told.fact, told.event.map(|index| first_event + index));
+            self.add_outbox_entry(
+                id,
+                input,
+                trace,
+                &publication.fact,
+                publication.event.map(|index| first_event + index),
+            );
         }
-        for called in effects.called {
-            self.loaded.tasks.insert(called.id, 1);
+        for task in effects.tasks {
+            self.loaded.tasks.insert(task.id, 1);
             self.writes.tasks.push(Task {
-                id: called.id,
-                kind: called.kind.to_owned(),
+                id: task.id,
+                kind: task.kind.to_owned(),
                 correlation_id: input.correlation_id,
-                payload: called.payload,
+                payload: task.payload,
                 attempts: 0,
                 claim: 1,
                 created_at: self.now,
@@ -155,7 +163,7 @@ impl<'a, S: Service> Batch<'a, S> {
         }
     }
 
-    pub(super) fn promise(
+    pub(super) fn add_outbox_entry(
         &mut self,
         id: Uuid,
         input: &Input<S>,
@@ -190,63 +198,63 @@ impl<'a, S: Service> Batch<'a, S> {
         }
     }
 
-    /// Parks an input for a human: a new dead letter, or the one whose replay failed.
-    pub(super) fn park(
+    /// Dead-letters an input: creates a dead letter, or reopens the one whose replay failed.
+    pub(super) fn dead_letter(
         &mut self,
         input: &Input<S>,
-        failed: &FailedTry,
+        failed: &FailedAttempt,
         attempts: u32,
         first_failed_at: Timestamp,
     ) -> MessageOutcome<S::Rejection> {
         let before = input.replayed().and_then(|replayed| self.loaded.dead_letters.get_mut(&replayed));
-        let failure = parking::Parking { failed, attempts, first_failed_at, now: self.now };
+        let failure = dead_letters::LastFailure { failed, attempts, first_failed_at, now: self.now };
         let before_it = before.as_ref().map(|stored| &stored.dead_letter);
-        let mut dead = parking::parked::<S>(input, &failure, before_it);
-        if self.rules.keep_failed {
-            // Whoever hands it back goes on in its trace.
+        let mut dead = dead_letters::dead_letter_of::<S>(input, &failure, before_it);
+        if self.config.keep_failed {
+            // A replay continues this trace.
             dead.trace = input.trace.map(|trace| trace.recorded().to_string());
-            dead.delivery = dead.delivery.map(Delivery::recorded);
+            dead.delivery = dead.delivery.map(DeliveryInfo::recorded);
         }
         match before {
-            None => self.writes.parked.push(dead.clone()),
+            None => self.writes.new_dead_letters.push(dead.clone()),
             Some(stored) => {
                 (stored.dead_letter, stored.status) = (dead.clone(), DeadLetterStatus::Pending);
-                self.writes.dead_letters.push(stored.clone());
+                self.writes.changed_dead_letters.push(stored.clone());
             }
         }
         let id = ids::derived(&["dead-letter-announced", &dead.id.to_string(), &dead.replays.to_string()]);
-        let announced = DeadLetterMessage::DeadLettered(Box::new(parking::announced(&dead)));
-        let trace = self.gone_wrong(input);
-        self.promise(id, input, trace, &announced, None);
+        let announced = DeadLetterMessage::DeadLettered(Box::new(dead_letters::announced(&dead)));
+        let trace = self.failed_trace(input);
+        self.add_outbox_entry(id, input, trace, &announced, None);
         MessageOutcome::Dead(failed.reason())
     }
 
-    /// Grows with everything that the inputs so far have changed, told or asked for.
+    /// Number of effects so far. Grows with each effect of an input.
     pub(super) fn changes(&self) -> usize {
-        let Writes { events, outbox, tasks, dead_letters, .. } = &self.writes;
-        events.len() + outbox.len() + tasks.len() + dead_letters.len()
+        let Writes { events, outbox, tasks, changed_dead_letters, .. } = &self.writes;
+        events.len() + outbox.len() + tasks.len() + changed_dead_letters.len()
     }
 
     pub(super) fn effect_since(&self, before: usize) -> ReplayEffect {
         if self.changes() > before { ReplayEffect::TookEffect } else { ReplayEffect::ChangedNothing }
     }
 
-    /// Ends the dead letter that an input replayed, if it replayed one.
+    /// Resolves the dead letter that the input replayed, if any.
     pub(super) fn resolve(&mut self, input: &Input<S>, effect: ReplayEffect) {
         let Some(stored) = input.replayed().and_then(|replayed| self.loaded.dead_letters.get_mut(&replayed))
         else {
             return;
         };
         stored.status = DeadLetterStatus::Resolved;
-        self.writes.dead_letters.push(stored.clone());
+        self.writes.changed_dead_letters.push(stored.clone());
         let (dead_letter, saga) = (stored.dead_letter.id, stored.dead_letter.saga);
         let replays = stored.dead_letter.replays + 1;
         let id = ids::derived(&["dead-letter-resolved", &dead_letter.to_string(), &replays.to_string()]);
         let (service, step) = (S::NAME.to_owned(), input.source().to_owned());
-        let (message_id, effect) = (input.id, Some(effect));
+        let (message_id, effect) = (input.id, effect);
         let resolved = DeadLetterResolved { dead_letter, service, step, saga, message_id, replays, effect };
-        let trace = self.gone_wrong(input);
-        self.promise(id, input, trace, &DeadLetterMessage::DeadLetterResolved(resolved), None);
+        let trace = self.failed_trace(input);
+        self.add_outbox_entry(id, input, trace, &DeadLetterMessage::DeadLetterResolved(resolved), None);
     }
 
     pub(super) fn finish(mut self) -> Writes {

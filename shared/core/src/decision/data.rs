@@ -1,4 +1,4 @@
-//! Pure: what a batch must know before it can be decided, and everything that it then writes.
+//! Pure: the reads and writes of a batch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,173 +12,173 @@ use crate::row::{Projected, RowKey, SearchedBy, StoredRow};
 use crate::trace::TraceContext;
 use crate::waiting::{Retry, Task};
 
-/// What a batch must know before it can be decided.
+/// Reads that a batch needs before it can be decided.
 #[derive(Debug, Clone, Default)]
 pub struct Reads {
-    /// Rows by key, sorted: the order of locking.
+    /// Rows by key. The order is the order of locking.
     pub rows: BTreeSet<RowKey>,
-    /// (step, message id): what is known of it?
+    /// Messages by (step, message id), whose inbox state is read.
     pub inbox: BTreeSet<(&'static str, Uuid)>,
-    /// Tasks whose results this batch brings: are they still open, and under which claim?
+    /// Tasks with results in this batch, whose current claims are read.
     pub tasks: BTreeSet<Uuid>,
-    /// Idempotency keys: was there an answer already?
+    /// Idempotency keys, whose stored answers are read.
     pub keys: BTreeSet<String>,
-    /// Dead letters that this batch replays, or that an operator's command is about.
+    /// Dead letters that this batch replays or that operator commands are about.
     pub dead_letters: BTreeSet<Uuid>,
 }
 
-/// The answers to [`Reads`].
+/// Stored data that answers the [`Reads`] of a batch.
 #[derive(Debug, Clone, Default)]
 pub struct Loaded {
-    /// The rows that are there.
+    /// Rows of the reads that exist.
     pub rows: BTreeMap<RowKey, StoredRow>,
-    /// The rows that were read because a decision [asked for them](Writes::to_read), whether or not they are there.
+    /// Rows that were read because a decision [asked for them](Writes::to_read), whether or not they exist.
     pub also_read: BTreeSet<RowKey>,
-    /// The messages that are known.
+    /// Inbox states of known messages.
     pub inbox: BTreeMap<(&'static str, Uuid), InboxState>,
-    /// The open tasks, each with its current claim.
+    /// Current claims of open tasks.
     pub tasks: BTreeMap<Uuid, i64>,
-    /// The answers given before.
+    /// Stored answers of idempotency keys.
     pub keys: BTreeMap<String, KeyedAnswer>,
-    /// The dead letters that are there.
+    /// Dead letters of the reads that exist.
     pub dead_letters: BTreeMap<Uuid, StoredDeadLetter>,
-    /// Finished rows of sagas with lower ids may have left.
-    pub left_before: Option<Uuid>,
+    /// Id below which finished rows may have been purged.
+    pub purged_before: Option<Uuid>,
 }
 
-/// What a step knows of a message.
+/// State of a message in the inbox of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InboxState {
-    /// Handled: the inbox has a mark.
-    Handled,
-    /// Failed before and waits for its next try.
-    Waiting,
-    /// Parked as a dead letter.
-    Parked,
+    /// Processed: the inbox has an entry.
+    Processed,
+    /// Failed, with a retry scheduled.
+    Retrying,
+    /// Failed, and kept as a dead letter.
+    DeadLettered,
 }
 
-/// The answer that belongs to an idempotency key.
+/// Stored answer of an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyedAnswer {
-    /// Digest of the request that was answered.
+    /// Digest of the answered request.
     pub fingerprint: String,
-    /// The reply as JSON.
+    /// Serialized reply, as JSON.
     pub reply: String,
 }
 
-/// A changed row, guarded by the version it was read at.
+/// Changed row, guarded by the version that was read.
 #[derive(Debug, Clone)]
 pub struct RowWrite {
-    /// Which row it is; no other entry of the batch has the same.
+    /// Key of the row, unique in the batch.
     pub key: RowKey,
-    /// Version it was read at: the guard. 0 inserts.
+    /// Version that was read: the guard. 0 inserts.
     pub read_version: i64,
-    /// Version it has now.
+    /// Version of the row after the batch.
     pub version: i64,
-    /// What the row's table keeps of its state.
+    /// Table columns of the new state.
     pub projected: Projected,
-    /// What the row was found by until now; `None` when that is not known. What has not changed need not be written.
+    /// Indexed values before the batch; `None` if unknown. Unchanged values need not be written.
     pub searched_by: Option<SearchedBy>,
 }
 
-/// A new event.
+/// Event to append to a row's history.
 #[derive(Debug, Clone)]
 pub struct EventWrite {
-    /// The row to whose history it belongs.
+    /// Row that the event belongs to.
     pub key: RowKey,
-    /// The row's version after it.
+    /// Version of the row after the event.
     pub version: i64,
-    /// Its name in the history ([`crate::decider::Decider::event_name`]).
+    /// Name of the event in the history ([`crate::decider::Decider::event_name`]).
     pub name: &'static str,
-    /// The event as JSON, to be folded again.
+    /// Serialized event, as JSON.
     pub data: String,
-    /// Input that caused it.
+    /// Id of the input that caused the event.
     pub causation_id: Uuid,
 }
 
-/// A promise to publish.
+/// Outbox entry that a batch adds.
 #[derive(Debug, Clone)]
 pub struct OutboxWrite {
-    /// Id of the message, derived: a decision that is repeated repeats it.
+    /// Derived id of the message, the same whenever the decision is repeated.
     pub id: Uuid,
-    /// The saga it belongs to: promises of one saga are kept in their order.
+    /// Saga of the message. Entries of one saga are published in order.
     pub saga: Uuid,
-    /// Subject to publish it to, e.g. `order.created`.
+    /// Subject to publish to, e.g. `order.created`.
     pub subject: String,
-    /// The envelope's bytes.
+    /// Serialized envelope, ready to publish.
     pub payload: Bytes,
-    /// Index in [`Writes::events`] of the event it tells.
+    /// Index in [`Writes::events`] of the published event.
     pub event: Option<usize>,
-    /// Where the input that causes it stands in its trace.
+    /// Trace context of the input that caused the message.
     pub trace: Option<TraceContext>,
 }
 
-/// A failed try of a task.
+/// Failed attempt of a task that stays open.
 #[derive(Debug, Clone)]
 pub struct TaskRetry {
-    /// Id of the task, which stays open.
+    /// Id of the task that failed.
     pub id: Uuid,
-    /// Tries that failed, this one counted.
+    /// Failed attempts, including this one.
     pub attempts: u32,
-    /// When to try again.
+    /// Time of the next attempt.
     pub next_attempt: Timestamp,
-    /// What went wrong.
+    /// Error of this attempt, in one line.
     pub last_error: String,
-    /// Where the task stands in its trace, if that is recorded from now on.
+    /// Trace context of the task, if it is recorded from now on.
     pub trace: Option<TraceContext>,
 }
 
-/// Everything that one transaction changes.
+/// Changes that one transaction writes.
 #[derive(Debug, Clone, Default)]
 pub struct Writes {
-    /// Rows that must be read too before this can be decided. Then nothing is written yet: in the same transaction
-    /// the batch is decided again, with these beside the others ([`Loaded::also_read`]).
+    /// Rows to read before the batch can be decided. If there are any, nothing else is written yet.
+    ///
+    /// The store then reads them in the same transaction and decides again, with them in [`Loaded::also_read`].
     pub to_read: BTreeSet<RowKey>,
-    /// Changed rows, one entry a row.
+    /// Changed rows, one entry for each.
     pub rows: Vec<RowWrite>,
-    /// New events, in the order of decision.
+    /// Events to append, in the order of decision.
     pub events: Vec<EventWrite>,
-    /// Promises to publish, in the order of decision.
+    /// Outbox entries to add, in the order of decision.
     pub outbox: Vec<OutboxWrite>,
-    /// Inbox marks: (step, message id) of what needs no other try.
+    /// Inbox entries to add: (step, message id) of messages that need no other attempt.
     pub inbox: Vec<(&'static str, Uuid)>,
-    /// Retries to write or to overwrite.
+    /// Retries to insert or overwrite.
     pub retries: Vec<Retry>,
-    /// Retries that are to be in line; one that is there already, or that is written here anew, goes on as it is.
+    /// Retries to insert unless they exist. Existing ones stay unchanged.
     pub retries_again: Vec<Retry>,
-    /// Retries that were over before any of those above was written.
+    /// Retries to delete, before any of the above are written.
     pub retries_done: Vec<(&'static str, Uuid)>,
-    /// New tasks, each claimed at once under [`Writes::claim`].
+    /// Tasks to add, claimed at once under [`Writes::claim`].
     pub tasks: Vec<Task>,
-    /// Tasks that are to be open, claimed by nobody; one that is open already goes on as it is.
+    /// Tasks to insert without a claim unless they exist. Existing ones stay unchanged.
     pub tasks_again: Vec<Task>,
-    /// Failed tries of tasks.
+    /// Failed attempts of open tasks.
     pub task_retries: Vec<TaskRetry>,
-    /// Tasks that were over before any of those above was written.
+    /// Tasks to delete, before any of the above are written.
     pub tasks_done: Vec<Uuid>,
-    /// New dead letters; each is also announced through `outbox`.
-    pub parked: Vec<DeadLettered>,
-    /// Dead letters that are there already and changed, in the order of their changes.
-    pub dead_letters: Vec<StoredDeadLetter>,
-    /// New idempotency keys with their answers.
+    /// Dead letters to add. Each is also announced through `outbox`.
+    pub new_dead_letters: Vec<DeadLettered>,
+    /// Existing dead letters to update, in the order of their changes.
+    pub changed_dead_letters: Vec<StoredDeadLetter>,
+    /// Answers of idempotency keys to add.
     pub keys: Vec<(String, KeyedAnswer)>,
-    /// What was measured, each with the id of the input that it belongs to, in the order of decision. Nothing is stored
-    /// of it.
+    /// Measurements with the ids of their inputs, in the order of decision. Not stored.
     pub measured: Vec<(Uuid, Measurement)>,
-    /// When all this was decided.
+    /// Time at which the input was decided.
     pub decided_at: Timestamp,
-    /// Who claims the new tasks, and until when.
+    /// Owner of the new tasks, and the end of the claim.
     pub claim: Option<(String, Timestamp)>,
 }
 
 impl Writes {
-    /// Leaves the new tasks to whoever has room for them: nobody claims them.
+    /// Removes the claims of the new tasks, so that any replica may take them.
     pub fn leave_tasks(&mut self) {
         self.claim = None;
         self.tasks.iter_mut().for_each(|task| task.claim = 0);
     }
 
-    /// A retry is over, whatever was to become of it until now.
+    /// Deletes a retry and cancels its other changes.
     pub(crate) fn end_retry(&mut self, place: (&'static str, Uuid)) {
         let is_it = |retry: &Retry| retry.step == place.0 && retry.message_id == place.1;
         self.retries.retain(|retry| !is_it(retry));
@@ -186,7 +186,7 @@ impl Writes {
         self.retries_done.push(place);
     }
 
-    /// A task is over, whatever was to become of it until now.
+    /// Deletes a task and cancels its other changes.
     pub(crate) fn end_task(&mut self, id: Uuid) {
         self.tasks.retain(|task| task.id != id);
         self.tasks_again.retain(|task| task.id != id);
@@ -194,7 +194,7 @@ impl Writes {
         self.tasks_done.push(id);
     }
 
-    /// Whether there is anything to write.
+    /// True if there is nothing to write.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.rows.is_empty()
@@ -207,12 +207,14 @@ impl Writes {
             && self.tasks_again.is_empty()
             && self.task_retries.is_empty()
             && self.tasks_done.is_empty()
-            && self.parked.is_empty()
-            && self.dead_letters.is_empty()
+            && self.new_dead_letters.is_empty()
+            && self.changed_dead_letters.is_empty()
             && self.keys.is_empty()
     }
 }
 
-/// Decides a batch on what was loaded. Pure; may be called again when the transaction has to be repeated, or when
-/// it [asked for more rows](Writes::to_read), so only the answer of the last call counts.
+/// Decides a batch on what was loaded.
+///
+/// Called again if the transaction is repeated or if the batch [needs more rows](Writes::to_read). Only the result
+/// of the last call counts.
 pub type Decide = Box<dyn FnMut(Loaded) -> Writes + Send>;

@@ -1,53 +1,55 @@
-//! Pure: one batch of inputs, decided in memory, in order, each on the rows as the earlier ones left them.
+//! Pure: decides one batch of inputs in memory, in order, each on the rows as earlier inputs left them.
 
 use jiff::Timestamp;
 
-use super::batch::{Batch, Rules};
+use super::batch::{Batch, DecisionConfig};
 use super::data::{KeyedAnswer, Loaded, Writes};
-use super::failure::Failure;
-use super::reads::{on_record, reads};
+use super::input_error::InputError;
+use super::reads::{additional_rows, reads};
 use crate::input::{CommandOutcome, DueOutcome, Input, InputKind, Outcome, RequestKey};
 use crate::service::Service;
 
 /// Decides a batch.
 ///
-/// One input's failure, even a panic, touches no other. Calling it again with the same arguments gives the
-/// same answer: ids are derived, time and chance are arguments.
+/// A failure of one input, even a panic, touches no other. The same arguments give the same result: ids are
+/// derived, time and randomness are arguments.
 pub fn decide<S: Service>(
     service: &S,
     inputs: &[Input<S>],
     loaded: Loaded,
-    rules: &Rules,
+    config: &DecisionConfig,
     now: Timestamp,
 ) -> (Writes, Vec<Outcome<S>>) {
-    let mut batch = Batch::new(service, loaded, rules, now, reads(service, inputs));
-    let to_read = on_record(service, inputs, &mut batch.rows, now);
+    let mut batch = Batch::new(service, loaded, config, now, reads(service, inputs));
+    let to_read = additional_rows(service, inputs, &mut batch.rows, now);
     if !to_read.is_empty() {
         return (Writes { to_read, ..Writes::default() }, vec![]);
     }
-    let outcomes = inputs.iter().map(|input| batch.take(input)).collect();
+    let outcomes = inputs.iter().map(|input| batch.process(input)).collect();
     (batch.finish(), outcomes)
 }
 
 impl<S: Service> Batch<'_, S> {
-    fn take(&mut self, input: &Input<S>) -> Outcome<S> {
+    fn process(&mut self, input: &Input<S>) -> Outcome<S> {
         match &input.kind {
             InputKind::Command { command, key } => {
-                Outcome::Command(self.take_command(input, command, key.as_ref()))
+                Outcome::Command(self.process_command(input, command, key.as_ref()))
             }
-            InputKind::Message(delivered) => Outcome::Message(self.take_message(input, delivered)),
-            InputKind::Called { task, answer } => Outcome::Message(self.on_task_result(input, task, answer)),
+            InputKind::Message(delivered) => Outcome::Message(self.process_message(input, delivered)),
+            InputKind::TaskResult { task, answer } => {
+                Outcome::Message(self.process_task_result(input, task, answer))
+            }
             InputKind::Due { key } => {
                 Outcome::Due(match self.react(input, |service, work| service.on_deadline(key, work)) {
                     Ok(()) => DueOutcome::Done,
-                    Err(Failure::Rejected(rejection)) => DueOutcome::Rejected(rejection),
-                    Err(Failure::Failed(failed)) => DueOutcome::Faulted(failed.reason()),
+                    Err(InputError::Rejected(rejection)) => DueOutcome::Rejected(rejection),
+                    Err(InputError::Failed(failed)) => DueOutcome::Faulted(failed.reason()),
                 })
             }
         }
     }
 
-    fn take_command(
+    fn process_command(
         &mut self,
         input: &Input<S>,
         command: &S::Command,
@@ -64,8 +66,8 @@ impl<S: Service> Batch<'_, S> {
         }
         let reply = match self.react(input, |service, work| service.on_command(command, work)) {
             Ok(reply) => reply,
-            Err(Failure::Rejected(rejection)) => return CommandOutcome::Rejected(rejection),
-            Err(Failure::Failed(failed)) => return CommandOutcome::Faulted(failed.reason()),
+            Err(InputError::Rejected(rejection)) => return CommandOutcome::Rejected(rejection),
+            Err(InputError::Failed(failed)) => return CommandOutcome::Faulted(failed.reason()),
         };
         if let (Some(key), Ok(json)) = (key, serde_json::to_string(&reply)) {
             let answer = KeyedAnswer { fingerprint: key.fingerprint.clone(), reply: json };

@@ -1,15 +1,15 @@
-//! A batch of inputs, decided in memory as one transaction: what must be read, what is decided, what is written.
+//! Pure: a batch of inputs, decided in memory as one transaction: its reads, its decisions, its writes.
 
 mod batch;
-mod calls;
 mod data;
+mod dead_letters;
 mod decide;
-mod failure;
+mod input_error;
 mod messages;
-mod parking;
 mod reads;
+mod task_results;
 
-pub use self::batch::Rules;
+pub use self::batch::DecisionConfig;
 pub use self::data::{
     Decide, EventWrite, InboxState, KeyedAnswer, Loaded, OutboxWrite, Reads, RowWrite, TaskRetry, Writes,
 };

@@ -1,4 +1,4 @@
-//! Pure: what a batch must read before it can be decided.
+//! Pure: the reads of a batch.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,25 +6,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use jiff::Timestamp;
 
 use super::data::Reads;
-use crate::input::{Content, Delivered, Input, InputKind};
+use crate::input::{Content, Input, InputKind, StepMessage};
 use crate::row::RowKey;
 use crate::service::Service;
 use crate::unit_of_work::{Rows, UnitOfWork};
 
-/// What the inputs of a batch need to have read.
+/// Collects the reads of all inputs of a batch.
 pub fn reads<S: Service>(service: &S, inputs: &[Input<S>]) -> Reads {
     let mut reads = Reads::default();
     for input in inputs {
-        // A panic here shows again in the reaction, which misses its rows, and parks this one input.
+        // A panic here repeats in the handler, which misses its rows, and dead-letters this one input.
         let rows = catch_unwind(AssertUnwindSafe(|| rows_of(service, input)));
         reads.rows.extend(rows.unwrap_or_default());
         match &input.kind {
             InputKind::Command { key, .. } => reads.keys.extend(key.iter().map(|key| key.key.clone())),
             InputKind::Message(delivered) => {
-                reads.inbox.insert((delivered.step.name, delivered.known_as(input.id)));
+                reads.inbox.insert((delivered.step.name, delivered.inbox_id(input.id)));
                 reads.dead_letters.extend(delivered.commanded());
             }
-            InputKind::Called { task, .. } => {
+            InputKind::TaskResult { task, .. } => {
                 reads.tasks.insert(task.id);
             }
             InputKind::Due { .. } => {}
@@ -34,8 +34,8 @@ pub fn reads<S: Service>(service: &S, inputs: &[Input<S>]) -> Reads {
     reads
 }
 
-/// The rows that the messages of a batch need beside `rows`, since the service's own record names them.
-pub(super) fn on_record<S: Service>(
+/// Rows beyond `rows` that the messages of a batch need, because stored rows name them.
+pub(super) fn additional_rows<S: Service>(
     service: &S,
     inputs: &[Input<S>],
     rows: &mut Rows,
@@ -45,7 +45,7 @@ pub(super) fn on_record<S: Service>(
     for input in inputs {
         let Some(message) = input.fact() else { continue };
         let mut work = UnitOfWork::new(rows, input.cause(now));
-        // As above: a panic shows again in the reaction.
+        // As above: a panic repeats in the handler.
         let looked = catch_unwind(AssertUnwindSafe(|| service.additional_rows(message, &mut work)));
         named.extend(looked.unwrap_or_default());
     }
@@ -56,11 +56,11 @@ pub(super) fn on_record<S: Service>(
 fn rows_of<S: Service>(service: &S, input: &Input<S>) -> Vec<RowKey> {
     match &input.kind {
         InputKind::Command { command, .. } => service.rows_of_command(command),
-        InputKind::Message(Delivered { content: Ok(Content::Fact(message)), .. }) => {
+        InputKind::Message(StepMessage { content: Ok(Content::Fact(message)), .. }) => {
             service.rows_of_message(message)
         }
         InputKind::Message(_) => vec![],
-        InputKind::Called { task, answer } => service.rows_of_result(&task.result(answer)),
+        InputKind::TaskResult { task, answer } => service.rows_of_result(&task.result(answer)),
         InputKind::Due { key } => vec![key.clone()],
     }
 }

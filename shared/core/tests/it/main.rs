@@ -1,4 +1,4 @@
-//! Tests of the pure half from outside: breakers, steps, batches, and the JSON of the engine's own messages.
+//! Tests of saga-core through its public interface.
 
 mod admission;
 mod breaker;

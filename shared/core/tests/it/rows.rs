@@ -1,11 +1,11 @@
-//! A row that was folded, held against what a table keeps.
+//! Folded rows, compared with the stored JSON.
 
 use saga_core::row::RowKind;
 
 use crate::decision::till::Tin;
 
 #[test]
-fn a_row_is_kept_as_its_json_and_as_nothing_shorter_longer_or_otherwise() {
+fn fold_matches_only_its_exact_json() {
     let mut tin = (RowKind::of::<Tin>().begin)(None).expect("a tin");
     tin.add(r#"{"Put":3}"#).expect("an event");
     let state = tin.projected("a").expect("JSON").state;

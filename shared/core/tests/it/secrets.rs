@@ -1,10 +1,10 @@
-//! What is secret is shown to nobody, and comes back where it was.
+//! Redaction of secrets, and their restoration in edits.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use proptest::prelude::*;
 use saga_core::dead_letter::{DeadLettered, OriginalMessage};
-use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::retry::{FailedAttempt, FailureKind};
 use saga_core::secrets::{BLANK, blank, blank_bytes, put_back};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -12,7 +12,7 @@ use uuid::Uuid;
 const NAMES: [&str; 1] = ["token"];
 
 #[test]
-fn what_is_blanked_comes_back_where_it_was() {
+fn redacted_secret_is_restored_in_place() {
     let original =
         json!({"payment": {"token": "tok_1", "note": "a"}, "cards": [{"token": 7}, {"token": null}]});
     let mut shown = original.clone();
@@ -29,7 +29,7 @@ fn what_is_blanked_comes_back_where_it_was() {
 }
 
 #[test]
-fn a_secret_that_was_written_anew_stays_and_a_blank_in_place_of_nothing_is_refused_by_its_path() {
+fn new_secret_is_kept_and_placeholder_without_secret_is_rejected() {
     let original = json!({"token": "old", "note": "***"});
     let mut anew = json!({"token": "new", "note": "***"});
     assert_eq!(put_back(&mut anew, &original, &NAMES), Ok(()));
@@ -43,7 +43,7 @@ fn a_secret_that_was_written_anew_stays_and_a_blank_in_place_of_nothing_is_refus
 }
 
 #[test]
-fn bytes_stay_as_they_are_but_for_the_secrets() {
+fn redaction_changes_only_secrets() {
     for (bytes, shown) in [
         (r#"{"b": 1e400,  "token" : "tok_1" , "a":2}"#, r#"{"b": 1e400,  "token" : "***" , "a":2}"#),
         (r#"{"token":4111111111111111}"#, r#"{"token":"***"}"#),
@@ -51,7 +51,7 @@ fn bytes_stay_as_they_are_but_for_the_secrets() {
         (r#"{"t\u006fken":"a\"tok_1"}"#, r#"{"t\u006fken":"***"}"#),
         (r#"{"a":"token","b":["token"]}"#, r#"{"a":"token","b":["token"]}"#),
         (r#"{"a":"\"token\":\"shown\""}"#, r#"{"a":"\"token\":\"shown\""}"#),
-        // What is no JSON: it breaks off, or there is more of it.
+        // Invalid JSON: truncated, or with trailing bytes.
         (r#"{"token":"tok_1"#, r#"{"token":"***""#),
         (r#"}}{"token":"tok_1"} {"token": true}"#, r#"}}{"token":"***"} {"token": "***"}"#),
         (r#"{"token""#, r#"{"token""#),
@@ -64,16 +64,16 @@ fn bytes_stay_as_they_are_but_for_the_secrets() {
 }
 
 #[test]
-fn a_failure_does_not_quote_a_secret() {
+fn error_chain_is_redacted() {
     let chain = ["data", "invalid type: integer `4111111111111111`, expected a string"].map(str::to_owned);
-    let failed = FailedTry { kind: FailureKind::Permanent, chain: chain.to_vec() };
-    let discreet = failed.discreet(br#"{"data":{"token":4111111111111111}}"#, &NAMES);
+    let failed = FailedAttempt { kind: FailureKind::Permanent, chain: chain.to_vec() };
+    let discreet = failed.redacted(br#"{"data":{"token":4111111111111111}}"#, &NAMES);
     assert_eq!(discreet.chain, ["data", "invalid type: integer `***`, expected a string"]);
-    assert_eq!(failed.discreet(br#"{"token":"a"}"#, &NAMES), failed, "it is in half of all texts");
+    assert_eq!(failed.redacted(br#"{"token":"a"}"#, &NAMES), failed, "it is in half of all texts");
 }
 
 #[test]
-fn a_dead_letter_is_shown_without_its_secrets_edited_or_not() {
+fn dead_letter_is_redacted_with_its_original() {
     let payload_base64 = BASE64.encode(r#"{"data":{"token":"tok_1"}}"#);
     let shown = BASE64.encode(r#"{"data":{"token":"***"}}"#);
     let original = OriginalMessage { message_id: Uuid::nil(), payload_base64: payload_base64.clone() };
@@ -83,7 +83,7 @@ fn a_dead_letter_is_shown_without_its_secrets_edited_or_not() {
         "first_failed_at": "2026-01-01T00:00:00Z", "last_failed_at": "2026-01-01T00:00:00Z", "original": original,
     }))
     .expect("a dead letter");
-    let discreet = dead.discreet(&NAMES);
+    let discreet = dead.redacted(&NAMES);
     assert_eq!(discreet.payload_base64, shown);
     assert_eq!(discreet.original.expect("it was edited").payload_base64, shown);
 }
@@ -106,9 +106,8 @@ fn values() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// The bytes and the value are blanked alike, and nothing else changes.
     #[test]
-    fn bytes_are_blanked_as_what_they_say_is(value in values(), pretty in any::<bool>()) {
+    fn redaction_of_bytes_equals_redaction_of_value(value in values(), pretty in any::<bool>()) {
         let bytes = if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) };
         let shown: Value = serde_json::from_slice(&blank_bytes(&bytes.expect("JSON"), &NAMES)).expect("still JSON");
         let mut blanked = value.clone();
@@ -119,7 +118,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_the_bytes_are_they_are_read_to_their_end(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+    fn redaction_accepts_arbitrary_bytes(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         let _ = blank_bytes(&[b"{\"token\":", &bytes[..]].concat(), &NAMES);
         let _ = blank_bytes(&bytes, &NAMES);
     }

@@ -1,4 +1,4 @@
-//! How far a service has come, the kinds of faults it can be told, and what its errors say.
+//! Service statistics, fault kinds, and error texts.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,9 +9,9 @@ use saga_core::fault::FaultKind;
 use saga_core::retry::{error_chain, error_links, panic_text};
 use saga_core::service_stats::{ServiceStats, StepStats, StoreStats};
 
-/// What is parked waits for a human, and what the broker refused for good is not on its way any more.
+/// Dead letters and rejected outbox entries wait for an operator and are not in flight.
 #[test]
-fn a_service_is_quiet_when_nothing_is_on_its_way() {
+fn service_is_quiet_without_work_in_flight() {
     let stats = StoreStats { outbox_failed: 1, dead_letters: 1, ..StoreStats::default() };
     let quiet = || service_stats(stats.clone(), [Some(0), Some(0)]);
     assert!(quiet().is_quiet());
@@ -43,9 +43,8 @@ fn a_service_is_quiet_when_nothing_is_on_its_way() {
     }
 }
 
-/// Whoever injects one must say how long, or may say where, or neither.
 #[test]
-fn a_kind_of_fault_says_what_has_to_be_said_with_it() {
+fn fault_kind_declares_its_parameters() {
     let kinds = FaultKind::OF_A_SERVICE;
     let with_delay: Vec<_> = kinds.iter().filter(|kind| kind.needs_delay).map(|kind| kind.name).collect();
     assert_eq!(with_delay, ["delay"]);
@@ -56,9 +55,9 @@ fn a_kind_of_fault_says_what_has_to_be_said_with_it() {
     assert!(plain.with_delay().needs_delay);
 }
 
-/// Names are what tables hold and operators write.
+/// Names are stored in tables and used in commands.
 #[test]
-fn a_dead_letters_status_and_origin_are_found_by_their_names() {
+fn dead_letter_status_and_origin_names_round_trip() {
     let names = ["PENDING", "REPLAYING", "RESOLVED", "DISCARDED", "SETTLED"];
     let named = names.map(DeadLetterStatus::named);
     assert_eq!(named.map(|status| status.map(DeadLetterStatus::as_str)), names.map(Some));
@@ -69,7 +68,7 @@ fn a_dead_letters_status_and_origin_are_found_by_their_names() {
 }
 
 #[test]
-fn an_error_is_told_with_its_sources_and_a_panic_with_its_text() {
+fn error_chain_lists_sources_and_panic_text_is_found() {
     let error = Nested("cannot count", Some(Box::new(Nested("the lid is shut", None))));
     assert_eq!(error_chain(&error), "cannot count: the lid is shut");
     assert_eq!(error_links(&error), ["cannot count", "the lid is shut"]);

@@ -1,4 +1,4 @@
-//! Steps, their consumers, and the one in which an engine hears operators.
+//! Steps, their consumers, and the engine's step for operator commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use saga_core::decider::RetentionPolicy;
-use saga_core::decision::{Loaded, Rules, decide, reads};
+use saga_core::decision::{DecisionConfig, Loaded, decide, reads};
 use saga_core::input::Input;
 use saga_core::message::{Envelope, Message, MessageType, raw};
 use saga_core::retry::RetryPolicy;
@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 #[test]
-fn a_step_that_hears_two_services_has_a_consumer_for_each() {
+fn step_with_two_producers_has_two_consumers() {
     static TWO: [Subscription; 2] = [Subscription::to("order", &[]), Subscription::to("payment", &[])];
     static ONE: [Subscription; 1] = [Subscription::to("order", &[])];
     let (two, one) = (Step::new("watching", &TWO), Step::new("watching", &ONE));
@@ -28,9 +28,9 @@ fn a_step_that_hears_two_services_has_a_consumer_for_each() {
     assert_eq!(one.durable(&ONE[0]), "watching");
 }
 
-/// What operators want of one service's dead letters is for that service alone: no other hears it.
+/// Commands are addressed: no other service receives them.
 #[test]
-fn an_engine_hears_the_commands_that_are_said_to_its_service() {
+fn engine_step_consumes_commands_addressed_to_its_service() {
     let [operations] = steps_of::<Quiet>()[..] else { panic!("one step, which nobody declared") };
     assert_eq!((operations.name, operations.is_for_operators()), ("quiet-operations", true));
     let [commands] = operations.consumes else { panic!("one subscription") };
@@ -43,7 +43,7 @@ fn an_engine_hears_the_commands_that_are_said_to_its_service() {
 }
 
 #[test]
-fn a_step_says_whom_it_hears_and_what_it_needs() {
+fn step_declares_consumed_types_and_needs() {
     static HEARD: [Subscription; 1] = [Subscription::to("shop", &[MessageType::new("Paid", "paid")])];
     let step = Step::new("counting", &HEARD).needing(&["bank"]);
     assert_eq!((step.needs, step.consumes.len(), step.is_for_operators()), (&["bank"][..], 1, false));
@@ -51,10 +51,9 @@ fn a_step_says_whom_it_hears_and_what_it_needs() {
     assert_eq!((stream_of("shop"), HEARD[0].stream()), ("SHOP".to_owned(), "SHOP".to_owned()));
 }
 
-/// What a service does not declare it does not do, and says so: whoever sends it something all the same finds that in
-/// the dead letter.
+/// A message or command without a handler becomes a dead letter that names the missing declaration.
 #[test]
-fn what_a_service_does_not_declare_it_refuses_by_name() {
+fn undeclared_input_is_a_permanent_error() {
     let now = Timestamp::UNIX_EPOCH;
     let retry = RetryPolicy { max_attempts: 9, base: Duration::ZERO, cap: Duration::ZERO };
     let rules = rules(retry);
@@ -70,16 +69,16 @@ fn what_a_service_does_not_declare_it_refuses_by_name() {
         created_at: now,
         dead_letter: None,
     };
-    let called = Input::called(task.clone(), Ok(json!(1)), 0);
+    let called = Input::task_result(task.clone(), Ok(json!(1)), 0);
     let key = RowKey { kind: "tin", id: "a".to_owned() };
     let inputs = [
         Input::command(Uuid::nil(), Uuid::nil(), "dance", None),
         heard,
         called,
         Input::due(key.clone(), now),
-        Input::about_to_call(task.clone()),
+        Input::task_check(task.clone()),
     ];
-    // A message and an answer read the row of their saga, of each kind there is; the rest what it names.
+    // Messages and task results read the row of their saga of each kind; due rows and commands read what they name.
     let saga = |kind| RowKey { kind, id: Uuid::from_u128(2).to_string() };
     let rows = |input: usize| reads(&Bare, &inputs[input..=input]).rows;
     let of_saga = BTreeSet::from([saga("other"), saga("tin")]);
@@ -102,13 +101,13 @@ fn what_a_service_does_not_declare_it_refuses_by_name() {
         assert_eq!(reason, expected);
     }
     let loaded = Loaded { tasks: BTreeMap::from([(task.id, 1)]), ..Loaded::default() };
-    let (_, outcomes) = decide(&Bare, &[Input::about_to_call(task)], loaded, &rules, now);
+    let (_, outcomes) = decide(&Bare, &[Input::task_check(task)], loaded, &rules, now);
     assert_eq!(outcomes[0].name(), "wanted", "who says nothing wants what it asked for");
     assert_eq!(steps_of::<Bare>().len(), 0, "no operator, no step for one");
 }
 
-fn rules(retry: RetryPolicy) -> Rules {
-    Rules {
+fn rules(retry: RetryPolicy) -> DecisionConfig {
+    DecisionConfig {
         retry,
         step_retry: BTreeMap::new(),
         task_retry: retry,
@@ -140,38 +139,39 @@ fn of_the_second_saga(message_type: &str) -> Input<Bare> {
     Input::message(&HEARING, payload.into(), Uuid::nil(), 0)
 }
 
-/// Its row has left with its age: whoever is told of it all the same must not begin anew.
+/// The row was purged. A late message must not create it again.
 #[test]
-fn what_is_said_of_a_saga_that_has_left_waits_for_a_human() {
+fn message_about_purged_saga_is_dead_lettered() {
     let retry = RetryPolicy { max_attempts: 9, base: Duration::ZERO, cap: Duration::ZERO };
     let there = StoredRow { version: 1, state: "null".to_owned() };
     let tin = RowKey { kind: "tin", id: Uuid::from_u128(2).to_string() };
-    let said = |left_before: Option<u128>, rows: BTreeMap<RowKey, StoredRow>| {
-        let loaded = Loaded { left_before: left_before.map(Uuid::from_u128), rows, ..Loaded::default() };
+    let said = |purged_before: Option<u128>, rows: BTreeMap<RowKey, StoredRow>| {
+        let loaded = Loaded { purged_before: purged_before.map(Uuid::from_u128), rows, ..Loaded::default() };
         let reads = reads(&Bare, &[rung()]);
         assert!(reads.rows.contains(&tin));
         let (_, outcomes) = decide(&Bare, &[rung()], loaded, &rules(retry), Timestamp::UNIX_EPOCH);
         format!("{:?}", outcomes[0])
     };
     assert!(said(Some(3), BTreeMap::new()).contains("has left (retention.history)"));
-    for (left_before, rows) in [
+    for (purged_before, rows) in [
         (None, BTreeMap::new()),
         (Some(2), BTreeMap::new()),
         (Some(3), BTreeMap::from([(tin.clone(), there)])),
     ] {
-        assert!(said(left_before, rows).contains("has no reaction"), "{left_before:?}");
+        assert!(said(purged_before, rows).contains("has no reaction"), "{purged_before:?}");
     }
 }
 
-/// There is nothing to give up of what has left: that it is given up asks for nothing, and is no dead letter.
+/// Nothing is left to cancel: no dead letter.
 #[test]
-fn that_a_saga_is_given_up_that_has_left_has_no_effect() {
+fn cancellation_of_purged_saga_has_no_effect() {
     let rules = rules(RetryPolicy { max_attempts: 9, base: Duration::ZERO, cap: Duration::ZERO });
-    let loaded = |left_before| Loaded { left_before, ..Loaded::default() };
-    let given_up = |left_before| {
+    let loaded = |purged_before| Loaded { purged_before, ..Loaded::default() };
+    let given_up = |purged_before| {
         let input = of_the_second_saga("HungUp");
-        let (writes, outcomes) = decide(&Bare, &[input], loaded(left_before), &rules, Timestamp::UNIX_EPOCH);
-        (outcomes[0].name(), writes.inbox.len(), writes.parked.len())
+        let (writes, outcomes) =
+            decide(&Bare, &[input], loaded(purged_before), &rules, Timestamp::UNIX_EPOCH);
+        (outcomes[0].name(), writes.inbox.len(), writes.new_dead_letters.len())
     };
     assert_eq!(given_up(Some(Uuid::from_u128(3))), ("done", 1, 0));
     assert_eq!(given_up(None), ("dead", 0, 1), "of what is there it is told");
@@ -180,7 +180,7 @@ fn that_a_saga_is_given_up_that_has_left_has_no_effect() {
 const RUNG: MessageType = MessageType::new("Rung", "rung");
 const HUNG_UP: MessageType = MessageType::new("HungUp", "hung_up");
 
-/// A fact that is for nobody alone.
+/// A fact without an address.
 #[derive(Debug, Clone, PartialEq)]
 enum Rung {
     Rung,
@@ -216,7 +216,7 @@ impl Message for Rung {
     }
 }
 
-/// A service that declares nothing but its rows.
+/// A service that declares only its rows.
 #[derive(Debug)]
 struct Bare;
 
@@ -241,11 +241,11 @@ impl Service for Bare {
 }
 
 #[test]
-fn a_fact_that_is_for_nobody_alone_has_no_addressee() {
+fn fact_without_address_has_no_addressee() {
     assert_eq!((Rung::Rung.addressee(), Rung::Rung.subject("shop")), (None, "shop.rung".to_owned()));
 }
 
-/// A service that nobody can ask for anything.
+/// A service without commands.
 struct Quiet;
 
 impl Service for Quiet {

@@ -68,7 +68,7 @@ struct EventLine {
 #[derive(Debug, Serialize, Deserialize)]
 struct DeadLetterLine {
     status: String,
-    known_as: Uuid,
+    inbox_id: Uuid,
     dead_letter: saga_core::dead_letter::DeadLettered,
 }
 
@@ -118,9 +118,9 @@ impl Archive {
             let event = EventLine { kind, row, version, name, data, causation_id, recorded_at, is_published };
             line(recorded_at, &Line::Event(Box::new(event)))?;
         }
-        for StoredDeadLetter { dead_letter, status, known_as, .. } in leaving.dead_letters.clone() {
+        for StoredDeadLetter { dead_letter, status, inbox_id, .. } in leaving.dead_letters.clone() {
             let (at, status) = (dead_letter.last_failed_at, status.as_str().to_owned());
-            let letter = DeadLetterLine { status, known_as, dead_letter };
+            let letter = DeadLetterLine { status, inbox_id, dead_letter };
             line(at, &Line::DeadLetter(Box::new(letter)))?;
         }
         let is_new = files.keys().any(|path| !path.exists());

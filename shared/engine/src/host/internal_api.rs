@@ -235,7 +235,7 @@ async fn dead_letters<S: Service, X: Send + Sync + 'static>(
 ) -> Result<Json<NewestDeadLetters>, Problem> {
     let StoredDeadLetters { readable, unreadable } = app.store.dead_letters(LIMIT + 1).await?;
     let more = readable.len() + unreadable.len() > LIMIT;
-    let shown = |stored: StoredDeadLetter| stored.dead_letter.discreet(S::SECRETS);
+    let shown = |stored: StoredDeadLetter| stored.dead_letter.redacted(S::SECRETS);
     let entries = readable.into_iter().take(LIMIT).map(shown).collect();
     let unreadable = unreadable.iter().map(|id| format!("dead_letter/{id}")).collect();
     Ok(Json(NewestDeadLetters { entries, unreadable, more }))

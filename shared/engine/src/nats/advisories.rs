@@ -9,7 +9,7 @@ use async_nats::jetstream::{AckKind, Message, consumer, consumer::pull};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
-use saga_core::dead_letter::Delivery;
+use saga_core::dead_letter::DeliveryInfo;
 use saga_core::retry::error_chain;
 use serde::Deserialize;
 use tracing::error;
@@ -146,13 +146,13 @@ impl Advisories {
 }
 
 /// The facts of the message as the stream has it; an empty one when the stream no longer does.
-async fn fetch(bus: &NatsBus, advisory: &Advisory) -> Result<Vec<(Bytes, Delivery)>, BusError> {
+async fn fetch(bus: &NatsBus, advisory: &Advisory) -> Result<Vec<(Bytes, DeliveryInfo)>, BusError> {
     let (stream, sequence) = (&advisory.stream, advisory.stream_seq);
     let found = async {
         let stream = bus.jetstream.get_stream_no_info(stream).await?;
         stored(&stream, sequence).await
     };
-    let place = Delivery { stream: stream.clone(), sequence, ..Delivery::default() };
+    let place = DeliveryInfo { stream: stream.clone(), sequence, ..DeliveryInfo::default() };
     Ok(match bus.in_time(found).await.map_err(in_words)? {
         Some(stored) => {
             let headers = Some(&stored.headers);
@@ -160,7 +160,7 @@ async fn fetch(bus: &NatsBus, advisory: &Advisory) -> Result<Vec<(Bytes, Deliver
             let facts = facts_of(&stored.payload, headers).into_iter();
             let there = |fact: Packed| {
                 let (subject, headers) = (subject.clone(), fact.headers);
-                (fact.payload, Delivery { subject, headers, ..place.clone() })
+                (fact.payload, DeliveryInfo { subject, headers, ..place.clone() })
             };
             facts.map(there).collect()
         }

@@ -10,7 +10,7 @@ use async_nats::jetstream::{AckKind, Message, consumer, consumer::pull};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
-use saga_core::dead_letter::Delivery;
+use saga_core::dead_letter::DeliveryInfo;
 use saga_core::retry::error_chain;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -292,10 +292,10 @@ impl BusMessage for NatsMessage {
         self.fact.payload.clone()
     }
 
-    fn delivery(&self) -> Delivery {
+    fn delivery(&self) -> DeliveryInfo {
         let Whole { stream, sequence, subject, .. } = &*self.whole;
         let headers = self.fact.headers.clone();
-        Delivery { stream: stream.to_string(), sequence: *sequence, subject: subject.clone(), headers }
+        DeliveryInfo { stream: stream.to_string(), sequence: *sequence, subject: subject.clone(), headers }
     }
 
     fn is_redelivery(&self) -> bool {

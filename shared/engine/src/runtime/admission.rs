@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use saga_core::admission::{Admission, CallEnd, Room};
+use saga_core::admission::{Admission, CallResult, Slot};
 use saga_core::breaker::{Breaker, Permit, State, Transition, Verdict};
 use saga_core::fault::FaultKind;
 use saga_core::input::Outcome;
-use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::retry::{FailedAttempt, FailureKind};
 use saga_core::service::{Service, Step};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
@@ -105,7 +105,7 @@ impl SharedAdmission {
     /// Whether new tasks may be taken up by the process that writes them.
     #[must_use]
     pub(super) fn can_hold(&self) -> bool {
-        self.with(|admission, _| admission.can_hold())
+        self.with(|admission, _| admission.has_task_room())
     }
 
     /// Wakes whoever looks for due tasks.
@@ -115,7 +115,7 @@ impl SharedAdmission {
     }
 
     pub(super) fn looked_for_due(&self, is_any_left: bool) -> bool {
-        self.with(|admission, at| admission.looked_for_due(is_any_left, at))
+        self.with(|admission, at| admission.record_due_scan(is_any_left, at))
     }
 
     pub(super) fn hold(&self, task: Uuid, claim: i64, came_due: bool) -> bool {
@@ -136,8 +136,8 @@ impl SharedAdmission {
             // Armed before looking: a change after the look finds the wake-up already waiting.
             let changed = self.room_changed();
             let (permit, shut, began) = self.with(|admission, at| {
-                let permit = admission.permit_call(at);
-                (permit, admission.calls_shut_until(at), at)
+                let permit = admission.acquire_call(at);
+                (permit, admission.calls_blocked_until(at), at)
             });
             if let Some(permit) = permit {
                 return CallPermit { shared: self.clone(), permit, began, is_under_way: true };
@@ -150,10 +150,10 @@ impl SharedAdmission {
     async fn task_slot(&self) -> Option<TaskSlot> {
         loop {
             let changed = self.room_changed();
-            match self.with(|admission, at| admission.take_slot(at)) {
-                Room::Granted => return Some(TaskSlot { shared: self.clone() }),
-                Room::Shut => return None,
-                Room::Full => changed.await,
+            match self.with(|admission, at| admission.reserve_slot(at)) {
+                Slot::Reserved => return Some(TaskSlot { shared: self.clone() }),
+                Slot::Blocked => return None,
+                Slot::Full => changed.await,
             }
         }
     }
@@ -252,7 +252,7 @@ impl StepAdmission {
     /// Whether nothing may be tried now, because a breaker is open or a fault says so.
     #[must_use]
     pub fn is_shut(&self) -> bool {
-        self.is_paused() || self.shared.with(|admission, at| admission.is_shut(self.step, at))
+        self.is_paused() || self.shared.with(|admission, at| admission.is_blocked(self.step, at))
     }
 
     /// Whether an injected fault says that nothing may be tried.
@@ -265,7 +265,7 @@ impl StepAdmission {
     pub async fn opens(&self) {
         loop {
             let changed = self.shared.changed();
-            let shut = self.shared.with(|admission, at| admission.shut_until(self.step, at));
+            let shut = self.shared.with(|admission, at| admission.blocked_until(self.step, at));
             match shut {
                 None if !self.faults().pauses(self.step.name) => return,
                 None => changed.await,
@@ -318,7 +318,7 @@ impl StepAdmission {
         if self.faults().pauses(self.step.name) {
             return None;
         }
-        let (permit, began) = self.shared.with(|admission, at| (admission.permit_step(self.step, at), at));
+        let (permit, began) = self.shared.with(|admission, at| (admission.acquire_step(self.step, at), at));
         let (of, is_under_way, slot) = (self.clone(), false, None);
         permit.map(|permit| StepPermit { of, permit, began, is_under_way, slot })
     }
@@ -384,7 +384,7 @@ pub struct StepPermit {
 #[derive(Debug, Default)]
 pub struct InjectedFault {
     /// Why it fails, whatever the reaction would be.
-    pub failure: Option<FailedTry>,
+    pub failure: Option<FailedAttempt>,
     /// How long it takes, beside what it takes anyway.
     pub delay: Option<Duration>,
 }
@@ -397,11 +397,11 @@ impl StepPermit {
         let strikes = |kind| self.of.faults().strikes(kind, step.name);
         let delay = strikes(FaultKind::DELAY);
         let failure = if strikes(FaultKind::FAIL_PERMANENTLY).is_some() {
-            Some(FailedTry::new(FailureKind::Permanent, "injected: this can never work"))
+            Some(FailedAttempt::new(FailureKind::Permanent, "injected: this can never work"))
         } else if strikes(FaultKind::FAIL_TRANSIENTLY).is_some() {
             self.end(Verdict::Failure);
-            let kind = self.of.shared.with(|admission, at| admission.step_failure(step, at));
-            Some(FailedTry::new(kind, "injected: not now"))
+            let kind = self.of.shared.with(|admission, at| admission.failure_kind_of(step, at));
+            Some(FailedAttempt::new(kind, "injected: not now"))
         } else {
             None
         };
@@ -446,7 +446,7 @@ pub struct TaskSlot {
 
 impl Drop for TaskSlot {
     fn drop(&mut self) {
-        if self.shared.with(|admission, _| admission.give_slot_back()) {
+        if self.shared.with(|admission, _| admission.return_slot()) {
             self.shared.0.timers.notify_one();
         }
     }
@@ -464,7 +464,7 @@ pub struct CallPermit {
 
 impl CallPermit {
     /// The call of `task` ended like this. Answers what a failure means.
-    pub fn end(mut self, task: Uuid, end: CallEnd) -> FailureKind {
+    pub fn end(mut self, task: Uuid, end: CallResult) -> FailureKind {
         self.is_under_way = false;
         let (permit, began) = (self.permit.take(), self.began);
         self.shared.with(|admission, at| admission.end_call(task, permit, end, at.saturating_sub(began), at))
@@ -482,7 +482,7 @@ impl Drop for CallPermit {
     fn drop(&mut self) {
         if self.is_under_way {
             let (permit, began) = (self.permit.take(), self.began);
-            self.shared.with(|admission, at| admission.lose_call(permit, at.saturating_sub(began), at));
+            self.shared.with(|admission, at| admission.abort_call(permit, at.saturating_sub(began), at));
         }
     }
 }

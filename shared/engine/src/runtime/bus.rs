@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use saga_core::dead_letter::Delivery;
+use saga_core::dead_letter::DeliveryInfo;
 use saga_core::service::{Step, Subscription};
 
 use crate::store::{OutboxEntry, PublishOutcome};
@@ -136,7 +136,7 @@ pub trait BusMessage: Send + 'static {
     fn payload(&self) -> Bytes;
 
     /// Where the broker has it, and its headers.
-    fn delivery(&self) -> Delivery;
+    fn delivery(&self) -> DeliveryInfo;
 
     /// Whether it was delivered before.
     fn is_redelivery(&self) -> bool {
@@ -155,7 +155,7 @@ pub struct GivenUp {
     /// The payload; empty when the stream no longer has it.
     pub payload: Bytes,
     /// Where the broker has, or had, it.
-    pub delivery: Delivery,
+    pub delivery: DeliveryInfo,
     /// Why it was given up, in words.
     pub why: String,
     /// Whether somebody said so; otherwise it was delivered too often.

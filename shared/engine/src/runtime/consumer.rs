@@ -239,7 +239,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
             self.observer.delivered_again(&self.durable.name());
         }
         let InjectedFault { failure, delay } = permit.begin();
-        let input = self.input(&message).failing(failure);
+        let input = self.input(&message).with_injected_failure(failure);
         let (engine, faults) = (self.engine.clone(), self.admission.faults().clone());
         let acknowledge = acknowledge.clone();
         let handing_in = async move {
@@ -267,7 +267,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
     }
 
     fn input(&self, message: &impl BusMessage) -> Input<S> {
-        Input::delivered(self.admission.step(), message.payload(), message.delivery(), fastrand::u32(..))
+        Input::from_broker(self.admission.step(), message.payload(), message.delivery(), fastrand::u32(..))
     }
 }
 

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use saga_core::dead_letter::Delivery;
+use saga_core::dead_letter::DeliveryInfo;
 use saga_core::input::{Input, MessageOutcome, Outcome};
-use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::retry::{FailedAttempt, FailureKind};
 use saga_core::service::Service;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
@@ -44,7 +44,7 @@ async fn listen<S: Service, B: Bus>(
     let mut blamed = None;
     loop {
         let mut given_up = given_ups.next().await?;
-        let Delivery { stream, sequence, .. } = &given_up.delivery;
+        let DeliveryInfo { stream, sequence, .. } = &given_up.delivery;
         let place = (given_up.durable.clone(), stream.clone(), *sequence);
         // Whoever died of what came before in the same message did not get to this: it is told for the first time.
         if blamed.as_ref() == Some(&place) {
@@ -74,7 +74,7 @@ async fn until_taken<S: Service>(
     admission: &StepAdmission,
     given_up: GivenUp,
 ) -> Outcome<S> {
-    let Delivery { stream, sequence, .. } = &given_up.delivery;
+    let DeliveryInfo { stream, sequence, .. } = &given_up.delivery;
     warn!(step = admission.step().name, stream, sequence, "{}", given_up.why);
     loop {
         match take(engine, admission, given_up.clone()).await {
@@ -94,12 +94,12 @@ async fn take<S: Service>(
     let step = admission.step();
     let failure = failure(admission, &given_up);
     let GivenUp { payload, delivery, .. } = given_up;
-    let input = Input::delivered(step, payload, delivery, fastrand::u32(..)).failing(failure);
+    let input = Input::from_broker(step, payload, delivery, fastrand::u32(..)).with_injected_failure(failure);
     engine.settle(input).await
 }
 
 /// Why it is not tried now, if it is not.
-fn failure(admission: &StepAdmission, given_up: &GivenUp) -> Option<FailedTry> {
+fn failure(admission: &StepAdmission, given_up: &GivenUp) -> Option<FailedAttempt> {
     let GivenUp { payload, why, is_terminated, told, .. } = given_up;
     // What this very process left alone, because a breaker was open or nothing could be stored, has done nothing
     // wrong. What kills the process finds one that remembers nothing of the kind. A replica does not know what another one
@@ -114,5 +114,5 @@ fn failure(admission: &StepAdmission, given_up: &GivenUp) -> Option<FailedTry> {
     } else {
         return None;
     };
-    Some(FailedTry::new(kind, why.clone()))
+    Some(FailedAttempt::new(kind, why.clone()))
 }

@@ -61,7 +61,7 @@ pub(super) fn say<S: Service>(input: &Input<S>, outcome: &Outcome<S>, changes: &
         Outcome::Command(CommandOutcome::Rejected(rejection))
         | Outcome::Message(MessageOutcome::Rejected(rejection))
         | Outcome::Due(DueOutcome::Rejected(rejection)) => line!(debug, "rejected: {rejection}"),
-        Outcome::Message(MessageOutcome::Wanted) => line!(debug, "to be called"),
+        Outcome::Message(MessageOutcome::TaskNeeded) => line!(debug, "to be called"),
         Outcome::Message(MessageOutcome::Retried(reason)) => line!(warn, "will be tried again: {reason}"),
         Outcome::Message(MessageOutcome::Dead(reason)) => {
             line!(error, "parked as a dead letter: {reason}");

@@ -51,7 +51,7 @@ use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use saga_core::admission::{Admission, TaskBounds};
 use saga_core::breaker::BreakerPolicy;
-use saga_core::decision::Rules;
+use saga_core::decision::DecisionConfig;
 use saga_core::service::{Service, steps_of};
 use tokio::task::{JoinError, JoinSet};
 
@@ -91,7 +91,7 @@ pub struct Means {
 #[derive(Clone)]
 pub struct Carriage {
     /// What every decision needs to know; its owner names this instance among its replicas.
-    pub rules: Rules,
+    pub rules: DecisionConfig,
     /// The engine's bounds.
     pub bounds: Bounds,
     /// The tasks' bounds.
@@ -225,7 +225,7 @@ pub fn start_messaging<S: Service, B: Bus>(
 }
 
 /// The longest that anything waits for its next try.
-fn longest_delay(rules: &Rules) -> SignedDuration {
+fn longest_delay(rules: &DecisionConfig) -> SignedDuration {
     let policies = rules.step_retry.values().chain([&rules.retry, &rules.task_retry]);
     signed(policies.map(|retry| retry.cap).max().unwrap_or_default())
 }

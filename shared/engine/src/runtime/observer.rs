@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use saga_core::admission::CallEnd;
+use saga_core::admission::CallResult;
 use saga_core::metric::Measurement;
 use saga_core::trace::TraceContext;
 
@@ -19,7 +19,7 @@ pub trait Observer: Send + Sync + 'static {
     fn foreign_parked(&self, _step: &str) {}
 
     /// A call to the outside ended, of a task of this kind.
-    fn call_ended(&self, _kind: &str, _end: CallEnd, _took: Duration, _trace: Option<TraceContext>) {}
+    fn call_ended(&self, _kind: &str, _end: CallResult, _took: Duration, _trace: Option<TraceContext>) {}
 
     /// A batch of so many inputs was committed; `took` includes waiting for the writer.
     fn batch_committed(&self, _inputs: usize, _took: Duration) {}

@@ -92,6 +92,6 @@ fn promising(writes: &Writes) -> BTreeSet<u64> {
 fn due_row<S: Service>(input: &Input<S>) -> Option<&RowKey> {
     match &input.kind {
         InputKind::Due { key } => Some(key),
-        InputKind::Command { .. } | InputKind::Message(_) | InputKind::Called { .. } => None,
+        InputKind::Command { .. } | InputKind::Message(_) | InputKind::TaskResult { .. } => None,
     }
 }

@@ -48,7 +48,7 @@ impl<'a> Spans<'a> {
         took: Duration,
     ) {
         // Whether a call is still wanted is asked again and again while it waits: there would be nothing else to see.
-        let is_asked = matches!(outcome, Outcome::Message(MessageOutcome::Wanted));
+        let is_asked = matches!(outcome, Outcome::Message(MessageOutcome::TaskNeeded));
         let Some(begun) = begun.filter(|_| !is_asked) else { return };
         let (failed, context) = (failure(outcome), begun.context);
         // One that was not to be recorded promises what is: it tells of something that went wrong.
@@ -66,7 +66,7 @@ impl<'a> Spans<'a> {
 fn settled<S: Service>(input: &Input<S>, outcome: &Outcome<S>) -> Settled {
     let delivered = match &input.kind {
         InputKind::Message(delivered) => Some(delivered),
-        InputKind::Command { .. } | InputKind::Called { .. } | InputKind::Due { .. } => None,
+        InputKind::Command { .. } | InputKind::TaskResult { .. } | InputKind::Due { .. } => None,
     };
     let source = match delivered {
         Some(delivered) => Cow::Borrowed(delivered.step.name),

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
-use saga_core::admission::CallEnd;
+use saga_core::admission::CallResult;
 use saga_core::input::{Input, MessageOutcome, Outcome};
-use saga_core::retry::{FailedTry, FailureKind, error_links, panic_text};
+use saga_core::retry::{FailedAttempt, FailureKind, error_links, panic_text};
 use saga_core::service::Service;
 use saga_core::waiting::Task;
 use serde_json::Value;
@@ -120,8 +120,8 @@ impl<S: Service> One<S> {
             return Some(waiting);
         }
         let (admission, id) = (engine.tasks().admission(), waiting.task.id);
-        match engine.settle(Input::about_to_call(waiting.task.clone())).await {
-            Ok(Outcome::Message(MessageOutcome::Wanted)) => {
+        match engine.settle(Input::task_check(waiting.task.clone())).await {
+            Ok(Outcome::Message(MessageOutcome::TaskNeeded)) => {
                 return Some(Waiting { wanted_at: Some(Instant::now()), ..waiting });
             }
             Ok(_) => admission.forget(id),
@@ -153,21 +153,21 @@ impl<S: Service> One<S> {
         let called = call(handler.as_ref(), &task, timeout).await;
         let took = began.elapsed();
         let called = called.map_err(|failed| {
-            let failed = failed.discreet(task.payload.as_bytes(), S::SECRETS);
+            let failed = failed.redacted(task.payload.as_bytes(), S::SECRETS);
             let (correlation_id, message_id, step) = (task.correlation_id, task.id, task.kind.as_str());
             let attempt = task.attempts + 1;
             warn!(%correlation_id, %message_id, step, attempt, "call failed: {}", failed.reason());
             failed
         });
         let end = match &called {
-            Ok(_) => CallEnd::Answered,
-            Err(failed) if failed.kind == FailureKind::Permanent => CallEnd::Refused,
-            Err(_) => CallEnd::Failed,
+            Ok(_) => CallResult::Answered,
+            Err(failed) if failed.kind == FailureKind::Permanent => CallResult::Rejected,
+            Err(_) => CallResult::Failed,
         };
         let kind = permit.end(task.id, end);
-        let answer = called.map_err(|failed| FailedTry { kind, ..failed });
+        let answer = called.map_err(|failed| FailedAttempt { kind, ..failed });
         if let Some(begun) = begun {
-            let failed = answer.as_ref().err().map(FailedTry::reason);
+            let failed = answer.as_ref().err().map(FailedAttempt::reason);
             if failed.is_some() {
                 engine.tracer().keep(begun.context);
             }
@@ -191,7 +191,8 @@ impl<S: Service> One<S> {
         task.claim = claim.unwrap_or(task.claim);
         let called = std::mem::replace(&mut task.trace, asked);
         // When the engine is gone the task stays open: its lease lapses and the call is repeated.
-        let settled = engine.settle(Input::called(task, answer, fastrand::u32(..)).traced(called)).await;
+        let settled =
+            engine.settle(Input::task_result(task, answer, fastrand::u32(..)).with_trace(called)).await;
         if !matches!(settled, Ok(Outcome::Message(MessageOutcome::Retried(_)))) {
             admission.forget(id);
         }
@@ -201,19 +202,19 @@ impl<S: Service> One<S> {
     }
 }
 
-async fn call(handler: &dyn TaskHandler, task: &Task, timeout: Duration) -> Result<Value, FailedTry> {
+async fn call(handler: &dyn TaskHandler, task: &Task, timeout: Duration) -> Result<Value, FailedAttempt> {
     let calling = AssertUnwindSafe(async { handler.call(task).await }).catch_unwind();
     let failed = match tokio::time::timeout(timeout, calling).await {
         Ok(Ok(Ok(answer))) => return Ok(answer),
-        Ok(Ok(Err(failed))) => FailedTry {
+        Ok(Ok(Err(failed))) => FailedAttempt {
             kind: if failed.is_final { FailureKind::Permanent } else { FailureKind::Transient },
             chain: error_links(&failed),
         },
         Ok(Err(panic)) => {
             let text = format!("the call panicked: {}", panic_text(panic.as_ref()));
-            FailedTry::new(FailureKind::Transient, text)
+            FailedAttempt::new(FailureKind::Transient, text)
         }
-        Err(_) => FailedTry::new(FailureKind::Transient, format!("no answer within {timeout:?}")),
+        Err(_) => FailedAttempt::new(FailureKind::Transient, format!("no answer within {timeout:?}")),
     };
     Err(failed)
 }

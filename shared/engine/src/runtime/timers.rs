@@ -141,8 +141,8 @@ async fn fire<S: Service>(
     // Calls that ended since the look tell nobody any more.
     is_full |= admission.looked_for_due(is_any_left);
     let retried = retries.into_iter().map(|(admission, retry, mut permit)| async move {
-        let input =
-            Input::retried(admission.step(), retry, fastrand::u32(..)).failing(permit.begin().failure);
+        let input = Input::retry(admission.step(), retry, fastrand::u32(..))
+            .with_injected_failure(permit.begin().failure);
         if let Ok(outcome) = engine.settle(input).await {
             permit.ended(&outcome);
         }

@@ -88,12 +88,12 @@ impl Kept {
             let is_parked = || {
                 self.dead_letters
                     .values()
-                    .any(|stored| (stored.dead_letter.step.as_str(), stored.known_as) == *place)
+                    .any(|stored| (stored.dead_letter.step.as_str(), stored.inbox_id) == *place)
             };
             let known = match () {
-                () if self.inbox.contains(place) => InboxState::Handled,
-                () if self.retries.contains_key(&(place.0.to_owned(), place.1)) => InboxState::Waiting,
-                () if is_parked() => InboxState::Parked,
+                () if self.inbox.contains(place) => InboxState::Processed,
+                () if self.retries.contains_key(&(place.0.to_owned(), place.1)) => InboxState::Retrying,
+                () if is_parked() => InboxState::DeadLettered,
                 () => return None,
             };
             Some((*place, known))
@@ -113,7 +113,7 @@ impl Kept {
                 .filter_map(|id| Some((*id, self.dead_letters.get(id)?.clone())))
                 .collect(),
             also_read: BTreeSet::new(),
-            left_before: None,
+            purged_before: None,
         }
     }
 
@@ -160,14 +160,14 @@ impl Kept {
             self.retries.entry((retry.step.clone(), retry.message_id)).or_insert(retry);
         }
         self.inbox.extend(writes.inbox);
-        for dead_letter in writes.parked {
+        for dead_letter in writes.new_dead_letters {
             self.dead.push(dead_letter.clone());
-            let (status, known_as) = (DeadLetterStatus::Pending, dead_letter.message_id);
-            let stored = StoredDeadLetter { status, revision: 0, known_as, dead_letter };
+            let (status, inbox_id) = (DeadLetterStatus::Pending, dead_letter.message_id);
+            let stored = StoredDeadLetter { status, revision: 0, inbox_id, dead_letter };
             let before = self.dead_letters.insert(stored.dead_letter.id, stored);
             assert_eq!(before, None, "a new dead letter is new");
         }
-        for stored in writes.dead_letters {
+        for stored in writes.changed_dead_letters {
             let before = self.dead_letters.insert(stored.dead_letter.id, stored.clone());
             let before = before.expect("a changed dead letter was there");
             if before.dead_letter.replays < stored.dead_letter.replays {

@@ -11,11 +11,11 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::DeadLetterMessage;
 use saga_core::decider::Decider;
-use saga_core::decision::{self, Loaded, Rules};
+use saga_core::decision::{self, DecisionConfig, Loaded};
 use saga_core::ids;
 use saga_core::input::{Input, Outcome, RequestKey};
 use saga_core::message::{Envelope, Message, MessageType};
-use saga_core::retry::{FailedTry, FailureKind, RetryPolicy};
+use saga_core::retry::{FailedAttempt, FailureKind, RetryPolicy};
 use saga_core::row::{PastEvent, RowKey};
 use saga_core::service::{Service, Step, steps_of};
 use saga_core::waiting::{Retry, Task};
@@ -54,7 +54,7 @@ pub enum Stimulus<S: Service> {
     /// A message that failed before.
     Retry(Retry),
     /// The outcome of one try of a task.
-    Called(Task, Result<Value, FailedTry>),
+    Called(Task, Result<Value, FailedAttempt>),
     /// A row's due time.
     Due(RowKey, Timestamp),
 }
@@ -114,7 +114,7 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
     #[track_caller]
     pub fn is_about_to_call(&mut self, task: &Task) -> Then<S> {
         let current = self.kept.tasks.get(&task.id).unwrap_or(task).clone();
-        let unknown = FailedTry::new(FailureKind::Untried, "nobody wants it any more");
+        let unknown = FailedAttempt::new(FailureKind::NeverAttempted, "nobody wants it any more");
         self.takes(Stimulus::Called(current, Err(unknown)))
     }
 
@@ -122,14 +122,14 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
     #[track_caller]
     pub fn gets_no_answer(&mut self, task: &Task, reason: &str) -> Then<S> {
         let current = self.kept.tasks.get(&task.id).unwrap_or(task).clone();
-        self.takes(Stimulus::Called(current, Err(FailedTry::new(FailureKind::Transient, reason))))
+        self.takes(Stimulus::Called(current, Err(FailedAttempt::new(FailureKind::Transient, reason))))
     }
 
     /// When the outside says that a task can never work.
     #[track_caller]
     pub fn is_refused_for_good(&mut self, task: &Task, reason: &str) -> Then<S> {
         let current = self.kept.tasks.get(&task.id).unwrap_or(task).clone();
-        self.takes(Stimulus::Called(current, Err(FailedTry::new(FailureKind::Permanent, reason))))
+        self.takes(Stimulus::Called(current, Err(FailedAttempt::new(FailureKind::Permanent, reason))))
     }
 
     /// When no try of a task ever gets a clear answer. Answers what the last one did.
@@ -295,9 +295,9 @@ impl<S: Service<Command: Clone>> Stimulus<S> {
             Self::Retry(retry) => {
                 let steps = steps_of::<S>();
                 let step = steps.iter().find(|step| step.name == retry.step).expect("the step is declared");
-                Input::retried(step, retry, 0)
+                Input::retry(step, retry, 0)
             }
-            Self::Called(task, answer) => Input::called(task, answer, 0),
+            Self::Called(task, answer) => Input::task_result(task, answer, 0),
             Self::Due(key, at) => Input::due(key, at),
         }
     }
@@ -343,11 +343,11 @@ pub fn facts_heard<S: Service>() -> BTreeSet<&'static str> {
     heard.map(|message_type| message_type.name).collect()
 }
 
-fn rules(use_inbox: bool) -> Rules {
+fn rules(use_inbox: bool) -> DecisionConfig {
     let retry =
         RetryPolicy { max_attempts: ATTEMPTS, base: Duration::from_secs(1), cap: Duration::from_secs(10) };
     let (owner, task_lease) = ("test".to_owned(), SignedDuration::from_secs(30));
-    Rules {
+    DecisionConfig {
         retry,
         step_retry: BTreeMap::new(),
         task_retry: retry,

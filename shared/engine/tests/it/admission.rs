@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
-use saga_core::admission::{Admission, CallEnd, TaskBounds};
+use saga_core::admission::{Admission, CallResult, TaskBounds};
 use saga_core::breaker::{BreakerPolicy, State};
 use saga_core::fault::FaultKind;
 use saga_core::input::{MessageOutcome, Outcome};
@@ -261,7 +261,7 @@ fn view(admission: &SharedAdmission, name: &str) -> BreakerView {
 }
 
 fn answered(permit: CallPermit) {
-    permit.end(Uuid::nil(), CallEnd::Answered);
+    permit.end(Uuid::nil(), CallResult::Answered);
 }
 
 fn ended(permit: StepPermit, outcome: MessageOutcome<Nothing>) {

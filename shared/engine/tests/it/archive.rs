@@ -189,11 +189,12 @@ async fn archive_has_one_file_per_period() -> Outcome {
 async fn archived_dead_letters_are_complete() -> Result<(), Box<dyn std::error::Error>> {
     let kept = Kept::for_ten_days(Period::Month).await?;
     let letter = dead("filling", 7, at(1));
-    commit(kept.store.as_ref(), Writes { parked: vec![letter.clone()], ..Writes::default() }).await?;
-    let known_as = letter.message_id;
+    commit(kept.store.as_ref(), Writes { new_dead_letters: vec![letter.clone()], ..Writes::default() })
+        .await?;
+    let inbox_id = letter.message_id;
     let (status, revision) = (DeadLetterStatus::Discarded, 1);
-    let stored = StoredDeadLetter { dead_letter: letter.clone(), status, revision, known_as };
-    commit(kept.store.as_ref(), Writes { dead_letters: vec![stored], ..Writes::default() }).await?;
+    let stored = StoredDeadLetter { dead_letter: letter.clone(), status, revision, inbox_id };
+    commit(kept.store.as_ref(), Writes { changed_dead_letters: vec![stored], ..Writes::default() }).await?;
     let before = RetentionCutoffs { history: Timestamp::MIN, began: Timestamp::MIN, dead_letters: at(DAY) };
     purge(kept.store.as_ref(), Some(&kept.archive), before, 100).await?;
     let line: serde_json::Value = serde_json::from_str(&kept.text())?;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use saga_core::admission::CallEnd;
+use saga_core::admission::CallResult;
 use saga_core::breaker::{Recorded, State};
 use saga_core::metric::{Measurement, Metric, MetricKind};
 use saga_core::outcome::{OF_COMMANDS, OF_DUE_ROWS, OF_MESSAGES};
@@ -33,7 +33,7 @@ fn every_measurement_appears_under_its_metric() {
     metrics.input_settled(&settled);
     metrics.input_settled(&settled);
     metrics.foreign_parked("shelf-filling");
-    metrics.call_ended("supply", CallEnd::Failed, took, None);
+    metrics.call_ended("supply", CallResult::Failed, took, None);
     metrics.batch_committed(3, took);
     metrics.record_queue(17);
     metrics.batch_not_stored();

@@ -167,7 +167,11 @@ impl Shop {
             .await;
         let answers: Vec<_> = outcomes.into_iter().map(answer).collect();
         let called = || {
-            tasks.into_iter().zip(answers).map(|(task, answer)| Input::called(task, Ok(answer), 0)).collect()
+            tasks
+                .into_iter()
+                .zip(answers)
+                .map(|(task, answer)| Input::task_result(task, Ok(answer), 0))
+                .collect()
         };
         let outcomes = self.payment.run_batch(called).await;
         assert!(outcomes.iter().all(|outcome| outcome.name() == "done"), "all payments are made");

@@ -14,8 +14,8 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use saga_core::admission::{Admission, TaskBounds};
-use saga_core::dead_letter::{Delivery, PACK_HEADER};
-use saga_core::decision::Rules;
+use saga_core::dead_letter::{DeliveryInfo, PACK_HEADER};
+use saga_core::decision::DecisionConfig;
 use saga_core::fault::FaultKind;
 use saga_core::input::{Input, Outcome};
 use saga_core::retry::RetryPolicy;
@@ -198,8 +198,8 @@ impl<S: Service> Site<S> {
                     let headers =
                         vec![(PACK_HEADER.to_owned(), format!("{index}/{}", published.entries.len()))];
                     let (stream, subject, sequence) = (stream.clone(), entry.subject.clone(), consumed);
-                    let delivery = Delivery { stream, sequence, subject, headers };
-                    inputs.push(Input::delivered(step, entry.payload.clone(), delivery, 0));
+                    let delivery = DeliveryInfo { stream, sequence, subject, headers };
+                    inputs.push(Input::from_broker(step, entry.payload.clone(), delivery, 0));
                 }
             }
             inputs
@@ -294,9 +294,9 @@ impl Publish for Recorder {
     }
 }
 
-fn rules() -> Rules {
+fn rules() -> DecisionConfig {
     let retry = RetryPolicy { max_attempts: 1, base: Duration::ZERO, cap: Duration::ZERO };
-    Rules {
+    DecisionConfig {
         retry,
         step_retry: BTreeMap::new(),
         task_retry: retry,

@@ -15,7 +15,7 @@ async fn an_order_that_is_parked_is_given_time_and_saved_and_one_that_is_over_is
     let [saved, lost] = &orders[..] else { panic!("two orders: {orders:?}") };
     let saga = async |id: &String| system.sagactl_json(&["saga", "show", id]);
     wait_until("both are parked", async || {
-        saga(saved).await["status"] == "PARKED" && saga(lost).await["status"] == "PARKED"
+        saga(saved).await["status"] == "DEAD_LETTERED" && saga(lost).await["status"] == "DEAD_LETTERED"
     })
     .await;
     let letter =

@@ -25,14 +25,14 @@ use crate::world::World;
 const fn is_over(status: Option<DeadLetterStatus>) -> bool {
     matches!(
         status,
-        Some(DeadLetterStatus::Resolved | DeadLetterStatus::Discarded | DeadLetterStatus::Settled)
+        Some(DeadLetterStatus::Resolved | DeadLetterStatus::Discarded | DeadLetterStatus::ResolvedManually)
     )
 }
 
 /// Status in the service: it stores a manually resolved dead letter as discarded.
 const fn as_its_service_has_it(status: DeadLetterStatus) -> DeadLetterStatus {
     match status {
-        DeadLetterStatus::Settled => DeadLetterStatus::Discarded,
+        DeadLetterStatus::ResolvedManually => DeadLetterStatus::Discarded,
         DeadLetterStatus::Pending
         | DeadLetterStatus::Replaying
         | DeadLetterStatus::Resolved
@@ -81,7 +81,7 @@ fn sku_of(dead_letter: &DeadLettered) -> Option<String> {
 /// True if a compensation of the order is dead-lettered or discarded.
 #[must_use]
 pub fn is_compensation_dead_lettered(world: &World, order: Uuid) -> bool {
-    let undoing: Vec<_> = ORDER_SAGA.iter().filter_map(|stage| stage.undoing_step).collect();
+    let undoing: Vec<_> = ORDER_SAGA.iter().filter_map(|stage| stage.compensation_step).collect();
     world.dead_letters().iter().any(|(_, view)| {
         view.status() != Some(DeadLetterStatus::Resolved)
             && view
@@ -150,9 +150,9 @@ pub fn check_replays(world: &World) {
             continue;
         }
         let Some(first) = first_announced(&history) else { continue };
-        let known_as = first.original.map_or(first.message_id, |original| original.message_id);
+        let inbox_id = first.original.map_or(first.message_id, |original| original.message_id);
         let is_it =
-            |(step, id): &&(&str, Uuid)| *step == said.step && (*id == known_as || asked.edited.contains(id));
+            |(step, id): &&(&str, Uuid)| *step == said.step && (*id == inbox_id || asked.edited.contains(id));
         let times = handled.iter().filter(is_it).count();
         if times > 1 && world.sim.profile().has_inbox {
             world.sim.breaks(

@@ -35,8 +35,8 @@ pub fn check_no_message_lost(world: &World) {
     let handled: BTreeSet<StepMessage> = handled(world).into_iter().collect();
     for (step, id) in wanted {
         match known.get(&(step, id)) {
-            Some(InboxState::Handled | InboxState::Parked) => {}
-            Some(InboxState::Waiting) => {
+            Some(InboxState::Processed | InboxState::DeadLettered) => {}
+            Some(InboxState::Retrying) => {
                 world.sim.breaks(Law::NoMessageLost, format!("{step} never processed message {id}"));
             }
             None if handled.contains(&(step, id)) => {}

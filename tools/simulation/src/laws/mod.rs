@@ -143,7 +143,7 @@ fn check_view(world: &World, id: Uuid, order: &Order, is_discarded: bool) {
         Order::New | Order::Pending(_) => return,
     };
     if view.status() != wanted && !is_discarded {
-        let facts: Vec<_> = view.heard.keys().collect();
+        let facts: Vec<_> = view.facts.keys().collect();
         world.sim.violation(format!(
             "admin shows saga {id} as {:?} in place of {wanted:?}: {facts:?}",
             view.status()

@@ -9,9 +9,9 @@ use admin::reconciliation::accounts::{Accounts, Pages};
 use admin::reconciliation::ledgers::Ledgers;
 use bank::domain::{Charge, ChargeEvent, ChargeRequest};
 use bank::service::BankService;
-use contract::heard_fact::{FactDetail, HeardFact};
 use contract::money::{Currency, Money};
 use contract::order::{CancelReason, Line, PaymentContext, StockLine};
+use contract::saga_fact::{FactDetail, SagaFact};
 use contract::saga_view::{SagaEvent, SagaView};
 use contract::{FactType, payment_id};
 use inventory::domain::{Listing, Product, ProductEvent, Reservation, ReservationEvent};
@@ -213,7 +213,7 @@ fn saga_event(customer: &str, cents: i64, (fact, second): (FactType, i64)) -> (S
         cancelled_because: (fact == FactType::OrderCancelled).then_some(CancelReason::CustomerRequest),
         ..FactDetail::default()
     };
-    let heard = HeardFact {
+    let heard = SagaFact {
         message_id: Uuid::from_u128(u128::try_from(second).expect("a second")),
         message_type: fact.name().to_owned(),
         producer: "somebody".to_owned(),
@@ -221,7 +221,7 @@ fn saga_event(customer: &str, cents: i64, (fact, second): (FactType, i64)) -> (S
         occurred_at: at(second),
         detail,
     };
-    (SagaEvent::Heard(heard), second)
+    (SagaEvent::FactRecorded(heard), second)
 }
 
 /// Writes a row by its history of events, each with the second at which it was decided.

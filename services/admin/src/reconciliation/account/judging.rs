@@ -28,7 +28,7 @@ impl Account {
     #[must_use]
     pub fn judged(&self, key: &str, standard: Standard<'_>) -> (Vec<Found>, Vec<SettledItem>) {
         let found = self.found(standard);
-        match self.view.as_ref().and_then(|view| Some((view, view.settled.as_ref()?))) {
+        match self.view.as_ref().and_then(|view| Some((view, view.manual_resolution.as_ref()?))) {
             Some((view, settlement)) => held_against(settlement, key, view, found),
             None => (found, vec![]),
         }
@@ -44,10 +44,9 @@ impl Account {
         let pending =
             order.map(|_| (Rule::EveryOrderEnds, format!("neither confirmed nor cancelled, {left}")));
         // What has left cannot say what is missing; that somebody is waited for is known all the same.
-        let stuck =
-            self.view.as_ref().map(SagaView::status).filter(|status| {
-                pending.is_none() && matches!(status, SagaStatus::Failed | SagaStatus::Parked)
-            });
+        let stuck = self.view.as_ref().map(SagaView::status).filter(|status| {
+            pending.is_none() && matches!(status, SagaStatus::Failed | SagaStatus::DeadLettered)
+        });
         let stuck = stuck.map(|status| {
             (Rule::EveryOrderEnds, format!("the saga is {} and waits for somebody, {left}", status.as_str()))
         });

@@ -63,7 +63,7 @@ impl Account {
 
     /// What admin heard of it, each fact with the time; what is said of dead letters is no part of it.
     pub(super) fn heard(&self) -> impl Iterator<Item = (FactType, Timestamp)> {
-        let heard = self.view.iter().flat_map(|view| &view.heard);
+        let heard = self.view.iter().flat_map(|view| &view.facts);
         heard.filter_map(|(name, at)| Some((FactType::named(name)?, *at)))
     }
 }

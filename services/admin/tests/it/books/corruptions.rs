@@ -417,7 +417,7 @@ fn of_views() -> Vec<Corruption> {
             shop.views.push((id(9).to_string(), view));
         }),
         ("saga view: a fact lost", |shop| {
-            shop.views[CONFIRMED].1.heard.retain(|fact, _| fact != "PaymentProcessed")
+            shop.views[CONFIRMED].1.facts.retain(|fact, _| fact != "PaymentProcessed")
         }),
         ("saga view: a fact invented", |shop| {
             let mut view = shop.views[CONFIRMED].1.clone();
@@ -425,7 +425,7 @@ fn of_views() -> Vec<Corruption> {
             shop.views[CONFIRMED].1 = view;
         }),
         ("saga view: a fact at another time", |shop| {
-            shop.views[CONFIRMED].1.heard.insert("OrderConfirmed".to_owned(), at(CONFIRMED, 9));
+            shop.views[CONFIRMED].1.facts.insert("OrderConfirmed".to_owned(), at(CONFIRMED, 9));
         }),
         ("saga view: customer", |shop| shop.views[CONFIRMED].1.customer = Some("eve".to_owned())),
         ("saga view: total", |shop| shop.views[CONFIRMED].1.total = Some(euro(1_299))),

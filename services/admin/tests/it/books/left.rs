@@ -1,8 +1,8 @@
 //! Pure: orders that have left with their age, of one service before another.
 
 use admin::reconciliation::findings::Rule;
+use contract::manual_resolution::ManualResolution;
 use contract::reconciliation::PaymentState;
-use contract::settlement::Settlement;
 use saga_engine::testing::NOON;
 
 use super::shop::{CANCELLED, CONFIRMED, PENDING, REFUSED, Shop, id};
@@ -19,7 +19,7 @@ fn left(services: u32) -> Shop {
     shop.views.retain(|(saga, _)| !leave(4) || !is_old(saga));
     if leave(1) {
         // The confirmed order took two cups and a tea.
-        (shop.stock[0].left, shop.stock[2].left) = (2, 1);
+        (shop.stock[0].purged, shop.stock[2].purged) = (2, 1);
     }
     shop
 }
@@ -68,7 +68,7 @@ fn an_old_saga_that_waits_for_somebody_is_told_until_it_is_settled() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].contains("order 1 · the saga is FAILED and waits for somebody"), "{found:?}");
     let was = shop.views[CANCELLED].1.status();
-    shop.views[CANCELLED].1.settled = Some(Settlement {
+    shop.views[CANCELLED].1.manual_resolution = Some(ManualResolution {
         operator: "ada".to_owned(),
         reason: "put back by hand".to_owned(),
         at: NOON,
@@ -83,7 +83,7 @@ fn an_old_saga_that_waits_for_somebody_is_told_until_it_is_settled() {
 fn what_reservations_have_sold_that_have_left_still_counts() {
     let mut shop = left(2);
     shop.left_before = Some(id(REFUSED));
-    shop.stock[0].left -= 1;
+    shop.stock[0].purged -= 1;
     let found = shop.discrepancies();
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].contains("cup · sold: the product says 2, orders say 1"), "{found:?}");

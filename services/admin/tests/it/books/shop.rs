@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use admin::reconciliation::accounts::{Accounts, Pages, View};
 use admin::reconciliation::findings::{Discrepancy, Findings};
 use admin::reconciliation::ledgers::{Baseline, Ledgers, Summary};
-use contract::heard_fact::{FactDetail, HeardFact, Parked};
 use contract::money::{Currency, Money};
 use contract::order::{CancelReason, Line, StockLine};
 use contract::reconciliation::{
     ChargeEntry, ChargeState, CopyEntry, OrderEntry, OrderState, PaymentEntry, PaymentState, PublishedFact,
     ReservationEntry, ReservationState, StockEntry,
 };
+use contract::saga_fact::{DeadLetterRef, FactDetail, SagaFact};
 use contract::saga_view::SagaView;
 use contract::{FactType, payment_id};
 use jiff::{SignedDuration, Timestamp};
@@ -119,7 +119,7 @@ impl Shop {
             unit_price: Some(euro(cents)),
             revision,
             version: 1,
-            left: 0,
+            purged: 0,
         };
         let copy = |sku: &str, revision, cents: &[i64]| CopyEntry {
             sku: sku.to_owned(),
@@ -278,7 +278,7 @@ impl Shop {
             | FactType::DeadlineExtensionRequested
             | FactType::ManualResolutionRequested => FactDetail::default(),
         };
-        view.record(&HeardFact {
+        view.record(&SagaFact {
             message_id: Uuid::from_u128((order * 100) as u128 + second as u128),
             message_type: fact.name().to_owned(),
             producer: "somebody".to_owned(),
@@ -293,14 +293,14 @@ impl Shop {
         use FactType::{OrderCancelled, OrderCreated, PaymentProcessed, PaymentRefunded, StockReserved};
         let mut view = self
             .heard(order, &[OrderCreated, StockReserved, PaymentProcessed, OrderCancelled, PaymentRefunded]);
-        let parked = Parked { dead_letter: Uuid::nil(), step: step.to_owned() };
-        view.record(&HeardFact {
+        let parked = DeadLetterRef { dead_letter: Uuid::nil(), step: step.to_owned() };
+        view.record(&SagaFact {
             message_id: Uuid::max(),
             message_type: "DeadLettered".to_owned(),
             producer: "inventory".to_owned(),
             causation_id: Uuid::nil(),
             occurred_at: at(order, 9),
-            detail: FactDetail { parked: Some(parked), ..FactDetail::default() },
+            detail: FactDetail { dead_lettered: Some(parked), ..FactDetail::default() },
         });
         self.views[order].1 = view;
     }

@@ -1,4 +1,4 @@
-//! Room for tasks: who was left waiting for it is told when there is some, and once.
+//! Room for tasks: a scan that found none is repeated once there is some, and only once.
 
 mod naive;
 mod walks;
@@ -7,41 +7,41 @@ use std::time::Duration;
 
 use std::collections::VecDeque;
 
-use saga_core::admission::{Admission, Room, TaskBounds};
+use saga_core::admission::{Admission, Slot, TaskBounds};
 use uuid::Uuid;
 
 const NOW: Duration = Duration::ZERO;
 
 #[test]
-fn whoever_finds_no_room_is_told_at_once_or_when_a_task_ends() {
+fn scan_without_room_is_repeated_once_room_is_free() {
     let mut admission = Admission::new("supplier", TaskBounds { backlog: 2, concurrency: 2 });
     let tasks = [1, 2].map(Uuid::from_u128);
     for task in tasks {
         assert!(admission.hold(task, 1, false));
     }
     assert_eq!(admission.room(NOW), 0);
-    // Both end while somebody still looks into the store: their ends tell nobody.
+    // Both end during the scan: their ends request no other scan.
     for task in tasks {
         assert_eq!(admission.release(task), (Some(1), false));
     }
-    assert!(admission.looked_for_due(true, NOW), "there is room by now");
+    assert!(admission.record_due_scan(true, NOW), "there is room by now");
 
     for task in tasks {
         assert!(admission.hold(task, 1, false));
     }
-    assert!(!admission.looked_for_due(true, NOW));
+    assert!(!admission.record_due_scan(true, NOW));
     assert_eq!(admission.release(tasks[0]), (Some(1), true), "half of it is room enough");
     assert_eq!(admission.release(tasks[1]), (Some(1), false), "once is enough");
 }
 
-/// Messages are first at each freed place, and there is no end of them: what came due gets its share all the same.
+/// Messages get each slot that becomes free, without end. Due tasks get their share all the same.
 #[test]
-fn under_a_load_that_does_not_end_due_tasks_and_messages_both_get_places() {
+fn constant_load_leaves_room_for_due_tasks_and_messages() {
     for backlog in [2, 8, 1024] {
         let mut admission = Admission::new("supplier", TaskBounds { backlog, concurrency: 2 });
         let (mut held, mut ids) = (VecDeque::new(), (1..).map(Uuid::from_u128));
         let (mut brought, mut came_due) = (bring(&mut admission, &mut held, &mut ids), 0);
-        assert!(!admission.looked_for_due(true, NOW), "there is no room");
+        assert!(!admission.record_due_scan(true, NOW), "there is no room");
         for _ in 0..20 * backlog {
             assert!(held.len() <= backlog);
             let (_, mut is_room) = admission.release(held.pop_front().expect("one is under way"));
@@ -54,44 +54,44 @@ fn under_a_load_that_does_not_end_due_tasks_and_messages_both_get_places() {
                     came_due += 1;
                 }
                 brought += bring(&mut admission, &mut held, &mut ids);
-                is_room = admission.looked_for_due(true, NOW);
+                is_room = admission.record_due_scan(true, NOW);
             }
         }
         assert!(came_due >= 2 * backlog, "{came_due} of those that came due, beside {brought}");
         assert!(brought >= 2 * backlog, "{brought} of those that messages brought, beside {came_due}");
-        // When none is left, all places are everybody's.
-        assert!(!admission.looked_for_due(false, NOW));
+        // Without due tasks all slots are free again.
+        assert!(!admission.record_due_scan(false, NOW));
         for task in held {
             admission.release(task);
         }
-        let granted = (0..backlog).filter(|_| admission.take_slot(NOW) == Room::Granted);
+        let granted = (0..backlog).filter(|_| admission.reserve_slot(NOW) == Slot::Reserved);
         assert_eq!(granted.count(), backlog);
     }
 }
 
-/// What was promised to messages that brought no task is room for due tasks, too, and they are told.
+/// A slot reserved for a message without a task is room for due tasks too.
 #[test]
-fn the_end_of_a_message_without_a_task_tells_that_there_is_room_for_due_ones() {
+fn returned_slot_reports_room_for_due_tasks() {
     let bounds = TaskBounds { backlog: 1, concurrency: 1 };
     let mut admission = Admission::new("bank", bounds);
-    assert_eq!(admission.take_slot(NOW), Room::Granted);
-    assert!(!admission.looked_for_due(true, NOW), "there is no room");
-    assert!(admission.give_slot_back());
-    assert_eq!(admission.take_slot(NOW), Room::Full, "it is the due task's");
-    assert!(!admission.give_slot_back(), "told once");
+    assert_eq!(admission.reserve_slot(NOW), Slot::Reserved);
+    assert!(!admission.record_due_scan(true, NOW), "there is no room");
+    assert!(admission.return_slot());
+    assert_eq!(admission.reserve_slot(NOW), Slot::Full, "it is the due task's");
+    assert!(!admission.return_slot(), "told once");
 }
 
-/// As many messages as get a place.
+/// Reserves slots for as many messages as fit.
 fn bring(
     admission: &mut Admission,
     held: &mut VecDeque<Uuid>,
     ids: &mut impl Iterator<Item = Uuid>,
 ) -> usize {
     let before = held.len();
-    while admission.take_slot(NOW) == Room::Granted {
+    while admission.reserve_slot(NOW) == Slot::Reserved {
         let task = ids.next().expect("an id");
         assert!(admission.hold(task, 1, false));
-        admission.give_slot_back();
+        admission.return_slot();
         held.push_back(task);
     }
     held.len() - before

@@ -1,23 +1,23 @@
-//! An admission that keeps lists and works everything out anew each time.
+//! Naive model of admission: lists, recomputed each time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use saga_core::admission::{CallEnd, Room, TaskBounds};
+use saga_core::admission::{CallResult, Slot, TaskBounds};
 use saga_core::breaker::{Breaker, Permit, State, Verdict};
 use saga_core::retry::FailureKind;
 use saga_core::service::Step;
 use uuid::Uuid;
 
-/// An admission that keeps lists.
+/// Naive model of admission.
 pub struct Naive {
     bounds: TaskBounds,
-    /// By their names; that of what tasks call is [`Self::bank`].
+    /// Breakers of the steps by name. The dependency's is [`Self::bank`].
     pub breakers: BTreeMap<&'static str, Breaker>,
     bank: &'static str,
-    under_way: usize,
-    pub promised: usize,
-    /// Each with its claim, and whether it came due.
+    in_flight: usize,
+    pub reserved: usize,
+    /// Claim of each task, and true if it came due.
     held: BTreeMap<Uuid, (i64, bool)>,
     pub is_due_left: bool,
     is_told: bool,
@@ -31,8 +31,8 @@ impl Naive {
             bounds,
             breakers,
             bank,
-            under_way: 0,
-            promised: 0,
+            in_flight: 0,
+            reserved: 0,
             held: BTreeMap::new(),
             is_due_left: false,
             is_told: true,
@@ -50,15 +50,15 @@ impl Naive {
         names.filter_map(|name| self.breakers.get(name)).collect()
     }
 
-    pub fn shut_until(&self, step: &Step, at: Duration) -> Option<Option<Duration>> {
-        let mut all: Vec<_> = self.of_step(step).iter().filter_map(|it| it.refuses_until(at)).collect();
-        // For ever, as `None`, comes after all times.
+    pub fn blocked_until(&self, step: &Step, at: Duration) -> Option<Option<Duration>> {
+        let mut all: Vec<_> = self.of_step(step).iter().filter_map(|it| it.rejects_until(at)).collect();
+        // `None` is without end, later than all times.
         all.sort_by_key(|until| until.unwrap_or(Duration::MAX));
         all.pop()
     }
 
-    pub fn permit_step(&mut self, step: &Step, at: Duration) -> Option<Option<Permit>> {
-        match (self.shut_until(step, at), self.breakers.get_mut(step.name)) {
+    pub fn acquire_step(&mut self, step: &Step, at: Duration) -> Option<Option<Permit>> {
+        match (self.blocked_until(step, at), self.breakers.get_mut(step.name)) {
             (Some(_), _) => None,
             (None, None) => Some(None),
             (None, Some(own)) => own.acquire(at).map(Some),
@@ -70,17 +70,17 @@ impl Naive {
     }
 
     pub fn calls_fit(&self) -> bool {
-        self.under_way < self.bounds.concurrency && self.under_way < self.ramp_of_bank()
+        self.in_flight < self.bounds.concurrency && self.in_flight < self.ramp_of_bank()
     }
 
-    pub fn permit_call(&mut self, at: Duration) -> Option<Option<Permit>> {
+    pub fn acquire_call(&mut self, at: Duration) -> Option<Option<Permit>> {
         let permit = self.calls_fit().then(|| self.breaker(self.bank).acquire(at))??;
-        self.under_way += 1;
+        self.in_flight += 1;
         Some(Some(permit))
     }
 
     pub fn end_call(&mut self, permit: Option<Permit>, verdict: Verdict, took: Duration, at: Duration) {
-        self.under_way -= 1;
+        self.in_flight -= 1;
         let permit = permit.expect("the bank has a breaker");
         self.breaker(self.bank).record(permit, verdict, took, at);
     }
@@ -89,17 +89,17 @@ impl Naive {
         &mut self,
         task: Uuid,
         permit: Option<Permit>,
-        end: CallEnd,
+        end: CallResult,
         took: Duration,
         at: Duration,
     ) -> FailureKind {
         let verdict = match end {
-            CallEnd::Answered => Verdict::Success,
-            CallEnd::Refused => Verdict::Ignored,
-            CallEnd::Failed => Verdict::Failure,
+            CallResult::Answered => Verdict::Success,
+            CallResult::Rejected => Verdict::Ignored,
+            CallResult::Failed => Verdict::Failure,
         };
         self.end_call(permit, verdict, took, at);
-        if end != CallEnd::Failed {
+        if end != CallResult::Failed {
             self.answered.push(at);
             return FailureKind::Permanent;
         }
@@ -117,47 +117,47 @@ impl Naive {
     }
 
     fn taken(&self) -> usize {
-        self.held.len() + self.promised
+        self.held.len() + self.reserved
     }
 
-    /// A quarter of the places, and at least one.
+    /// A quarter of the slots, at least one.
     fn share(&self) -> usize {
         if self.limit() < 8 { 1 } else { self.limit() / 4 }
     }
 
-    fn is_shut(&self, at: Duration) -> bool {
-        self.breakers[self.bank].refuses_until(at).is_some()
+    fn is_blocked(&self, at: Duration) -> bool {
+        self.breakers[self.bank].rejects_until(at).is_some()
     }
 
     pub fn room(&self, at: Duration) -> usize {
-        (0..self.limit()).filter(|place| *place >= self.taken() && !self.is_shut(at)).count()
+        (0..self.limit()).filter(|place| *place >= self.taken() && !self.is_blocked(at)).count()
     }
 
-    /// Whether there is room for what one more message may bring, beside what is kept for tasks that came due.
+    /// True if one more message fits beside the share of due tasks.
     pub fn messages_fit(&self, at: Duration) -> bool {
-        let brought = self.held.values().filter(|(_, came_due)| !came_due).count() + self.promised;
+        let brought = self.held.values().filter(|(_, came_due)| !came_due).count() + self.reserved;
         let kept = if self.is_due_left { self.share() } else { 0 };
         self.room(at) > 0 && brought + kept < self.limit()
     }
 
-    pub fn take_slot(&mut self, at: Duration) -> Room {
-        match (self.is_shut(at), self.messages_fit(at)) {
-            (true, _) => Room::Shut,
-            (false, false) => Room::Full,
+    pub fn reserve_slot(&mut self, at: Duration) -> Slot {
+        match (self.is_blocked(at), self.messages_fit(at)) {
+            (true, _) => Slot::Blocked,
+            (false, false) => Slot::Full,
             (false, true) => {
-                self.promised += 1;
-                Room::Granted
+                self.reserved += 1;
+                Slot::Reserved
             }
         }
     }
 
-    fn has_much_room(&self) -> bool {
+    fn has_ample_room(&self) -> bool {
         self.taken() + self.share().div_ceil(2) <= self.limit()
     }
 
-    pub fn looked_for_due(&mut self, is_left: bool, at: Duration) -> bool {
+    pub fn record_due_scan(&mut self, is_left: bool, at: Duration) -> bool {
         self.is_due_left = is_left;
-        let is_room = self.has_much_room() && self.room(at) > 0;
+        let is_room = self.has_ample_room() && self.room(at) > 0;
         self.is_told = !is_left || is_room;
         is_left && is_room
     }
@@ -174,13 +174,13 @@ impl Naive {
         (claim, self.is_to_look())
     }
 
-    pub fn give_slot_back(&mut self) -> bool {
-        self.promised -= 1;
+    pub fn return_slot(&mut self) -> bool {
+        self.reserved -= 1;
         self.is_to_look()
     }
 
     fn is_to_look(&mut self) -> bool {
-        let is_to_look = !self.is_told && self.has_much_room();
+        let is_to_look = !self.is_told && self.has_ample_room();
         self.is_told |= is_to_look;
         is_to_look
     }
@@ -192,19 +192,19 @@ impl Naive {
             Some(State::Open | State::HalfOpen | State::ForcedOpen) => FailureKind::Outage,
         };
         Seen {
-            shut: steps.iter().map(|step| self.shut_until(step, at)).collect(),
+            shut: steps.iter().map(|step| self.blocked_until(step, at)).collect(),
             ramps: steps.iter().map(|step| ramps(step).map(|ramp| ramp as usize)).collect(),
             states: self.breakers.values().map(|breaker| breaker.state(at)).collect(),
             failures: steps.iter().map(failure).collect(),
-            calls_shut: self.breakers[self.bank].refuses_until(at),
+            calls_shut: self.breakers[self.bank].rejects_until(at),
             room: self.room(at),
             held: self.held.len(),
-            can_hold: self.held.len() < self.bounds.backlog,
+            has_task_room: self.held.len() < self.bounds.backlog,
         }
     }
 }
 
-/// All that can be asked.
+/// All queries of an admission.
 #[derive(Debug, PartialEq)]
 pub struct Seen {
     pub shut: Vec<Option<Option<Duration>>>,
@@ -214,5 +214,5 @@ pub struct Seen {
     pub calls_shut: Option<Option<Duration>>,
     pub room: usize,
     pub held: usize,
-    pub can_hold: bool,
+    pub has_task_room: bool,
 }

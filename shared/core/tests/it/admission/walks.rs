@@ -1,11 +1,13 @@
-//! Walks of an admission beside a naive one: they agree on everything that can be asked, and whoever waits is woken.
-//! Breakers are held against a naive one of their own, so the two have the same.
+//! Random walks of an admission beside its naive model. They agree on every query, and no waiting caller is
+//! forgotten.
+//!
+//! Both use the same breakers, which have a model of their own.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use saga_core::admission::{Admission, CallEnd, Room, TaskBounds};
+use saga_core::admission::{Admission, CallResult, Slot, TaskBounds};
 use saga_core::breaker::{Breaker, BreakerPolicy, Permit, State, Verdict, Window};
 use saga_core::retry::FailureKind;
 use saga_core::service::Step;
@@ -14,7 +16,7 @@ use uuid::Uuid;
 use super::naive::{Naive, Seen};
 
 const BANK: &str = "bank";
-/// One with a breaker of its own, one that needs the bank too, one that only needs it, and one that nothing stops.
+/// Four kinds: own breaker; own breaker and the bank's; the bank's alone; none.
 static STEPS: [Step; 4] = [
     Step::new("own", &[]),
     Step::new("charging", &[]).needing(&[BANK]),
@@ -28,7 +30,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn it_does_what_one_that_works_everything_out_anew_does(bounds in bounds(), walk in walk()) {
+    fn admission_agrees_with_naive_model(bounds in bounds(), walk in walk()) {
         let mut world = World::new(bounds);
         for act in walk {
             let before = world.open();
@@ -41,25 +43,25 @@ proptest! {
 }
 
 #[test]
-fn a_failure_counts_only_while_the_bank_is_there_for_others() {
+fn failure_counts_only_while_dependency_answers_others() {
     let policy = BreakerPolicy { minimum_calls: 4, ..BreakerPolicy::default() };
     let bounds = TaskBounds { backlog: 8, concurrency: 8 };
     let mut admission = Admission::new(BANK, bounds).with_breaker(BANK, policy);
     let call = |admission: &mut Admission, task: u128, end, second| {
         let at = Duration::from_secs(second);
-        let permit = admission.permit_call(at).expect("it is closed");
+        let permit = admission.acquire_call(at).expect("it is closed");
         admission.end_call(Uuid::from_u128(task), permit, end, Duration::ZERO, at)
     };
     let it = &mut admission;
-    assert_eq!(call(it, 1, CallEnd::Failed, 1), FailureKind::Outage, "nobody was answered yet");
-    assert_eq!(call(it, 2, CallEnd::Answered, 2), FailureKind::Permanent);
-    assert_eq!(call(it, 1, CallEnd::Failed, 3), FailureKind::Transient, "others were");
-    assert_eq!(call(it, 2, CallEnd::Refused, 4), FailureKind::Permanent);
-    assert_eq!(call(it, 1, CallEnd::Failed, 5), FailureKind::Outage, "now its breaker is open");
+    assert_eq!(call(it, 1, CallResult::Failed, 1), FailureKind::Outage, "nobody was answered yet");
+    assert_eq!(call(it, 2, CallResult::Answered, 2), FailureKind::Permanent);
+    assert_eq!(call(it, 1, CallResult::Failed, 3), FailureKind::Transient, "others were");
+    assert_eq!(call(it, 2, CallResult::Rejected, 4), FailureKind::Permanent);
+    assert_eq!(call(it, 1, CallResult::Failed, 5), FailureKind::Outage, "now its breaker is open");
     it.on_breaker(BANK, |breaker| breaker.reset(Duration::from_secs(6)));
-    call(it, 2, CallEnd::Answered, 6);
+    call(it, 2, CallResult::Answered, 6);
     it.forget(Uuid::from_u128(1));
-    assert_eq!(call(it, 1, CallEnd::Failed, 7), FailureKind::Outage, "it begins anew");
+    assert_eq!(call(it, 1, CallResult::Failed, 7), FailureKind::Outage, "it begins anew");
 }
 
 #[derive(Debug, Clone)]
@@ -67,10 +69,10 @@ enum Act {
     TryStep(usize),
     EndStep(Index, Verdict, bool),
     Call,
-    EndCall(Index, Option<CallEnd>, u128, bool),
+    EndCall(Index, Option<CallResult>, u128, bool),
     ReturnCall(Index),
     TakeSlot,
-    /// With the task that the message brought, if it brought one.
+    /// With the task that the message created, if any.
     GiveBack(Option<u128>),
     TakeDue(u128),
     Look(bool),
@@ -86,8 +88,7 @@ fn bounds() -> impl Strategy<Value = TaskBounds> {
 
 fn walk() -> impl Strategy<Value = Vec<Act>> {
     let verdict = prop_oneof![Just(Verdict::Success), Just(Verdict::Failure), Just(Verdict::Ignored)];
-    let end =
-        prop_oneof![3 => Just(CallEnd::Answered), 1 => Just(CallEnd::Refused), 3 => Just(CallEnd::Failed)];
+    let end = prop_oneof![3 => Just(CallResult::Answered), 1 => Just(CallResult::Rejected), 3 => Just(CallResult::Failed)];
     let end = prop::option::weighted(0.8, end);
     let task = 0..10_u128;
     let states = prop_oneof![Just(State::ForcedOpen), Just(State::ForcedClosed), Just(State::Closed)];
@@ -110,7 +111,7 @@ fn walk() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 1..120)
 }
 
-/// The admission and the naive one, side by side.
+/// The admission and its model.
 struct World {
     admission: Admission,
     naive: Naive,
@@ -121,14 +122,14 @@ struct World {
     claims: i64,
 }
 
-/// What one act answered.
+/// Results of one action.
 #[derive(Debug, PartialEq)]
 enum Answer {
     Nothing,
     Flag(bool),
     Flags(bool, bool),
     Kind(FailureKind),
-    Room(Room),
+    Slot(Slot),
     Released(Option<i64>, bool),
 }
 
@@ -146,14 +147,14 @@ impl World {
         }
     }
 
-    /// Does one thing to both, and what they answered.
+    /// Applies one action to both and returns their results.
     fn take(&mut self, act: &Act) -> (Answer, Answer) {
         let (it, naive, now) = (&mut self.admission, &mut self.naive, self.now);
         let task = |number: &u128| Uuid::from_u128(*number);
         match act {
             Act::TryStep(which) => {
                 let step = &STEPS[*which];
-                let (one, other) = (it.permit_step(step, now), naive.permit_step(step, now));
+                let (one, other) = (it.acquire_step(step, now), naive.acquire_step(step, now));
                 let answers = (one.is_some(), other.is_some());
                 if let (Some(Some(one)), Some(Some(other))) = (one, other) {
                     self.tries.push([(*which, one), (*which, other)]);
@@ -166,7 +167,7 @@ impl World {
                 naive.breaker(STEPS[which].name).record(other, *verdict, took(*is_slow), now);
             }
             Act::Call => {
-                let (one, other) = (it.permit_call(now), naive.permit_call(now));
+                let (one, other) = (it.acquire_call(now), naive.acquire_call(now));
                 let answers = (one.is_some(), other.is_some());
                 self.calls.extend(one.zip(other).map(|(one, other)| [one, other]));
                 return (Answer::Flag(answers.0), Answer::Flag(answers.1));
@@ -175,7 +176,7 @@ impl World {
                 let [one, other] = self.calls.swap_remove(at.index(self.calls.len()));
                 let took = took(*is_slow);
                 let Some(end) = end else {
-                    it.lose_call(one, took, now);
+                    it.abort_call(one, took, now);
                     naive.end_call(other, Verdict::Failure, took, now);
                     return (Answer::Nothing, Answer::Nothing);
                 };
@@ -188,14 +189,16 @@ impl World {
                 naive.end_call(other, Verdict::Ignored, Duration::ZERO, now);
             }
             Act::EndStep(..) | Act::EndCall(..) | Act::ReturnCall(_) => {}
-            Act::TakeSlot => return (Answer::Room(it.take_slot(now)), Answer::Room(naive.take_slot(now))),
-            Act::GiveBack(brought) if naive.promised > 0 => {
+            Act::TakeSlot => {
+                return (Answer::Slot(it.reserve_slot(now)), Answer::Slot(naive.reserve_slot(now)));
+            }
+            Act::GiveBack(brought) if naive.reserved > 0 => {
                 self.claims += 1;
                 let brought = brought.as_ref().map(task);
                 let hold = |task| it.hold(task, self.claims, false);
                 let is_new = brought.is_some_and(hold);
                 let was_new = naive.hold(brought, self.claims, false);
-                let told = (it.give_slot_back(), naive.give_slot_back());
+                let told = (it.return_slot(), naive.return_slot());
                 return (Answer::Flags(is_new, told.0), Answer::Flags(was_new, told.1));
             }
             Act::TakeDue(number) if naive.room(now) > 0 => {
@@ -208,7 +211,7 @@ impl World {
             }
             Act::GiveBack(_) | Act::TakeDue(_) => {}
             Act::Look(is_left) => {
-                let answers = (it.looked_for_due(*is_left, now), naive.looked_for_due(*is_left, now));
+                let answers = (it.record_due_scan(*is_left, now), naive.record_due_scan(*is_left, now));
                 return (Answer::Flag(answers.0), Answer::Flag(answers.1));
             }
             Act::Release(number) => {
@@ -232,19 +235,19 @@ impl World {
     fn seen(&mut self) -> Seen {
         let (it, now) = (&self.admission, self.now);
         for step in &STEPS {
-            assert_eq!(it.is_shut(step, now), it.shut_until(step, now).is_some(), "{}", step.name);
+            assert_eq!(it.is_blocked(step, now), it.blocked_until(step, now).is_some(), "{}", step.name);
         }
         let seen = Seen {
-            shut: STEPS.iter().map(|step| it.shut_until(step, now)).collect(),
+            shut: STEPS.iter().map(|step| it.blocked_until(step, now)).collect(),
             ramps: STEPS.iter().map(|step| it.ramp(step)).collect(),
             states: it.breakers().values().map(|breaker| breaker.state(now)).collect(),
-            failures: STEPS.iter().map(|step| it.step_failure(step, now)).collect(),
-            calls_shut: it.calls_shut_until(now),
+            failures: STEPS.iter().map(|step| it.failure_kind_of(step, now)).collect(),
+            calls_shut: it.calls_blocked_until(now),
             room: it.room(now),
             held: it.held(),
-            can_hold: it.can_hold(),
+            has_task_room: it.has_task_room(),
         };
-        // Each change of state is told once.
+        // Each transition is reported once.
         self.transitions += self.admission.take_transitions().len();
         let generations = self.admission.breakers().values().map(Breaker::generation).sum::<u64>();
         assert_eq!(self.transitions as u64, generations);
@@ -252,21 +255,21 @@ impl World {
         seen
     }
 
-    /// What is open, and the counts of changes: of breakers, and of room.
+    /// Open ways, and the change counters of breakers and room.
     fn open(&self) -> Open {
         let breakers = self.naive.breakers.values().map(|breaker| breaker.changes()).sum::<u64>();
-        let is_shut = |step| self.naive.shut_until(step, self.now).is_some();
+        let is_blocked = |step| self.naive.blocked_until(step, self.now).is_some();
         Open {
             changes: (self.admission.breaker_changes(), self.admission.room_changes()),
             breakers,
-            steps: STEPS.iter().map(|step| !is_shut(step)).collect(),
+            steps: STEPS.iter().map(|step| !is_blocked(step)).collect(),
             room: self.naive.messages_fit(self.now),
             is_due_left: self.naive.is_due_left,
             calls: self.naive.calls_fit(),
         }
     }
 
-    /// Whoever finds something shut waits for a change: what opens without one is never found open.
+    /// A waiting caller waits for a change. So whatever opens must count as one.
     fn whoever_waits_is_woken(&self, before: &Open, act: &Act) {
         let now = self.open();
         let (breakers, room) = (now.changes.0 - before.changes.0, now.changes.1 - before.changes.1);
@@ -280,7 +283,7 @@ impl World {
         if let Act::Look(is_left) = act {
             assert_eq!(room, u64::from(before.is_due_left && !is_left), "what was kept is everybody's again");
         }
-        // Who is woken for nothing looks in vain.
+        // A needless wake-up finds nothing.
         let takes =
             matches!(act, Act::TryStep(_) | Act::Call | Act::TakeSlot | Act::TakeDue(_) | Act::Wait(_));
         assert!(!takes || room == 0, "{act:?}");
@@ -296,7 +299,7 @@ struct Open {
     calls: bool,
 }
 
-/// Quick to change its mind.
+/// Opens and closes quickly.
 fn policy() -> BreakerPolicy {
     BreakerPolicy {
         window: Window::Calls(4),

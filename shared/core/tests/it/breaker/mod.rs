@@ -1,4 +1,4 @@
-//! The circuit breaker by example, and against a naive one that remembers every call.
+//! The circuit breaker by example, and beside a naive model that keeps every call.
 
 mod walks;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use saga_core::breaker::{Breaker, BreakerPolicy, Permit, State, Verdict, Window};
 
 #[test]
-fn business_refusals_count_as_nothing() {
+fn ignored_results_count_as_nothing() {
     let mut breaker = Breaker::new(BreakerPolicy::default());
     calls(&mut breaker, Verdict::Failure, 4, 0);
     calls(&mut breaker, Verdict::Ignored, 100, 0);
@@ -19,7 +19,7 @@ fn business_refusals_count_as_nothing() {
 }
 
 #[test]
-fn a_rate_counts_from_the_minimum_of_calls_on() {
+fn rates_count_from_minimum_calls_on() {
     let mut breaker = Breaker::new(BreakerPolicy::default());
     calls(&mut breaker, Verdict::Failure, 4, 0);
     assert_eq!((breaker.state(at(0)), breaker.snapshot(at(0)).failure_rate), (State::Closed, None));
@@ -32,7 +32,7 @@ fn a_rate_counts_from_the_minimum_of_calls_on() {
 }
 
 #[test]
-fn half_open_decides_by_rate_not_by_the_first_failure() {
+fn half_open_decides_by_rate() {
     for (failures, state) in [(1, State::Closed), (2, State::Open)] {
         let mut breaker = opened();
         calls(&mut breaker, Verdict::Failure, failures, 10);
@@ -42,9 +42,9 @@ fn half_open_decides_by_rate_not_by_the_first_failure() {
     }
 }
 
-/// Those who wait for a permit look again whenever one of these has grown.
+/// Waiting callers look again whenever a counter has grown.
 #[test]
-fn every_transition_and_every_probe_that_is_handed_back_is_a_change() {
+fn transitions_and_returned_probes_are_changes() {
     let mut breaker = opened();
     let mut seen = vec![(breaker.generation(), breaker.changes())];
     let probe = breaker.acquire(at(10)).expect("its time has passed");
@@ -60,7 +60,7 @@ fn every_transition_and_every_probe_that_is_handed_back_is_a_change() {
 }
 
 #[test]
-fn half_open_admits_no_more_than_its_probes() {
+fn half_open_admits_only_its_probes() {
     let mut breaker = opened();
     let mut probes: Vec<Permit> = (0..5).filter_map(|_| breaker.acquire(at(10))).collect();
     assert_eq!((probes.len(), breaker.snapshot(at(10)).refused), (3, 2));
@@ -70,7 +70,7 @@ fn half_open_admits_no_more_than_its_probes() {
 }
 
 #[test]
-fn slow_calls_open_it_though_they_succeed() {
+fn slow_successes_open_breaker() {
     let policy = BreakerPolicy { slow_rate: 60, slow_after: at(1), ..BreakerPolicy::default() };
     let mut breaker = Breaker::new(policy);
     for (took, state) in [
@@ -89,7 +89,7 @@ fn slow_calls_open_it_though_they_succeed() {
 }
 
 #[test]
-fn results_from_before_the_opening_do_not_count_as_probes() {
+fn results_from_before_opening_are_no_probes() {
     let mut breaker = Breaker::new(BreakerPolicy::default());
     let late: Vec<Permit> = (0..10).filter_map(|_| breaker.acquire(at(0))).collect();
     calls(&mut breaker, Verdict::Failure, 5, 0);
@@ -101,7 +101,7 @@ fn results_from_before_the_opening_do_not_count_as_probes() {
 }
 
 #[test]
-fn the_window_slides() {
+fn window_slides() {
     let mut breaker = Breaker::new(BreakerPolicy { failure_rate: 40, ..BreakerPolicy::default() });
     calls(&mut breaker, Verdict::Success, 10, 0);
     calls(&mut breaker, Verdict::Failure, 3, 0);
@@ -126,20 +126,20 @@ fn the_window_slides() {
 }
 
 #[test]
-fn forced_states_end_only_when_somebody_says_so() {
+fn forced_state_lasts_until_next_action() {
     let mut breaker = Breaker::new(BreakerPolicy::default());
     breaker.force_closed(at(0));
     calls(&mut breaker, Verdict::Failure, 100, 0);
     assert_eq!((breaker.state(at(0)), breaker.snapshot(at(0)).calls), (State::ForcedClosed, 0));
     breaker.force_open(at(0));
     assert!(breaker.acquire(at(1_000_000)).is_none());
-    assert_eq!(breaker.refuses_until(at(1_000_000)), Some(None));
+    assert_eq!(breaker.rejects_until(at(1_000_000)), Some(None));
     breaker.reset(at(0));
     assert_eq!((breaker.state(at(0)), breaker.ramp()), (State::Closed, None));
 }
 
 #[test]
-fn after_an_opening_each_success_allows_one_more_in_flight() {
+fn slow_start_adds_one_in_flight_per_success() {
     let mut breaker = opened();
     assert_eq!(breaker.ramp(), Some(3));
     calls(&mut breaker, Verdict::Success, 3, 10);
@@ -155,7 +155,7 @@ fn after_an_opening_each_success_allows_one_more_in_flight() {
 }
 
 #[test]
-fn it_remembers_its_last_twenty_changes() {
+fn breaker_keeps_last_twenty_transitions() {
     let mut breaker = Breaker::new(BreakerPolicy::default());
     calls(&mut breaker, Verdict::Failure, 5, 7);
     let opening = breaker.snapshot(at(7)).transitions.pop().expect("it opened");
@@ -166,9 +166,9 @@ fn it_remembers_its_last_twenty_changes() {
     assert_eq!((transitions.len(), transitions[0].at, transitions[19].at), (20, at(30), at(49)));
 }
 
-/// With a short time of being open the changes that it remembers go back less than a minute, however long it is.
+/// With a short open time the remembered transitions go back less than a minute.
 #[test]
-fn since_when_it_has_not_been_closed_outlasts_the_changes_that_it_remembers() {
+fn not_closed_since_outlasts_forgotten_transitions() {
     let mut breaker = Breaker::new(BreakerPolicy { open_for: at(1), ..BreakerPolicy::default() });
     calls(&mut breaker, Verdict::Failure, 5, 7);
     for second in 8..100 {
@@ -184,7 +184,7 @@ fn since_when_it_has_not_been_closed_outlasts_the_changes_that_it_remembers() {
 }
 
 #[test]
-fn an_impossible_policy_is_refused_by_name() {
+fn invalid_policy_is_rejected_by_member_name() {
     let good = BreakerPolicy::default();
     assert_eq!(good.check(), Ok(()));
     for (policy, sentence) in [
@@ -214,7 +214,7 @@ fn at(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// This many quick calls, all at that second.
+/// Records this many fast calls at that second.
 #[track_caller]
 fn calls(breaker: &mut Breaker, verdict: Verdict, count: u64, second: u64) {
     for _ in 0..count {
@@ -227,6 +227,6 @@ fn calls(breaker: &mut Breaker, verdict: Verdict, count: u64, second: u64) {
 fn opened() -> Breaker {
     let mut breaker = Breaker::new(BreakerPolicy::default());
     calls(&mut breaker, Verdict::Failure, 5, 0);
-    assert_eq!(breaker.refuses_until(at(9)), Some(Some(at(10))));
+    assert_eq!(breaker.rejects_until(at(9)), Some(Some(at(10))));
     breaker
 }

@@ -1,4 +1,4 @@
-//! Walks of a breaker beside a naive one that remembers every call: they agree on everything that can be asked.
+//! Random walks of a breaker beside a naive model that keeps every call. They agree on every query.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use saga_core::breaker::{Breaker, BreakerPolicy, Permit, State, Verdict, Window}
 
 use super::at;
 
-/// Walks go by quarters of a second, so that they often stop exactly where something ends.
+/// Walks move by quarters of a second, so that they often hit boundaries exactly.
 const QUARTER: Duration = Duration::from_millis(250);
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn it_does_what_one_that_remembers_every_call_does(policy in policies(), steps in walks()) {
+    fn breaker_agrees_with_naive_model(policy in policies(), steps in walks()) {
         let mut world = SideBySide::new(policy);
         for step in steps {
             world.take(&step);
@@ -27,9 +27,9 @@ proptest! {
     }
 }
 
-/// The test of the test: walks that never get anywhere would agree on everything.
+/// Walks that reach no transition would agree on everything.
 #[test]
-fn the_walks_reach_every_change_of_state() {
+fn walks_reach_every_transition() {
     let mut runner = TestRunner::deterministic();
     let mut reached = BTreeSet::new();
     for _ in 0..300 {
@@ -45,8 +45,8 @@ fn the_walks_reach_every_change_of_state() {
             );
         }
     }
-    // Closed to open, open to half-open and from there both ways; and from all five to the three that
-    // somebody can ask for.
+    // Closed to open, open to half-open, and from there both ways; from all five to the three that an operator can
+    // request.
     assert_eq!(reached.len(), 4 + 5 * 3, "{reached:#?}");
 }
 
@@ -55,7 +55,7 @@ enum Step {
     /// A call that ends as it begins.
     Call(End),
     Begin,
-    /// One of the calls that have begun ends, however long ago that was.
+    /// One of the calls in flight ends, however old it is.
     End(Index, End),
     Wait(Duration),
     ForceOpen,
@@ -109,23 +109,23 @@ fn walks() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..200)
 }
 
-/// The breaker and the naive one, side by side.
+/// The breaker and its model.
 struct SideBySide {
     breaker: Breaker,
     naive: Naive,
     now: Duration,
-    /// Calls that have begun, with the era in which the naive one admitted them.
+    /// Calls in flight, with the era in which the model admitted them.
     begun: Vec<(Permit, usize)>,
-    /// Whether each admitted the newest call.
+    /// True if each admitted the newest call.
     admitted: (bool, bool),
 }
 
-/// All that can be asked of a breaker.
+/// All queries of a breaker.
 #[derive(Debug, PartialEq)]
 struct Seen {
     admitted: bool,
     state: State,
-    refuses_until: Option<Option<Duration>>,
+    rejects_until: Option<Option<Duration>>,
     ramp: Option<u32>,
     counts: [u64; 3],
     rates: [Option<u8>; 2],
@@ -174,7 +174,7 @@ impl SideBySide {
 
     fn end(&mut self, which: usize, end: End) {
         let (permit, era) = self.begun.swap_remove(which);
-        // Exactly at the limit is not slow yet.
+        // Exactly at the limit is not slow.
         let took = at(1) + Duration::from_nanos(u64::from(end.is_slow));
         self.breaker.record(permit, end.verdict, took, self.now);
         self.naive.record(era, end, self.now);
@@ -186,7 +186,7 @@ impl SideBySide {
         Seen {
             admitted: self.admitted.0,
             state: snapshot.state,
-            refuses_until: self.breaker.refuses_until(self.now),
+            rejects_until: self.breaker.rejects_until(self.now),
             ramp: self.breaker.ramp(),
             counts: [snapshot.calls, snapshot.failures, snapshot.slow],
             rates: [snapshot.failure_rate, snapshot.slow_rate],
@@ -199,17 +199,17 @@ impl SideBySide {
     }
 }
 
-/// A breaker that keeps every call for ever and works everything out anew each time.
+/// Naive model of a breaker: keeps every call and recomputes everything.
 struct Naive {
     policy: BreakerPolicy,
     state: State,
-    /// States so far: a call belongs to the one it was admitted in.
+    /// Number of states so far. A call belongs to the one that admitted it.
     era: usize,
-    /// When this state began.
+    /// Start of this state.
     since: Duration,
-    /// Whether it was half-open before this state.
+    /// True if the state before was half-open.
     is_recovering: bool,
-    /// The era of each call that was admitted and did not turn out to be ignored.
+    /// Era of each admitted call that was not ignored.
     admitted: Vec<usize>,
     calls: Vec<Call>,
     refused: u64,
@@ -328,7 +328,7 @@ impl Naive {
         Seen {
             admitted,
             state: self.state,
-            refuses_until: match self.state {
+            rejects_until: match self.state {
                 State::Open => Some(Some(self.since + self.policy.open_for)),
                 State::ForcedOpen => Some(None),
                 State::Closed | State::HalfOpen | State::ForcedClosed => None,
@@ -341,11 +341,11 @@ impl Naive {
     }
 }
 
-/// So many of so many.
+/// Numerator and denominator.
 struct Rate(u64, u64);
 
 impl Rate {
-    /// Whether these are as many as that percentage of the whole, rounded up, is.
+    /// True if the ratio reaches the percentage, rounded up.
     fn is_at_least(&self, percent: u8) -> bool {
         self.0 >= (self.1 * u64::from(percent)).div_ceil(100)
     }

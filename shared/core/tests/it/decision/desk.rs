@@ -1,10 +1,10 @@
-//! A service that operators speak through: it hears and says the engine's own messages beside the facts of its system.
+//! The service of the operators: engine messages beside the facts of its system.
 
 use std::convert::Infallible;
 
 use saga_core::dead_letter::{
     DEAD_LETTER_TYPES, DeadLetterMessage, DeadLetterResolved, DeadLetterRestored, OPERATOR_COMMANDS,
-    OperatorMessage,
+    OperatorMessage, ReplayEffect,
 };
 use saga_core::decision::{Loaded, decide};
 use saga_core::input::{Content, Input, InputKind};
@@ -23,7 +23,7 @@ const SAGA: Uuid = Uuid::from_u128(0x5A6A);
 static VIEWING: Step = Step::new("viewing", &[Subscription::to("till", &DEAD_LETTER_TYPES)]);
 
 #[test]
-fn what_an_operator_says_is_told_to_whom_it_is_for() {
+fn operator_publishes_command_to_its_service() {
     let command = restored();
     let input = Input::command(Uuid::from_u128(1), Uuid::from_u128(2), command.clone(), None);
     let world = World::new();
@@ -36,7 +36,7 @@ fn what_an_operator_says_is_told_to_whom_it_is_for() {
 }
 
 #[test]
-fn facts_and_messages_of_the_engine_are_what_they_are_beside_each_other() {
+fn operator_message_delegates_to_fact_or_engine_message() {
     type Both = OperatorMessage<Rung>;
     for message_type in DEAD_LETTER_TYPES.into_iter().chain(OPERATOR_COMMANDS).chain([RUNG]) {
         assert_eq!(Both::named(message_type.name), Some(message_type));
@@ -57,9 +57,9 @@ fn facts_and_messages_of_the_engine_are_what_they_are_beside_each_other() {
     }
 }
 
-/// Whose fact it is decides who reacts: the service, when it declares such messages as its own, or the engine.
+/// A service that declares engine messages as its own facts handles them; otherwise the engine does.
 #[test]
-fn a_service_that_knows_the_engines_messages_hears_them_itself() {
+fn service_that_declares_engine_messages_handles_them() {
     let about = envelope(1, &DeadLetterMessage::DeadLetterResolved(resolved()));
     let of_till = String::from_utf8(about.clone()).expect("text").replace("\"shop\"", "\"till\"");
     let heard = Input::<Desk>::message(&VIEWING, of_till.into(), Uuid::nil(), 0);
@@ -76,7 +76,15 @@ fn resolved() -> DeadLetterResolved {
     let (service, step) = ("till".to_owned(), "counting".to_owned());
     let (dead_letter, message_id) = (Uuid::from_u128(3), Uuid::from_u128(4));
     let saga = Some(SAGA);
-    DeadLetterResolved { dead_letter, service, step, saga, message_id, replays: 1, effect: None }
+    DeadLetterResolved {
+        dead_letter,
+        service,
+        step,
+        saga,
+        message_id,
+        replays: 1,
+        effect: ReplayEffect::TookEffect,
+    }
 }
 
 fn restored() -> DeadLetterMessage {
@@ -84,7 +92,7 @@ fn restored() -> DeadLetterMessage {
     DeadLetterMessage::DeadLetterRestored(DeadLetterRestored { dead_letter, service, revision: 1 })
 }
 
-/// The one fact of the system.
+/// The only fact of the system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Rung {
     saga: Uuid,

@@ -1,11 +1,11 @@
-//! Messages: handled once, tried again, and given up.
+//! Messages: processed once, retried, dead-lettered.
 
 use std::time::Duration;
 
 use jiff::SignedDuration;
 use saga_core::decision::InboxState;
 use saga_core::input::Input;
-use saga_core::retry::{FailedTry, FailureKind, RetryPolicy};
+use saga_core::retry::{FailedAttempt, FailureKind, RetryPolicy};
 use saga_core::waiting::Retry;
 use uuid::Uuid;
 
@@ -13,7 +13,7 @@ use super::fact;
 use super::till::{ATTEMPTS, COUNTING, Fact, Mood, NOON, TillCommand, WATCHING, World, delivered, paid};
 
 #[test]
-fn a_message_is_handled_once_by_each_step_and_then_known() {
+fn message_is_processed_once_per_step() {
     let mut world = World::new();
     let message = || paid(1, "a", 5, Mood::Fine);
     let (writes, outcomes) = world.takes(&[delivered(COUNTING, &message()), delivered(COUNTING, &message())]);
@@ -23,18 +23,18 @@ fn a_message_is_handled_once_by_each_step_and_then_known() {
         panic!("its policy sees what was heard")
     };
     assert_eq!(world.take(delivered(COUNTING, &message())).1, "duplicate");
-    // Two steps of one service promise under different ids.
+    // Two steps of one service derive different ids.
     let (other, name) = world.take(delivered(WATCHING, &message()));
     assert_eq!((name, world.tin("a").coins), ("done", 10));
     assert_ne!(other.outbox[0].id, writes.outbox[0].id);
-    // Off, nothing is known any more, but for what waits or is parked.
+    // Without the inbox only retries and dead letters are known.
     world.rules.use_inbox = false;
     assert_eq!(world.take(delivered(COUNTING, &message())).1, "done");
 }
 
-/// A business no is an answer: nothing waits for it.
+/// A rejection is an answer: no retry follows.
 #[test]
-fn a_rejected_message_is_known_as_one_that_was_handled() {
+fn rejected_message_counts_as_processed() {
     let mut world = World::new();
     let (writes, name) = world.take(delivered(COUNTING, &paid(1, "a", -5, Mood::Fine)));
     assert_eq!((name, writes.inbox.len(), writes.events.len()), ("rejected", 1, 0));
@@ -42,55 +42,55 @@ fn a_rejected_message_is_known_as_one_that_was_handled() {
 }
 
 #[test]
-fn what_must_wait_is_tried_again_later_each_time_and_parked_with_its_last_attempt() {
+fn transient_failure_backs_off_and_is_dead_lettered_after_last_attempt() {
     let mut world = World::new();
     let first = delivered(COUNTING, &paid(1, "a", 5, Mood::NotYet));
     let (writes, name) = world.take(first);
-    assert_eq!((name, writes.inbox.len(), writes.parked.len()), ("retried", 0, 0));
-    // The longest that jitter allows is a microsecond short of the whole backoff.
+    assert_eq!((name, writes.inbox.len(), writes.new_dead_letters.len()), ("retried", 0, 0));
+    // The longest delay is a microsecond below the ceiling.
     for (attempts, seconds) in [(1, 4), (2, 8)] {
         let retry = the_retry(&world);
         let delay = retry.next_attempt.duration_since(world.now);
         assert_eq!(delay, SignedDuration::from_secs(seconds) - SignedDuration::from_micros(1));
         assert_eq!((retry.attempts, retry.first_failed_at), (attempts, NOON));
         assert_eq!((&retry.last_error[..], retry.dead_letter), ("nobody has counted", None));
-        // The broker may deliver it too, which changes nothing.
+        // A redelivery by the broker has no effect.
         let (writes, name) = world.take(delivered(COUNTING, &paid(1, "a", 5, Mood::NotYet)));
         assert_eq!((name, writes.is_empty()), ("duplicate", true));
         world.now = retry.next_attempt;
-        let (writes, name) = world.take(Input::retried(COUNTING, retry, u32::MAX));
+        let (writes, name) = world.take(Input::retry(COUNTING, retry, u32::MAX));
         assert_eq!(name, if attempts + 1 < ATTEMPTS { "retried" } else { "dead" });
         if name == "dead" {
-            let [dead] = &writes.parked[..] else { panic!("one dead letter: {writes:?}") };
+            let [dead] = &writes.new_dead_letters[..] else { panic!("one dead letter: {writes:?}") };
             assert_eq!((dead.attempts, dead.first_failed_at, dead.last_failed_at), (3, NOON, world.now));
             assert_eq!(writes.retries_done, [("counting", Uuid::from_u128(1))]);
             assert_eq!(writes.retries.len(), 0);
         }
     }
     assert!(world.retries.is_empty());
-    world.inbox.insert(("counting", Uuid::from_u128(1)), InboxState::Parked);
+    world.inbox.insert(("counting", Uuid::from_u128(1)), InboxState::DeadLettered);
     assert_eq!(world.take(delivered(COUNTING, &paid(1, "a", 5, Mood::NotYet))).1, "duplicate");
 }
 
 #[test]
-fn a_retry_that_succeeds_ends_the_waiting_and_one_that_nobody_waits_for_does_nothing() {
+fn successful_retry_is_deleted_and_stale_retry_does_nothing() {
     let mut world = World::new();
     world.take(delivered(COUNTING, &paid(1, "a", 5, Mood::NotYet)));
     let retry = Retry { payload: paid(1, "a", 5, Mood::Fine).into(), ..the_retry(&world) };
-    let (writes, name) = world.take(Input::retried(COUNTING, retry.clone(), 0));
+    let (writes, name) = world.take(Input::retry(COUNTING, retry.clone(), 0));
     assert_eq!((name, writes.retries_done.len(), writes.inbox.len()), ("done", 1, 1));
-    // Another replica may have taken the same one.
-    let (writes, name) = world.take(Input::retried(COUNTING, retry.clone(), 0));
+    // Another replica may have taken the same retry.
+    let (writes, name) = world.take(Input::retry(COUNTING, retry.clone(), 0));
     assert_eq!((name, writes.is_empty()), ("duplicate", true));
     world.rules.use_inbox = false;
-    assert_eq!(world.take(Input::retried(COUNTING, retry.clone(), 0)).1, "duplicate");
+    assert_eq!(world.take(Input::retry(COUNTING, retry.clone(), 0)).1, "duplicate");
     world.inbox.clear();
-    assert_eq!(world.take(Input::retried(COUNTING, retry, 0)).1, "duplicate", "nothing waits");
+    assert_eq!(world.take(Input::retry(COUNTING, retry, 0)).1, "duplicate", "nothing waits");
 }
 
-/// In one batch a message may fail and be tried again: the last word counts.
+/// A message may fail and be retried in one batch: the last change counts.
 #[test]
-fn a_retry_written_and_ended_in_one_batch_is_not_written() {
+fn retry_created_and_ended_in_one_batch_is_not_written() {
     let mut world = World::new();
     let failing = paid(1, "a", 5, Mood::NotYet);
     world.take(delivered(COUNTING, &failing));
@@ -99,7 +99,7 @@ fn a_retry_written_and_ended_in_one_batch_is_not_written() {
     let other = delivered(WATCHING, &failing);
     let third = delivered(COUNTING, &paid(2, "a", 5, Mood::NotYet));
     let inputs =
-        [other, third, Input::retried(COUNTING, retry, u32::MAX), Input::retried(COUNTING, last, u32::MAX)];
+        [other, third, Input::retry(COUNTING, retry, u32::MAX), Input::retry(COUNTING, last, u32::MAX)];
     let (writes, outcomes) = world.takes(&inputs);
     assert_eq!((outcomes[2].name(), outcomes[3].name()), ("retried", "dead"));
     let places: Vec<_> = writes.retries.iter().map(|it| (&it.step[..], it.message_id)).collect();
@@ -107,7 +107,7 @@ fn a_retry_written_and_ended_in_one_batch_is_not_written() {
 }
 
 #[test]
-fn a_step_with_a_policy_of_its_own_is_tried_as_that_says() {
+fn step_policy_overrides_default() {
     let mut world = World::new();
     let patient = RetryPolicy { max_attempts: 1, base: Duration::from_secs(1), cap: Duration::from_secs(1) };
     world.rules.step_retry.insert("watching".to_owned(), patient);
@@ -116,40 +116,41 @@ fn a_step_with_a_policy_of_its_own_is_tried_as_that_says() {
     assert_eq!(names, ["retried", "dead"]);
 }
 
-/// An outage, or an injected fault: it is known before anybody reacts.
+/// An outage or an injected fault is known before the handler runs.
 #[test]
-fn a_try_that_failed_before_it_began_is_not_handled() {
+fn attempt_with_injected_failure_is_not_handled() {
     let mut world = World::new();
-    let failure = FailedTry::new(FailureKind::Outage, "the power is off");
+    let failure = FailedAttempt::new(FailureKind::Outage, "the power is off");
     let fine = paid(1, "a", 5, Mood::Fine);
     for _ in 0..2 * ATTEMPTS {
         let input = match world.retries.values().next() {
             None => delivered(COUNTING, &fine),
-            Some(retry) => Input::retried(COUNTING, retry.clone(), 0),
+            Some(retry) => Input::retry(COUNTING, retry.clone(), 0),
         };
-        assert_eq!(world.take(input.failing(Some(failure.clone()))).1, "retried");
+        assert_eq!(world.take(input.with_injected_failure(Some(failure.clone()))).1, "retried");
     }
     let retry = the_retry(&world);
     assert_eq!((retry.attempts, world.tin("a").coins), (0, 0));
-    assert_eq!(world.take(Input::retried(COUNTING, retry, 0)).1, "done");
-    // What was decided once is told again as it was, but for its end.
+    assert_eq!(world.take(Input::retry(COUNTING, retry, 0)).1, "done");
+    // The repeated attempt keeps everything but its result.
     let input = delivered(COUNTING, &paid(2, "a", 5, Mood::Fine));
     let saga_core::input::InputKind::Message(message) = &input.kind else { panic!("a message") };
-    let again = input.again(message, FailedTry::new(FailureKind::Permanent, "it kills whoever decides it"));
+    let again = input
+        .with_failure(message, FailedAttempt::new(FailureKind::Permanent, "it kills whoever decides it"));
     assert_eq!((again.id, again.correlation_id), (input.id, input.correlation_id));
     let (writes, name) = world.take(again);
-    assert_eq!((name, &writes.parked[0].reason[..]), ("dead", "it kills whoever decides it"));
+    assert_eq!((name, &writes.new_dead_letters[0].reason[..]), ("dead", "it kills whoever decides it"));
 }
 
 #[test]
-fn a_reaction_finds_the_rows_that_the_record_names() {
+fn handler_finds_additional_rows() {
     let mut world = World::new();
     let put = world.command(TillCommand::Put("a", 7));
     world.take(put);
     let (writes, name) = world.take(delivered(COUNTING, &paid(1, "a", 5, Mood::OnRecord)));
     assert_eq!((name, world.tin("7").coins, world.tin("a").coins), ("done", 5, 7));
     assert_eq!(writes.rows.len(), 1);
-    // It is asked for what is read anyway only once.
+    // Rows that are read anyway are not requested again.
     let (_, outcomes) = world.takes(&[
         delivered(COUNTING, &paid(2, "7", 1, Mood::Fine)),
         delivered(COUNTING, &paid(3, "a", 1, Mood::OnRecord)),

@@ -1,10 +1,10 @@
-//! A batch, decided: what one input changes, and what it leaves alone.
+//! Batches: the changes of each input, and their isolation.
 
-mod calls;
+mod dead_letters;
 mod desk;
 mod messages;
 mod operators;
-mod parked;
+mod task_results;
 pub(crate) mod till;
 mod traces;
 
@@ -21,9 +21,9 @@ use uuid::Uuid;
 
 use self::till::{FULL, Fact, NOON, NoCoins, Reply, Till, TillCommand, Tin, World};
 
-/// All that follows from an input is in one transaction: rows, history, promises, and calls.
+/// Rows, events, outbox entries and tasks of an input are written in one transaction.
 #[test]
-fn a_batch_writes_each_row_once_and_tells_each_event_as_its_policy_says() {
+fn batch_writes_each_row_once_and_publishes_by_policy() {
     let mut world = World::new();
     let first = world.command(TillCommand::Put("a", 60));
     let nothing = world.command(TillCommand::Put("a", 0));
@@ -58,7 +58,7 @@ fn a_batch_writes_each_row_once_and_tells_each_event_as_its_policy_says() {
     assert_eq!(events, [("a", 1, "Put"), ("a", 2, "Put"), ("b", 1, "LookSet")]);
     assert_eq!((&writes.events[1].data[..], writes.events[1].causation_id), (r#"{"Put":40}"#, ids[1]));
 
-    // A tin that is looked at is nobody's business.
+    // Looking at a tin publishes nothing.
     let told: Vec<_> = writes.outbox.iter().map(|promise| (promise.event, fact(&promise.payload))).collect();
     let counted = |before, after| Fact::Counted { in_tin: "a".to_owned(), before, after, heard: false };
     assert_eq!(told, [(Some(0), counted(0, 60)), (Some(1), counted(60, 100))]);
@@ -79,7 +79,7 @@ fn a_batch_writes_each_row_once_and_tells_each_event_as_its_policy_says() {
     assert_eq!(writes.claim, Some(("till-1".to_owned(), NOON + SignedDuration::from_secs(30))));
     assert_eq!(writes.decided_at, NOON);
 
-    // The next batch goes on from there.
+    // The next batch starts from there.
     let again = world.command(TillCommand::Put("a", 1));
     let (writes, _) = world.take(again);
     assert_eq!((writes.rows[0].read_version, writes.rows[0].version, writes.tasks.len()), (2, 3, 0));
@@ -87,7 +87,7 @@ fn a_batch_writes_each_row_once_and_tells_each_event_as_its_policy_says() {
 }
 
 #[test]
-fn each_promise_names_the_event_that_it_tells() {
+fn outbox_entry_names_its_event() {
     let mut world = World::new();
     let inputs = [TillCommand::LookAt("a", NOON), TillCommand::Put("a", 1), TillCommand::PutTwice("b", 1)];
     let inputs = inputs.map(|command| world.command(command));
@@ -97,7 +97,7 @@ fn each_promise_names_the_event_that_it_tells() {
 }
 
 #[test]
-fn what_is_refused_half_way_leaves_nothing_and_touches_no_other() {
+fn input_rejected_midway_leaves_no_changes() {
     let mut world = World::new();
     let inputs = [
         world.command(TillCommand::Put("a", 1)),
@@ -112,13 +112,13 @@ fn what_is_refused_half_way_leaves_nothing_and_touches_no_other() {
 }
 
 #[test]
-fn a_key_gets_the_same_answer_again_and_another_request_none() {
+fn idempotency_key_repeats_answer_and_rejects_other_request() {
     let mut world = World::new();
     let key = |fingerprint: &str| RequestKey { key: "k".to_owned(), fingerprint: fingerprint.to_owned() };
     let under = |id: u128, fingerprint| {
         Input::command(Uuid::from_u128(id), Uuid::nil(), TillCommand::Put("a", 1), Some(key(fingerprint)))
     };
-    // In one batch as in another.
+    // The same within one batch as across batches.
     let (_, mut outcomes) = world.takes(&[under(1, "x"), under(2, "x"), under(3, "y")]);
     outcomes.extend(world.takes(&[under(4, "x"), under(5, "y")]).1);
     let names: Vec<_> = outcomes.iter().map(Outcome::name).collect();
@@ -134,7 +134,7 @@ fn a_key_gets_the_same_answer_again_and_another_request_none() {
     assert_eq!([said(1), said(3)], [said(0), said(0)]);
     assert_eq!(world.tin("a").coins, 1);
 
-    // What is refused is not an answer to keep.
+    // A rejection is not stored as an answer.
     let refused = |id| {
         Input::command(
             Uuid::from_u128(id),
@@ -150,7 +150,7 @@ fn a_key_gets_the_same_answer_again_and_another_request_none() {
 }
 
 #[test]
-fn a_row_that_is_due_is_looked_at_and_what_it_says_is_told() {
+fn due_row_is_handled_and_publishes() {
     let mut world = World::new();
     let due = |tin: &str| Input::due(RowKey::of::<Tin>(tin), NOON);
     let put = [("empty", 0), ("unlucky", 13), ("full", 5)];
@@ -175,9 +175,9 @@ fn a_row_that_is_due_is_looked_at_and_what_it_says_is_told() {
     assert_eq!((of_saga.correlation_id, due("a").correlation_id), (saga, ids[0]));
 }
 
-/// What is counted, logged and told to breakers.
+/// Names are used in metrics, logs and breakers.
 #[test]
-fn every_outcome_has_its_name_and_only_good_ends_count_for_a_breaker() {
+fn outcome_names_are_unique_and_only_success_counts_for_breaker() {
     let reply = || Reply(true, NOON, Uuid::nil());
     let why = || "why".to_owned();
     let outcomes: [(Outcome<Till>, _, _); 14] = [
@@ -189,7 +189,7 @@ fn every_outcome_has_its_name_and_only_good_ends_count_for_a_breaker() {
         (Outcome::Message(MessageOutcome::Done), "done", Verdict::Success),
         (Outcome::Message(MessageOutcome::Duplicate), "duplicate", Verdict::Ignored),
         (Outcome::Message(MessageOutcome::Rejected(NoCoins)), "rejected", Verdict::Ignored),
-        (Outcome::Message(MessageOutcome::Wanted), "wanted", Verdict::Ignored),
+        (Outcome::Message(MessageOutcome::TaskNeeded), "wanted", Verdict::Ignored),
         (Outcome::Message(MessageOutcome::Retried(why())), "retried", Verdict::Ignored),
         (Outcome::Message(MessageOutcome::Dead(why())), "dead", Verdict::Ignored),
         (Outcome::Due(DueOutcome::Done), "done", Verdict::Success),
@@ -235,8 +235,8 @@ fn writes_are_empty_only_when_there_is_nothing_to_write() {
         Writes { tasks_again: tasks, ..Writes::default() },
         Writes { task_retries: vec![task_retry], ..Writes::default() },
         Writes { tasks_done: vec![Uuid::nil()], ..Writes::default() },
-        Writes { parked: vec![dead], ..Writes::default() },
-        Writes { dead_letters: vec![stored], ..Writes::default() },
+        Writes { new_dead_letters: vec![dead], ..Writes::default() },
+        Writes { changed_dead_letters: vec![stored], ..Writes::default() },
         Writes { keys: vec![(String::new(), key)], ..Writes::default() },
     ];
     for (index, writes) in each.iter().enumerate() {
@@ -244,9 +244,9 @@ fn writes_are_empty_only_when_there_is_nothing_to_write() {
     }
 }
 
-/// A kind of row that says nothing more has no fields, is never due, and nobody is told of it.
+/// A row kind without overrides has no fields, no due time and no policy.
 #[test]
-fn what_a_kind_of_row_does_not_say_it_does_not_have() {
+fn row_kind_defaults_are_empty() {
     use saga_core::decider::Decider;
 
     #[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]

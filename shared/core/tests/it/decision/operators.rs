@@ -1,4 +1,4 @@
-//! What an operator asks of a dead letter, and what comes of it.
+//! Operator commands about dead letters.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -9,7 +9,7 @@ use saga_core::dead_letter::{
 use saga_core::decision::{InboxState, Writes};
 use saga_core::input::Input;
 use saga_core::message::Envelope;
-use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::retry::{FailedAttempt, FailureKind};
 use saga_core::service::{Step, steps_of};
 use saga_core::waiting::{Retry, Task};
 use serde_json::json;
@@ -21,7 +21,7 @@ use super::till::{
 };
 
 #[test]
-fn a_replay_is_tried_with_all_its_attempts_and_resolved_when_it_is_handled() {
+fn replay_gets_all_attempts_and_is_resolved_when_processed() {
     let (mut world, dead) = parked();
     let (writes, name) = world.take(operated(replay(dead, 1, None)));
     assert_eq!((name, writes.inbox.len(), stored(&world).status), ("done", 1, DeadLetterStatus::Replaying));
@@ -30,15 +30,15 @@ fn a_replay_is_tried_with_all_its_attempts_and_resolved_when_it_is_handled() {
     assert_eq!((retry.message_id, retry.first_failed_at), (Uuid::from_u128(1), NOON));
     assert_eq!((&retry.step[..], &retry.last_error[..]), ("counting", "the lid is off"));
 
-    // It fails again: the same dead letter, with one more replay and all its attempts.
-    let (writes, name) = world.take(Input::retried(COUNTING, retry.clone(), 0));
-    let [again] = &writes.dead_letters[..] else { panic!("it is the same one: {writes:?}") };
-    assert_eq!((name, again.status, writes.parked.len()), ("dead", DeadLetterStatus::Pending, 0));
+    // Failed again: the same dead letter, one more replay, all its attempts.
+    let (writes, name) = world.take(Input::retry(COUNTING, retry.clone(), 0));
+    let [again] = &writes.changed_dead_letters[..] else { panic!("it is the same one: {writes:?}") };
+    assert_eq!((name, again.status, writes.new_dead_letters.len()), ("dead", DeadLetterStatus::Pending, 0));
     let it = &again.dead_letter;
     assert_eq!((it.id, it.replays, it.attempts, it.first_failed_at), (dead, 1, 2, NOON));
     assert_ne!(writes.outbox[0].id, Uuid::nil());
 
-    // Mended, it is handled, and everybody hears of it.
+    // After the edit it is processed, and its resolution is published.
     world.take(operated(replay(dead, 2, Some(edited(paid(2, "a", 5, Mood::Fine))))));
     let it = stored(&world).dead_letter;
     let original = it.original.expect("what was parked is kept");
@@ -48,52 +48,56 @@ fn a_replay_is_tried_with_all_its_attempts_and_resolved_when_it_is_handled() {
         (retry.message_id, &retry.payload[..]),
         (Uuid::from_u128(1), &paid(2, "a", 5, Mood::Fine)[..])
     );
-    let (writes, name) = world.take(Input::retried(COUNTING, retry, 0));
+    let (writes, name) = world.take(Input::retry(COUNTING, retry, 0));
     assert_eq!((name, stored(&world).status), ("done", DeadLetterStatus::Resolved));
     assert_eq!((&writes.inbox[..], world.tin("a").coins), (&[("counting", Uuid::from_u128(1))][..], 5));
     let said = resolved(&writes);
     assert_eq!((said.dead_letter, said.replays, said.message_id), (dead, 2, Uuid::from_u128(2)));
-    assert_eq!(said.effect, Some(ReplayEffect::TookEffect));
+    assert_eq!(said.effect, ReplayEffect::TookEffect);
     assert_eq!((&said.service[..], &said.step[..], said.saga), ("till", "counting", it.saga));
 }
 
 /// A rejection is an answer too.
 #[test]
-fn a_replay_that_is_rejected_is_resolved() {
+fn rejected_replay_is_resolved() {
     let (mut world, dead) = parked();
     world.take(operated(replay(dead, 1, Some(edited(paid(2, "a", -5, Mood::Fine))))));
-    let (writes, name) = world.take(Input::retried(COUNTING, the_retry(&world), 0));
+    let (writes, name) = world.take(Input::retry(COUNTING, the_retry(&world), 0));
     let said = resolved(&writes);
     let no = ReplayEffect::Rejected { reason: NoCoins.to_string() };
-    assert_eq!((name, said.replays, said.effect), ("rejected", 1, Some(no)));
+    assert_eq!((name, said.replays, said.effect), ("rejected", 1, no));
 }
 
-/// What came too late is handled too, and everybody hears that nothing came of it.
+/// A replay that comes too late is resolved, and its lack of effect is published.
 #[test]
-fn a_replay_that_changes_nothing_says_so() {
+fn replay_without_effect_reports_no_change() {
     let (mut world, dead) = parked();
     world.take(operated(replay(dead, 1, Some(edited(paid(2, "a", 0, Mood::Fine))))));
-    // Beside it in the batch something else happens, which is not its effect.
+    // Other changes in the batch are not its effect.
     let inputs = [
         world.command(TillCommand::Put("b", 3)),
-        Input::retried(COUNTING, the_retry(&world), 0),
+        Input::retry(COUNTING, the_retry(&world), 0),
         world.command(TillCommand::Put("b", 4)),
     ];
     let (writes, _) = world.takes(&inputs);
     let resolved = writes.outbox.iter().find(|entry| entry.subject == "till.dead_letter_resolved");
     let said = envelope(&resolved.expect("it is told").payload).open().expect("a message").fact;
     let DeadLetterMessage::DeadLetterResolved(said) = said else { panic!("{said:?}") };
-    assert_eq!(said.effect, Some(ReplayEffect::ChangedNothing));
+    assert_eq!(said.effect, ReplayEffect::ChangedNothing);
 }
 
-/// Repetitions have no effect, and what came before what is known has none.
+/// Repeated and outdated commands have no effect.
 #[test]
-fn only_a_command_with_a_higher_revision_has_an_effect() {
+fn only_command_with_higher_revision_has_effect() {
     let (mut world, dead) = parked();
     world.take(operated(discard(dead, 5, None)));
     for revision in [1, 5] {
         let (writes, name) = world.take(operated(replay(dead, revision, None)));
-        assert_eq!((name, writes.dead_letters.len(), writes.retries.len()), ("done", 0, 0), "{revision}");
+        assert_eq!(
+            (name, writes.changed_dead_letters.len(), writes.retries.len()),
+            ("done", 0, 0),
+            "{revision}"
+        );
     }
     assert_eq!(stored(&world).status, DeadLetterStatus::Discarded);
     world.take(operated(restore(dead, 6)));
@@ -101,7 +105,7 @@ fn only_a_command_with_a_higher_revision_has_an_effect() {
 }
 
 #[test]
-fn each_command_does_what_the_status_allows() {
+fn command_effect_depends_on_status() {
     use DeadLetterStatus::{Discarded, Pending, Replaying, Resolved};
     for (before, after) in [
         (Pending, [Replaying, Discarded, Discarded, Pending, Pending]),
@@ -114,7 +118,7 @@ fn each_command_does_what_the_status_allows() {
                 replay(dead, 9, None),
                 discard(dead, 9, None),
                 discard(dead, 9, Some(0)),
-                // It failed again since the operator looked.
+                // A replay failed since the operator looked.
                 discard(dead, 9, Some(1)),
                 restore(dead, 9),
             ]
@@ -125,7 +129,7 @@ fn each_command_does_what_the_status_allows() {
             let (writes, name) = world.take(operated(commands(dead)[index].clone()));
             assert_eq!((name, stored(&world).status), ("done", after), "{before:?}, {index}");
             assert_eq!(stored(&world).revision, 9, "it is not done again");
-            // Under way, it is put back in line if it got lost, and left alone if it did not.
+            // A running replay is scheduled again only if its retry was lost.
             let in_line = (writes.retries.len(), writes.retries_again.len());
             let expected = match (index, before) {
                 (0, Replaying) => (0, 1),
@@ -138,75 +142,79 @@ fn each_command_does_what_the_status_allows() {
 }
 
 #[test]
-fn an_edit_of_what_is_under_way_takes_its_place() {
+fn edited_replay_replaces_running_replay() {
     let (mut world, dead) = parked();
     world.take(operated(replay(dead, 1, None)));
     let before = the_retry(&world);
     let (writes, _) = world.take(operated(replay(dead, 2, Some(edited(paid(2, "a", 5, Mood::Fine))))));
     assert_eq!((writes.retries.len(), writes.retries_again.len()), (1, 0));
-    // The try that was on its way says nothing about the edit.
-    let (writes, name) = world.take(Input::retried(COUNTING, before, 0));
+    // The result of the attempt before the edit is ignored.
+    let (writes, name) = world.take(Input::retry(COUNTING, before, 0));
     assert_eq!((name, writes.is_empty()), ("duplicate", true));
-    assert_eq!(world.take(Input::retried(COUNTING, the_retry(&world), 0)).1, "done");
+    assert_eq!(world.take(Input::retry(COUNTING, the_retry(&world), 0)).1, "done");
 }
 
-/// Nobody of this system sent it: its dead letter alone remembers it, and no reconciliation counts it.
+/// Reconciliation counts no foreign messages: only the dead letter remembers them.
 #[test]
-fn what_was_no_envelope_is_handled_without_a_mark_once_it_is_edited() {
+fn edited_foreign_message_is_processed_without_inbox_entry() {
     let mut world = World::new();
     world.take(delivered(COUNTING, b"{}"));
     let dead = stored(&world).dead_letter.id;
     world.take(operated(replay(dead, 1, Some(edited(paid(2, "a", 5, Mood::Fine))))));
-    let (writes, name) = world.take(Input::retried(COUNTING, the_retry(&world), 0));
+    let (writes, name) = world.take(Input::retry(COUNTING, the_retry(&world), 0));
     assert_eq!((name, writes.inbox.len(), world.tin("a").coins), ("done", 0, 5));
-    // Whose saga missed it nobody knew; its origin stays.
+    // The saga that missed it is unknown. Its origin stays.
     assert_eq!(stored(&world).dead_letter.origin, DeadLetterOrigin::Foreign);
 }
 
 #[test]
-fn a_replayed_call_is_made_again_under_its_key() {
+fn replayed_task_keeps_its_key() {
     let mut world = World::new();
     let put = world.command(TillCommand::Put("a", FULL));
     let task = world.take(put).0.tasks[0].clone();
-    let refused = FailedTry::new(FailureKind::Permanent, "no courier");
-    world.take(Input::called(task.clone(), Err(refused), 0));
+    let refused = FailedAttempt::new(FailureKind::Permanent, "no courier");
+    world.take(Input::task_result(task.clone(), Err(refused), 0));
     let dead = stored(&world).dead_letter.id;
     assert_eq!(stored(&world).dead_letter.origin, DeadLetterOrigin::Task);
     let (writes, name) = world.take(operated(replay(dead, 1, None)));
     let again = Task { claim: 0, dead_letter: Some(dead), ..task };
     assert_eq!((name, &writes.tasks_again[..]), ("done", &[again.clone()][..]));
-    // Under way, it may have had its effect already: it can be repeated, and not be changed.
+    // A running call may have had an effect: it can be repeated, not edited.
     let (writes, name) = world.take(operated(replay(dead, 2, Some(edited(b"\"b\"".to_vec())))));
     assert_eq!((name, writes.tasks_again.len(), stored(&world).revision), ("dead", 0, 1));
     assert_eq!(world.take(operated(replay(dead, 3, None))).0.tasks_again.len(), 1);
-    let (writes, name) = world.take(Input::called(again, Ok(json!(1)), 0));
+    let (writes, name) = world.take(Input::task_result(again, Ok(json!(1)), 0));
     assert_eq!((name, resolved(&writes).step), ("done", "collect".to_owned()));
     assert_eq!(writes.tasks_done.len(), 1);
 }
 
-/// A call that is edited before it is under way is made as it was edited.
+/// A task edited before its replay is called as edited.
 #[test]
-fn a_call_may_be_edited_until_it_is_under_way() {
+fn task_can_be_edited_only_before_replay() {
     let mut world = World::new();
     let put = world.command(TillCommand::Put("a", FULL));
     let task = world.take(put).0.tasks[0].clone();
-    world.take(Input::called(task, Err(FailedTry::new(FailureKind::Permanent, "no courier")), 0));
+    world.take(Input::task_result(task, Err(FailedAttempt::new(FailureKind::Permanent, "no courier")), 0));
     let dead = stored(&world).dead_letter.id;
     let (writes, _) = world.take(operated(replay(dead, 1, Some(edited(b"\"b\"".to_vec())))));
     assert_eq!(writes.tasks_again[0].payload, "\"b\"");
 }
 
-/// What is resolved or given up leaves after a while: nothing can be done to it any more, and whoever asks is told.
+/// Resolved and discarded dead letters are purged after a while. Commands about them are answered.
 #[test]
-fn whoever_asks_for_a_dead_letter_that_is_not_there_is_told_so() {
+fn command_about_purged_dead_letter_is_answered_as_forgotten() {
     let (mut world, _) = parked();
     let absent = Uuid::from_u128(77);
     let (writes, name) = world.take(operated(discard(absent, 1, None)));
-    assert_eq!((name, writes.parked.len(), writes.outbox.len()), ("done", 0, 0), "it is given up as it is");
+    assert_eq!(
+        (name, writes.new_dead_letters.len(), writes.outbox.len()),
+        ("done", 0, 0),
+        "it is given up as it is"
+    );
     world.inbox.clear();
     for (command, revision) in [(replay(absent, 1, None), 1), (restore(absent, 2), 2)] {
         let (writes, name) = world.take(operated(command));
-        assert_eq!((name, writes.parked.len(), writes.dead_letters.len()), ("done", 0, 0));
+        assert_eq!((name, writes.new_dead_letters.len(), writes.changed_dead_letters.len()), ("done", 0, 0));
         let [told] = &writes.outbox[..] else { panic!("one message: {writes:?}") };
         let said = Envelope::from_bytes(&told.payload).expect("an envelope").open::<DeadLetterMessage>();
         let forgotten = DeadLetterForgotten { dead_letter: absent, service: "till".to_owned(), revision };
@@ -216,7 +224,7 @@ fn whoever_asks_for_a_dead_letter_that_is_not_there_is_told_so() {
 }
 
 #[test]
-fn what_a_service_cannot_do_for_an_operator_is_a_dead_letter_itself() {
+fn impossible_operator_command_is_dead_lettered() {
     let (mut world, dead) = parked();
     let mut elsewhere =
         ReplayRequested { dead_letter: dead, service: "bank".into(), revision: 1, edited: None };
@@ -234,39 +242,47 @@ fn what_a_service_cannot_do_for_an_operator_is_a_dead_letter_itself() {
         }
         elsewhere.revision += 1;
         let (writes, name) = world.take(operated(message));
-        assert_eq!((name, writes.dead_letters.len(), writes.retries.len()), ("dead", 0, 0), "{reason}");
-        assert!(writes.parked[0].reason.starts_with(reason), "{}", writes.parked[0].reason);
-        world.dead_letters.remove(&writes.parked[0].id);
+        assert_eq!(
+            (name, writes.changed_dead_letters.len(), writes.retries.len()),
+            ("dead", 0, 0),
+            "{reason}"
+        );
+        assert!(
+            writes.new_dead_letters[0].reason.starts_with(reason),
+            "{}",
+            writes.new_dead_letters[0].reason
+        );
+        world.dead_letters.remove(&writes.new_dead_letters[0].id);
         world.inbox.clear();
         assert_eq!((stored(&world).status, stored(&world).revision), (DeadLetterStatus::Pending, 0));
     }
-    // What an operator says is about a dead letter, which is no saga.
+    // An operator command is about a dead letter, which is no saga.
     let (writes, _) = world.take(operated(DeadLetterMessage::ReplayRequested(elsewhere)));
-    assert_eq!(writes.parked[0].saga, None);
-    // What is no command is none.
+    assert_eq!(writes.new_dead_letters[0].saga, None);
+    // An announcement is no command.
     let said = DeadLetterMessage::DeadLettered(Box::new(stored(&world).dead_letter));
     let input = Input::message(operations(), till::envelope(90, &said).into(), Uuid::nil(), 0);
     let (writes, _) = world.take(input);
-    assert_eq!(writes.parked[0].reason, "DeadLettered of \"shop\" does not belong on till-operations");
+    assert_eq!(
+        writes.new_dead_letters[0].reason,
+        "DeadLettered of \"shop\" does not belong on till-operations"
+    );
     let input = delivered(WATCHING, &till::envelope(91, &said));
     assert_eq!(world.take(input).1, "retried", "no command, to a step that hears of dead letters");
 }
 
-/// In one batch a message may be replayed and handled: the last word counts.
+/// A message may be replayed and processed in one batch: the last change counts.
 #[test]
-fn a_replay_that_ends_in_the_batch_that_asks_for_it_is_not_left_in_line() {
+fn replay_processed_in_same_batch_leaves_no_retry() {
     let (mut world, dead) = parked();
     world.take(operated(replay(dead, 1, Some(edited(paid(2, "a", 5, Mood::Fine))))));
     let retry = the_retry(&world);
-    // Another dead letter, which stays in line.
+    // The retry of another dead letter stays.
     world.take(delivered(COUNTING, &paid(3, "a", 5, Mood::Broken)));
     let other = world.dead_letters.values().find(|it| it.dead_letter.id != dead).expect("two").dead_letter.id;
     world.take(operated(replay(other, 1, None)));
-    let inputs = [
-        operated(replay(dead, 2, None)),
-        operated(replay(other, 2, None)),
-        Input::retried(COUNTING, retry, 0),
-    ];
+    let inputs =
+        [operated(replay(dead, 2, None)), operated(replay(other, 2, None)), Input::retry(COUNTING, retry, 0)];
     let (writes, outcomes) = world.takes(&inputs);
     assert_eq!(outcomes[2].name(), "done");
     let in_line: Vec<_> = writes.retries_again.iter().map(|retry| retry.dead_letter).collect();
@@ -274,12 +290,16 @@ fn a_replay_that_ends_in_the_batch_that_asks_for_it_is_not_left_in_line() {
 }
 
 #[test]
-fn a_replayed_call_that_ends_in_the_batch_that_asks_for_it_again_is_not_left_open() {
+fn replayed_task_ending_in_same_batch_leaves_no_task() {
     let mut world = World::new();
     for tin in ["a", "b"] {
         let put = world.command(TillCommand::Put(tin, FULL));
         let task = world.take(put).0.tasks[0].clone();
-        world.take(Input::called(task, Err(FailedTry::new(FailureKind::Permanent, "no courier")), 0));
+        world.take(Input::task_result(
+            task,
+            Err(FailedAttempt::new(FailureKind::Permanent, "no courier")),
+            0,
+        ));
     }
     let dead: Vec<_> = world.dead_letters.keys().copied().collect();
     let again: Vec<_> = dead
@@ -289,23 +309,23 @@ fn a_replayed_call_that_ends_in_the_batch_that_asks_for_it_again_is_not_left_ope
     let (writes, _) = world.takes(&[
         operated(replay(dead[0], 2, None)),
         operated(replay(dead[1], 2, None)),
-        Input::called(again[0].clone(), Ok(json!(1)), 0),
+        Input::task_result(again[0].clone(), Ok(json!(1)), 0),
     ]);
     assert_eq!(writes.tasks_again, again[1..]);
 }
 
-/// A retry and a dead letter, whatever they are about.
+/// A retry and a dead letter with arbitrary content.
 pub(super) fn examples() -> (Retry, StoredDeadLetter) {
     let (mut world, dead) = parked();
     world.take(operated(replay(dead, 1, None)));
     (the_retry(&world), stored(&world))
 }
 
-/// A till with one dead letter: its id.
+/// A till with one dead letter, and its id.
 fn parked() -> (World, Uuid) {
     let mut world = World::new();
     world.take(delivered(COUNTING, &paid(1, "a", 5, Mood::Broken)));
-    world.inbox.insert(("counting", Uuid::from_u128(1)), InboxState::Parked);
+    world.inbox.insert(("counting", Uuid::from_u128(1)), InboxState::DeadLettered);
     let dead = stored(&world).dead_letter.id;
     (world, dead)
 }
@@ -341,12 +361,12 @@ fn edited(payload: Vec<u8>) -> EditedMessage {
     EditedMessage { message_id: Uuid::from_u128(2), payload_base64: BASE64.encode(payload) }
 }
 
-/// The step in which the engine hears operators.
+/// The engine's step for operator commands.
 fn operations() -> &'static Step {
     steps_of::<Till>().into_iter().find(|step| step.is_for_operators()).expect("operators speak to the till")
 }
 
-/// A command as it comes from the broker, each a message of its own.
+/// A command from the broker, each as a message of its own.
 fn operated(message: DeadLetterMessage) -> Input<Till> {
     let payload = till::envelope(1, &message);
     let id = saga_core::ids::derived(&[&String::from_utf8(payload.clone()).expect("text")]);

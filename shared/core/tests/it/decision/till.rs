@@ -1,5 +1,5 @@
-//! The service that these tests run, and what its database would hold: a till with tins, which a shop fills and a
-//! courier empties. Its misbehaviour is scripted by what it hears, so that it stays pure.
+//! Service under test, and a database in memory: a till with tins, filled by a shop and emptied by a courier.
+//! Messages script its failures, so that it stays pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::StoredDeadLetter;
 use saga_core::decider::{Decider, FieldValue};
-use saga_core::decision::{InboxState, KeyedAnswer, Loaded, Rules, Writes, decide, reads};
+use saga_core::decision::{DecisionConfig, InboxState, KeyedAnswer, Loaded, Writes, decide, reads};
 use saga_core::ids;
 use saga_core::input::{Input, Outcome};
 use saga_core::message::{Envelope, Message, MessageType, Received, raw};
@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 pub const NOON: Timestamp = Timestamp::constant(1_800_000_000, 0);
 pub const ATTEMPTS: u32 = 3;
-/// A tin with so many coins has them collected.
+/// Coins at which a tin is collected.
 pub const FULL: i64 = 100;
 
 const PAID: MessageType = MessageType::new("Paid", "paid");
@@ -33,17 +33,17 @@ static STEPS: [Step; 2] = [
     Step::new("watching", &[Subscription::to("shop", &[PAID, LOST])]),
 ];
 pub const COUNTING: &Step = &STEPS[0];
-/// Hears the same, and of dead letters.
+/// Consumes the same messages, and announcements of dead letters.
 pub const WATCHING: &Step = &STEPS[1];
 
-/// What happens when it is heard.
+/// Scripted behaviour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mood {
     Fine,
     NotYet,
     Broken,
     Panics,
-    /// The tin named by the row of this one gets the coins.
+    /// Puts the coins into the tin that this one's row names.
     OnRecord,
 }
 
@@ -70,7 +70,7 @@ impl Message for Fact {
         None
     }
 
-    /// Nothing good is told of the tin of this name.
+    /// Marks facts about the tin of this name as failures.
     fn went_wrong(&self) -> bool {
         matches!(self, Self::Counted { in_tin, .. } if in_tin == "wrong")
     }
@@ -163,7 +163,7 @@ impl Policy<Fact> for Tin {
 #[derive(Debug)]
 pub struct Till;
 
-/// Whether something changed, when it was decided, and for which saga.
+/// Change, time and saga of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply(pub bool, pub Timestamp, pub Uuid);
 
@@ -172,7 +172,7 @@ pub enum TillCommand {
     Put(&'static str, i64),
     LookAt(&'static str, Timestamp),
     PutTwice(&'static str, i64),
-    /// Puts them, and then finds that it should not have.
+    /// Puts coins, then rejects.
     PutAndRegret(&'static str, i64),
 }
 
@@ -260,12 +260,12 @@ impl Service for Till {
         vec![RowKey::of::<Tin>(result.payload.trim_matches('"'))]
     }
 
-    /// A tin that nobody looks after wants nothing.
+    /// A tin without an owner needs no task.
     fn is_task_needed(&self, result: &TaskResult<'_>, work: &mut UnitOfWork<'_, Fact>) -> bool {
         work.row::<Tin>(result.payload.trim_matches('"')).look_at.is_none()
     }
 
-    /// So many coins are brought back; without an answer it is broken.
+    /// Puts the returned coins; a failed call is a permanent error.
     fn on_task_result(
         &self,
         result: &TaskResult<'_>,
@@ -287,16 +287,16 @@ impl Service for Till {
         if coins == 13 {
             return Err(HandlerError::Transient("thirteen".to_owned()));
         }
-        // What is empty is refused.
+        // An empty tin is rejected.
         work.decide::<Tin>(&row.id, &TinCommand::Put(if coins == 0 { -1 } else { 1 }))?;
         Ok(())
     }
 }
 
-/// What the database would hold.
+/// Database in memory.
 pub struct World {
     pub now: Timestamp,
-    pub rules: Rules,
+    pub rules: DecisionConfig,
     pub rows: BTreeMap<RowKey, (i64, Projected)>,
     pub inbox: BTreeMap<(&'static str, Uuid), InboxState>,
     pub tasks: BTreeMap<Uuid, Task>,
@@ -313,7 +313,7 @@ impl World {
             base: Duration::from_secs(4),
             cap: Duration::from_secs(60),
         };
-        let rules = Rules {
+        let rules = DecisionConfig {
             retry,
             step_retry: BTreeMap::new(),
             task_retry: RetryPolicy { base: Duration::from_secs(8), ..retry },
@@ -340,7 +340,7 @@ impl World {
         Input::command(Uuid::from_u128(0xC0 + self.asked), Uuid::from_u128(0x5A6A), command, None)
     }
 
-    /// One batch: decided on what it asks for and nothing else, and kept.
+    /// Decides one batch on exactly what it reads, and applies the writes.
     #[track_caller]
     pub fn takes(&mut self, inputs: &[Input<Till>]) -> (Writes, Vec<Outcome<Till>>) {
         let mut reads = reads(&Till, inputs);
@@ -358,7 +358,7 @@ impl World {
         (writes, outcomes)
     }
 
-    /// The same with one input, and the name of its outcome.
+    /// Decides one input and names its outcome.
     #[track_caller]
     pub fn take(&mut self, input: Input<Till>) -> (Writes, &'static str) {
         let (writes, outcomes) = self.takes(&[input]);
@@ -387,23 +387,24 @@ impl World {
         }
         for retry in writes.retries.iter().chain(&writes.retries_again) {
             let step = STEPS.iter().find(|step| step.name == retry.step).expect("a step of the till");
-            self.inbox.insert((step.name, retry.message_id), InboxState::Waiting);
+            self.inbox.insert((step.name, retry.message_id), InboxState::Retrying);
             self.retries.insert((retry.step.clone(), retry.message_id), retry.clone());
         }
-        self.inbox.extend(writes.inbox.iter().map(|place| (*place, InboxState::Handled)));
+        self.inbox.extend(writes.inbox.iter().map(|place| (*place, InboxState::Processed)));
         writes.tasks_done.iter().for_each(|id| drop(self.tasks.remove(id)));
         self.tasks.extend(writes.tasks.iter().chain(&writes.tasks_again).map(|task| (task.id, task.clone())));
         self.keys.extend(writes.keys.iter().cloned());
-        for dead in &writes.parked {
+        for dead in &writes.new_dead_letters {
             let stored = StoredDeadLetter {
                 dead_letter: dead.clone(),
                 status: saga_core::dead_letter::DeadLetterStatus::Pending,
                 revision: 0,
-                known_as: dead.message_id,
+                inbox_id: dead.message_id,
             };
             self.dead_letters.insert(dead.id, stored);
         }
-        self.dead_letters.extend(writes.dead_letters.iter().map(|it| (it.dead_letter.id, it.clone())));
+        self.dead_letters
+            .extend(writes.changed_dead_letters.iter().map(|it| (it.dead_letter.id, it.clone())));
         for row in &writes.rows {
             let version = self.rows.get(&row.key).map_or(0, |(version, _)| *version);
             assert_eq!(row.read_version, version, "{:?} is guarded", row.key);
@@ -411,7 +412,6 @@ impl World {
         }
     }
 
-    /// The tin of this name.
     pub fn tin(&self, name: &str) -> Tin {
         let row = self.rows.get(&RowKey::of::<Tin>(name));
         row.map_or_else(Tin::default, |(_, row)| serde_json::from_str(&row.state).expect("a tin"))
@@ -425,12 +425,12 @@ fn found<K: Ord + Clone, V: Clone>(
     asked.iter().filter_map(|key| Some((key.clone(), kept.get(key)?.clone()))).collect()
 }
 
-/// The message in which the shop says that it was paid.
+/// A message of the shop about a payment.
 pub fn paid(id: u128, tin: &str, coins: i64, mood: Mood) -> Vec<u8> {
     envelope(id, &Fact::Paid { tin: tin.to_owned(), coins, mood })
 }
 
-/// The bytes of a message with this id: the shop's, or an operator's.
+/// Bytes of a message with this id, from the shop or an operator.
 pub fn envelope(id: u128, message: &impl Message) -> Vec<u8> {
     let MessageType { name, version, is_addressed, .. } = message.message_type();
     let envelope = Envelope {
@@ -446,7 +446,7 @@ pub fn envelope(id: u128, message: &impl Message) -> Vec<u8> {
     serde_json::to_vec(&envelope).expect("JSON")
 }
 
-/// A message as a step gets it from the broker. Backoffs are as long as they can be.
+/// A message as a step gets it from the broker, with maximum backoff.
 pub fn delivered(step: &'static Step, payload: &[u8]) -> Input<Till> {
     Input::message(step, payload.to_vec().into(), ids::of_stream_position("SHOP", 7), u32::MAX)
 }

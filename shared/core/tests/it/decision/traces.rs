@@ -1,10 +1,10 @@
-//! What is stored of a trace in which something goes wrong: that it is recorded, although it was not to be. Whoever goes
-//! on with it after a restart knows it from nowhere else.
+//! Stored trace contexts of failures are marked as recorded even if they were not sampled. After a restart nothing
+//! else says so.
 
-use saga_core::dead_letter::Delivery;
+use saga_core::dead_letter::DeliveryInfo;
 use saga_core::decision::Writes;
 use saga_core::input::Input;
-use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::retry::{FailedAttempt, FailureKind};
 use saga_core::trace::TraceContext;
 use saga_core::waiting::Task;
 
@@ -18,17 +18,17 @@ fn world(keep_failed: bool) -> World {
     world
 }
 
-/// A message that came with its place in its trace, and was taken in.
+/// A message with a trace context of its own.
 fn heard(mood: Mood) -> Input<Till> {
     let headers =
         vec![("Nats-Msg-Id".to_owned(), "1".to_owned()), ("Traceparent".to_owned(), HERE.to_string())];
     let (stream, subject) = ("SHOP".to_owned(), "shop.paid".to_owned());
-    let delivery = Delivery { stream, sequence: 7, subject, headers };
-    let input = Input::delivered(COUNTING, paid(1, "a", 5, mood).into(), delivery, u32::MAX);
-    input.traced(Some(TraceContext { span_id: 9, ..HERE }))
+    let delivery = DeliveryInfo { stream, sequence: 7, subject, headers };
+    let input = Input::from_broker(COUNTING, paid(1, "a", 5, mood).into(), delivery, u32::MAX);
+    input.with_trace(Some(TraceContext { span_id: 9, ..HERE }))
 }
 
-/// Whether each promise and each call of these says that its trace is recorded.
+/// True for each outbox entry and task whose trace is recorded.
 fn recorded(writes: &Writes) -> (Vec<bool>, Vec<bool>) {
     let says = |trace: &Option<TraceContext>| trace.expect("it stands in a trace").is_sampled;
     let promised = writes.outbox.iter().map(|promise| says(&promise.trace));
@@ -36,7 +36,7 @@ fn recorded(writes: &Writes) -> (Vec<bool>, Vec<bool>) {
 }
 
 #[test]
-fn a_message_that_waits_for_its_next_try_says_that_its_trace_is_recorded() {
+fn retry_marks_trace_as_recorded() {
     for keep in [true, false] {
         let (writes, name) = world(keep).take(heard(Mood::NotYet));
         let delivery = writes.retries[0].delivery.as_ref().expect("it came from the broker");
@@ -47,26 +47,26 @@ fn a_message_that_waits_for_its_next_try_says_that_its_trace_is_recorded() {
 }
 
 #[test]
-fn a_call_that_failed_says_that_its_trace_is_recorded() {
+fn failed_task_marks_trace_as_recorded() {
     for (keep, trace) in [(true, Some(HERE.recorded())), (false, None)] {
         let mut world = world(keep);
-        let command = world.command(TillCommand::Put("a", FULL)).traced(Some(HERE));
+        let command = world.command(TillCommand::Put("a", FULL)).with_trace(Some(HERE));
         let (writes, _) = world.take(command);
         let task = Task { trace: Some(HERE), ..writes.tasks[0].clone() };
-        let failed = FailedTry::new(FailureKind::Transient, "no answer");
-        let (writes, name) = world.take(Input::called(task, Err(failed), u32::MAX));
+        let failed = FailedAttempt::new(FailureKind::Transient, "no answer");
+        let (writes, name) = world.take(Input::task_result(task, Err(failed), u32::MAX));
         assert_eq!((name, writes.task_retries[0].trace), ("retried", trace));
     }
 }
 
 #[test]
-fn a_dead_letter_says_that_its_trace_is_recorded() {
+fn dead_letter_marks_trace_as_recorded() {
     for keep in [true, false] {
         let (writes, _) = world(keep).take(heard(Mood::Broken));
-        let dead = &writes.parked[0];
+        let dead = &writes.new_dead_letters[0];
         let at = TraceContext { span_id: 9, is_sampled: keep, ..HERE };
         assert_eq!(dead.trace, Some(at.to_string()));
-        let came_from = dead.delivery.as_ref().and_then(Delivery::trace);
+        let came_from = dead.delivery.as_ref().and_then(DeliveryInfo::trace);
         assert_eq!(
             came_from,
             Some(TraceContext { is_sampled: keep, ..HERE }),
@@ -77,10 +77,10 @@ fn a_dead_letter_says_that_its_trace_is_recorded() {
 }
 
 #[test]
-fn all_that_an_input_asks_for_which_tells_of_something_wrong_says_that_its_trace_is_recorded() {
+fn effects_of_input_that_reports_failure_mark_trace_as_recorded() {
     for (keep, tin, is_recorded) in [(true, "wrong", true), (true, "a", false), (false, "wrong", false)] {
         let mut world = world(keep);
-        let command = world.command(TillCommand::Put(tin, FULL)).traced(Some(HERE));
+        let command = world.command(TillCommand::Put(tin, FULL)).with_trace(Some(HERE));
         assert_eq!(recorded(&world.take(command).0), (vec![is_recorded], vec![is_recorded]), "{tin}");
     }
 }

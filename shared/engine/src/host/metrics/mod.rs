@@ -12,7 +12,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
-use saga_core::admission::CallEnd;
+use saga_core::admission::CallResult;
 use saga_core::breaker::State;
 use saga_core::input::{COMMAND, DUE};
 use saga_core::metric::{Measured, Measurement, Metric};
@@ -112,7 +112,7 @@ impl Metrics {
             self.show(&names::FOREIGN_MESSAGES, &[step]);
         }
         for task in tasks {
-            let ends = [CallEnd::Answered, CallEnd::Refused, CallEnd::Failed];
+            let ends = [CallResult::Answered, CallResult::Rejected, CallResult::Failed];
             ends.iter().for_each(|end| self.show(&names::TASK_CALLS, &[task, end.as_str()]));
         }
     }
@@ -285,7 +285,7 @@ impl Observer for Metrics {
         self.add(&names::FOREIGN_MESSAGES, &[step], 1);
     }
 
-    fn call_ended(&self, kind: &str, end: CallEnd, took: Duration, trace: Option<TraceContext>) {
+    fn call_ended(&self, kind: &str, end: CallResult, took: Duration, trace: Option<TraceContext>) {
         self.add(&names::TASK_CALLS, &[kind, end.as_str()], 1);
         self.observe_duration(&names::TASK_CALL_DURATION, &[kind], took, trace);
     }

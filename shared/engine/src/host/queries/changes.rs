@@ -19,7 +19,7 @@ pub async fn position(store: &dyn Store, at: Option<i64>) -> Result<HistoryPosit
     let mark = store.position().await?;
     let event = at.unwrap_or(mark.events);
     let of = store.event_fingerprint(event).await?.unwrap_or_default();
-    Ok(HistoryPosition { database: mark.id, event, of })
+    Ok(HistoryPosition { database: mark.id, event, event_hash: of })
 }
 
 /// Ids of changed rows, or their values of another field.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use saga_core::admission::TaskBounds;
 use saga_core::breaker::BreakerPolicy;
-use saga_core::decision::Rules;
+use saga_core::decision::DecisionConfig;
 use saga_core::retry::RetryPolicy;
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
@@ -273,7 +273,7 @@ impl<X> Settings<X> {
     pub fn runtime_config(&self, dependency: &str) -> Carriage {
         let task = self.task_settings(dependency);
         Carriage {
-            rules: Rules {
+            rules: DecisionConfig {
                 retry: self.retry,
                 step_retry: self.step_retries(),
                 task_retry: task.retry,

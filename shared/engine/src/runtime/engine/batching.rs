@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use parking_lot::Mutex;
 use saga_core::decision;
 use saga_core::input::{CommandOutcome, DueOutcome, Input, InputKind, MessageOutcome, Outcome};
-use saga_core::retry::{FailedTry, FailureKind, error_chain};
+use saga_core::retry::{FailedAttempt, FailureKind, error_chain};
 use saga_core::service::Service;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -153,8 +153,9 @@ impl<S: Service> Loop<S> {
             InputKind::Due { .. } => Outcome::Due(DueOutcome::Faulted(reason)),
             // Tried again after a while, and parked in the end.
             InputKind::Message(delivered) => {
-                let again =
-                    Arc::new(vec![input.again(delivered, FailedTry::new(FailureKind::Transient, reason))]);
+                let again = Arc::new(vec![
+                    input.with_failure(delivered, FailedAttempt::new(FailureKind::Transient, reason)),
+                ]);
                 match self.commit(&again, 0..1).await {
                     Ok(settlement) => return self.settle(&again, settled, settlement),
                     Err(fault) => {
@@ -165,7 +166,7 @@ impl<S: Service> Loop<S> {
                 }
             }
             // Its task stays open: when the lease has lapsed, the call is repeated under the same key.
-            InputKind::Called { .. } => {
+            InputKind::TaskResult { .. } => {
                 drop(settled.next());
                 return;
             }
@@ -243,7 +244,7 @@ impl<S: Service> Loop<S> {
             let (trace, took) = (input.trace, seen.at.elapsed());
             let (source, name) = (input.source(), outcome.name());
             // Whether a call is still wanted is asked again and again while it waits: that is nothing done.
-            if !outcome.is_still_wanted() {
+            if !outcome.is_task_needed() {
                 self.parts.observer.input_settled(&InputSettled { source, outcome: name, took, trace });
             }
             while let Some((_, measurement)) = measured.next_if(|(by, _)| *by == input.id) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use saga_core::decision::Rules;
+use saga_core::decision::DecisionConfig;
 use saga_core::input::{CommandOutcome, Input, Outcome, RequestKey};
 use saga_core::row::RowKey;
 use saga_core::service::Service;
@@ -105,7 +105,7 @@ pub struct Parts<S: Service> {
     /// Where each batch is stored as one transaction.
     pub store: Arc<dyn Store>,
     /// What every decision needs to know of the settings.
-    pub rules: Rules,
+    pub rules: DecisionConfig,
     /// The engine's bounds.
     pub bounds: Bounds,
     /// The time of day.
@@ -187,7 +187,7 @@ impl<S: Service> Engine<S> {
         let Inner { tracer, inputs, .. } = self.inner.as_ref();
         let parent = input.trace.or_else(|| tracer::of_the_request(tracer, input.correlation_id));
         let begun = tracer.begin(parent, input.correlation_id);
-        let input = input.traced(begun.map(|begun| begun.context));
+        let input = input.with_trace(begun.map(|begun| begun.context));
         let seen = Seen { at: Instant::now(), begun };
         let pending = Pending { input, seen, on_settled: Box::new(on_settled) };
         inputs.send(pending).await.map_err(|_| Unavailable)?;

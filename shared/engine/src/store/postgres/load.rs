@@ -72,7 +72,7 @@ impl Assumptions {
         let unused_keys = reads.keys.iter().filter(is_unused).cloned().collect();
         let is_missing = |key: &&RowKey| !loaded.rows.contains_key(*key);
         let missing = reads.rows.iter().filter(is_missing).cloned().collect();
-        let is_unprocessed = |message: &&_| loaded.inbox.get(*message) != Some(&InboxState::Handled);
+        let is_unprocessed = |message: &&_| loaded.inbox.get(*message) != Some(&InboxState::Processed);
         let unprocessed = reads.inbox.iter().filter(is_unprocessed).copied().collect();
         let messages = MessageStates { steps, ids, states };
         Self { generation, missing, unprocessed, messages, unused_keys }
@@ -159,9 +159,9 @@ pub(super) async fn load(
         for (step, id) in &reads.inbox {
             let state = match states.get(&((*step).to_owned(), *id)) {
                 None => continue,
-                Some(0) => InboxState::Handled,
-                Some(1) => InboxState::Waiting,
-                Some(_) => InboxState::Parked,
+                Some(0) => InboxState::Processed,
+                Some(1) => InboxState::Retrying,
+                Some(_) => InboxState::DeadLettered,
             };
             loaded.inbox.insert((step, *id), state);
         }
@@ -171,16 +171,16 @@ pub(super) async fn load(
             (row.get::<_, String>(0), KeyedAnswer { fingerprint: row.get(1), reply: row.get(2) })
         }));
     }
-    loaded.left_before = next().first().map(|row| row.get(0));
+    loaded.purged_before = next().first().map(|row| row.get(0));
     Ok((Assumptions::of(generation, reads, &loaded), loaded))
 }
 
 /// Number of a state in SQL.
 const fn number_of(state: &InboxState) -> i32 {
     match state {
-        InboxState::Handled => 0,
-        InboxState::Waiting => 1,
-        InboxState::Parked => 2,
+        InboxState::Processed => 0,
+        InboxState::Retrying => 1,
+        InboxState::DeadLettered => 2,
     }
 }
 

@@ -208,6 +208,6 @@ pub(super) fn stored_dead_letter(row: &Row) -> Result<StoredDeadLetter, String> 
         dead_letter: serde_json::from_str(json).map_err(|error| error.to_string())?,
         status: DeadLetterStatus::named(status).ok_or_else(|| format!("{status:?} is no status"))?,
         revision: count_of(row.get(2)),
-        known_as: row.get(3),
+        inbox_id: row.get(3),
     })
 }

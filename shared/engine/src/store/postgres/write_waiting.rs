@@ -63,7 +63,8 @@ fn insert_retries(statements: &mut Statements, retries: &[&Retry], conflict: &st
 }
 
 pub(super) fn write_dead_letters(statements: &mut Statements, writes: &Writes) -> Result<(), StoreFault> {
-    let last: BTreeMap<Uuid, &DeadLettered> = writes.parked.iter().map(|dead| (dead.id, dead)).collect();
+    let last: BTreeMap<Uuid, &DeadLettered> =
+        writes.new_dead_letters.iter().map(|dead| (dead.id, dead)).collect();
     let parked: Vec<&DeadLettered> = last.into_values().collect();
     if !parked.is_empty() {
         statements.push(
@@ -84,7 +85,7 @@ pub(super) fn write_dead_letters(statements: &mut Statements, writes: &Writes) -
         );
     }
     let last: BTreeMap<Uuid, &StoredDeadLetter> =
-        writes.dead_letters.iter().map(|stored| (stored.dead_letter.id, stored)).collect();
+        writes.changed_dead_letters.iter().map(|stored| (stored.dead_letter.id, stored)).collect();
     let changed: Vec<&StoredDeadLetter> = last.into_values().collect();
     if !changed.is_empty() {
         statements.push(

@@ -45,7 +45,7 @@ fn load(
 ) -> Result<Loaded, StoreFault> {
     let mut loaded = Loaded::default();
     let context = "reading what a batch needs";
-    loaded.left_before = purged_before(conn).map_err(db_fault(context))?;
+    loaded.purged_before = purged_before(conn).map_err(db_fault(context))?;
     // Keys are sorted by kind, so that each statement is prepared once.
     let mut of_kind: Option<(&str, CachedStatement<'_>)> = None;
     for key in &reads.rows {
@@ -115,9 +115,9 @@ fn inbox_states(
         let state: Option<i64> = select.query_row(params![step, id], |row| row.get(0)).optional()?;
         let state = match state {
             None => continue,
-            Some(0) => InboxState::Handled,
-            Some(1) => InboxState::Waiting,
-            Some(_) => InboxState::Parked,
+            Some(0) => InboxState::Processed,
+            Some(1) => InboxState::Retrying,
+            Some(_) => InboxState::DeadLettered,
         };
         all.insert((*step, *id), state);
     }

@@ -86,6 +86,6 @@ pub(super) fn stored_dead_letter(row: &rusqlite::Row<'_>) -> rusqlite::Result<St
         dead_letter: serde_json::from_str(&json).map_err(|error| unreadable(0, error.into()))?,
         status: DeadLetterStatus::named(&status).ok_or_else(|| unreadable(1, status.into()))?,
         revision: u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0),
-        known_as: row.get(3)?,
+        inbox_id: row.get(3)?,
     })
 }

@@ -239,7 +239,7 @@ fn insert_retry(conn: &Connection, insert: &str, retry: &Retry) -> rusqlite::Res
 }
 
 fn write_dead_letters(conn: &Connection, writes: &Writes) -> rusqlite::Result<()> {
-    for dead in &writes.parked {
+    for dead in &writes.new_dead_letters {
         conn.prepare_cached(
             "INSERT INTO dead_letter (id, step, message_id, saga, origin, content, last_failed_at)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
@@ -256,7 +256,7 @@ fn write_dead_letters(conn: &Connection, writes: &Writes) -> rusqlite::Result<()
             micros(dead.last_failed_at)
         ])?;
     }
-    for StoredDeadLetter { dead_letter: dead, status, revision, .. } in &writes.dead_letters {
+    for StoredDeadLetter { dead_letter: dead, status, revision, .. } in &writes.changed_dead_letters {
         let revision = i64::try_from(*revision).unwrap_or(i64::MAX);
         conn.prepare_cached(
             "UPDATE dead_letter SET content = ?2, status = ?3, revision = ?4, last_failed_at = ?5, saga = ?6

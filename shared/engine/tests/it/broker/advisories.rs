@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt as _;
 use saga_core::breaker::BreakerPolicy;
-use saga_core::dead_letter::{DeadLetterOrigin, DeadLettered, Delivery};
+use saga_core::dead_letter::{DeadLetterOrigin, DeadLettered, DeliveryInfo};
 use saga_core::service::{Service as _, steps_of};
 use saga_engine::nats::{BusSettings, NatsBus, Publisher};
 use saga_engine::runtime::admission::BreakerAction;
@@ -42,7 +42,7 @@ async fn a_message_that_nobody_ever_acknowledges_becomes_one_dead_letter_with_ev
     let headers = vec![("Nats-Msg-Id".to_owned(), id(7).to_string())];
     assert_eq!(
         delivery,
-        &Some(Delivery {
+        &Some(DeliveryInfo {
             stream: "COURIER".to_owned(),
             sequence: 1,
             subject: "courier.parcels_arrived".to_owned(),

@@ -86,11 +86,11 @@ fn only_rows_that_changed_are_written() {
 #[test]
 fn a_retry_goes_on_only_while_its_entry_waits() {
     let waiting = Retry { payload: arrived(id(1), "tea", 3), ..retry(FILLING.name, 1, at(0)) };
-    let retried = || Input::<Depot>::retried(FILLING, waiting.clone(), 0);
+    let retried = || Input::<Depot>::retry(FILLING, waiting.clone(), 0);
     for (known, name) in [
-        (Some(InboxState::Waiting), "done"),
-        (Some(InboxState::Handled), "duplicate"),
-        (Some(InboxState::Parked), "duplicate"),
+        (Some(InboxState::Retrying), "done"),
+        (Some(InboxState::Processed), "duplicate"),
+        (Some(InboxState::DeadLettered), "duplicate"),
         (None, "duplicate"),
     ] {
         let mut loaded = listed();
@@ -106,8 +106,8 @@ fn a_retry_goes_on_only_while_its_entry_waits() {
 #[test]
 fn without_its_inbox_a_handled_message_is_decided_again() {
     let mut loaded = listed();
-    loaded.inbox.insert((FILLING.name, id(1)), InboxState::Handled);
-    let without = decision::Rules { use_inbox: false, ..rules(Pace::default()) };
+    loaded.inbox.insert((FILLING.name, id(1)), InboxState::Processed);
+    let without = decision::DecisionConfig { use_inbox: false, ..rules(Pace::default()) };
     let inputs = [heard(arrived(id(1), "tea", 3))];
     let (_, outcomes) = decision::decide(&Depot, &inputs, loaded.clone(), &without, at(0));
     assert_eq!(names(&outcomes), ["done"]);

@@ -8,7 +8,7 @@ use saga_core::dead_letter::{
 };
 use saga_core::input::Input;
 use saga_core::message::Message as _;
-use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::retry::{FailedAttempt, FailureKind};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -64,7 +64,7 @@ async fn an_edited_message_that_fails_again_is_the_same_dead_letter_and_remember
         assert_eq!(harness.tries_again(1).await, ["dead"]);
         let now = harness.dead_letter().await;
         assert_eq!(
-            (now.dead_letter.id, now.known_as, now.dead_letter.message_id),
+            (now.dead_letter.id, now.inbox_id, now.dead_letter.message_id),
             (dead_letter, id(1), message_id)
         );
         assert_eq!(STANDARD.decode(&now.dead_letter.payload_base64).expect("base64"), edited);
@@ -125,7 +125,7 @@ async fn a_replayed_task_is_open_again_under_its_id_and_its_answer_resolves_it()
     let [again] = &harness.calls(10).await[..] else { panic!("one call") };
     assert_eq!((again.id, again.attempts, again.kind.as_str()), (task, 0, "insist"));
     assert_eq!((again.payload.as_str(), again.dead_letter), (r#"{"label":"tea"}"#, Some(dead_letter.id)));
-    let settled = harness.settles(11, vec![Input::called(again.clone(), Ok(Value::from(5)), 0)]).await;
+    let settled = harness.settles(11, vec![Input::task_result(again.clone(), Ok(Value::from(5)), 0)]).await;
     assert_eq!(names(&settled), ["done"]);
     assert_eq!((harness.tea().await, in_line(&harness).await), (5, (0, 0, 0)));
     let Some((_, DeadLetterMessage::DeadLetterResolved(resolved))) = harness.announced().await.pop() else {
@@ -134,7 +134,7 @@ async fn a_replayed_task_is_open_again_under_its_id_and_its_answer_resolves_it()
     let wanted = (dead_letter.id, "insist", dead_letter.saga, 1);
     assert_eq!((resolved.dead_letter, resolved.step.as_str(), resolved.saga, resolved.replays), wanted);
     // The answer of an earlier try comes after all: there is only one.
-    let late = harness.settles(12, vec![Input::called(again.clone(), Ok(Value::from(5)), 0)]).await;
+    let late = harness.settles(12, vec![Input::task_result(again.clone(), Ok(Value::from(5)), 0)]).await;
     assert_eq!((names(&late), harness.tea().await), (vec!["duplicate"], 5));
 }
 
@@ -144,10 +144,10 @@ async fn a_replayed_task_that_fails_again_is_the_same_dead_letter() {
     let (task, first) = parked_call(&mut harness).await;
     assert_eq!(harness.is_told(10, replay(first.id, 1)).await, "done");
     let again = harness.calls(10).await.remove(0);
-    let failed = Err(FailedTry::new(FailureKind::Transient, "still closed"));
-    assert_eq!(names(&harness.settles(11, vec![Input::called(again, failed, 0)]).await), ["dead"]);
-    let StoredDeadLetter { dead_letter, status, known_as, .. } = harness.dead_letter().await;
-    assert_eq!((dead_letter.id, status, known_as), (first.id, DeadLetterStatus::Pending, task));
+    let failed = Err(FailedAttempt::new(FailureKind::Transient, "still closed"));
+    assert_eq!(names(&harness.settles(11, vec![Input::task_result(again, failed, 0)]).await), ["dead"]);
+    let StoredDeadLetter { dead_letter, status, inbox_id, .. } = harness.dead_letter().await;
+    assert_eq!((dead_letter.id, status, inbox_id), (first.id, DeadLetterStatus::Pending, task));
     assert_eq!((dead_letter.replays, dead_letter.attempts), (1, 2));
     assert_eq!((dead_letter.first_failed_at, dead_letter.last_failed_at), (first.first_failed_at, at(11)));
     assert_eq!(dead_letter.reason, "no supply: still closed");
@@ -162,7 +162,7 @@ async fn an_edited_task_is_called_with_the_edit_under_its_old_key() {
     assert_eq!(harness.is_told(10, edit(dead_letter.id, 1, id(2), br#"{"label":"coffee"}"#)).await, "done");
     let again = harness.calls(10).await.remove(0);
     assert_eq!((again.id, again.payload.as_str()), (task, r#"{"label":"coffee"}"#));
-    let settled = harness.settles(11, vec![Input::called(again, Ok(Value::from(5)), 0)]).await;
+    let settled = harness.settles(11, vec![Input::task_result(again, Ok(Value::from(5)), 0)]).await;
     assert_eq!(names(&settled), ["done"]);
     let coffee = state(harness.store(), "coffee").await.expect("the store works");
     assert_eq!((coffee.map(|shelf| shelf.pieces), harness.tea().await), (Some(5), 0));
@@ -192,7 +192,7 @@ async fn a_crash_after_any_commit_loses_and_doubles_nothing() {
         let (_, call) = parked_call(&mut harness).await;
         assert_eq!(harness.is_told(20, replay(call.id, 1)).await, "done");
         let again = harness.calls(20).await.remove(0);
-        let answer = Input::called(again, Ok(Value::from(5)), 0);
+        let answer = Input::task_result(again, Ok(Value::from(5)), 0);
         assert_eq!(names(&harness.settles(21, vec![answer]).await), ["done"]);
         harness.dies();
 
@@ -218,8 +218,8 @@ pub async fn parked_call(harness: &mut OperatorHarness) -> (Uuid, DeadLettered) 
     let mut recovering = due_query(at(8), 9, OWNER, at(60));
     recovering.recover = true;
     let task = harness.store().claim_due(recovering).await.expect("the store works").tasks.remove(0);
-    let failed = Err(FailedTry::new(FailureKind::Transient, "closed"));
-    assert_eq!(names(&harness.settles(8, vec![Input::called(task.clone(), failed, 0)]).await), ["dead"]);
+    let failed = Err(FailedAttempt::new(FailureKind::Transient, "closed"));
+    assert_eq!(names(&harness.settles(8, vec![Input::task_result(task.clone(), failed, 0)]).await), ["dead"]);
     harness.dies();
     (task.id, harness.dead_letters().await.remove(0).dead_letter)
 }

@@ -4,10 +4,10 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus, DeadLettered, Delivery};
+use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus, DeadLettered, DeliveryInfo};
 use saga_core::decision::{self, InboxState, Loaded};
 use saga_core::input::Input;
-use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::retry::{FailedAttempt, FailureKind};
 use saga_core::waiting::Retry;
 
 use super::names;
@@ -123,7 +123,7 @@ async fn a_dead_letter_has_everything_about_the_message() {
     ] {
         let mut harness = OperatorHarness::new().with_attempts(5);
         harness.is_asked(0, DepotCommand::List("tea")).await;
-        let message = || Input::delivered(step, payload.clone(), place(), 0);
+        let message = || Input::from_broker(step, payload.clone(), place(), 0);
         assert_eq!(harness.hears_one(9, message).await, "dead", "{links:?}");
         let stored = harness.dead_letter().await;
         let dead_letter = stored.dead_letter;
@@ -132,7 +132,7 @@ async fn a_dead_letter_has_everything_about_the_message() {
         let (message_id, saga) = if is_envelope { (id(1), Some(id(1))) } else { (nobodys, None) };
         let origin = if is_envelope { DeadLetterOrigin::Message } else { DeadLetterOrigin::Foreign };
         assert_eq!(
-            (stored.status, stored.revision, stored.known_as),
+            (stored.status, stored.revision, stored.inbox_id),
             (DeadLetterStatus::Pending, 0, message_id)
         );
         let wanted = DeadLettered {
@@ -170,7 +170,7 @@ async fn a_dead_letter_remembers_its_place_at_the_broker_through_retries_replays
     let mut deaths = 0;
     loop {
         let mut harness = OperatorHarness::dying_after(deaths).with_attempts(2);
-        let tea = || Input::delivered(FILLING, arrived(id(1), "tea", 3), place(), 0);
+        let tea = || Input::from_broker(FILLING, arrived(id(1), "tea", 3), place(), 0);
         assert_eq!(harness.hears_one(0, tea).await, "retried");
         assert_eq!(harness.tries_again(1).await, ["dead"]);
         let dead_letter = harness.dead_letter().await.dead_letter;
@@ -219,8 +219,8 @@ async fn a_step_with_retries_of_its_own_has_those() {
     rules.step_retry.insert(FILLING.name.to_owned(), own);
     let outcome = |step: &'static saga_core::service::Step, attempts| {
         let waiting = Retry { payload: arrived(id(1), "tea", 3), attempts, ..retry(step.name, 1, at(0)) };
-        let input = failing(Input::retried(step, waiting, 0), FailureKind::Transient);
-        let inbox = [((step.name, id(1)), InboxState::Waiting)].into();
+        let input = failing(Input::retry(step, waiting, 0), FailureKind::Transient);
+        let inbox = [((step.name, id(1)), InboxState::Retrying)].into();
         let loaded = Loaded { inbox, ..Loaded::default() };
         decision::decide(&Depot, &[input], loaded, &rules, at(0)).1.remove(0).name()
     };
@@ -228,10 +228,10 @@ async fn a_step_with_retries_of_its_own_has_those() {
     assert_eq!([0, 1].map(|attempts| outcome(operating(), attempts)), ["retried", "dead"]);
 }
 
-fn place() -> Delivery {
+fn place() -> DeliveryInfo {
     let headers = [("Nats-Msg-Id", "1"), ("traceparent", "00-0af7-b7ad-01")];
     let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    Delivery {
+    DeliveryInfo {
         stream: "COURIER".to_owned(),
         sequence: 42,
         subject: "courier.parcels_arrived".to_owned(),
@@ -240,7 +240,7 @@ fn place() -> Delivery {
 }
 
 fn failing(input: Input<Depot>, kind: FailureKind) -> Input<Depot> {
-    input.failing(Some(FailedTry::new(kind, "injected")))
+    input.with_injected_failure(Some(FailedAttempt::new(kind, "injected")))
 }
 
 async fn waiting(harness: &OperatorHarness, second: i64) -> Retry {
@@ -254,5 +254,5 @@ async fn waiting(harness: &OperatorHarness, second: i64) -> Retry {
 }
 
 fn retried(retry: Retry) -> Input<Depot> {
-    Input::retried(FILLING, retry, 0)
+    Input::retry(FILLING, retry, 0)
 }

@@ -3,7 +3,7 @@
 use saga_core::dead_letter::{DeadLetterStatus, DeadLettered};
 use saga_core::decision::Writes;
 use saga_core::input::Input;
-use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::retry::{FailedAttempt, FailureKind};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -19,13 +19,14 @@ use crate::support::{
 async fn a_replay_in_the_batch_of_the_last_failure_of_its_call_makes_the_call_again() {
     let mut harness = OperatorHarness::new();
     let (task, call) = under_replay(&mut harness).await;
-    let failed = Input::called(task.clone(), Err(FailedTry::new(FailureKind::Transient, "closed")), 0);
+    let failed =
+        Input::task_result(task.clone(), Err(FailedAttempt::new(FailureKind::Transient, "closed")), 0);
     let together = harness.settles(11, vec![failed, commanded(&replay(call.id, 2))]).await;
     assert_eq!(names(&together), ["dead", "done"]);
     assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Replaying);
     let again = harness.calls(12).await;
     assert_eq!(again.iter().map(|again| again.id).collect::<Vec<_>>(), [task.id], "it is in line");
-    let answered = Input::called(again[0].clone(), Ok(Value::from(5)), 0);
+    let answered = Input::task_result(again[0].clone(), Ok(Value::from(5)), 0);
     assert_eq!(names(&harness.settles(12, vec![answered]).await), ["done"]);
     assert_eq!((harness.tea().await, in_line(&harness).await), (5, (0, 0, 0)));
 }
@@ -58,7 +59,7 @@ async fn a_forced_replay_beside_the_end_of_the_one_before_brings_nothing_back() 
         let ordered = |command, end| if command_first { vec![command, end] } else { vec![end, command] };
         let mut harness = OperatorHarness::new();
         let (task, call) = under_replay(&mut harness).await;
-        let answered = Input::called(task, Ok(Value::from(5)), 0);
+        let answered = Input::task_result(task, Ok(Value::from(5)), 0);
         harness.settles(11, ordered(commanded(&replay(call.id, 2)), answered)).await;
         assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Resolved);
         assert_eq!((harness.tea().await, in_line(&harness).await), (5, (0, 0, 0)));

@@ -5,7 +5,7 @@ use saga_core::dead_letter::{
     ReplayRequested, StoredDeadLetter,
 };
 use saga_core::input::Input;
-use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::retry::{FailedAttempt, FailureKind};
 use saga_engine::store::StoreFault;
 use uuid::Uuid;
 
@@ -38,7 +38,7 @@ async fn a_replay_reaches_only_the_step_that_failed_and_is_not_taken_for_a_dupli
         saga: Some(id(1)),
         message_id: id(1),
         replays: 1,
-        effect: Some(ReplayEffect::TookEffect),
+        effect: ReplayEffect::TookEffect,
     };
     assert_eq!(
         facts(&harness).await,
@@ -297,13 +297,14 @@ async fn a_command_that_cannot_be_done_spoils_no_other_of_its_batch() {
 async fn a_command_whose_try_fails_does_not_touch_its_dead_letter() {
     let (harness, dead_letter) = parked_tea().await;
     let before = harness.dead_letter().await;
-    let failure = |kind| Some(FailedTry::new(kind, "injected"));
+    let failure = |kind| Some(FailedAttempt::new(kind, "injected"));
     for (command, kind, outcome) in [
         (replay(dead_letter, 1), FailureKind::Permanent, "dead"),
         (discard(dead_letter, 2), FailureKind::Transient, "dead"),
         (restore(dead_letter, 3), FailureKind::Outage, "retried"),
     ] {
-        let outcomes = harness.settles(1, vec![commanded(&command).failing(failure(kind))]).await;
+        let outcomes =
+            harness.settles(1, vec![commanded(&command).with_injected_failure(failure(kind))]).await;
         assert_eq!(names(&outcomes), [outcome]);
         assert!(harness.dead_letters().await.contains(&before), "{command:?}");
     }
@@ -358,7 +359,7 @@ pub async fn parked_tea() -> (OperatorHarness, Uuid) {
 pub async fn due_retry(harness: &OperatorHarness, second: i64) -> Input<Depot> {
     let look = due_query(at(second), 9, "depot-1", at(second));
     let retry = harness.store().claim_due(look).await.expect("the store works").retries.remove(0);
-    Input::retried(FILLING, retry, 0)
+    Input::retry(FILLING, retry, 0)
 }
 
 async fn dead_in_the_tallies(harness: &OperatorHarness) -> u64 {

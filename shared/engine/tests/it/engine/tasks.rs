@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::breaker::{BreakerPolicy, Window};
 use saga_core::input::Input;
-use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::retry::{FailedAttempt, FailureKind};
 use saga_core::waiting::Task;
 use saga_engine::runtime::admission::BreakerAction;
 use saga_engine::store::StoreFault;
@@ -174,8 +174,9 @@ async fn a_failure_under_a_lapsed_claim_is_ignored() -> Result<(), StoreFault> {
     let second = taken_over(&harness).await?;
     assert_eq!((first.id, second.claim), (second.id, first.claim + 1));
 
-    let failed =
-        |task: &Task| Input::called(task.clone(), Err(FailedTry::new(FailureKind::Transient, "closed")), 0);
+    let failed = |task: &Task| {
+        Input::task_result(task.clone(), Err(FailedAttempt::new(FailureKind::Transient, "closed")), 0)
+    };
     assert_eq!(names(&harness.settle_together(vec![failed(&first)]).await), ["duplicate"]);
     assert_eq!(names(&harness.settle_together(vec![failed(&second)]).await), ["retried"]);
     Ok(())
@@ -187,7 +188,7 @@ async fn an_answer_counts_once_and_under_any_claim() -> Result<(), StoreFault> {
     let harness = stuck_call().await;
     let first = only_task(&harness).await?;
     let second = taken_over(&harness).await?;
-    let answered = |task: &Task| Input::called(task.clone(), Ok(Value::from(5)), 0);
+    let answered = |task: &Task| Input::task_result(task.clone(), Ok(Value::from(5)), 0);
     let together = vec![answered(&first), answered(&second)];
     assert_eq!(names(&harness.settle_together(together).await), ["done", "duplicate"]);
     assert_eq!(names(&harness.settle_together(vec![answered(&first)]).await), ["duplicate"]);

@@ -168,7 +168,7 @@ fn everything_about(label: &str, before: &[ShelfEvent], new: &[ShelfEvent]) -> W
         inbox: vec![("filling", id(51))],
         retries: vec![retry("filling", 52, at(10))],
         tasks: vec![task(53, at(0))],
-        parked: vec![dead("filling", 54, at(0))],
+        new_dead_letters: vec![dead("filling", 54, at(0))],
         keys: vec![keyed("key", "{}")],
         ..recorded(label, before, new)
     }

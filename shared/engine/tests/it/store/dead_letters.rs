@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use saga_core::dead_letter::{
-    DeadLetterOrigin, DeadLetterStatus, DeadLettered, Delivery, OriginalMessage, StoredDeadLetter,
+    DeadLetterOrigin, DeadLetterStatus, DeadLettered, DeliveryInfo, OriginalMessage, StoredDeadLetter,
 };
 use saga_core::decision::{InboxState, Loaded, Reads, Writes};
 use saga_core::waiting::{Retry, Task};
@@ -19,7 +19,7 @@ pub async fn dead_letter_is_read_as_stored(store: &Arc<dyn Store>) -> Promise {
     let dead_letter = everything_about(1);
     park(store, [dead_letter.clone()]).await?;
     let stored =
-        StoredDeadLetter { dead_letter, status: DeadLetterStatus::Pending, revision: 0, known_as: id(1) };
+        StoredDeadLetter { dead_letter, status: DeadLetterStatus::Pending, revision: 0, inbox_id: id(1) };
     assert_eq!(store.dead_letters(9).await?.readable, std::slice::from_ref(&stored));
     assert_eq!(loaded(store, stored.dead_letter.id).await?, Some(stored));
     Ok(())
@@ -46,11 +46,12 @@ pub async fn edited_dead_letter_keeps_inbox_id(store: &Arc<dyn Store>) -> Promis
         },
         status: DeadLetterStatus::Replaying,
         revision: u64::from(u32::MAX) * 2,
-        known_as: id(1),
+        inbox_id: id(1),
     };
-    commit(store.as_ref(), Writes { dead_letters: vec![changed.clone()], ..Writes::default() }).await?;
+    commit(store.as_ref(), Writes { changed_dead_letters: vec![changed.clone()], ..Writes::default() })
+        .await?;
     assert_eq!(loaded(store, changed.dead_letter.id).await?, Some(changed.clone()));
-    assert_eq!(known(store, id(1)).await?, Some(InboxState::Parked));
+    assert_eq!(known(store, id(1)).await?, Some(InboxState::DeadLettered));
     assert_eq!(known(store, id(2)).await?, None);
     // The newest failure is first, also when it is of an old dead letter.
     park(store, [dead("filling", 9, at(400))]).await?;
@@ -64,18 +65,18 @@ pub async fn dead_letter_stays_in_inbox_of_its_step(store: &Arc<dyn Store>) -> P
     park(store, [dead_letter.clone()]).await?;
     for status in DeadLetterStatus::ALL {
         changed(store, &dead_letter, *status).await?;
-        assert_eq!(known(store, id(1)).await?, Some(InboxState::Parked), "{status:?}");
+        assert_eq!(known(store, id(1)).await?, Some(InboxState::DeadLettered), "{status:?}");
     }
     let waiting = Writes { retries: vec![retry("filling", 1, at(1))], ..Writes::default() };
     commit(store.as_ref(), waiting).await?;
-    assert_eq!(known(store, id(1)).await?, Some(InboxState::Waiting), "a replay waits");
+    assert_eq!(known(store, id(1)).await?, Some(InboxState::Retrying), "a replay waits");
     let handled = Writes {
         retries_done: vec![("filling", id(1))],
         inbox: vec![("filling", id(1))],
         ..Writes::default()
     };
     commit(store.as_ref(), handled).await?;
-    assert_eq!(known(store, id(1)).await?, Some(InboxState::Handled));
+    assert_eq!(known(store, id(1)).await?, Some(InboxState::Processed));
     Ok(())
 }
 
@@ -167,9 +168,9 @@ fn everything_about(number: u128) -> DeadLettered {
     }
 }
 
-fn place() -> Delivery {
+fn place() -> DeliveryInfo {
     let headers = vec![("Nats-Msg-Id".to_owned(), "1".to_owned())];
-    Delivery {
+    DeliveryInfo {
         stream: "COURIER".to_owned(),
         sequence: u64::from(u32::MAX) * 9,
         subject: "courier.parcels_arrived".to_owned(),
@@ -179,7 +180,7 @@ fn place() -> Delivery {
 
 async fn park(store: &Arc<dyn Store>, dead_letters: impl IntoIterator<Item = DeadLettered>) -> Promise {
     let parked = dead_letters.into_iter().collect();
-    commit(store.as_ref(), Writes { parked, ..Writes::default() }).await
+    commit(store.as_ref(), Writes { new_dead_letters: parked, ..Writes::default() }).await
 }
 
 async fn changed(store: &Arc<dyn Store>, dead_letter: &DeadLettered, status: DeadLetterStatus) -> Promise {
@@ -187,9 +188,9 @@ async fn changed(store: &Arc<dyn Store>, dead_letter: &DeadLettered, status: Dea
         dead_letter: dead_letter.clone(),
         status,
         revision: 1,
-        known_as: dead_letter.message_id,
+        inbox_id: dead_letter.message_id,
     }];
-    commit(store.as_ref(), Writes { dead_letters, ..Writes::default() }).await
+    commit(store.as_ref(), Writes { changed_dead_letters: dead_letters, ..Writes::default() }).await
 }
 
 async fn loaded(store: &Arc<dyn Store>, dead_letter: Uuid) -> Result<Option<StoredDeadLetter>, StoreFault> {

@@ -220,13 +220,13 @@ pub async fn history_with_gap_is_not_purged(store: &Arc<dyn Store>) -> Promise {
 async fn parked(store: &Arc<dyn Store>, letters: &[(u128, DeadLetterStatus)]) -> Promise {
     let letter = |number: u128| dead("filling", number, at(i64::try_from(number).expect("small")));
     let parked = letters.iter().map(|(number, _)| letter(*number)).collect();
-    commit(store.as_ref(), Writes { parked, ..Writes::default() }).await?;
+    commit(store.as_ref(), Writes { new_dead_letters: parked, ..Writes::default() }).await?;
     let stored = |(number, status): &(u128, DeadLetterStatus)| {
         let dead_letter = letter(*number);
-        StoredDeadLetter { status: *status, revision: 1, known_as: dead_letter.message_id, dead_letter }
+        StoredDeadLetter { status: *status, revision: 1, inbox_id: dead_letter.message_id, dead_letter }
     };
     let dead_letters = letters.iter().map(stored).collect();
-    commit(store.as_ref(), Writes { dead_letters, ..Writes::default() }).await
+    commit(store.as_ref(), Writes { changed_dead_letters: dead_letters, ..Writes::default() }).await
 }
 
 pub async fn closed_dead_letters_are_purged_and_stay_counted(store: &Arc<dyn Store>) -> Promise {
@@ -254,12 +254,12 @@ pub async fn reopened_dead_letter_is_not_purged(store: &Arc<dyn Store>) -> Promi
     let mut restored = leaving.dead_letters[0].clone();
     (restored.status, restored.revision) = (DeadLetterStatus::Pending, 2);
     let dead_letters = vec![restored.clone()];
-    commit(store.as_ref(), Writes { dead_letters, ..Writes::default() }).await?;
+    commit(store.as_ref(), Writes { changed_dead_letters: dead_letters, ..Writes::default() }).await?;
     assert_eq!(store.purge(leaving).await?, 0);
     restored.status = DeadLetterStatus::Discarded;
     restored.revision = u64::try_from(at(20).as_microsecond()).expect("a time after 1970");
     let (id, dead_letters) = (restored.dead_letter.id, vec![restored]);
-    commit(store.as_ref(), Writes { dead_letters, ..Writes::default() }).await?;
+    commit(store.as_ref(), Writes { changed_dead_letters: dead_letters, ..Writes::default() }).await?;
     assert!(store.find_purgeable(letters_before(15), 9).await?.is_over());
     let reads = Reads { dead_letters: [id].into(), ..Reads::default() };
     assert_eq!(load(store.as_ref(), reads).await?.dead_letters.len(), 1);

@@ -51,7 +51,7 @@ impl Decider for Trip {
         self.has_ended
     }
 
-    fn carried(&self) -> Sums {
+    fn purged_sums(&self) -> Sums {
         vec![("miles".to_owned(), self.miles)]
     }
 }
@@ -185,7 +185,7 @@ async fn row_of_saga_with_open_work_is_not_purged() -> Outcome {
     let mut letter = dead("driving", 3, at(1));
     letter.saga = Some(saga(3));
     let call = tasks([saga_core::waiting::Task { correlation_id: saga(4), ..task(4, at(1)) }], "us", at(2));
-    commit(garage.store.as_ref(), Writes { parked: vec![letter], ..call }).await?;
+    commit(garage.store.as_ref(), Writes { new_dead_letters: vec![letter], ..call }).await?;
     garage.leave_before(100).await?;
     assert_eq!(garage.trips().await?, [3, 4, 5, 500]);
     Ok(())
@@ -221,7 +221,7 @@ async fn rows_restored_from_archive_leave_purged_sums() -> Outcome {
 async fn load_reports_lowest_saga_id_never_purged() -> Outcome {
     let garage = Garage::new().await?;
     let known =
-        async || Ok::<_, StoreFault>(load(garage.store.as_ref(), Reads::default()).await?.left_before);
+        async || Ok::<_, StoreFault>(load(garage.store.as_ref(), Reads::default()).await?.purged_before);
     assert_eq!(known().await?, None);
     garage.leave_before(4).await?;
     assert_eq!(known().await?, garage.left().await?.before);

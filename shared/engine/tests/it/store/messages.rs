@@ -16,15 +16,18 @@ pub async fn inbox_state_is_kept_per_step(store: &Arc<dyn Store>) -> Promise {
     let writes = Writes {
         inbox: vec![("filling", id(1)), ("listening", id(2))],
         retries: vec![retry("filling", 2, at(10))],
-        parked: vec![dead("filling", 3, at(0))],
+        new_dead_letters: vec![dead("filling", 3, at(0))],
         ..Writes::default()
     };
     commit(store.as_ref(), writes).await?;
     let of = |step: &'static str| [1, 2, 3, 4].map(|number| (step, id(number)));
     let known = known(store, of("filling")).await?;
-    assert_eq!(known, [Some(InboxState::Handled), Some(InboxState::Waiting), Some(InboxState::Parked), None]);
+    assert_eq!(
+        known,
+        [Some(InboxState::Processed), Some(InboxState::Retrying), Some(InboxState::DeadLettered), None]
+    );
     let known = self::known(store, of("listening")).await?;
-    assert_eq!(known, [None, Some(InboxState::Handled), None, None]);
+    assert_eq!(known, [None, Some(InboxState::Processed), None, None]);
     Ok(())
 }
 
@@ -76,7 +79,7 @@ pub async fn second_reply_to_key_is_rejected(store: &Arc<dyn Store>) -> Promise 
 
 pub async fn dead_letters_are_listed_newest_first_with_payload(store: &Arc<dyn Store>) -> Promise {
     let dead = [dead("filling", 1, at(10)), dead("filling", 2, at(30)), dead("listening", 2, at(20))];
-    commit(store.as_ref(), Writes { parked: dead.to_vec(), ..Writes::default() }).await?;
+    commit(store.as_ref(), Writes { new_dead_letters: dead.to_vec(), ..Writes::default() }).await?;
     let [oldest, newest, middle] = dead;
     assert_eq!(parked(store.as_ref(), 10).await?, [newest.clone(), middle.clone(), oldest]);
     assert_eq!(parked(store.as_ref(), 2).await?, [newest, middle]);
@@ -87,7 +90,7 @@ pub async fn dead_letters_are_listed_newest_first_with_payload(store: &Arc<dyn S
 }
 
 pub async fn message_dead_lettered_again_stays_one_dead_letter(store: &Arc<dyn Store>) -> Promise {
-    let write = |dead_letter| Writes { parked: vec![dead_letter], ..Writes::default() };
+    let write = |dead_letter| Writes { new_dead_letters: vec![dead_letter], ..Writes::default() };
     commit(store.as_ref(), write(dead("filling", 1, at(10)))).await?;
     let mut again = dead("filling", 1, at(99));
     again.reason = "another reason".to_owned();

@@ -79,7 +79,7 @@ pub async fn stats_count_waiting_work(store: &Arc<dyn Store>) -> Promise {
             retry("filling", 2, at(10)),
             retry("listening", 1, at(10)),
         ],
-        parked: vec![dead("filling", 3, at(0))],
+        new_dead_letters: vec![dead("filling", 3, at(0))],
         ..Writes::default()
     };
     commit(store.as_ref(), writes).await?;
@@ -137,7 +137,7 @@ pub async fn finished_entries_are_trimmed_by_age_in_chunks(store: &Arc<dyn Store
         ..Reads::default()
     };
     let loaded = load(store.as_ref(), reads).await?;
-    assert_eq!(loaded.inbox, [(("filling", id(5)), InboxState::Handled)].into());
+    assert_eq!(loaded.inbox, [(("filling", id(5)), InboxState::Processed)].into());
     assert_eq!(loaded.keys.keys().collect::<Vec<_>>(), ["key 3", "key 4", "key 5"]);
     assert_eq!(store.message_counts().await?.handled, [("filling".to_owned(), 5)].into());
     assert_eq!(store.verify().await?.rows, 3, "history is kept");

@@ -9,7 +9,7 @@ use jiff::SignedDuration;
 use saga_core::admission::TaskBounds;
 use saga_core::breaker::BreakerPolicy;
 use saga_core::dead_letter::DeadLettered;
-use saga_core::decision::Rules;
+use saga_core::decision::DecisionConfig;
 use saga_core::fault::FaultKind;
 use saga_core::input::{CommandOutcome, Input, Outcome, RequestKey};
 use saga_core::retry::RetryPolicy;
@@ -318,13 +318,13 @@ fn carriage(pace: Pace) -> Carriage {
     }
 }
 
-pub fn rules(pace: Pace) -> Rules {
+pub fn rules(pace: Pace) -> DecisionConfig {
     let retry = RetryPolicy {
         max_attempts: pace.attempts,
         base: pace.first_delay,
         cap: pace.first_delay.saturating_mul(4),
     };
-    Rules {
+    DecisionConfig {
         retry,
         step_retry: BTreeMap::new(),
         task_retry: retry,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use saga_core::dead_letter::{DeadLetterMessage, StoredDeadLetter};
-use saga_core::decision::{self, Rules};
+use saga_core::decision::{self, DecisionConfig};
 use saga_core::input::{Input, Outcome};
 use saga_core::service::{Service as _, steps_of};
 use saga_core::waiting::{Retry, Task};
@@ -22,7 +22,7 @@ use super::writes::{at, due_query};
 
 /// The depot's work, done by hand.
 pub struct OperatorHarness {
-    rules: Rules,
+    rules: DecisionConfig,
     store: Option<Arc<dyn Store>>,
     /// Batches until the process dies, and its messages come again.
     lives: Option<usize>,
@@ -107,7 +107,7 @@ impl OperatorHarness {
         let steps = steps_of::<Depot>();
         let input = |retry: Retry| {
             let step = steps.iter().find(|step| step.name == retry.step).expect("a step of the depot");
-            Input::retried(step, retry, 0)
+            Input::retry(step, retry, 0)
         };
         let inputs = due.expect("the store works").retries.into_iter().map(input).collect();
         let outcomes = self.settles(second, inputs).await;

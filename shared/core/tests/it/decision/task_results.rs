@@ -1,17 +1,17 @@
-//! The ends of calls, and who may tell them.
+//! Results of tasks, and the claims under which they count.
 
 use jiff::SignedDuration;
 use saga_core::input::{Input, MessageOutcome, Outcome};
-use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::retry::{FailedAttempt, FailureKind};
 use saga_core::waiting::Task;
 use serde_json::json;
 
 use super::till::{ATTEMPTS, FULL, NOON, NoCoins, Till, TillCommand, World};
 
 #[test]
-fn an_answer_ends_its_call_once_whoever_made_it() {
+fn answer_ends_task_once_under_any_claim() {
     let (mut world, task) = calling();
-    // A lapsed owner's answer is the answer: the key of the call makes it the only one there is.
+    // The answer of an expired claim counts: the idempotency key makes it the only one.
     world.tasks.get_mut(&task.id).expect("it is open").claim = 5;
     let (writes, name) = world.take(answered(&task, 7));
     assert_eq!((name, &writes.tasks_done[..]), ("done", &[task.id][..]));
@@ -21,15 +21,15 @@ fn an_answer_ends_its_call_once_whoever_made_it() {
 }
 
 #[test]
-fn a_rejected_answer_ends_its_call_too() {
+fn rejected_answer_ends_task() {
     let (mut world, task) = calling();
     let (writes, outcomes) = world.takes(&[answered(&task, -1)]);
     let Outcome::Message(MessageOutcome::Rejected(NoCoins)) = outcomes[0] else { panic!("{outcomes:?}") };
-    assert_eq!((writes.tasks_done.len(), writes.parked.len()), (1, 0));
+    assert_eq!((writes.tasks_done.len(), writes.new_dead_letters.len()), (1, 0));
 }
 
 #[test]
-fn a_failed_call_is_made_again_until_no_try_is_left() {
+fn failed_task_is_retried_until_attempts_are_used_up() {
     let (mut world, task) = calling();
     for attempts in 0..ATTEMPTS {
         let failing = Task { attempts, ..task.clone() };
@@ -42,7 +42,7 @@ fn a_failed_call_is_made_again_until_no_try_is_left() {
             assert!(writes.tasks_done.is_empty());
         } else {
             assert_eq!((name, writes.task_retries.len(), writes.tasks_done.len()), ("dead", 0, 1));
-            let [dead] = &writes.parked[..] else { panic!("one dead letter") };
+            let [dead] = &writes.new_dead_letters[..] else { panic!("one dead letter") };
             assert_eq!((dead.attempts, dead.first_failed_at), (ATTEMPTS, task.created_at));
             assert_eq!((&dead.step[..], dead.message_id), ("collect", task.id));
             assert_eq!(dead.saga, Some(task.correlation_id));
@@ -51,7 +51,7 @@ fn a_failed_call_is_made_again_until_no_try_is_left() {
 }
 
 #[test]
-fn a_failure_counts_only_under_the_newest_claim() {
+fn task_failure_counts_only_under_newest_claim() {
     let (mut world, task) = calling();
     world.tasks.get_mut(&task.id).expect("it is open").claim = 2;
     assert_eq!(world.take(failed(&task, FailureKind::Permanent)).1, "duplicate");
@@ -59,16 +59,16 @@ fn a_failure_counts_only_under_the_newest_claim() {
 }
 
 #[test]
-fn an_outage_counts_no_attempt_of_a_call() {
+fn outage_consumes_no_attempt_of_task() {
     let (mut world, task) = calling();
     let last = Task { attempts: ATTEMPTS - 1, ..task };
     let (writes, name) = world.take(failed(&last, FailureKind::Outage));
     assert_eq!((name, writes.task_retries[0].attempts), ("retried", ATTEMPTS - 1));
 }
 
-/// Nobody has tried it when its first claim is that of the one who has not yet.
+/// A task was never attempted if its first claim is the current one.
 #[test]
-fn a_call_that_nobody_wants_any_more_says_whether_it_was_ever_made() {
+fn unnecessary_task_reports_if_it_was_ever_attempted() {
     let dead_letter = Some(uuid::Uuid::from_u128(3));
     for (claim, dead_letter, kind) in
         [(1, None, "Untried"), (2, None, "Unwanted"), (1, dead_letter, "Unwanted")]
@@ -76,32 +76,40 @@ fn a_call_that_nobody_wants_any_more_says_whether_it_was_ever_made() {
         let (mut world, task) = calling();
         let task = Task { claim, dead_letter, ..task };
         world.tasks.insert(task.id, task.clone());
-        assert_eq!(world.take(Input::about_to_call(task.clone())).1, "wanted");
+        assert_eq!(world.take(Input::task_check(task.clone())).1, "wanted");
         let look = world.command(TillCommand::LookAt("a", NOON));
         world.take(look);
-        let (writes, outcomes) = world.takes(&[Input::about_to_call(task.clone())]);
+        let (writes, outcomes) = world.takes(&[Input::task_check(task.clone())]);
         let Outcome::Message(MessageOutcome::Dead(reason)) = &outcomes[0] else { panic!("{outcomes:?}") };
         assert_eq!(*reason, format!("{kind} nobody wants it any more"));
-        assert_eq!((writes.tasks_done.len(), writes.parked[0].attempts), (1, 0));
-        assert_eq!(world.take(Input::about_to_call(task)).1, "duplicate");
+        assert_eq!((writes.tasks_done.len(), writes.new_dead_letters[0].attempts), (1, 0));
+        assert_eq!(world.take(Input::task_check(task)).1, "duplicate");
     }
 }
 
-/// Whoever cannot say whether he wants it gets the result, which shows what is wrong with him.
+/// The result of the call then repeats the panic, which dead-letters the task.
 #[test]
-fn a_call_about_which_the_service_panics_is_made() {
+fn panic_in_necessity_check_makes_the_call() {
     let (mut world, task) = calling();
     let row = world.rows.values_mut().next().expect("a row");
     row.1.state = "no tin".to_owned();
-    assert_eq!(world.take(Input::about_to_call(task.clone())).1, "wanted");
+    assert_eq!(world.take(Input::task_check(task.clone())).1, "wanted");
     let (writes, name) = world.take(answered(&task, 1));
-    assert_eq!((name, writes.parked[0].attempts), ("dead", 1), "its try counts, though it was answered");
-    assert!(writes.parked[0].reason.contains("holds a state that is none"), "{}", writes.parked[0].reason);
+    assert_eq!(
+        (name, writes.new_dead_letters[0].attempts),
+        ("dead", 1),
+        "its try counts, though it was answered"
+    );
+    assert!(
+        writes.new_dead_letters[0].reason.contains("holds a state that is none"),
+        "{}",
+        writes.new_dead_letters[0].reason
+    );
 }
 
-/// What one batch writes and ends need not be written.
+/// Tasks that one batch creates and ends need not be written.
 #[test]
-fn a_call_whose_answer_comes_with_it_is_over_before_it_is_written() {
+fn task_answered_in_same_batch_is_not_written() {
     let (mut fresh, task) = (World::new(), calling().1);
     let put = fresh.command(TillCommand::Put("a", FULL));
     let other = fresh.command(TillCommand::Put("b", FULL));
@@ -110,7 +118,7 @@ fn a_call_whose_answer_comes_with_it_is_over_before_it_is_written() {
     assert_eq!((outcomes[2].name(), outcomes[3].name()), ("retried", "done"));
     let left: Vec<_> = writes.tasks.iter().map(|task| &task.payload[..]).collect();
     assert_eq!((left, writes.task_retries.len(), writes.tasks_done.len()), (vec![r#""b""#], 0, 1));
-    // Another's failed try stays.
+    // A failed attempt of another task stays.
     let (mut world, _) = calling();
     let put = world.command(TillCommand::Put("b", FULL));
     let (writes, _) = world.take(put);
@@ -119,7 +127,7 @@ fn a_call_whose_answer_comes_with_it_is_over_before_it_is_written() {
     assert_eq!(writes.task_retries.len(), 1);
 }
 
-/// A till whose tin `a` is full, and is to be collected.
+/// A till whose tin `a` is full and must be collected.
 fn calling() -> (World, Task) {
     let mut world = World::new();
     let put = world.command(TillCommand::Put("a", FULL));
@@ -129,9 +137,9 @@ fn calling() -> (World, Task) {
 }
 
 fn answered(task: &Task, coins: i64) -> Input<Till> {
-    Input::called(task.clone(), Ok(json!(coins)), 0)
+    Input::task_result(task.clone(), Ok(json!(coins)), 0)
 }
 
 fn failed(task: &Task, kind: FailureKind) -> Input<Till> {
-    Input::called(task.clone(), Err(FailedTry::new(kind, "no answer")), u32::MAX)
+    Input::task_result(task.clone(), Err(FailedAttempt::new(kind, "no answer")), u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! Pure: how a dead letter is made, and what an operator's command does to it.
+//! Pure: creation of dead letters, and operator commands about them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -7,44 +7,44 @@ use uuid::Uuid;
 
 use super::data::Writes;
 use crate::dead_letter::{
-    DeadLetterOrigin, DeadLetterStatus, DeadLettered, Delivery, EditedMessage, OperatorCommand,
+    DeadLetterOrigin, DeadLetterStatus, DeadLettered, DeliveryInfo, EditedMessage, OperatorCommand,
     OperatorCommandKind, StoredDeadLetter,
 };
 use crate::ids;
-use crate::input::{Delivered, Input, InputKind};
-use crate::retry::FailedTry;
+use crate::input::{Input, InputKind, StepMessage};
+use crate::retry::FailedAttempt;
 use crate::service::{Service, steps_of};
 use crate::trace::TraceContext;
 use crate::waiting::{Retry, Task};
 
-/// Payloads over this many bytes are not carried by the announcement of a dead letter: as base64 they might
-/// not fit a broker message (1 MiB by default). The service's own table keeps them whole.
+/// Largest payload in the announcement of a dead letter. Larger ones might exceed the broker's message limit (1 MiB
+/// by default) in base64. The service's own table keeps them whole.
 const ANNOUNCED_PAYLOAD_BYTES: usize = 256 * 1024;
 
-/// The same for texts that may quote what could not be read.
+/// Largest text in the announcement, in characters. Error texts may quote an unreadable payload.
 const ANNOUNCED_TEXT_CHARS: usize = 4 * 1024;
 
-/// How an input came to be parked.
-pub(crate) struct Parking<'a> {
-    /// The last try.
-    pub(crate) failed: &'a FailedTry,
-    /// Tries since it first came, or since it was last replayed.
+/// Last failure of an input that becomes a dead letter.
+pub(crate) struct LastFailure<'a> {
+    /// Last attempt, with its error chain.
+    pub(crate) failed: &'a FailedAttempt,
+    /// Number of attempts since the message first arrived or was last replayed.
     pub(crate) attempts: u32,
-    /// When the first of them failed.
+    /// Time of the first of these attempts.
     pub(crate) first_failed_at: Timestamp,
-    /// When it is parked, which is when the last try failed.
+    /// Time of the last attempt.
     pub(crate) now: Timestamp,
 }
 
-/// The dead letter of an input; the same one again, when the input was a replay of `before`.
-pub(crate) fn parked<S: Service>(
+/// Creates the dead letter of an input; updates `before` if the input replayed it.
+pub(crate) fn dead_letter_of<S: Service>(
     input: &Input<S>,
-    parking: &Parking<'_>,
+    failure: &LastFailure<'_>,
     before: Option<&DeadLettered>,
 ) -> DeadLettered {
     let step = input.source();
-    let Parked { origin, payload, message_type, saga, delivery } = Parked::of(input);
-    let reason = parking.failed.reason();
+    let Source { origin, payload, message_type, saga, delivery } = Source::of(input);
+    let reason = failure.failed.reason();
     DeadLettered {
         id: before
             .map_or_else(|| ids::derived(&["dead-letter", step, &input.id.to_string()]), |before| before.id),
@@ -54,13 +54,13 @@ pub(crate) fn parked<S: Service>(
         message_id: input.id,
         fingerprint: fingerprint(S::NAME, step, message_type.as_deref(), &reason),
         message_type,
-        // Of the saga that misses it, whatever it was edited into: that one must hear how it ends.
+        // The saga that waits for the message, whatever an edit made of it: it must learn how the message ends.
         saga: before.and_then(|before| before.saga).or(saga),
         reason,
-        error_chain: parking.failed.chain.clone(),
-        attempts: before.map_or(0, |before| before.attempts) + parking.attempts,
-        first_failed_at: before.map_or(parking.first_failed_at, |before| before.first_failed_at),
-        last_failed_at: parking.now,
+        error_chain: failure.failed.chain.clone(),
+        attempts: before.map_or(0, |before| before.attempts) + failure.attempts,
+        first_failed_at: before.map_or(failure.first_failed_at, |before| before.first_failed_at),
+        last_failed_at: failure.now,
         replays: before.map_or(0, |before| before.replays + 1),
         delivery: delivery.or_else(|| before.and_then(|before| before.delivery.clone())),
         payload_base64: BASE64.encode(payload),
@@ -69,33 +69,33 @@ pub(crate) fn parked<S: Service>(
     }
 }
 
-/// What a dead letter takes over from its input.
-struct Parked<'a> {
+/// Members of a dead letter that come from its input.
+struct Source<'a> {
     origin: DeadLetterOrigin,
     payload: &'a [u8],
     message_type: Option<String>,
     saga: Option<Uuid>,
-    delivery: Option<Delivery>,
+    delivery: Option<DeliveryInfo>,
 }
 
-impl<'a> Parked<'a> {
+impl<'a> Source<'a> {
     fn of<S: Service>(input: &'a Input<S>) -> Self {
         match &input.kind {
-            InputKind::Message(Delivered { step, payload, message_type, delivery, .. }) => Self {
+            InputKind::Message(StepMessage { step, payload, message_type, delivery, .. }) => Self {
                 origin: match input.is_foreign() {
                     true => DeadLetterOrigin::Foreign,
                     false => DeadLetterOrigin::Message,
                 },
                 payload,
                 message_type: message_type.clone(),
-                // What an operator says is correlated by what it is about, which need not be a saga.
+                // Operator commands are correlated by the dead letter, which need not belong to a saga.
                 saga: message_type
                     .as_ref()
                     .filter(|_| !step.is_for_operators())
                     .map(|_| input.correlation_id),
                 delivery: delivery.clone(),
             },
-            InputKind::Called { task, .. } => Self {
+            InputKind::TaskResult { task, .. } => Self {
                 origin: DeadLetterOrigin::Task,
                 payload: task.payload.as_bytes(),
                 message_type: None,
@@ -113,7 +113,7 @@ impl<'a> Parked<'a> {
     }
 }
 
-/// A dead letter as it is announced: what is too large for the broker stays at home.
+/// Dead letter for the announcement, without what is too large for the broker.
 pub(crate) fn announced(dead: &DeadLettered) -> DeadLettered {
     let mut announced = dead.clone();
     let drop_large = |text: &mut String| {
@@ -137,7 +137,7 @@ fn shorten(text: &mut String) {
     }
 }
 
-/// Groups failures of one cause: numbers and ids in the reason do not tell causes apart.
+/// Groups failures of one cause. Numbers and ids in the reason are ignored.
 fn fingerprint(service: &str, step: &str, message_type: Option<&str>, reason: &str) -> String {
     let mut shape = String::with_capacity(reason.len());
     for word in reason.split_inclusive(|c: char| !c.is_ascii_alphanumeric() && c != '-') {
@@ -148,11 +148,11 @@ fn fingerprint(service: &str, step: &str, message_type: Option<&str>, reason: &s
     id.simple().to_string()[..12].to_owned()
 }
 
-/// Does what an operator asks of a dead letter.
+/// Applies an operator command to a dead letter.
 ///
-/// Only a command with a higher revision than those before has an effect, so repetitions have none. What was handled
-/// stays so, and what is being handled right now is not given up: handed back once more, it is put back in line if it
-/// got lost, and left alone if it did not; edited, it is the edit that is handled.
+/// Only a command with a higher revision than all before has an effect, so repeated commands have none. Resolved
+/// dead letters do not change. One that is being replayed cannot be discarded. Another replay of it restores a lost
+/// retry and leaves an existing one alone; an edited replay replaces the retry.
 pub(crate) fn operate<S: Service>(
     command: &OperatorCommand<'_>,
     stored: &mut StoredDeadLetter,
@@ -162,23 +162,23 @@ pub(crate) fn operate<S: Service>(
     if revision <= stored.revision {
         return Ok(());
     }
-    // On a copy: a command that cannot be done leaves no trace.
+    // On a copy: a command that fails leaves no change.
     let mut changed = StoredDeadLetter { revision, ..stored.clone() };
     match (stored.status, kind) {
         (DeadLetterStatus::Resolved, _)
         | (DeadLetterStatus::Replaying, OperatorCommandKind::Discard(_) | OperatorCommandKind::Restore) => {}
         (_, OperatorCommandKind::Replay(edited)) => replay::<S>(edited, &mut changed, writes)?,
-        // It failed again since the operator looked, who sees it waiting too once that is heard of.
+        // A replay failed since the operator looked: the dead letter stays pending.
         (_, OperatorCommandKind::Discard(Some(replays))) if replays != stored.dead_letter.replays => {}
         (_, OperatorCommandKind::Discard(_)) => changed.status = DeadLetterStatus::Discarded,
         (_, OperatorCommandKind::Restore) => changed.status = DeadLetterStatus::Pending,
     }
     stored.clone_from(&changed);
-    writes.dead_letters.push(changed);
+    writes.changed_dead_letters.push(changed);
     Ok(())
 }
 
-/// Puts a dead letter back in line, with all its attempts before it.
+/// Schedules a dead letter for processing, with a fresh count of attempts.
 fn replay<S: Service>(
     edited: Option<&EditedMessage>,
     stored: &mut StoredDeadLetter,
@@ -196,9 +196,9 @@ fn replay<S: Service>(
     let payload = BASE64.decode(&dead.payload_base64).map_err(|error| format!("payload: {error}"))?;
     match dead.origin {
         DeadLetterOrigin::Task => writes.tasks_again.push(Task {
-            id: stored.known_as,
+            id: stored.inbox_id,
             kind: dead.step.clone(),
-            correlation_id: dead.saga.unwrap_or(stored.known_as),
+            correlation_id: dead.saga.unwrap_or(stored.inbox_id),
             payload: String::from_utf8(payload).map_err(|error| format!("payload: {error}"))?,
             attempts: 0,
             claim: 0,
@@ -212,7 +212,7 @@ fn replay<S: Service>(
             }
             let retry = Retry {
                 step: dead.step.clone(),
-                message_id: stored.known_as,
+                message_id: stored.inbox_id,
                 payload: payload.into(),
                 attempts: 0,
                 next_attempt: writes.decided_at,
@@ -220,8 +220,8 @@ fn replay<S: Service>(
                 last_error: dead.reason.clone(),
                 delivery: dead.delivery.clone().map(|delivery| match &dead.original {
                     None => delivery,
-                    // What an operator made of it was said on no subject: the step alone decides.
-                    Some(_) => Delivery { subject: String::new(), ..delivery },
+                    // An edited message was published on no subject: only the step decides whether it fits.
+                    Some(_) => DeliveryInfo { subject: String::new(), ..delivery },
                 }),
                 dead_letter: Some(dead.id),
             };

@@ -1,4 +1,4 @@
-//! Pure: what a batch does with a call of a task that ended, or is about to be made.
+//! Pure: task results in a batch, and the check before an attempt.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,49 +7,53 @@ use serde_json::Value;
 
 use super::batch::{Batch, later, rejected};
 use super::data::TaskRetry;
-use super::failure::Failure;
+use super::input_error::InputError;
 use crate::input::{Input, MessageOutcome};
-use crate::retry::{FailedTry, FailureKind};
+use crate::retry::{FailedAttempt, FailureKind};
 use crate::service::Service;
 use crate::trace::TraceContext;
 use crate::unit_of_work::{Rows, UnitOfWork};
 use crate::waiting::Task;
 
 impl<S: Service> Batch<'_, S> {
-    /// Hands the final result of a call to the service and ends the task.
-    pub(super) fn on_task_result(
+    /// Passes the final result of a task to the service and ends the task; schedules a retry of a failure that may
+    /// pass.
+    pub(super) fn process_task_result(
         &mut self,
         input: &Input<S>,
         task: &Task,
-        answer: &Result<Value, FailedTry>,
+        answer: &Result<Value, FailedAttempt>,
     ) -> MessageOutcome<S::Rejection> {
         let claim = self.loaded.tasks.get(&task.id).copied();
         let mut answer =
-            answer.clone().map_err(|failed| failed.discreet(task.payload.as_bytes(), S::SECRETS));
+            answer.clone().map_err(|failed| failed.redacted(task.payload.as_bytes(), S::SECRETS));
         let attempts = match &mut answer {
-            // An answer counts whoever's claim it came under: the key of the call makes it the only one there is.
+            // An answer counts under any claim: the idempotency key makes it the only one.
             Ok(_) if claim.is_some() => task.attempts + 1,
-            // Nobody has tried it when its first claim is that of the one who has not yet. A dead letter's task
-            // is claimed from the beginning, and may have been tried before.
-            Err(FailedTry { kind: kind @ FailureKind::Untried, .. }) if let Some(claim) = claim => {
-                if is_wanted(self.service, input, task, &mut self.rows, self.now) {
-                    return MessageOutcome::Wanted;
+            // Never attempted only if the first claim is the current one. The task of a dead letter may have been
+            // attempted before it was claimed.
+            Err(FailedAttempt { kind: kind @ FailureKind::NeverAttempted, .. })
+                if let Some(claim) = claim =>
+            {
+                if is_still_needed(self.service, input, task, &mut self.rows, self.now) {
+                    return MessageOutcome::TaskNeeded;
                 }
                 if claim > 1 || task.dead_letter.is_some() {
-                    *kind = FailureKind::Unwanted;
+                    *kind = FailureKind::NoLongerNeeded;
                 }
                 task.attempts
             }
             // A failure counts only under the current claim.
             Err(failed) if claim == Some(task.claim) => {
-                let (attempts, delay) = self.rules.task_retry.after(failed.kind, task.attempts, input.jitter);
+                let (attempts, delay) =
+                    self.config.task_retry.after(failed.kind, task.attempts, input.jitter);
                 if let Some(delay) = delay {
                     self.writes.task_retries.push(TaskRetry {
                         id: task.id,
                         attempts,
                         next_attempt: later(self.now, delay),
                         last_error: failed.reason(),
-                        trace: task.trace.filter(|_| self.rules.keep_failed).map(TraceContext::recorded),
+                        trace: task.trace.filter(|_| self.config.keep_failed).map(TraceContext::recorded),
                     });
                     return MessageOutcome::Retried(failed.reason());
                 }
@@ -65,26 +69,26 @@ impl<S: Service> Batch<'_, S> {
                 self.resolve(input, self.effect_since(before));
                 MessageOutcome::Done
             }
-            Err(Failure::Rejected(rejection)) => {
+            Err(InputError::Rejected(rejection)) => {
                 self.resolve(input, rejected(&rejection));
                 MessageOutcome::Rejected(rejection)
             }
-            Err(Failure::Failed(failed)) => self.park(input, &failed, attempts, task.created_at),
+            Err(InputError::Failed(failed)) => self.dead_letter(input, &failed, attempts, task.created_at),
         }
     }
 }
 
-/// Whether the service still wants the call of a task, on the rows as they are.
-fn is_wanted<S: Service>(
+/// True if the service still needs the call of a task.
+fn is_still_needed<S: Service>(
     service: &S,
     input: &Input<S>,
     task: &Task,
     rows: &mut Rows,
     now: Timestamp,
 ) -> bool {
-    let unknown = Err(FailedTry::new(FailureKind::Untried, ""));
+    let unknown = Err(FailedAttempt::new(FailureKind::NeverAttempted, ""));
     let mut work = UnitOfWork::new(rows, input.cause(now));
-    let wants = AssertUnwindSafe(|| service.is_task_needed(&task.result(&unknown), &mut work));
-    // Who panics here gets the result of the call, and the panic then parks it.
-    catch_unwind(wants).unwrap_or(true)
+    let is_needed = AssertUnwindSafe(|| service.is_task_needed(&task.result(&unknown), &mut work));
+    // After a panic the call is made. Handling its result then panics too, and dead-letters the task.
+    catch_unwind(is_needed).unwrap_or(true)
 }

@@ -1,4 +1,4 @@
-//! Pure: a dead letter: everything about what was parked, and where it stands.
+//! Pure: a dead letter, its status and its stored form.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -7,68 +7,66 @@ use uuid::Uuid;
 use crate::ids;
 use crate::trace::{TRACEPARENT, TraceContext};
 
-/// What a dead letter was before it was parked.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+/// Origin of a dead letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum DeadLetterOrigin {
-    /// A message of a service of this system.
-    #[default]
+    /// Message of a service of this system.
     Message,
-    /// A message that is no envelope, or one that its producer does not say there: nobody knows who sent it.
+    /// Foreign message: no envelope, or one that its producer does not publish there.
     Foreign,
-    /// A call to the outside.
+    /// Task whose attempts all failed.
     Task,
 }
 
 impl DeadLetterOrigin {
-    /// The name in tables and on the wire.
+    /// Name in tables and in the API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
 }
 
-/// Where the broker had a message, and what it carried beside the payload.
+/// Broker metadata of a delivered message.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Delivery {
+pub struct DeliveryInfo {
     /// Name of the stream, e.g. `ORDER`.
     pub stream: String,
-    /// Its place there.
+    /// Sequence number in the stream.
     pub sequence: u64,
-    /// The subject on which it was said, e.g. `order.created`; empty when an earlier build wrote this down.
+    /// Subject, e.g. `order.created`; empty for edited messages, which were published on none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub subject: String,
-    /// Headers, in the order of their names.
+    /// Headers of the message, sorted by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(String, String)>,
 }
 
-/// The header of a fact that shares its place in the stream with others: which of how many it is, e.g. `3/64`. Of the
-/// message that carries them all it says how many they are.
+/// Header of a fact that shares a broker message with others: its index and their number, e.g. `3/64`. On the
+/// broker message itself: the number of facts.
 pub const PACK_HEADER: &str = "Saga-Pack";
 
-impl Delivery {
-    /// The id of what was delivered when it has none of its own: its place is unique, and the part of it if several
-    /// facts share one.
+impl DeliveryInfo {
+    /// Id for a message without a readable id, derived from the stream position and the index within the pack.
     #[must_use]
-    pub(crate) fn place_id(&self) -> Uuid {
+    pub(crate) fn fallback_id(&self) -> Uuid {
         match self.headers.iter().find(|(name, _)| name == PACK_HEADER) {
             Some((_, part)) => ids::of_stream_part(&self.stream, self.sequence, part),
             None => ids::of_stream_position(&self.stream, self.sequence),
         }
     }
 
-    /// Where the message stands in its trace, as its header says.
+    /// Trace context from the headers.
     #[must_use]
     pub fn trace(&self) -> Option<TraceContext> {
         let (_, value) = self.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(TRACEPARENT))?;
         TraceContext::parse(value)
     }
 
-    /// The same, of a trace that is recorded from now on.
+    /// Marks the trace as recorded.
     #[must_use]
     pub(crate) fn recorded(mut self) -> Self {
         if let Some(trace) = self.trace()
@@ -81,69 +79,65 @@ impl Delivery {
     }
 }
 
-/// A message as it was before an operator edited it.
+/// Message before an operator edited it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OriginalMessage {
-    /// The id that it had when it was parked.
+    /// Id of the original message.
     pub message_id: Uuid,
-    /// Its payload, base64 (RFC 4648 §4).
+    /// Original payload, base64 (RFC 4648 §4).
     pub payload_base64: String,
 }
 
-/// Any service: an input is parked for a human; again, with one more of `replays`, when a replay failed too.
+/// Any service: an input became a dead letter. Published again, with a higher `replays`, if a replay fails.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DeadLettered {
-    /// Id of the dead letter; stays the same through replays and edits.
+    /// Id of the dead letter, kept through replays and edits.
     pub id: Uuid,
-    /// The service that could not handle it.
+    /// Service that owns the dead letter.
     pub service: String,
-    /// The step that failed, or the kind of task.
+    /// Step that failed, or kind of task.
     pub step: String,
-    /// What it was.
-    #[serde(default)]
+    /// Origin of the dead letter.
     pub origin: DeadLetterOrigin,
-    /// Id of the message or task; of the edited message, once it was edited.
+    /// Id of the message or task; of the edited message after an edit.
     pub message_id: Uuid,
-    /// Type of the message, when it could be read.
+    /// Type of the message, if it could be read.
     pub message_type: Option<String>,
-    /// The saga it belongs to, when it could be read.
+    /// Saga of the message, if it could be read.
     pub saga: Option<Uuid>,
-    /// The error chain, outermost first, in one line.
+    /// Error chain, outermost first, in one line.
     pub reason: String,
-    /// The error chain, outermost first, a link each.
-    #[serde(default)]
+    /// Error chain, outermost first, one entry for each error.
     pub error_chain: Vec<String>,
-    /// Groups dead letters of one cause.
+    /// Key that groups dead letters of one cause.
     pub fingerprint: String,
-    /// Attempts made, those of replays included.
+    /// Attempts made, including those of replays.
     pub attempts: u32,
-    /// When the first attempt failed.
+    /// Time of the first failed attempt.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub first_failed_at: Timestamp,
-    /// When the last attempt failed.
+    /// Time of the last failed attempt.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub last_failed_at: Timestamp,
-    /// Replays that failed.
-    #[serde(default)]
+    /// Number of replays that failed.
     pub replays: u32,
-    /// Where the broker had it; absent for tasks.
+    /// Broker metadata; absent for tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub delivery: Option<Delivery>,
-    /// The payload byte for byte, base64 (RFC 4648 §4); of the edited message, once it was edited.
+    pub delivery: Option<DeliveryInfo>,
+    /// Payload byte for byte, base64 (RFC 4648 §4); of the edited message after an edit.
     pub payload_base64: String,
-    /// Where the try that failed stands in its trace, as a `traceparent` (W3C Trace Context); absent when it was not
-    /// traced.
+    /// Trace context of the failed attempt, as a `traceparent` (W3C Trace Context); absent if it was not traced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
-    /// What was parked at first; absent unless it was edited.
+    /// Original message; absent unless it was edited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub original: Option<OriginalMessage>,
 }
 
 impl DeadLettered {
-    /// From now on the dead letter is about the edited message; what was parked at first is remembered.
+    /// Replaces the message by an edited one. Keeps the original of the first edit.
     pub fn take_edit(&mut self, edited: &EditedMessage) {
         let payload_base64 = std::mem::replace(&mut self.payload_base64, edited.payload_base64.clone());
         let message_id = std::mem::replace(&mut self.message_id, edited.message_id);
@@ -151,30 +145,30 @@ impl DeadLettered {
     }
 }
 
-/// What an operator made of a message.
+/// Message edited by an operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EditedMessage {
-    /// Its new id; the envelope inside carries it too.
+    /// New id of the message, which its envelope carries too.
     pub message_id: Uuid,
-    /// Its payload, base64 (RFC 4648 §4).
+    /// Payload, base64 (RFC 4648 §4).
     pub payload_base64: String,
 }
 
-/// A dead letter as the service that parked it keeps it.
+/// Dead letter, as the service that owns it stores it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredDeadLetter {
-    /// The dead letter.
+    /// Dead letter, as it is announced.
     pub dead_letter: DeadLettered,
-    /// What becomes of it.
+    /// Status after the last command or replay.
     pub status: DeadLetterStatus,
-    /// The last command of an operator that had an effect.
+    /// Revision of the last command that had an effect.
     pub revision: u64,
-    /// The id under which the step knows the message, whatever became of it since.
-    pub known_as: Uuid,
+    /// Id in the inbox of the step, unchanged by edits.
+    pub inbox_id: Uuid,
 }
 
-/// What becomes of a dead letter.
+/// Status of a dead letter.
 #[derive(
     Debug,
     Clone,
@@ -193,29 +187,29 @@ pub struct StoredDeadLetter {
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 pub enum DeadLetterStatus {
-    /// It waits for a human.
+    /// Waits for a decision of an operator.
     Pending,
-    /// It was handed back, and is being handled.
+    /// Replayed, and not yet processed.
     Replaying,
-    /// It was handled.
+    /// A replay has processed it, or found nothing to do.
     Resolved,
-    /// It was given up.
+    /// Discarded by an operator. The message is not processed.
     Discarded,
-    /// What it stands for was settled outside, as operators know it; the service that holds it has given it up.
-    Settled,
+    /// Declared done by other means by an operator. The service that owns it has discarded it.
+    ResolvedManually,
 }
 
 impl DeadLetterStatus {
-    /// Every status there is.
+    /// Every status, in the order of declaration.
     pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
-    /// The name in tables and in the API.
+    /// Name in tables and in the API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
 
-    /// The status with this name.
+    /// Finds the status with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         name.parse().ok()

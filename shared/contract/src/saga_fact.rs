@@ -1,4 +1,4 @@
-//! Pure: what the view of a saga keeps of each message it hears.
+//! Pure: a fact, as the view of a saga keeps it.
 
 use jiff::Timestamp;
 use saga_core::dead_letter::{DeadLetterMessage, OperatorMessage};
@@ -12,67 +12,66 @@ use crate::money::Money;
 use crate::order::{CancelReason, StockLine};
 use crate::payment::PaymentFailure;
 
-/// A fact of the saga, as the view keeps it.
+/// Fact of a saga, as its view keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct HeardFact {
-    /// Its message's id.
+pub struct SagaFact {
+    /// Id of the message, as in its envelope.
     pub message_id: Uuid,
-    /// Name of its type, as the envelope has it, e.g. `OrderCreated`.
+    /// Name of the type, as in the envelope, e.g. `OrderCreated`.
     #[serde(rename = "type")]
     pub message_type: String,
-    /// Who said it.
+    /// Name of the service that published it.
     pub producer: String,
-    /// What caused it.
+    /// Id of the input that caused the fact.
     pub causation_id: Uuid,
-    /// When it was decided.
+    /// Time at which the input was decided.
     #[schema(value_type = String, format = DateTime)]
     pub occurred_at: Timestamp,
-    /// What people want to know of it.
+    /// Members that the view shows.
     pub detail: FactDetail,
 }
 
-/// What the view takes out of a fact.
+/// Members of a fact that the view shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FactDetail {
-    /// Who ordered; of `OrderCreated` alone.
+    /// Customer of the order, from `OrderCreated`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub customer: Option<String>,
-    /// The order's total.
+    /// Total price of the order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<Money>,
-    /// The order's deadline.
+    /// Deadline of the order, after all extensions.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub deadline: Option<Timestamp>,
-    /// Why it was cancelled.
+    /// Reason why the order was cancelled, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cancelled_because: Option<CancelReason>,
-    /// Why its payment failed.
+    /// Reason of the failed payment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payment_failed_because: Option<PaymentFailure>,
-    /// Anything else, for people.
+    /// Summary of other members, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// What is parked.
+    /// Dead letter that was announced.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub parked: Option<Parked>,
-    /// The dead letter that was replayed and is handled.
+    pub dead_lettered: Option<DeadLetterRef>,
+    /// Dead letter that a replay resolved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resolved: Option<Uuid>,
 }
 
-/// A dead letter in a saga's way.
+/// Dead letter of a saga.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Parked {
-    /// The dead letter.
-    #[serde(rename = "letter")]
+pub struct DeadLetterRef {
+    /// Id of the dead letter.
     pub dead_letter: Uuid,
-    /// The step that failed, or the kind of task.
+    /// Step that failed, or kind of task.
     pub step: String,
 }
 
-impl HeardFact {
-    /// What the view keeps of a message.
+impl SagaFact {
+    /// Extracts what the view keeps of a message.
     #[must_use]
     pub fn of(message: &Received<OperatorMessage<Fact>>) -> Self {
         Self {
@@ -133,7 +132,7 @@ impl FactDetail {
     fn of_dead_letter(message: &DeadLetterMessage) -> Self {
         match message {
             DeadLetterMessage::DeadLettered(said) => Self {
-                parked: Some(Parked { dead_letter: said.id, step: said.step.clone() }),
+                dead_lettered: Some(DeadLetterRef { dead_letter: said.id, step: said.step.clone() }),
                 note: Some(format!("{}: {}", said.step, said.reason)),
                 ..Self::default()
             },

@@ -1,9 +1,9 @@
-//! What becomes of that which can never work: a dead letter with everything about it.
+//! Creation of dead letters.
 
-use saga_core::dead_letter::{DeadLetterMessage, DeadLetterOrigin, DeadLettered, Delivery};
+use saga_core::dead_letter::{DeadLetterMessage, DeadLetterOrigin, DeadLettered, DeliveryInfo};
 use saga_core::decision::{InboxState, Writes};
 use saga_core::input::Input;
-use saga_core::retry::{FailedTry, FailureKind};
+use saga_core::retry::{FailedAttempt, FailureKind};
 use saga_core::waiting::Retry;
 use uuid::Uuid;
 
@@ -11,7 +11,7 @@ use super::envelope;
 use super::till::{self, COUNTING, Fact, Mood, WATCHING, World, delivered, paid};
 
 #[test]
-fn what_can_never_work_is_parked_at_once_with_what_is_wrong_with_it() {
+fn permanent_failure_is_dead_lettered_at_once_with_reason() {
     let edited = |from: &str, to: &str| {
         let text = String::from_utf8(paid(1, "a", 5, Mood::Fine)).expect("text");
         assert!(text.contains(from), "{text}");
@@ -26,9 +26,9 @@ fn what_can_never_work_is_parked_at_once_with_what_is_wrong_with_it() {
     ] {
         let mut world = World::new();
         let delivery = said_on("shop.paid");
-        let input = Input::delivered(COUNTING, payload.clone().into(), delivery.clone(), u32::MAX);
+        let input = Input::from_broker(COUNTING, payload.clone().into(), delivery.clone(), u32::MAX);
         let (writes, name) = world.take(input);
-        let [dead] = &writes.parked[..] else { panic!("one dead letter: {writes:?}") };
+        let [dead] = &writes.new_dead_letters[..] else { panic!("one dead letter: {writes:?}") };
         assert!(dead.reason.starts_with(reason), "{} is not: {reason}", dead.reason);
         assert_eq!((name, dead.error_chain.join(": ")), ("dead", dead.reason.clone()));
         assert_eq!((&dead.service[..], &dead.step[..], dead.attempts), ("till", "counting", 1));
@@ -40,22 +40,22 @@ fn what_can_never_work_is_parked_at_once_with_what_is_wrong_with_it() {
     }
 }
 
-/// Nobody knows whose it is, or whether it is a message at all; its place in the stream is the only id it has.
+/// A message without an envelope has no id but its stream position.
 #[test]
-fn what_is_no_envelope_is_parked_under_its_place_in_the_stream() {
+fn message_without_envelope_is_dead_lettered_under_stream_position() {
     let mut world = World::new();
     let (writes, name) = world.takes(&[delivered(COUNTING, b"{}"), delivered(COUNTING, b"{}")]);
     assert_eq!((name[0].name(), name[1].name()), ("dead", "duplicate"));
-    let dead = &writes.parked[0];
+    let dead = &writes.new_dead_letters[0];
     assert_eq!((dead.origin, dead.saga, &dead.message_type), (DeadLetterOrigin::Foreign, None, &None));
     assert_eq!(dead.message_id, saga_core::ids::of_stream_position("SHOP", 7));
     assert_ne!(dead.message_id, saga_core::ids::of_stream_position("SHOP", 8));
 }
 
-/// A stranger may claim to be anyone, under any id and of any saga. What the one it names does not say in that place
-/// is nobody's: neither the id nor the saga is taken from it, or the real message would be known already.
+/// A foreign message may claim any producer, id and saga. Neither the id nor the saga is trusted: otherwise the
+/// real message would be a duplicate.
 #[test]
-fn what_its_producer_does_not_say_there_is_parked_as_nobodys() {
+fn message_its_producer_does_not_publish_is_dead_lettered_as_foreign() {
     let text = |payload: Vec<u8>| String::from_utf8(payload).expect("text");
     let (fine, of_shop) = (text(paid(1, "a", 5, Mood::Fine)), "\"producer\":\"shop\"");
     let of = |producer: &str| fine.replace(of_shop, &format!("\"producer\":\"{producer}\""));
@@ -78,22 +78,22 @@ fn what_its_producer_does_not_say_there_is_parked_as_nobodys() {
         let mut world = World::new();
         let payload = payload.into_bytes();
         let (writes, name) =
-            world.take(Input::delivered(COUNTING, payload.clone().into(), said_on(subject), u32::MAX));
-        let [dead] = &writes.parked[..] else { panic!("one dead letter: {writes:?}") };
+            world.take(Input::from_broker(COUNTING, payload.clone().into(), said_on(subject), u32::MAX));
+        let [dead] = &writes.new_dead_letters[..] else { panic!("one dead letter: {writes:?}") };
         assert_eq!((name, &dead.reason[..]), ("dead", reason));
         let place = saga_core::ids::of_stream_position("SHOP", 7);
         assert_eq!((dead.origin, dead.message_id), (DeadLetterOrigin::Foreign, place));
         assert_eq!((dead.saga, &dead.message_type), (None, &None));
-        // A replay asks the same of it, and the real message is no duplicate of it.
+        // A replay is checked in the same way, and the real message is no duplicate of it.
         let retry = Retry { delivery: Some(said_on(subject)), ..replayed(dead, payload) };
-        world.inbox.insert(("counting", place), InboxState::Waiting);
-        assert_eq!(world.take(Input::retried(COUNTING, retry, 0)).1, "dead");
+        world.inbox.insert(("counting", place), InboxState::Retrying);
+        assert_eq!(world.take(Input::retry(COUNTING, retry, 0)).1, "dead");
         assert_eq!(world.take(delivered(COUNTING, fine.as_bytes())).1, "done");
     }
 }
 
-fn said_on(subject: &str) -> Delivery {
-    Delivery { stream: "SHOP".to_owned(), sequence: 7, subject: subject.to_owned(), headers: vec![] }
+fn said_on(subject: &str) -> DeliveryInfo {
+    DeliveryInfo { stream: "SHOP".to_owned(), sequence: 7, subject: subject.to_owned(), headers: vec![] }
 }
 
 fn replayed(dead: &DeadLettered, payload: Vec<u8>) -> Retry {
@@ -110,22 +110,22 @@ fn replayed(dead: &DeadLettered, payload: Vec<u8>) -> Retry {
     }
 }
 
-/// What one service says of its dead letters is for another whose step hears it: nobody would hear of it otherwise.
+/// One service's announcement is consumed by another's step, which alone would announce it.
 #[test]
-fn a_message_about_a_dead_letter_is_tried_without_end_while_it_can_be_read() {
+fn dead_letter_announcement_is_retried_without_end() {
     let about = till::envelope(1, &DeadLetterMessage::DeadLettered(Box::new(a_dead_letter())));
     let mut world = World::new();
     let mut input = delivered(WATCHING, &about);
     for attempts in 1..20 {
         let (writes, name) = world.take(input);
         assert_eq!((name, writes.retries[0].attempts), ("retried", attempts));
-        input = Input::retried(WATCHING, writes.retries[0].clone(), u32::MAX);
+        input = Input::retry(WATCHING, writes.retries[0].clone(), u32::MAX);
     }
-    // As a replay it ends as every other does: an operator sees to it.
+    // A replay ends like any other: an operator takes care of it.
     let mut retry = world.retries.values().next().expect("it waits").clone();
     retry.dead_letter = Some(Uuid::from_u128(9));
-    assert_eq!(world.take(Input::retried(WATCHING, retry, 0)).1, "dead");
-    // An ordinary message of the same step, and what cannot be read, are parked.
+    assert_eq!(world.take(Input::retry(WATCHING, retry, 0)).1, "dead");
+    // Other messages of the same step, and unreadable ones, are dead-lettered.
     let broken = String::from_utf8(about).expect("text").replace("\"attempts\"", "\"tries\"");
     for payload in [paid(2, "a", 1, Mood::Broken), broken.into_bytes()] {
         assert_eq!(World::new().take(delivered(WATCHING, &payload)).1, "dead");
@@ -133,11 +133,11 @@ fn a_message_about_a_dead_letter_is_tried_without_end_while_it_can_be_read() {
 }
 
 #[test]
-fn failures_of_one_cause_have_one_fingerprint_and_others_another() {
+fn fingerprint_groups_failures_by_cause() {
     let of = |step, payload: &[u8], reason: &str| {
-        let failure = FailedTry::new(FailureKind::Permanent, reason);
-        let (writes, _) = World::new().take(delivered(step, payload).failing(Some(failure)));
-        writes.parked[0].fingerprint.clone()
+        let failure = FailedAttempt::new(FailureKind::Permanent, reason);
+        let (writes, _) = World::new().take(delivered(step, payload).with_injected_failure(Some(failure)));
+        writes.new_dead_letters[0].fingerprint.clone()
     };
     let fine = paid(1, "a", 5, Mood::Fine);
     let one = of(COUNTING, &fine, "order 17 of 018f-aa7 is late by 3s");
@@ -154,14 +154,15 @@ fn failures_of_one_cause_have_one_fingerprint_and_others_another() {
     }
 }
 
-/// As base64 they might not fit a broker message. The service's own table keeps them whole.
+/// In base64 the payload might exceed the broker's limit. The service's own table keeps it whole.
 #[test]
-fn what_is_too_large_for_the_broker_is_kept_and_not_announced() {
+fn oversized_payload_is_stored_but_not_announced() {
     let parked = |payload: &[u8], reason: &str| {
         let chain = std::iter::repeat_n(reason.to_owned(), 17).collect();
-        let failure = FailedTry { chain, kind: FailureKind::Permanent };
-        let (writes, _) = World::new().take(delivered(COUNTING, payload).failing(Some(failure)));
-        (writes.parked[0].clone(), announced(&writes))
+        let failure = FailedAttempt { chain, kind: FailureKind::Permanent };
+        let (writes, _) =
+            World::new().take(delivered(COUNTING, payload).with_injected_failure(Some(failure)));
+        (writes.new_dead_letters[0].clone(), announced(&writes))
     };
     let (kib, long) = (1024, "ö".repeat(4 * 1024));
     let (dead, fits) = parked(&vec![b' '; 256 * kib], &long);
@@ -175,18 +176,18 @@ fn what_is_too_large_for_the_broker_is_kept_and_not_announced() {
     assert_eq!(too_large.error_chain[0], format!("{long}…"));
 }
 
-/// What waits or is parked is known, whatever the inbox is asked.
+/// Retries and dead letters are known without the inbox.
 #[test]
-fn what_is_parked_is_not_handled_when_it_comes_again() {
+fn redelivered_dead_letter_is_not_processed() {
     let mut world = World::new();
     world.rules.use_inbox = false;
-    for state in [InboxState::Waiting, InboxState::Parked] {
+    for state in [InboxState::Retrying, InboxState::DeadLettered] {
         world.inbox.insert(("counting", Uuid::from_u128(1)), state);
         assert_eq!(world.take(delivered(COUNTING, &paid(1, "a", 5, Mood::Fine))).1, "duplicate");
     }
 }
 
-/// What the others hear of a dead letter.
+/// The announcement of a dead letter.
 fn announced(writes: &Writes) -> DeadLettered {
     let [promise] = &writes.outbox[..] else { panic!("one message: {writes:?}") };
     let envelope = envelope(&promise.payload);
