@@ -318,7 +318,7 @@ def broker_rejects_message(system, alerts):
 def consumer_of_admin_lags(system, alerts):
     # Admin consumes two facts of each order, with one consumer for each service. One fact per message, because a pack would hide
     # the lag.
-    system.environment["ORDER__BUS__PACK"] = "1"
+    system.environment["ORDER__BUS__MAX_PACK"] = "1"
     restart(system, "order")
     system.sagactl("faults", "inject", "admin", "pause", "--step", "admin-saga-view")
     system.sagactl("faults", "inject", "order", "publish_twice", "--next", "5")
@@ -327,7 +327,7 @@ def consumer_of_admin_lags(system, alerts):
     system.place(4, token="tok_declined")
     alerts.case(system, ["ConsumerLag"], ends=["ConsumerLag"], service="admin")
     # Takes effect at the next start.
-    del system.environment["ORDER__BUS__PACK"]
+    del system.environment["ORDER__BUS__MAX_PACK"]
 
 
 def no_alert_fires(system, alerts):

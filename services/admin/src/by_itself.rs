@@ -13,7 +13,7 @@ use crate::request::By;
 /// Why it is not done.
 pub(crate) async fn ask(app: &AdminApp, kind: CommandKind) -> Result<Reply, String> {
     let command = Command { id: Uuid::now_v7(), by: By::system(None), kind };
-    match app.engine.settle(Input::command(command.id, command.id, command, None)).await {
+    match app.engine.process(Input::command(command.id, command.id, command, None)).await {
         Ok(Outcome::Command(CommandOutcome::Done(reply))) => Ok(reply),
         Ok(outcome) => Err(format!("it ends as {}", outcome.name())),
         Err(unavailable) => Err(unavailable.to_string()),

@@ -200,7 +200,7 @@ impl<W: Surroundings> Driver<W> {
     async fn ask(&self, by: By, kind: CommandKind) -> Option<Reply> {
         let command = Command { id: self.around.fresh_id(), by, kind };
         let redrive = command.correlation_id();
-        match self.around.engine().settle(Input::command(command.id, redrive, command, None)).await {
+        match self.around.engine().process(Input::command(command.id, redrive, command, None)).await {
             Ok(Outcome::Command(CommandOutcome::Done(reply))) => Some(reply),
             Ok(_) => None,
             Err(unavailable) => {

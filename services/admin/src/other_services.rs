@@ -171,7 +171,7 @@ impl OtherServices {
         let base = self.address(service);
         let base = base.ok_or_else(|| Problem::not_found(format_args!("service {service}")))?;
         let request = self.http.request(method, format!("{}{path}", base.trim_end_matches('/')));
-        let request = match tracer::of_the_answer() {
+        let request = match tracer::request_span() {
             Some(begun) => request.header(TRACEPARENT, begun.context.to_string()),
             None => request,
         };

@@ -13,7 +13,7 @@ use reqwest::{Client, Url, redirect};
 use saga_core::waiting::Task;
 use saga_engine::host::reloaded::read_protected;
 use saga_engine::host::settings::Settings;
-use saga_engine::runtime::tasks::{CallFailed, TaskHandler};
+use saga_engine::runtime::task_runner::{CallFailed, TaskHandler};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 

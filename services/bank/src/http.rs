@@ -13,7 +13,7 @@ use saga_core::query::{FoundRow, Order, Query};
 use saga_core::row::{RowKey, WithHistory};
 use saga_engine::host::http::{Body, Params, Problem, Segment, command_reply, one_line};
 use saga_engine::host::queries::{Encoding, LedgerQuery, MAX_ENTRIES, entries_as_of, entries_of};
-use saga_engine::runtime::faults::Faults;
+use saga_engine::runtime::injected_faults::InjectedFaults;
 use serde::{Deserialize, Serialize};
 use utoipa::{OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -98,14 +98,14 @@ async fn charge(
     inject_before(&app.controls.faults).await?;
     let loses_answer = body.token == "tok_lost_answer";
     let request = ChargeRequest { amount: body.amount, token: body.token, reference: body.reference };
-    let kind = match app.controls.faults.strikes(faults::DECLINE, "") {
+    let kind = match app.controls.faults.trigger(faults::DECLINE, "") {
         Some(_) => CommandKind::Decline(request),
         None => CommandKind::Capture(request),
     };
     let answer = ask(&app, charge, kind).await?;
     if matches!(answer, Answer::Refused { .. }) {
         // The merchant undoes its order, so the trace is worth keeping.
-        app.engine.tracer().keep_the_answer();
+        app.engine.tracer().keep_request();
     }
     match answer {
         Answer::Captured { is_new: true, .. } if loses_answer => {
@@ -119,22 +119,22 @@ async fn charge(
 }
 
 /// Injects the faults that strike before any effect.
-async fn inject_before(faults: &Faults) -> Result<(), Problem> {
-    if let Some(latency) = faults.strikes(faults::LATENCY, "") {
+async fn inject_before(faults: &InjectedFaults) -> Result<(), Problem> {
+    if let Some(latency) = faults.trigger(faults::LATENCY, "") {
         tokio::time::sleep(latency).await;
     }
-    if faults.strikes(faults::HANG, "").is_some() {
+    if faults.trigger(faults::HANG, "").is_some() {
         return std::future::pending().await;
     }
-    match faults.strikes(faults::ERROR, "") {
+    match faults.trigger(faults::ERROR, "") {
         Some(_) => Err(Problem::unavailable("injected: the bank fails", 1)),
         None => Ok(()),
     }
 }
 
 /// Injects the fault that strikes after the effect.
-fn inject_after<T>(faults: &Faults, answer: T) -> Result<T, Problem> {
-    match faults.strikes(faults::LOSE_ANSWER, "") {
+fn inject_after<T>(faults: &InjectedFaults, answer: T) -> Result<T, Problem> {
+    match faults.trigger(faults::LOSE_ANSWER, "") {
         Some(_) => Err(Problem::internal(&"injected: done, and the answer lost")),
         None => Ok(answer),
     }
@@ -142,7 +142,7 @@ fn inject_after<T>(faults: &Faults, answer: T) -> Result<T, Problem> {
 
 async fn give_back(app: &BankApp, id: Uuid, kind: CommandKind) -> Result<Json<Answer>, Problem> {
     inject_before(&app.controls.faults).await?;
-    if app.controls.faults.strikes(faults::REFUSE_REFUND, "").is_some() {
+    if app.controls.faults.trigger(faults::REFUSE_REFUND, "").is_some() {
         return Err(Problem::conflict("injected: the account of the customer is closed"));
     }
     let answer = ask(app, id, kind).await.map(Json)?;
@@ -150,7 +150,7 @@ async fn give_back(app: &BankApp, id: Uuid, kind: CommandKind) -> Result<Json<An
 }
 
 async fn ask(app: &BankApp, charge: Uuid, kind: CommandKind) -> Result<Answer, Problem> {
-    command_reply(app.engine.ask(charge, Command { charge, kind }, None).await?, problem)
+    command_reply(app.engine.execute(charge, Command { charge, kind }, None).await?, problem)
 }
 
 fn problem(rejection: &ChargeRejection) -> Problem {

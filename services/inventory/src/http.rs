@@ -146,7 +146,7 @@ async fn apply(
     change: ProductCommand,
     key: Option<RequestKey>,
 ) -> Result<ProductView, Problem> {
-    let outcome = app.engine.ask(Uuid::now_v7(), Command { sku, change }, key).await?;
+    let outcome = app.engine.execute(Uuid::now_v7(), Command { sku, change }, key).await?;
     command_reply(outcome, problem).map(|reply| reply.product)
 }
 

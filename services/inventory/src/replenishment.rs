@@ -59,7 +59,7 @@ async fn replenish(app: &InventoryApp, settings: &ReplenishSettings, row: &Found
     // Decided again on the current row, so that two concurrent checks do not add twice.
     let change = ProductCommand::Replenish { threshold, amount };
     let command = Command { sku: row.id.clone(), change };
-    match app.engine.ask(Uuid::now_v7(), command, None).await {
+    match app.engine.execute(Uuid::now_v7(), command, None).await {
         Ok(CommandOutcome::Rejected(rejection)) => info!(sku = row.id, "not replenished: {rejection}"),
         Ok(_) => {}
         Err(unavailable) => warn!(sku = row.id, "not replenished: {unavailable}"),

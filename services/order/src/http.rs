@@ -135,7 +135,7 @@ async fn place(
         token: body.payment.token,
         timeout: SignedDuration::try_from(app.settings.service.deadline).unwrap_or(SignedDuration::MAX),
     });
-    let placed = command_reply(app.engine.ask(order, command, key).await?, problem)?.order;
+    let placed = command_reply(app.engine.execute(order, command, key).await?, problem)?.order;
     // The order is durable and counted as pending now.
     drop(permit);
     let location = (header::LOCATION, format!("/api/orders/{}", placed.id));
@@ -165,7 +165,7 @@ impl FromRequestParts<OrderApp> for Admitted {
 /// Reason to reject new orders: their facts could not be published soon enough.
 pub(crate) fn overload(app: &OrderApp) -> Option<String> {
     let (stats, limits) = (app.metrics.stats(), &app.settings.service);
-    if let Some(stall) = app.messaging.publish_stall.in_words(limits.max_publish_stall, Timestamp::now()) {
+    if let Some(stall) = app.messaging.publish_stall.describe(limits.max_publish_stall, Timestamp::now()) {
         return Some(stall);
     }
     let age =
@@ -334,7 +334,7 @@ async fn events(
 ))]
 async fn cancel(State(app): State<OrderApp>, Segment(id): Segment<Uuid>) -> Result<Json<OrderView>, Problem> {
     let command = Command::Cancel { order: id, reason: CancelReason::CustomerRequest };
-    command_reply(app.engine.ask(id, command, None).await?, problem).map(|reply| Json(reply.order))
+    command_reply(app.engine.execute(id, command, None).await?, problem).map(|reply| Json(reply.order))
 }
 
 async fn ledger(

@@ -9,7 +9,7 @@ use saga_core::trace::TRACEPARENT;
 use saga_core::waiting::Task;
 use saga_engine::host::http::{HttpClient, Problem};
 use saga_engine::host::settings::Settings;
-use saga_engine::runtime::tasks::{CallFailed, TaskHandler};
+use saga_engine::runtime::task_runner::{CallFailed, TaskHandler};
 use serde_json::{Value, json};
 
 use crate::PaymentSettings;

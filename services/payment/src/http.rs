@@ -126,7 +126,7 @@ async fn refund(
 ) -> Result<Json<PaymentView>, Problem> {
     let row = find(&app, id).await?;
     let order = row.id.parse().map_err(|error| Problem::internal(&error))?;
-    let outcome = app.engine.ask(order, Refund { order }, None).await?;
+    let outcome = app.engine.execute(order, Refund { order }, None).await?;
     command_reply(outcome, problem).map(Json)
 }
 

@@ -1,18 +1,17 @@
-//! The shell of a saga engine: what carries the decisions of [`saga_core`] over a database and a broker.
+//! The shell of a saga engine: runs the decisions of [`saga_core`] over a database and a broker.
 //!
-//! The modules, in reading order; each knows only those before it:
-//! - [`store`]: what is asked of a database, and SQLite and PostgreSQL, which answer.
-//! - [`runtime`]: the loops that bring inputs, commit them, publish what they promise and call what they ask for;
-//!   the engine, tasks, timers, consumers, the relay, admission and injected faults.
-//! - [`nats`]: the broker that the loops know as a trait.
-//! - [`host`]: a service as a process: settings, HTTP, health, metrics, what operators ask of it.
-//! - `testing` (feature): the kit that tests of services are made with.
+//! Modules in reading order; each depends only on those before it:
+//! - [`store`]: the traits of a database, and their implementations for SQLite and PostgreSQL.
+//! - [`runtime`]: the loops: engine, consumers, relay, task runner and timers, with admission and injected faults.
+//! - [`nats`]: the broker behind the traits of the loops.
+//! - [`host`]: a service as a process: settings, HTTP, health, metrics and operator commands.
+//! - `testing` (feature): the kit for tests of services.
 //!
-//! What has no part in what a service is, and is called once per process, connection or loop, returns a boxed
-//! future from a function that is not generic: so it is compiled here, once, and not with every service (an async
-//! function is compiled where it is polled; the broker's client alone was a fifth of each program's build).
+//! Functions that do not depend on the service and run once per process, connection or loop return a boxed future, and are
+//! not generic. An async function is compiled where it is polled: as generic ones, the broker's client alone would take a
+//! fifth of the build time of each service.
 //!
-//! Start at [`Service`](saga_core::Service), what a service declares, and [`host::main`], what is made of it.
+//! Start at [`Service`](saga_core::Service), which a service implements, and [`host::main`], which runs it.
 
 #![warn(missing_docs)]
 
@@ -22,4 +21,4 @@ pub mod runtime;
 pub mod store;
 pub mod testing;
 
-mod unverified;
+mod unverified_tls;

@@ -47,7 +47,7 @@ async fn stream_leaders(system: &System) -> Vec<(String, String)> {
     let leaders = async {
         let bus =
             NatsBus::connect_as(system.bus_settings_of(SAGACTL), SAGACTL, "sagactl-status").await.ok()?;
-        bus.reached().await.ok()?;
+        bus.wait_until_connected().await.ok()?;
         let leader_of = async |producer| {
             let stream = stream_of(producer);
             let info = bus.jetstream().get_stream(&stream).await.ok()?;

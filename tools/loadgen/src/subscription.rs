@@ -58,7 +58,7 @@ pub async fn begin(endpoints: &Endpoints) -> anyhow::Result<Subscription> {
     let settings = endpoints.bus.clone();
     let url = settings.shown_url();
     let bus = NatsBus::connect_as(settings, SAGACTL, "sagactl-load").await?;
-    let reached = timeout(CONNECT_TIMEOUT, bus.reached()).await;
+    let reached = timeout(CONNECT_TIMEOUT, bus.wait_until_connected()).await;
     reached.with_context(|| format!("nobody answers at {url}: is the system running?"))??;
     let mut sources = Vec::new();
     for (producer, facts) in PRODUCERS {

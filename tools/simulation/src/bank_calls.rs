@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use payment::bank_task::{BankAnswer, BankCall, BankTask};
 use saga_core::input::{CommandOutcome, Input, Outcome};
 use saga_core::waiting::Task;
-use saga_engine::runtime::tasks::{CallFailed, TaskHandler};
+use saga_engine::runtime::task_runner::{CallFailed, TaskHandler};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
@@ -77,7 +77,7 @@ impl BankHandler {
         let id = self.process.sim().fresh_id();
         let Some(engine) = self.bank.engine() else { return Err(not_now("it refuses the connection")) };
         let input = Input::command(id, charge, Command { charge, kind }, None);
-        let settled = timeout(BANK_TIMEOUT, engine.settle(input)).await;
+        let settled = timeout(BANK_TIMEOUT, engine.process(input)).await;
         let outcome = match settled {
             Ok(Ok(Outcome::Command(outcome))) => outcome,
             Ok(Ok(Outcome::Message(_) | Outcome::Due(_)) | Err(_)) => return Err(not_now("it broke")),

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use saga_core::dead_letter::DeliveryInfo;
 use saga_engine::runtime::bus::{
-    Bus, BusError, BusMessage, Deliveries, Durable, GivenUp, GivenUps, Publish, Waiting,
+    Advisories, Advisory, Backlog, Bus, BusError, BusFact, Durable, FactStream, Publish,
 };
 use saga_engine::store::{OutboxEntry, PublishOutcome};
 use tokio::sync::Notify;
@@ -153,22 +153,22 @@ impl SimBus {
 }
 
 impl Bus for SimBus {
-    type Deliveries = SimDeliveries;
-    type GivenUps = SimGivenUps;
+    type Facts = SimFacts;
+    type Advisories = SimAdvisories;
 
     fn is_connected(&self) -> bool {
         !self.broker.lock().is_away()
     }
 
-    async fn consume(&self, durable: Durable) -> Result<SimDeliveries, BusError> {
+    async fn consume(&self, durable: Durable) -> Result<SimFacts, BusError> {
         self.reach().await?;
-        Ok(SimDeliveries { bus: self.clone(), durable: durable.name() })
+        Ok(SimFacts { bus: self.clone(), durable: durable.name() })
     }
 
-    async fn given_ups(&self, durables: &[Durable]) -> Result<SimGivenUps, BusError> {
+    async fn advisories(&self, durables: &[Durable]) -> Result<SimAdvisories, BusError> {
         self.reach().await?;
         let durables = durables.iter().map(Durable::name).collect();
-        Ok(SimGivenUps { bus: self.clone(), durables, current: None })
+        Ok(SimAdvisories { bus: self.clone(), durables, current: None })
     }
 
     fn ack_wait(&self) -> Duration {
@@ -181,32 +181,32 @@ impl Bus for SimBus {
         Ok(())
     }
 
-    async fn waiting(&self, durable: Durable) -> Result<Waiting, BusError> {
+    async fn backlog(&self, durable: Durable) -> Result<Backlog, BusError> {
         self.reach().await?;
         let undelivered = self.broker.lock().waiting(&durable.name());
-        Ok(Waiting { undelivered, ..Waiting::default() })
+        Ok(Backlog { undelivered, ..Backlog::default() })
     }
 }
 
-pub struct SimDeliveries {
+pub struct SimFacts {
     bus: SimBus,
     durable: String,
 }
 
-impl SimDeliveries {
-    fn message(&self, index: usize) -> SimMessage {
+impl SimFacts {
+    fn message(&self, index: usize) -> SimFact {
         let bus = self.bus.clone();
         if bus.sim().has(PlantedFault::AcknowledgeBeforeCommit) {
             bus.broker.lock().acknowledge(&self.durable, index);
         }
-        SimMessage { bus, durable: self.durable.clone(), index }
+        SimFact { bus, durable: self.durable.clone(), index }
     }
 }
 
-impl Deliveries for SimDeliveries {
-    type Message = SimMessage;
+impl FactStream for SimFacts {
+    type Fact = SimFact;
 
-    async fn next(&mut self) -> Result<SimMessage, BusError> {
+    async fn next(&mut self) -> Result<SimFact, BusError> {
         let (name, inner) = (self.durable.as_str(), &self.bus.broker.0);
         let Some(news) = inner.news.get(name) else { return Err(format!("there is no durable {name}")) };
         let take = |broker: &mut Broker, at| broker.take(name, at);
@@ -214,7 +214,7 @@ impl Deliveries for SimDeliveries {
         Ok(self.message(index))
     }
 
-    async fn fetch(&mut self, most: usize) -> Result<Vec<SimMessage>, BusError> {
+    async fn fetch(&mut self, most: usize) -> Result<Vec<SimFact>, BusError> {
         self.bus.reach().await?;
         let age = self.bus.sim().age();
         let mut broker = self.bus.broker.lock();
@@ -223,21 +223,21 @@ impl Deliveries for SimDeliveries {
         Ok(taken.into_iter().map(|index| self.message(index)).collect())
     }
 
-    async fn next_within(&mut self, time: Duration) -> Result<Option<SimMessage>, BusError> {
+    async fn next_within(&mut self, time: Duration) -> Result<Option<SimFact>, BusError> {
         timeout(time, self.next()).await.map_or(Ok(None), |next| next.map(Some))
     }
 }
 
-pub struct SimMessage {
+pub struct SimFact {
     bus: SimBus,
     durable: String,
     index: usize,
 }
 
-impl BusMessage for SimMessage {
-    type Hold = (String, usize);
+impl BusFact for SimFact {
+    type Handle = (String, usize);
 
-    fn hold(&self) -> (String, usize) {
+    fn handle(&self) -> (String, usize) {
         (self.durable.clone(), self.index)
     }
 
@@ -265,14 +265,14 @@ impl BusMessage for SimMessage {
 }
 
 /// Advisories about messages that reached the delivery limit.
-pub struct SimGivenUps {
+pub struct SimAdvisories {
     bus: SimBus,
     durables: Vec<String>,
     current: Option<(String, usize)>,
 }
 
-impl GivenUps for SimGivenUps {
-    async fn next(&mut self) -> Result<GivenUp, BusError> {
+impl Advisories for SimAdvisories {
+    async fn next(&mut self) -> Result<Advisory, BusError> {
         let woken = &self.bus.broker.0.given_up;
         let take = |broker: &mut Broker, at| broker.take_advisory(&self.durables, at);
         let (durable, index) =
@@ -283,10 +283,10 @@ impl GivenUps for SimGivenUps {
         self.current = Some((durable.clone(), index));
         let broker = self.bus.broker.lock();
         let (payload, delivery) = (broker.messages()[index].payload.clone(), broker.delivery(index));
-        let (why, is_terminated) = (failure_reasons::MAX_DELIVERIES.to_owned(), false);
+        let (reason, is_terminated) = (failure_reasons::MAX_DELIVERIES.to_owned(), false);
         // Sometimes the processes that received it before have died of it.
-        let told = if self.bus.sim().chance(EXHAUSTED_PERCENT) { u64::MAX } else { 1 };
-        Ok(GivenUp { durable, payload, delivery, why, is_terminated, told })
+        let deliveries = if self.bus.sim().chance(EXHAUSTED_PERCENT) { u64::MAX } else { 1 };
+        Ok(Advisory { durable, payload, delivery, reason, is_terminated, deliveries })
     }
 
     async fn in_progress(&mut self) -> Result<(), BusError> {

@@ -233,10 +233,10 @@ impl World {
         );
         self.clients.spawn(async move {
             for action in [action, BreakerAction::Reset] {
-                all.0.turn_breaker(&sim, name, action);
-                all.1.turn_breaker(&sim, name, action);
-                all.2.turn_breaker(&sim, name, action);
-                all.3.turn_breaker(&sim, name, action);
+                all.0.set_breaker(&sim, name, action);
+                all.1.set_breaker(&sim, name, action);
+                all.2.set_breaker(&sim, name, action);
+                all.3.set_breaker(&sim, name, action);
                 sleep(sim.up_to(12_000)).await;
             }
         });

@@ -16,15 +16,15 @@ use saga_core::retry::RetryPolicy;
 use saga_core::service::{Service, steps_of};
 use saga_engine::runtime::admission::{BreakerAction, BreakerView, SharedAdmission};
 use saga_engine::runtime::clock::SharedClock;
-use saga_engine::runtime::consumer::ConsumerBounds;
-use saga_engine::runtime::engine::{Bounds, Engine};
-use saga_engine::runtime::faults::{FaultSettings, Faults, NewFault};
+use saga_engine::runtime::consumer::ConsumerLimits;
+use saga_engine::runtime::engine::{Engine, EngineLimits};
+use saga_engine::runtime::injected_faults::{FaultSettings, InjectedFaults, NewFault};
 use saga_engine::runtime::observer::SharedObserver;
 use saga_engine::runtime::overrides::Overrides;
 use saga_engine::runtime::relay::RelaySettings;
-use saga_engine::runtime::tasks::TaskHandler;
+use saga_engine::runtime::task_runner::TaskHandler;
 use saga_engine::runtime::tracer::Tracer;
-use saga_engine::runtime::{Carriage, Means, Running, start, start_messaging};
+use saga_engine::runtime::{Runtime, RuntimeConfig, RuntimeDeps, start, start_messaging};
 use saga_engine::store::Store;
 use saga_engine::store::roles::Overrides as _;
 use saga_engine::store::sqlite::SqliteStore;
@@ -102,15 +102,15 @@ impl<S: Service> LiveInstances<S> {
     ) -> Option<CommandOutcome<Instrumented<S>>> {
         let engines = self.engines();
         let engine = engines.get(sim.below(engines.len()))?;
-        timeout(COMMAND_TIMEOUT, engine.settle(input)).await.ok()?.ok().and_then(Outcome::of_command)
+        timeout(COMMAND_TIMEOUT, engine.process(input)).await.ok()?.ok().and_then(Outcome::of_command)
     }
 
     /// Turns the breakers of this name in all instances, through one of them.
-    pub fn turn_breaker(&self, sim: &Sim, name: &str, action: BreakerAction) {
+    pub fn set_breaker(&self, sim: &Sim, name: &str, action: BreakerAction) {
         let all: Vec<_> = self.0.lock().values().map(|life| life.overrides.clone()).collect();
         if let Some(overrides) = all.get(sim.below(all.len())) {
             // A store in memory does not fail.
-            let _ = ready(overrides.turn(name, action));
+            let _ = ready(overrides.set_breaker(name, action));
         }
     }
 
@@ -122,7 +122,7 @@ impl<S: Service> LiveInstances<S> {
     pub fn reset_breakers(&self, such: impl Fn(&BreakerView) -> bool) {
         for life in self.0.lock().values() {
             for view in life.admission.breakers().iter().filter(|view| such(view)) {
-                let _ = life.admission.turn_breaker(&view.name, BreakerAction::Reset);
+                let _ = life.admission.set_breaker(&view.name, BreakerAction::Reset);
             }
         }
     }
@@ -159,8 +159,8 @@ pub struct Instance<S: Service> {
     background: Option<Background<S>>,
     clock: SharedClock,
     is_clock_off: bool,
-    faults: Faults,
-    carriage: Carriage,
+    faults: InjectedFaults,
+    runtime_config: RuntimeConfig,
     observer: SharedObserver,
 }
 
@@ -185,8 +185,8 @@ impl<S: Service> Instance<S> {
         let clock = Arc::new(SimClock::new(sim.clone(), skew, drift));
         let steps = steps_of::<S>().into_iter().map(|step| step.name).collect();
         let settings = FaultSettings { enabled: true, seed: sim.below(usize::MAX) as u64 };
-        let faults = Faults::new(settings, &FaultKind::OF_A_SERVICE, steps);
-        let carriage = carriage(&process);
+        let faults = InjectedFaults::new(settings, &FaultKind::OF_A_SERVICE, steps);
+        let runtime_config = runtime_config(&process);
         let observer = invariants::observer(sim.clone());
         let service = Arc::new(service);
         Self {
@@ -199,7 +199,7 @@ impl<S: Service> Instance<S> {
             clock,
             is_clock_off,
             faults,
-            carriage,
+            runtime_config,
             observer,
         }
     }
@@ -211,7 +211,7 @@ impl<S: Service> Instance<S> {
 
     /// Injected faults, which survive a restart.
     #[must_use]
-    pub fn faults(&self) -> Faults {
+    pub fn faults(&self) -> InjectedFaults {
         self.faults.clone()
     }
 
@@ -237,7 +237,7 @@ impl<S: Service> Instance<S> {
         let (process, is_off) = (self.process(), self.is_clock_off);
         let store = SimStore::new(store, process, broker.clone(), journal, batch, store_faults, is_off)
             .with_notifications(notifications);
-        let means = Means {
+        let deps = RuntimeDeps {
             store: Arc::new(store),
             handler: self.handler.clone(),
             clock: self.clock.clone(),
@@ -245,17 +245,22 @@ impl<S: Service> Instance<S> {
             faults: self.faults.clone(),
             tracer: Tracer::off(),
         };
-        let Running { engine, admission, steps, overrides, mut loops } =
-            start(self.service.clone(), &means, &self.carriage, |_| BreakerPolicy::default(), &overridden);
+        let Runtime { engine, admission, steps, overrides, mut loops } = start(
+            self.service.clone(),
+            &deps,
+            &self.runtime_config,
+            |_| BreakerPolicy::default(),
+            &overridden,
+        );
         let messaging = if S::OPERATOR.is_some() {
             let bus = SimBus::new(self.process(), broker);
             let publisher = Box::new(bus.clone());
-            start_messaging(&engine, &steps, &means, &self.carriage, &bus, publisher)
+            start_messaging(&engine, &steps, &deps, &self.runtime_config, &bus, publisher)
         } else {
             JoinSet::new()
         };
         if let Some(background) = &self.background {
-            let (process, store) = (self.process(), means.store.clone());
+            let (process, store) = (self.process(), deps.store.clone());
             loops.spawn(background(InstanceParts {
                 process,
                 store,
@@ -285,12 +290,12 @@ impl<S: Service> Instance<S> {
 }
 
 /// Selects the limits of an instance. They are small in some worlds, so that they are reached.
-fn carriage(process: &Process) -> Carriage {
+fn runtime_config(process: &Process) -> RuntimeConfig {
     let sim: &Sim = process.sim();
     let profile = sim.profile();
     let poll = if profile.instances > 1 { Duration::from_secs(1) } else { Duration::from_secs(30) };
     let policy = |max_attempts, cap| RetryPolicy { max_attempts, base: Duration::from_secs(1), cap };
-    Carriage {
+    RuntimeConfig {
         rules: DecisionConfig {
             retry: policy(6, Duration::from_secs(20)),
             step_retry: BTreeMap::new(),
@@ -300,7 +305,7 @@ fn carriage(process: &Process) -> Carriage {
             keep_failed: false,
             use_inbox: profile.has_inbox,
         },
-        bounds: Bounds {
+        limits: EngineLimits {
             max_batch: sim.one_of(&[2, 5, 256, 256]),
             queue: sim.one_of(&[4, 256]),
             max_batch_delay: Duration::from_millis(15),
@@ -311,15 +316,15 @@ fn carriage(process: &Process) -> Carriage {
         relay: RelaySettings {
             poll,
             lease: Duration::from_secs(10),
-            batch: sim.one_of(&[2, 1000]),
+            max_batch: sim.one_of(&[2, 1000]),
             ..RelaySettings::default()
         },
-        consumer: ConsumerBounds { pull: sim.one_of(&[2, 16]), under_way: sim.one_of(&[4, 64]) },
+        consumer: ConsumerLimits { pull_batch: sim.one_of(&[2, 16]), max_in_flight: sim.one_of(&[4, 64]) },
     }
 }
 
 /// Injects transient, permanent and slow failures as the profile says.
-pub fn inject(faults: &Faults, sim: &Sim) {
+pub fn inject(faults: &InjectedFaults, sim: &Sim) {
     let profile = sim.profile();
     let kinds = [
         (FaultKind::FAIL_TRANSIENTLY, profile.step_fails, None),

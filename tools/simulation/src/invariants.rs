@@ -10,8 +10,8 @@ use saga_core::dead_letter::DeadLetterOrigin;
 use saga_core::fault::FaultKind;
 use saga_core::trace::TraceContext;
 use saga_engine::runtime::admission::BreakerView;
-use saga_engine::runtime::faults::Faults;
-use saga_engine::runtime::observer::{InputSettled, Observer, SharedObserver};
+use saga_engine::runtime::injected_faults::InjectedFaults;
+use saga_engine::runtime::observer::{Observer, ProcessedInput, SharedObserver};
 
 use crate::coverage::CoveragePoint;
 use crate::failure_reasons;
@@ -77,12 +77,12 @@ pub fn check_entry(sim: &Sim, entry: &BatchEffects) {
 
 /// Upper bound of the injected failures that this instance's breakers may count. Unbounded after a store
 /// fault, since the copies of messages in the failed batch are unknown.
-pub fn injected_failures(journal: &Journal, faults: &Faults) -> u64 {
+pub fn injected_failures(journal: &Journal, faults: &InjectedFaults) -> u64 {
     if journal.has_store_failed { u64::MAX } else { journal.injected + hits(faults) }
 }
 
 /// Number of injected failures that a breaker may count.
-pub fn hits(faults: &Faults) -> u64 {
+pub fn hits(faults: &InjectedFaults) -> u64 {
     let active = faults.view().faults.into_iter();
     active.filter(|fault| fault.kind == FaultKind::FAIL_TRANSIENTLY.name).map(|fault| fault.hits).sum()
 }
@@ -119,7 +119,7 @@ pub fn observer(sim: Sim) -> SharedObserver {
 struct InvariantObserver(Sim);
 
 impl Observer for InvariantObserver {
-    fn input_settled(&self, settled: &InputSettled<'_>) {
+    fn input_processed(&self, settled: &ProcessedInput<'_>) {
         self.0.count_many(CoveragePoint::Rejected, u64::from(settled.outcome == "rejected"));
     }
 

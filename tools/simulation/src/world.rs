@@ -21,8 +21,8 @@ use saga_core::query::Query;
 use saga_core::row::{RowKey, StoredEvent};
 use saga_core::service::{Service, Step, steps_of};
 use saga_engine::runtime::bus::Durable;
-use saga_engine::runtime::faults::Faults;
-use saga_engine::runtime::tasks::{NoCalls, TaskHandler};
+use saga_engine::runtime::injected_faults::InjectedFaults;
+use saga_engine::runtime::task_runner::{NoTasks, TaskHandler};
 use saga_engine::store::roles::{DueWork as _, Monitoring as _, Overrides as _, Queries as _};
 use saga_engine::store::sqlite::{SqliteStore, Template};
 use saga_engine::store::{DueQuery, StoreFault, StoredOverrides};
@@ -70,7 +70,7 @@ pub struct Deployment<S: Service> {
     pub shared: Shared,
     pub live: LiveInstances<S>,
     pub processes: Vec<Process>,
-    pub faults: Vec<Faults>,
+    pub faults: Vec<InjectedFaults>,
 }
 
 impl World {
@@ -85,13 +85,13 @@ impl World {
         let (broker, mut instances) = (SharedBroker::new(sim.clone(), broker), JoinSet::new());
         let (planted_fault, all) = (sim.planted_fault(), sim.profile().instances);
         let mut make = Maker { sim: &sim, broker: &broker, instances: &mut instances };
-        let bank = make.site(1, || BankService { limit_major: 10_000 }, None, |_| Arc::new(NoCalls), None);
+        let bank = make.site(1, || BankService { limit_major: 10_000 }, None, |_| Arc::new(NoTasks), None);
         let called = bank.live.clone();
         let to_bank =
             |process| -> Arc<dyn TaskHandler> { Arc::new(BankHandler::new(process, called.clone())) };
-        let order = make.site(all, || OrderService, planted_fault.of_order(), |_| Arc::new(NoCalls), None);
+        let order = make.site(all, || OrderService, planted_fault.of_order(), |_| Arc::new(NoTasks), None);
         let inventory =
-            make.site(all, || InventoryService, planted_fault.of_inventory(), |_| Arc::new(NoCalls), None);
+            make.site(all, || InventoryService, planted_fault.of_inventory(), |_| Arc::new(NoTasks), None);
         let payment = make.site(all, || PaymentService, planted_fault.of_payment(), to_bank, None);
         let others = (order.live.clone(), inventory.live.clone(), payment.live.clone());
         let breakers: Breakers = Arc::new(move |service| {
@@ -105,7 +105,7 @@ impl World {
         });
         let background: Background<AdminService> =
             Arc::new(move |parts| redriver::run(parts, breakers.clone()).boxed());
-        let admin = make.site(all, || AdminService, None, |_| Arc::new(NoCalls), Some(background));
+        let admin = make.site(all, || AdminService, None, |_| Arc::new(NoTasks), Some(background));
         Self {
             sim,
             broker,

@@ -10,7 +10,7 @@ use garde::Validate;
 use saga_core::fault::FaultKind;
 use saga_engine::host::http::{Problem, one_line, trimmed_if_any};
 use saga_engine::host::internal_api;
-use saga_engine::runtime::faults::{ActiveFault, FaultsView, NewFault};
+use saga_engine::runtime::injected_faults::{ActiveFault, FaultsView, NewFault};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;

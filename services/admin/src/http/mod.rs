@@ -95,7 +95,7 @@ impl Admin {
     async fn ask_as(&self, id: Uuid, by: By, kind: CommandKind) -> Result<Reply, Problem> {
         let command = Command { id, by, kind };
         let input = Input::command(id, command.correlation_id(), command, None);
-        let outcome = self.app.engine.settle(input).await?.of_command();
+        let outcome = self.app.engine.process(input).await?.of_command();
         let outcome = outcome.ok_or_else(|| Problem::internal(&"a command that ended as something else"))?;
         command_reply(outcome, problem_of)
     }

@@ -101,7 +101,7 @@ async fn retry(
         admin.logged(By { operator, reason }, Action::OutboxRetry, service.clone(), detail, async {
             let retried = if service == crate::NAME {
                 let retried = admin.app.store.retry_failed_entries(seq).await?;
-                admin.app.engine.relay().look_again();
+                admin.app.engine.relay_queue().request_scan();
                 Retried { retried }
             } else {
                 let query = seq.map(|seq| format!("?seq={seq}")).unwrap_or_default();

@@ -24,10 +24,10 @@ use saga_engine::host::settings::{self, Sources};
 use saga_engine::runtime::admission::BreakerView;
 use saga_engine::runtime::clock::SystemClock;
 use saga_engine::runtime::engine::Engine;
-use saga_engine::runtime::faults::Faults;
-use saga_engine::runtime::tasks::NoCalls;
+use saga_engine::runtime::injected_faults::InjectedFaults;
+use saga_engine::runtime::task_runner::NoTasks;
 use saga_engine::runtime::tracer::Tracer;
-use saga_engine::runtime::{self, Means, Running};
+use saga_engine::runtime::{self, Runtime, RuntimeDeps};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{Store, StoredOverrides};
 use saga_engine::testing::service_under_test::envelope;
@@ -58,32 +58,32 @@ impl Instance {
         let settings =
             settings::load("admin", program.defaults, &Sources { file: None, flags }).expect("settings");
         let steps = steps_of::<AdminService>().iter().map(|step| step.name).collect();
-        let means = Means {
+        let deps = RuntimeDeps {
             tracer: Tracer::off(),
             store: store.clone(),
-            handler: Arc::new(NoCalls),
+            handler: Arc::new(NoTasks),
             clock: Arc::new(SystemClock),
             observer: Arc::new(Metrics::new(admin::NAME, &OF_ADMIN)),
-            faults: Faults::new(settings.faults.clone(), program.faults, steps),
+            faults: InjectedFaults::new(settings.faults.clone(), program.faults, steps),
         };
         let service = Arc::new((program.service)(&settings));
-        let (carriage, overridden) = (settings.runtime_config("outside"), StoredOverrides::default());
-        let Running { engine, loops, .. } =
-            runtime::start(service, &means, &carriage, |_| BreakerPolicy::default(), &overridden);
+        let (runtime_config, overridden) = (settings.runtime_config("outside"), StoredOverrides::default());
+        let Runtime { engine, loops, .. } =
+            runtime::start(service, &deps, &runtime_config, |_| BreakerPolicy::default(), &overridden);
         let instance = Self { store, engine, _loops: Arc::new(loops) };
         for number in 0..dead_letters {
             let message = announced(&numbered(number));
             let name = "DeadLettered";
             let step = AdminService::steps().iter().find(|step| step.consumes_type(name)).expect("a step");
             let input = Input::message(step, envelope("payment", &message).into(), Uuid::nil(), 0);
-            instance.engine.settle(input).await.expect("the store works");
+            instance.engine.process(input).await.expect("the store works");
         }
         instance
     }
 
     async fn asks(&self, about: Uuid, kind: CommandKind) -> Reply {
         let command = Command { id: Uuid::now_v7(), by: by_ada(), kind };
-        match self.engine.settle(Input::command(command.id, about, command, None)).await {
+        match self.engine.process(Input::command(command.id, about, command, None)).await {
             Ok(Outcome::Command(CommandOutcome::Done(reply))) => reply,
             other => panic!("{other:?}"),
         }

@@ -19,7 +19,7 @@ async fn dead_letters_with_edits_under_way_keep_no_other_from_being_sent() {
     let ask = async |id: Uuid, replay: Replay| {
         let command = Command { id: Uuid::now_v7(), by: by_ada(), kind: CommandKind::Replay(id, replay) };
         let input = Input::command(command.id, id, command, None);
-        admin.app.engine.settle(input).await.expect("the store works");
+        admin.app.engine.process(input).await.expect("the store works");
     };
     let oldest: Vec<DeadLettered> = (0..20).map(numbered).collect();
     for (number, dead) in (9..).zip(&oldest) {

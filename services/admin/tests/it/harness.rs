@@ -24,10 +24,10 @@ use saga_engine::host::messaging::Messaging;
 use saga_engine::host::metrics::Metrics;
 use saga_engine::host::settings::{self, Sources};
 use saga_engine::runtime::clock::{BrokerClock, SystemClock};
-use saga_engine::runtime::faults::Faults;
-use saga_engine::runtime::tasks::{CallFailed, NoCalls, TaskHandler};
+use saga_engine::runtime::injected_faults::InjectedFaults;
+use saga_engine::runtime::task_runner::{CallFailed, NoTasks, TaskHandler};
 use saga_engine::runtime::tracer::Tracer;
-use saga_engine::runtime::{self, Means, Running};
+use saga_engine::runtime::{self, Runtime, RuntimeDeps};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{Lease, PublishOutcome, RELAY_LEASE, Store};
 use saga_engine::testing::service_under_test::envelope;
@@ -81,14 +81,14 @@ impl AdminHarness {
         let authorization = Authorization::new(&settings.http, program.access).expect("tokens");
         let http_client = HttpClient::new(&settings.http).expect("a token");
         let steps = steps_of::<AdminService>().iter().map(|step| step.name).collect();
-        let faults = Faults::new(settings.faults.clone(), program.faults, steps);
+        let faults = InjectedFaults::new(settings.faults.clone(), program.faults, steps);
         let (metrics, stop) = (Metrics::new(admin::NAME, &OF_ADMIN), CancellationToken::new());
         let handler: Arc<dyn TaskHandler> = match settings.service.push.webhook.url.as_str() {
             "" => Arc::new(Outside),
             _ => (program.handler)(&settings).expect("a receiver"),
         };
         let dependency = handler.dependency();
-        let means = Means {
+        let deps = RuntimeDeps {
             tracer: Tracer::off(),
             store: store.clone(),
             handler,
@@ -96,12 +96,12 @@ impl AdminHarness {
             observer: Arc::new(metrics.clone()),
             faults: faults.clone(),
         };
-        let carriage = settings.runtime_config(dependency);
+        let runtime_config = settings.runtime_config(dependency);
         let service = Arc::new((program.service)(&settings));
         let overridden = store.overrides().await.expect("the store works");
         let breaker_of = |name: &str| settings.breaker_of(name);
-        let Running { engine, admission, overrides, loops: mut background, .. } =
-            runtime::start(service, &means, &carriage, breaker_of, &overridden);
+        let Runtime { engine, admission, overrides, loops: mut background, .. } =
+            runtime::start(service, &deps, &runtime_config, breaker_of, &overridden);
         let clock = Arc::new(BrokerClock::new(Arc::new(SystemClock)));
         let app = App::from(AppParts {
             engine,
@@ -181,7 +181,7 @@ impl AdminHarness {
 
     /// A service says something.
     pub async fn hears(&self, message: &AdminMessage) {
-        let outcome = self.app.engine.settle(said(message)).await.expect("the store works");
+        let outcome = self.app.engine.process(said(message)).await.expect("the store works");
         assert!(matches!(outcome, Outcome::Message(MessageOutcome::Done)), "{outcome:?}");
     }
 
@@ -305,6 +305,6 @@ impl TaskHandler for Outside {
     }
 
     fn call<'a>(&'a self, task: &'a Task) -> BoxFuture<'a, Result<Value, CallFailed>> {
-        NoCalls.call(task)
+        NoTasks.call(task)
     }
 }

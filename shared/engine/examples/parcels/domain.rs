@@ -1,4 +1,4 @@
-//! Pure: a depot takes parcels in, a courier gets each a place on a van: what they say, and how they decide.
+//! Pure: facts, rows and services of a depot that accepts parcels, and a courier that books each on a van.
 
 use std::convert::Infallible;
 
@@ -18,7 +18,7 @@ const SLOT_BOOKED: MessageType = MessageType::new("SlotBooked", "slot_booked");
 const SLOT_REFUSED: MessageType = MessageType::new("SlotRefused", "slot_refused");
 const SLOT_RELEASED: MessageType = MessageType::new("SlotReleased", "slot_released");
 
-/// What the services tell each other. The saga is the parcel.
+/// Facts of both services. Each parcel is a saga.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "fact")]
 pub enum Fact {
@@ -58,7 +58,7 @@ impl Message for Fact {
     }
 }
 
-/// A parcel at the depot. What happened last is all there is to know of it, so its events are its states.
+/// Parcel at the depot. Its last event is its whole state, so events and states are the same type.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, strum::IntoStaticStr)]
 pub enum Parcel {
     #[default]
@@ -96,7 +96,7 @@ impl Decider for Parcel {
             (Dispatch { slot }, Self::Booked { .. }) => vec![Self::Dispatched { slot }],
             (Cancel { why }, Self::Booked { .. }) => vec![Self::Cancelled { why: why.to_owned() }],
             (Return, Self::Cancelled { .. }) => vec![Self::Returned],
-            // It is so already, or this comes too late.
+            // Already done, or too late.
             (Book { .. } | Dispatch { .. } | Cancel { .. } | Return, _) => vec![],
         })
     }
@@ -113,7 +113,7 @@ impl Decider for Parcel {
 
 type Work<'a> = UnitOfWork<'a, Fact>;
 
-/// Whenever a parcel is booked or cancelled, the courier hears of it.
+/// Publishes each booking and cancellation for the courier.
 impl Policy<Fact> for Parcel {
     fn whenever(event: &Self, _: &str, _: &Self, work: &mut Work<'_>) {
         let parcel = work.correlation_id();
@@ -169,7 +169,7 @@ impl Service for Depot {
     }
 }
 
-/// Has no rows: the carrier answers again what it answered before, and books nothing for what was released.
+/// Has no rows: the carrier repeats its answers, and books nothing for a released parcel.
 pub struct Courier;
 impl Service for Courier {
     const NAME: &'static str = "courier";
@@ -194,7 +194,7 @@ impl Service for Courier {
         Ok(())
     }
     fn on_task_result(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> HandlerResult<Self> {
-        // Without an answer nobody knows what the carrier has booked: that is for a human to look at.
+        // Without an answer nobody knows what the carrier has booked, so a human must look at it.
         let answer = result.answer.map_err(|failed| HandlerError::Permanent(failed.reason()))?;
         work.publish(Fact::deserialize(answer).map_err(|error| HandlerError::Permanent(error.to_string()))?);
         Ok(())

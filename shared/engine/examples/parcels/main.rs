@@ -1,6 +1,6 @@
-//! Shell: parcels: two services of another trade on one broker, a carrier that fails, and an operator.
+//! Shell: the parcels example: two services on one broker, a carrier that fails, and an operator.
 //!
-//! `cargo run -p saga-engine --example parcels [nats://HOST:PORT]`, one at a time on one broker.
+//! Run it with `cargo run -p saga-engine --example parcels [nats://HOST:PORT]`, one at a time on one broker.
 
 mod domain;
 
@@ -15,13 +15,13 @@ use parking_lot::Mutex;
 use saga_core::dead_letter::{DeadLetterMessage, DeadLetterStatus, DeadLettered, ReplayRequested};
 use saga_core::{Service, operator::Operator, waiting::Task};
 use saga_engine::host::embedded::{self, Database};
-use saga_engine::runtime::tasks::{CallFailed, NoCalls, TaskHandler};
+use saga_engine::runtime::task_runner::{CallFailed, NoTasks, TaskHandler};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::domain::{Courier, Depot, Fact, Parcel, ParcelCommand};
 
-/// The outside: whose place is on which van; `None` was refused or given back, and stays so. It fails in three ways.
+/// Simulated carrier, which fails in three ways. Maps each parcel to its van; `None` is final: rejected or released.
 #[derive(Default)]
 struct Carrier {
     places: Mutex<BTreeMap<Uuid, Option<String>>>,
@@ -67,22 +67,24 @@ impl Carrier {
 async fn main() -> anyhow::Result<()> {
     let url = std::env::args().nth(1).or_else(|| std::env::var("NATS_URL").ok());
     let story = story(url.as_deref().unwrap_or("nats://127.0.0.1:4222"));
-    tokio::time::timeout(Duration::from_secs(60), story).await.context("not all came true within a minute")?
+    tokio::time::timeout(Duration::from_secs(60), story)
+        .await
+        .context("the example did not finish within a minute")?
 }
 
 async fn story(url: &str) -> anyhow::Result<()> {
     let bus = embedded::connect(url, &[Depot::NAME, Courier::NAME, Operator::<Fact>::NAME]).await?;
     let (folder, carrier) = (tempfile::tempdir()?, Arc::new(Carrier::default()));
-    // A folder of its own each time, so that the story begins anew on whatever broker.
+    // A new folder for each run, so that it works on any broker.
     let database = Database::New(folder.path());
-    let depot = embedded::start(Depot, Arc::new(NoCalls), database, &bus).await?;
+    let depot = embedded::start(Depot, Arc::new(NoTasks), database, &bus).await?;
     let courier = embedded::start(Courier, carrier.clone(), database, &bus).await?;
-    let operator = embedded::start(Operator::<Fact>::new(), Arc::new(NoCalls), database, &bus).await?;
+    let operator = embedded::start(Operator::<Fact>::new(), Arc::new(NoTasks), database, &bus).await?;
 
     let book = async |to: &str, seconds| {
         let (parcel, deadline) = (Uuid::now_v7(), Timestamp::now() + SignedDuration::from_secs(seconds));
         let command = (parcel, ParcelCommand::Book { to: to.to_owned(), deadline });
-        depot.engine.ask(parcel, command, None).await.map(|_| parcel)
+        depot.engine.execute(parcel, command, None).await.map(|_| parcel)
     };
     let (lyon, utopia, oslo) = (book("Lyon", 60).await?, book("Utopia", 60).await?, book("Oslo", 1).await?);
 
@@ -99,7 +101,7 @@ async fn story(url: &str) -> anyhow::Result<()> {
     *carrier.is_mended.lock() = true;
     for DeadLettered { id, service, .. } in parked {
         let replay = ReplayRequested { dead_letter: id, service, revision: 1, edited: None };
-        operator.engine.ask(id, DeadLetterMessage::ReplayRequested(replay), None).await?;
+        operator.engine.execute(id, DeadLetterMessage::ReplayRequested(replay), None).await?;
     }
     depot.wait_for_row::<Parcel>(oslo, |parcel| *parcel == Parcel::Returned).await?;
     courier.wait_for_dead_letters(oslo, DeadLetterStatus::Resolved, 2).await?;

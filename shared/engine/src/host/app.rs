@@ -22,10 +22,10 @@ use super::settings::Settings;
 use crate::runtime::admission::SharedAdmission;
 use crate::runtime::clock::{BrokerClock, Clock as _};
 use crate::runtime::engine::Engine;
-use crate::runtime::faults::Faults;
-use crate::runtime::handover::Handover;
+use crate::runtime::injected_faults::InjectedFaults;
 use crate::runtime::overrides::Overrides;
-use crate::runtime::tasks::{NoCalls, TaskHandler};
+use crate::runtime::relay_queue::RelayQueue;
+use crate::runtime::task_runner::{NoTasks, TaskHandler};
 use crate::store::{Store, StoreFault};
 
 /// Declaration of a service, from which [`main`](super::main) makes a program.
@@ -95,7 +95,7 @@ pub struct Controls {
     /// Operators' overrides of breakers and faults, shared by all replicas.
     pub overrides: Overrides,
     /// Faults injected into this process; none while `faults.enabled` is false.
-    pub faults: Faults,
+    pub faults: InjectedFaults,
 }
 
 /// Health checks of a running service.
@@ -135,19 +135,23 @@ impl<S: Service, X> App<S, X> {
     /// When the store fails. Entries marked until then are published all the same; repeating the call is safe.
     pub async fn republish(&self, since: Timestamp) -> Result<Republished, StoreFault> {
         let kept_since = self.settings.retention.cutoffs(self.clock.now()).published;
-        let marking = tokio::spawn(mark_all(self.store.clone(), self.engine.relay(), since));
+        let marking = tokio::spawn(mark_all(self.store.clone(), self.engine.relay_queue(), since));
         let republished = marking.await.unwrap_or(Err(StoreFault::Closed))?;
         Ok(Republished { republished, kept_since })
     }
 }
 
-async fn mark_all(store: Arc<dyn Store>, relay: Arc<Handover>, since: Timestamp) -> Result<u64, StoreFault> {
+async fn mark_all(
+    store: Arc<dyn Store>,
+    relay: Arc<RelayQueue>,
+    since: Timestamp,
+) -> Result<u64, StoreFault> {
     /// Occupies the writer for some tens of milliseconds.
     const CHUNK: usize = 5_000;
     let (mut count, mut after) = (0, 0);
     loop {
         let marked = store.republish(since, after, CHUNK).await?;
-        relay.look_again();
+        relay.request_scan();
         count += marked.count as u64;
         match marked.last {
             Some(last) if marked.count == CHUNK => after = last,
@@ -161,5 +165,5 @@ async fn mark_all(store: Arc<dyn Store>, relay: Arc<Handover>, since: Timestamp)
 /// # Errors
 /// Never.
 pub fn no_calls<X>(_: &Settings<X>) -> anyhow::Result<Arc<dyn TaskHandler>> {
-    Ok(Arc::new(NoCalls))
+    Ok(Arc::new(NoTasks))
 }

@@ -75,7 +75,7 @@ pub(super) async fn run(clock: &BrokerClock, bus: &NatsBus, settings: &ClockSett
 }
 
 async fn sync(clock: &BrokerClock, bus: &NatsBus) -> Result<(), String> {
-    let ahead = bus.ahead_of(clock).await.map_err(|fault| error_chain(&fault))?;
+    let ahead = bus.clock_offset(clock).await.map_err(|fault| error_chain(&fault))?;
     clock.correct(ahead);
     Ok(())
 }

@@ -20,10 +20,10 @@ use super::{clock_sync, startup_check};
 use crate::nats::{BusSettings, NatsBus, Publisher};
 use crate::runtime::clock::{BrokerClock, SystemClock};
 use crate::runtime::engine::Engine;
-use crate::runtime::faults::Faults;
-use crate::runtime::tasks::TaskHandler;
+use crate::runtime::injected_faults::InjectedFaults;
+use crate::runtime::task_runner::TaskHandler;
 use crate::runtime::tracer::Tracer;
-use crate::runtime::{self, Means, Running, ended};
+use crate::runtime::{self, Runtime, RuntimeDeps, ended};
 use crate::store::Store;
 
 /// Service that runs inside this program until it is dropped.
@@ -73,19 +73,20 @@ pub async fn start<S: Service>(
         let opened_at = store.position().await?;
         startup_check::check_database(bus, S::NAME, &settings.store, store.as_ref(), opened_at).await?;
     }
-    let faults = Faults::new(settings.faults.clone(), &[], steps);
-    let publisher = Box::new(Publisher::new(bus.clone(), S::NAME, faults.clone()).marking(store.clone()));
+    let faults = InjectedFaults::new(settings.faults.clone(), &[], steps);
+    let publisher =
+        Box::new(Publisher::new(bus.clone(), S::NAME, faults.clone()).with_position_header(store.clone()));
     let (clock, observer) = (Arc::new(BrokerClock::new(Arc::new(SystemClock))), Arc::new(()));
     clock_sync::first_sync(&clock, bus).await;
     let tracer = Tracer::off();
-    let means = Means { store: store.clone(), handler, clock, observer, faults, tracer };
-    let carriage = settings.runtime_config(dependency);
+    let deps = RuntimeDeps { store: store.clone(), handler, clock, observer, faults, tracer };
+    let runtime_config = settings.runtime_config(dependency);
     let overridden = store.overrides().await?;
     let breaker_of = |name: &str| settings.breaker_of(name);
-    let Running { engine, steps, mut loops, .. } =
-        runtime::start(Arc::new(service), &means, &carriage, breaker_of, &overridden);
+    let Runtime { engine, steps, mut loops, .. } =
+        runtime::start(Arc::new(service), &deps, &runtime_config, breaker_of, &overridden);
     let broken = CancellationToken::new();
-    let mut messaging = runtime::start_messaging(&engine, &steps, &means, &carriage, bus, publisher);
+    let mut messaging = runtime::start_messaging(&engine, &steps, &deps, &runtime_config, bus, publisher);
     let breaks = broken.clone();
     let watching = async move {
         tokio::select! {
@@ -108,7 +109,7 @@ pub fn connect<'a>(url: &'a str, producers: &'a [&'static str]) -> BoxFuture<'a,
         let settings = BusSettings { url: url.to_owned(), ..BusSettings::default() };
         let bus = NatsBus::connect(settings, "embedded").await?;
         let nobody = |_| anyhow!("no broker answers at {url}: start one with `nats-server --jetstream`");
-        timeout(PATIENCE, bus.reached()).await.map_err(nobody)??;
+        timeout(PATIENCE, bus.wait_until_connected()).await.map_err(nobody)??;
         timeout(PATIENCE, bus.ensure_streams(producers)).await.map_err(nobody)??;
         Ok(bus)
     })

@@ -13,7 +13,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::http::{HttpSettings, Readiness};
-use crate::unverified;
+use crate::unverified_tls;
 
 /// Limit on the whole probe, name resolution included. Shorter than the usual time-out of container health checks.
 const WITHIN: Duration = Duration::from_secs(2);
@@ -82,7 +82,7 @@ async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> std::io::R
 /// Makes a connector that accepts every certificate. The probe asks the service's own address, which its certificate
 /// need not name. Nothing secret is sent.
 fn connector() -> anyhow::Result<TlsConnector> {
-    Ok(TlsConnector::from(Arc::new(unverified::client_config()?)))
+    Ok(TlsConnector::from(Arc::new(unverified_tls::client_config()?)))
 }
 
 #[cfg(test)]

@@ -16,9 +16,9 @@ use super::http::Readiness;
 use super::metrics::names;
 use super::readiness;
 use crate::runtime::admission::BreakerView;
-use crate::runtime::bus::{Bus as _, Durable, Waiting};
+use crate::runtime::bus::{Backlog, Bus as _, Durable};
 use crate::runtime::clock::Clock as _;
-use crate::runtime::faults::ActiveFault;
+use crate::runtime::injected_faults::ActiveFault;
 
 /// Limit on the broker's answer. A connected broker answers sooner, and a report must not wait for one that is away.
 const BROKER_TIMEOUT: Duration = Duration::from_millis(500);
@@ -79,7 +79,7 @@ async fn step_health<S: Service, X: Send + Sync>(app: &App<S, X>) -> Vec<StepHea
     let steps = steps_of::<S>().into_iter().map(async |step| StepHealth {
         step: step.name.to_owned(),
         waiting: waiting_messages(app, step).await,
-        stalled_since: app.messaging.consumer_stalls.since(step.name, limit, now),
+        stalled_since: app.messaging.consumer_stalls.stalled_since(step.name, limit, now),
         paused: app.controls.faults.pauses(step.name),
     });
     join_all(steps).await
@@ -95,7 +95,7 @@ pub async fn waiting_messages<S: Service, X: Send + Sync>(
         return None;
     }
     let durables = Durable::all(S::NAME, &[step]);
-    let asked = join_all(durables.into_iter().map(|durable| bus.waiting(durable)));
+    let asked = join_all(durables.into_iter().map(|durable| bus.backlog(durable)));
     let answers = timeout(BROKER_TIMEOUT, asked).await.ok()?;
-    answers.into_iter().map(|waiting| waiting.ok().map(Waiting::all)).sum()
+    answers.into_iter().map(|waiting| waiting.ok().map(Backlog::all)).sum()
 }

@@ -20,11 +20,11 @@ use super::app::{App, Republished};
 use super::health_report::HealthReport;
 use super::http::{Body, Params, Problem, Segment};
 use super::queries::{ChangedIds, changed_ids, position};
-use crate::nats::Reach;
+use crate::nats::ConsumerProgress;
 use crate::runtime::admission::{BreakerAction, BreakerView};
 use crate::runtime::bus::Durable;
 use crate::runtime::clock::Clock as _;
-use crate::runtime::faults::{ActiveFault, FaultRefusal, FaultsView, NewFault};
+use crate::runtime::injected_faults::{ActiveFault, FaultRejection, FaultsView, NewFault};
 use crate::runtime::overrides::Overrides;
 use crate::store::{OutboxItem, StoredDeadLetters, VerificationPart, VerificationReport};
 
@@ -44,7 +44,7 @@ pub fn routes<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> Router {
         .route("/internal/outbox/republish", post(republish::<S, X>))
         .route("/internal/dead-letters", get(dead_letters::<S, X>))
         .route("/internal/breakers", get(breakers::<S, X>))
-        .route("/internal/breakers/{name}", post(turn_breaker::<S, X>))
+        .route("/internal/breakers/{name}", post(set_breaker::<S, X>))
         .route(
             "/internal/faults",
             get(faults::<S, X>).post(inject_fault::<S, X>).delete(clear_faults::<S, X>),
@@ -77,7 +77,7 @@ pub async fn service_stats_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Re
         let reached = join_all(durables.into_iter().map(|durable| reach(app, durable))).await;
         let come_to = producers.into_iter().zip(&reached);
         let come_to = come_to.filter_map(|(producer, reach)| Some((producer, (*reach)?.acknowledged)));
-        let waiting = reached.iter().map(|reach| reach.map(|reach| reach.waiting.all())).sum();
+        let waiting = reached.iter().map(|progress| progress.map(|progress| progress.backlog.all())).sum();
         (step.name, subjects, waiting, come_to.collect())
     }));
     let (progress, newest): (Vec<_>, _) = join(progress, newest(app)).await;
@@ -110,18 +110,18 @@ pub async fn service_stats_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Re
 const BROKER_ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Reads the progress of a step at the broker; `None` when the broker does not answer.
-async fn reach<S: Service, X: Send + Sync>(app: &App<S, X>, durable: Durable) -> Option<Reach> {
-    let Some(bus) = &app.messaging.bus else { return Some(Reach::default()) };
+async fn reach<S: Service, X: Send + Sync>(app: &App<S, X>, durable: Durable) -> Option<ConsumerProgress> {
+    let Some(bus) = &app.messaging.bus else { return Some(ConsumerProgress::default()) };
     if !bus.is_connected() {
         return None;
     }
-    timeout(BROKER_ANSWERS_WITHIN, bus.reach(durable)).await.ok()?.ok()
+    timeout(BROKER_ANSWERS_WITHIN, bus.progress(durable)).await.ok()?.ok()
 }
 
 /// Reads the sequence number of the newest message in the service's stream; `None` when the broker does not answer.
 async fn newest<S: Service, X: Send + Sync>(app: &App<S, X>) -> Option<u64> {
     let bus = app.messaging.bus.as_ref().filter(|bus| bus.is_connected())?;
-    timeout(BROKER_ANSWERS_WITHIN, bus.newest(&stream_of(S::NAME))).await.ok()?.ok()
+    timeout(BROKER_ANSWERS_WITHIN, bus.last_sequence(&stream_of(S::NAME))).await.ok()?.ok()
 }
 
 /// ChangesQuery rows are checked; all of them unless it says how many events are enough.
@@ -203,7 +203,7 @@ async fn retry_failed<S: Service, X: Send + Sync + 'static>(
     Params(RetryFailed { seq }): Params<RetryFailed>,
 ) -> Result<Json<BTreeMap<&'static str, u64>>, Problem> {
     let count = app.store.retry_failed_entries(seq).await?;
-    app.engine.relay().look_again();
+    app.engine.relay_queue().request_scan();
     Ok(Json(BTreeMap::from([("retried", count)])))
 }
 
@@ -254,7 +254,7 @@ struct Turn {
     action: BreakerAction,
 }
 
-async fn turn_breaker<S: Service, X: Send + Sync + 'static>(
+async fn set_breaker<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
     Segment(name): Segment<String>,
     Body(Turn { action }, _): Body<Turn>,
@@ -267,7 +267,7 @@ async fn turn_breaker<S: Service, X: Send + Sync + 'static>(
 /// # Errors
 /// 404 for an unknown breaker, 503 when the store fails.
 pub async fn turn(overrides: &Overrides, name: &str, action: BreakerAction) -> Result<BreakerView, Problem> {
-    let turned = overrides.turn(name, action).await?;
+    let turned = overrides.set_breaker(name, action).await?;
     turned.ok_or_else(|| Problem::not_found(format_args!("breaker {name}")))
 }
 
@@ -292,10 +292,10 @@ async fn inject_fault<S: Service, X: Send + Sync + 'static>(
 /// 403 while faults are disabled, 422 that names the bad member, 503 when the store fails.
 pub async fn inject(overrides: &Overrides, new: NewFault) -> Result<ActiveFault, Problem> {
     overrides.inject(new).await?.map_err(|refusal| match refusal {
-        FaultRefusal::Disabled => {
+        FaultRejection::Disabled => {
             Problem::new(StatusCode::FORBIDDEN, "faults.enabled is false here: no fault can be injected")
         }
-        FaultRefusal::Impossible(member, why) => Problem::field(member, why),
+        FaultRejection::Invalid(member, why) => Problem::field(member, why),
     })
 }
 

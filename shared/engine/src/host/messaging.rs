@@ -3,17 +3,17 @@
 use tokio_util::sync::CancellationToken;
 
 use crate::nats::NatsBus;
-use crate::runtime::held_up::HeldUp;
-use crate::runtime::standstill::Standstills;
+use crate::runtime::consumer_stall::ConsumerStalls;
+use crate::runtime::publish_stall::PublishStall;
 
 /// State of a service's messaging, as its routes and health checks see it.
 pub struct Messaging {
     /// Connection to the broker; `None` for a program without messaging.
     pub bus: Option<NatsBus>,
     /// Publish stall: the broker is connected and takes no messages.
-    pub publish_stall: HeldUp,
+    pub publish_stall: PublishStall,
     /// Consumer stalls: steps that process none of their waiting messages.
-    pub consumer_stalls: Standstills,
+    pub consumer_stalls: ConsumerStalls,
     /// Cancelled once database and clock are checked against the broker.
     pub(super) startup_checked: CancellationToken,
 }
@@ -24,8 +24,8 @@ impl Messaging {
     pub fn new(bus: Option<NatsBus>) -> Self {
         Self {
             bus,
-            publish_stall: HeldUp::default(),
-            consumer_stalls: Standstills::default(),
+            publish_stall: PublishStall::default(),
+            consumer_stalls: ConsumerStalls::default(),
             startup_checked: CancellationToken::new(),
         }
     }

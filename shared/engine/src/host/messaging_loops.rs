@@ -11,19 +11,19 @@ use super::app::App;
 use super::broker_retry::BrokerRetry;
 use super::metrics::names;
 use super::{clock_sync, startup_check};
-use crate::nats::{NatsBus, Publisher, anew};
+use crate::nats::{NatsBus, Publisher, stream_reset};
 use crate::runtime::admission::StepAdmission;
 use crate::runtime::bus::Durable;
-use crate::runtime::standstill::{self, Share};
-use crate::runtime::{self, Carriage, Means, ended, spawn};
+use crate::runtime::consumer_stall::{self, ReplicaRole, StallWatch};
+use crate::runtime::{self, RuntimeConfig, RuntimeDeps, ended, spawn};
 use crate::store::DatabasePosition;
 
 /// Loops of a service that need the broker, before they start.
 pub(super) struct MessagingLoops {
     pub(super) producers: Vec<&'static str>,
     pub(super) steps: Vec<StepAdmission>,
-    pub(super) means: Means,
-    pub(super) carriage: Carriage,
+    pub(super) deps: RuntimeDeps,
+    pub(super) runtime_config: RuntimeConfig,
     /// Position of the database when it was opened.
     pub(super) opened_at: DatabasePosition,
 }
@@ -39,7 +39,7 @@ impl MessagingLoops {
         let ended = tokio::select! {
             ended = ended(&mut loops) => ended,
             () = clock_sync::run(&app.clock, &bus, &app.settings.clock, &app.metrics) => None,
-            () = anew::watch(&bus, S::NAME, app.store.clone()) => None,
+            () = stream_reset::watch(&bus, S::NAME, app.store.clone()) => None,
         };
         anyhow!("a messaging loop ended: {}", ended.map_or_else(|| "it has returned".to_owned(), end_of_loop))
     }
@@ -49,12 +49,12 @@ impl MessagingLoops {
         if !bus.is_connected() {
             info!("waiting for the broker at {}", app.settings.bus.shown_url());
         }
-        bus.reached().await?;
+        bus.wait_until_connected().await?;
         bus.warn_if_open();
         let mut retry = BrokerRetry::default();
         while let Err(fault) = bus.ensure_streams(&self.producers).await {
             let why = error_chain(&fault);
-            app.messaging.publish_stall.hold(&why, Timestamp::now());
+            app.messaging.publish_stall.stalled(&why, Timestamp::now());
             retry.pause_after(&format!("streams cannot be created yet, retrying: {why}")).await;
         }
         let (settings, store) = (&app.settings.store, app.store.as_ref());
@@ -67,27 +67,30 @@ impl MessagingLoops {
 
     /// Starts relay, consumers and the watch for consumer stalls.
     fn start<S: Service, X: Send + Sync + 'static>(self, app: &App<S, X>, bus: &NatsBus) -> JoinSet<()> {
-        let Self { steps, means, carriage, .. } = self;
+        let Self { steps, deps, runtime_config, .. } = self;
         let publisher = Publisher::new(bus.clone(), S::NAME, app.controls.faults.clone())
-            .marking(app.store.clone())
-            .telling(app.messaging.publish_stall.clone());
+            .with_position_header(app.store.clone())
+            .with_publish_stall(app.messaging.publish_stall.clone());
         for durable in steps.iter().flat_map(|admission| Durable::all(S::NAME, &[admission.step()])) {
             app.metrics.show(&names::REDELIVERIES, &[&durable.name()]);
             app.metrics.show(&names::CONSUMER_LAG, &[&durable.name()]);
         }
         let mut loops =
-            runtime::start_messaging(&app.engine, &steps, &means, &carriage, bus, Box::new(publisher));
-        let (is_shared, sharing) = (app.store.is_shared(), bus.clone());
-        let share = move || match is_shared {
-            false => Share::Whole,
-            true if sharing.follows() => Share::Rest,
-            true => Share::Equal,
+            runtime::start_messaging(&app.engine, &steps, &deps, &runtime_config, bus, Box::new(publisher));
+        let (is_shared, role_bus) = (app.store.is_shared(), bus.clone());
+        let role = move || match is_shared {
+            false => ReplicaRole::Only,
+            true if role_bus.is_follower() => ReplicaRole::Follower,
+            true => ReplicaRole::Peer,
         };
-        let (stalls, limit) =
-            (app.messaging.consumer_stalls.clone(), app.settings.readiness.max_consumer_stall);
-        let (clock, observer) = (means.clock, means.observer);
-        let watch = standstill::run::<S, _>(bus.clone(), steps, share, stalls, limit, clock, observer);
-        spawn(&mut loops, Box::pin(watch));
+        let watch = StallWatch {
+            role,
+            stalls: app.messaging.consumer_stalls.clone(),
+            limit: app.settings.readiness.max_consumer_stall,
+            clock: deps.clock,
+            observer: deps.observer,
+        };
+        spawn(&mut loops, Box::pin(consumer_stall::run::<S, _>(bus.clone(), steps, watch)));
         loops
     }
 }

@@ -19,8 +19,8 @@ use super::metrics::{Metrics, names};
 use crate::nats::NatsBus;
 use crate::runtime::admission::BreakerView;
 use crate::runtime::clock::Clock as _;
+use crate::runtime::error_throttle::ErrorThrottle;
 use crate::runtime::signed;
-use crate::runtime::trouble::Trouble;
 use crate::store::StoreFault;
 
 /// Interval of the checks, and thus the resolution of metrics and of the time since which a check fails.
@@ -31,19 +31,19 @@ const STATS_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// Runs the checks at an interval, until dropped, for metrics and history.
 pub(super) async fn run<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
-    let mut trouble = Trouble::default();
+    let mut errors = ErrorThrottle::default();
     loop {
         // Recorded even while the store fails, because then the queue grows.
-        app.metrics.record_queue(app.engine.waiting());
+        app.metrics.record_queue(app.engine.queued());
         let stats = stats(&app).await;
         record_checks(&of(&app, &stats), &app.metrics);
         match &stats {
             Err(fault) => {
-                if let Some(what) = trouble.met(fault) {
+                if let Some(what) = errors.failed(fault) {
                     error!("the store cannot be asked: {what}");
                 }
             }
-            Ok(_) if trouble.ended() => info!("the store answers again"),
+            Ok(_) if errors.recovered() => info!("the store answers again"),
             Ok(_) => {}
         }
         app.metrics.record_stats(stats.ok(), app.clock.now());
@@ -93,7 +93,7 @@ async fn in_time(
 /// Runs all checks on the given statistics of the store.
 pub(super) fn of<S: Service, X>(app: &App<S, X>, stats: &Result<StoreStats, StoreFault>) -> Readiness {
     let mut readiness = app.health.history.record(&check_all(app, stats), app.clock.now());
-    readiness.is_leader = app.messaging.bus.as_ref().is_some_and(NatsBus::leads);
+    readiness.is_leader = app.messaging.bus.as_ref().is_some_and(NatsBus::is_leader);
     readiness.remarks.extend(app.settings.http.remark().map(str::to_owned));
     readiness
 }
@@ -117,14 +117,14 @@ fn check_all<S: Service, X>(
         Err(fault) => found.push(("store", Some(error_chain(fault)))),
     }
     if let Some(bus) = &app.messaging.bus {
-        let held_up =
-            app.messaging.publish_stall.in_words(settings.readiness.max_publish_stall, Timestamp::now());
+        let publish_stall =
+            app.messaging.publish_stall.describe(settings.readiness.max_publish_stall, Timestamp::now());
         found.extend([
-            ("broker", bus.missing()),
-            ("publish_stall", held_up),
+            ("broker", bus.disconnected()),
+            ("publish_stall", publish_stall),
             (
                 "consumer_stall",
-                app.messaging.consumer_stalls.in_words(settings.readiness.max_consumer_stall, now),
+                app.messaging.consumer_stalls.describe(settings.readiness.max_consumer_stall, now),
             ),
             ("startup", app.messaging.startup_pending().map(str::to_owned)),
             ("clock", offset_warning(app.clock.offset(), &settings.clock)),

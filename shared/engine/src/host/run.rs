@@ -30,9 +30,9 @@ use super::trace::{self, Tracing};
 use super::{http, internal_api, readiness, retention_loop};
 use crate::nats::{BusFault, NatsBus};
 use crate::runtime::clock::{BrokerClock, SharedClock, SystemClock};
-use crate::runtime::faults::Faults;
-use crate::runtime::tasks::TaskHandler;
-use crate::runtime::{self, Means, Running, ended, spawn};
+use crate::runtime::injected_faults::InjectedFaults;
+use crate::runtime::task_runner::TaskHandler;
+use crate::runtime::{self, Runtime, RuntimeDeps, ended, spawn};
 use crate::store::{DatabasePosition, RELAY_LEASE, Store, StoredOverrides};
 
 /// Time within which a stopping service ends. Supervisors kill it afterwards.
@@ -151,12 +151,12 @@ async fn start_engine<S: Service, X>(
         None => None,
     };
     let tracing = Tracing::new(&settings.trace, S::NAME, &settings.instance, &metrics)?;
-    let faults = Faults::new(settings.faults.clone(), program.faults, steps);
+    let faults = InjectedFaults::new(settings.faults.clone(), program.faults, steps);
     let clock = Arc::new(BrokerClock::new(Arc::new(SystemClock)));
     // Without a broker nothing would ever set the broker's clock.
     let engine_clock: SharedClock = if bus.is_some() { clock.clone() } else { Arc::new(SystemClock) };
-    let carriage = settings.runtime_config(handler.dependency());
-    let means = Means {
+    let runtime_config = settings.runtime_config(handler.dependency());
+    let deps = RuntimeDeps {
         store: store.clone(),
         handler,
         clock: engine_clock,
@@ -165,8 +165,8 @@ async fn start_engine<S: Service, X>(
         tracer: tracing.tracer.clone(),
     };
     let service = Arc::new((program.service)(&settings));
-    let Running { engine, admission, steps, overrides, loops } =
-        runtime::start(service, &means, &carriage, |name| settings.breaker_of(name), &overridden);
+    let Runtime { engine, admission, steps, overrides, loops } =
+        runtime::start(service, &deps, &runtime_config, |name| settings.breaker_of(name), &overridden);
     let app = App::from(AppParts {
         engine,
         store,
@@ -181,7 +181,7 @@ async fn start_engine<S: Service, X>(
         stop: CancellationToken::new(),
     });
     let producers = program.producers.clone();
-    let messaging = MessagingLoops { producers, steps, means, carriage, opened_at };
+    let messaging = MessagingLoops { producers, steps, deps, runtime_config, opened_at };
     Ok(Started { app, loops, messaging, tracing })
 }
 

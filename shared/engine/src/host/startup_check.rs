@@ -22,7 +22,7 @@ pub(super) async fn check_database(
 ) -> anyhow::Result<()> {
     let mut retry = BrokerRetry::default();
     loop {
-        match bus.last_mark(service).await {
+        match bus.last_position(service).await {
             Ok(None) => return Ok(()),
             Ok(Some(mark)) => {
                 let found = if store.is_shared() { store.position().await? } else { opened_at };

@@ -1,5 +1,6 @@
-//! Shell: what the broker gives up on. It says so once, in an advisory that nobody may hear; a stream keeps the
-//! advisories until they are taken care of.
+//! Shell: the broker's advisories about messages that it no longer delivers.
+//!
+//! The broker publishes each advisory once. A stream keeps them until they are processed.
 //!
 //! Source: NATS ADR-1 (JSON API: `io.nats.jetstream.advisory.v1.max_deliver` and `….terminated`).
 
@@ -14,29 +15,31 @@ use saga_core::retry::error_chain;
 use serde::Deserialize;
 use tracing::error;
 
-use super::connection::{ADVISORY_KINDS, NatsBus};
-use super::pack::Packed;
+use super::connection::NatsBus;
+use super::message::{facts_of, in_one_line, published_subject, stored};
+use super::pack::PackedFact;
 use super::permissions::{ADVISORY_STREAM, advisories_of};
-use super::pulling::{facts_of, in_words, messages_of, said_on, stored, tell};
-use crate::runtime::bus::{BusError, Durable, GivenUp, GivenUps};
+use super::pull_requests::messages_of;
+use super::streams::ADVISORY_KINDS;
+use crate::runtime::bus::{Advisories, Advisory, BusError, Durable};
 
-/// Advisories asked for at once: one that waits here for another would come again, and count as told twice.
-const PULL: usize = 1;
+/// Advisories in one pull request. A second one would wait here, be redelivered, and count as delivered twice.
+const PULL_BATCH: usize = 1;
 
-/// The part of both advisories that matters here.
+/// Members of both advisories that are used here.
 #[derive(Debug, Deserialize)]
-struct Advisory {
+struct AdvisoryBody {
     stream: String,
     consumer: String,
     stream_seq: u64,
     deliveries: u64,
-    /// Why it was terminated, when whoever did so said why.
+    /// Reason of a termination, if it was given.
     #[serde(default)]
     reason: String,
 }
 
-impl Advisory {
-    fn why(&self, is_terminated: bool) -> String {
+impl AdvisoryBody {
+    fn describe(&self, is_terminated: bool) -> String {
         let deliveries = self.deliveries;
         match (is_terminated, self.reason.as_str()) {
             (false, _) => format!("the broker gave it up after {deliveries} deliveries"),
@@ -46,31 +49,34 @@ impl Advisory {
     }
 }
 
-/// The advisories about some durables.
-pub struct Advisories {
+/// Advisories about the durable consumers of one service.
+pub struct NatsAdvisories {
     bus: NatsBus,
     messages: pull::Stream,
-    /// The one that is being taken care of.
+    /// Advisory that is not acknowledged yet.
     current: Option<Message>,
-    /// Facts that came together with the one that was told last, and are yet to be told.
-    more: VecDeque<GivenUp>,
+    /// Further facts of the message of that advisory.
+    more: VecDeque<Advisory>,
 }
 
-impl Advisories {
-    /// Hears those about `durables`, all of one listener.
-    pub(super) fn of<'a>(bus: &'a NatsBus, durables: &'a [Durable]) -> BoxFuture<'a, Result<Self, BusError>> {
-        Box::pin(Self::hearing(bus, durables))
+impl NatsAdvisories {
+    /// Subscribes to the advisories about `durables`, all of one service.
+    pub(super) fn subscribe<'a>(
+        bus: &'a NatsBus,
+        durables: &'a [Durable],
+    ) -> BoxFuture<'a, Result<Self, BusError>> {
+        Box::pin(Self::open(bus, durables))
     }
 
-    async fn hearing(bus: &NatsBus, durables: &[Durable]) -> Result<Self, BusError> {
+    async fn open(bus: &NatsBus, durables: &[Durable]) -> Result<Self, BusError> {
         bus.ensure_advisory_stream().await.map_err(|fault| error_chain(&fault))?;
         let subjects = |durable: &Durable| {
             let (stream, name) = (durable.subscription.stream(), durable.name());
             ADVISORY_KINDS.map(|kind| format!("$JS.EVENT.ADVISORY.CONSUMER.{kind}.{stream}.{name}"))
         };
-        let listener = durables.first().map_or("nobody", |durable| durable.listener);
+        let service = durables.first().map_or("nobody", |durable| durable.service);
         let config = pull::Config {
-            durable_name: Some(advisories_of(listener)),
+            durable_name: Some(advisories_of(service)),
             deliver_policy: consumer::DeliverPolicy::All,
             ack_policy: consumer::AckPolicy::Explicit,
             ack_wait: bus.settings.ack_wait,
@@ -78,20 +84,56 @@ impl Advisories {
             ..pull::Config::default()
         };
         let creating = bus.jetstream.create_consumer_on_stream(config, ADVISORY_STREAM);
-        let consumer = bus.in_time(creating).await.map_err(in_words)?;
-        let messages = messages_of(bus, &consumer, PULL, None).await?;
+        let consumer = bus.in_time(creating).await.map_err(in_one_line)?;
+        let messages = messages_of(bus, &consumer, PULL_BATCH, None).await?;
         Ok(Self { bus: bus.clone(), messages, current: None, more: VecDeque::new() })
+    }
+
+    fn next_boxed(&mut self) -> BoxFuture<'_, Result<Advisory, BusError>> {
+        Box::pin(self.receive())
+    }
+
+    async fn receive(&mut self) -> Result<Advisory, BusError> {
+        if let Some(advisory) = self.more.pop_front() {
+            return Ok(advisory);
+        }
+        loop {
+            let message = self.messages.next().await.ok_or("the stream of advisories ended")?;
+            let message = message.map_err(|error| error_chain(&error))?;
+            let body = serde_json::from_slice::<AdvisoryBody>(&message.payload);
+            let is_terminated = message.subject.contains(".MSG_TERMINATED.");
+            let subject = message.subject.clone();
+            let deliveries = message.info().map_or(1, |info| u64::try_from(info.delivered).unwrap_or(1));
+            self.current = Some(message);
+            match body {
+                Ok(body) => {
+                    let facts = fetch(&self.bus, &body).await?;
+                    let reason = body.describe(is_terminated);
+                    self.more.extend(facts.into_iter().map(|(payload, delivery)| {
+                        let (durable, reason) = (body.consumer.clone(), reason.clone());
+                        Advisory { durable, payload, delivery, reason, is_terminated, deliveries }
+                    }));
+                    if let Some(first) = self.more.pop_front() {
+                        return Ok(first);
+                    }
+                }
+                Err(error) => {
+                    error!(%subject, "advisory of the broker cannot be read and is ignored: {error}");
+                    self.acknowledge().await?;
+                }
+            }
+        }
     }
 }
 
-impl GivenUps for Advisories {
-    async fn next(&mut self) -> Result<GivenUp, BusError> {
-        self.hear_one().await
+impl Advisories for NatsAdvisories {
+    async fn next(&mut self) -> Result<Advisory, BusError> {
+        self.next_boxed().await
     }
 
     async fn in_progress(&mut self) -> Result<(), BusError> {
         match &self.current {
-            Some(message) => tell(&self.bus, message, AckKind::Progress).await,
+            Some(message) => send_ack(&self.bus, message, AckKind::Progress).await,
             None => Ok(()),
         }
     }
@@ -101,72 +143,42 @@ impl GivenUps for Advisories {
             return Ok(());
         }
         match self.current.take() {
-            Some(message) => tell(&self.bus, &message, AckKind::Ack).await,
+            Some(message) => send_ack(&self.bus, &message, AckKind::Ack).await,
             None => Ok(()),
         }
     }
 }
 
-impl Advisories {
-    fn hear_one(&mut self) -> BoxFuture<'_, Result<GivenUp, BusError>> {
-        Box::pin(self.hear())
-    }
-
-    async fn hear(&mut self) -> Result<GivenUp, BusError> {
-        if let Some(given_up) = self.more.pop_front() {
-            return Ok(given_up);
-        }
-        loop {
-            let message = self.messages.next().await.ok_or("the stream of advisories ended")?;
-            let message = message.map_err(|error| error_chain(&error))?;
-            let read = serde_json::from_slice::<Advisory>(&message.payload);
-            let is_terminated = message.subject.contains(".MSG_TERMINATED.");
-            let subject = message.subject.clone();
-            let told = message.info().map_or(1, |info| u64::try_from(info.delivered).unwrap_or(1));
-            self.current = Some(message);
-            match read {
-                Ok(advisory) => {
-                    let facts = fetch(&self.bus, &advisory).await?;
-                    let why = advisory.why(is_terminated);
-                    self.more.extend(facts.into_iter().map(|(payload, delivery)| {
-                        let (durable, why) = (advisory.consumer.clone(), why.clone());
-                        GivenUp { durable, payload, delivery, why, is_terminated, told }
-                    }));
-                    if let Some(first) = self.more.pop_front() {
-                        return Ok(first);
-                    }
-                }
-                Err(error) => {
-                    error!(%subject, "an advisory that cannot be read: {error}");
-                    self.acknowledge().await?;
-                }
-            }
-        }
-    }
+fn send_ack<'a>(
+    bus: &'a NatsBus,
+    message: &'a Message,
+    kind: AckKind,
+) -> BoxFuture<'a, Result<(), BusError>> {
+    Box::pin(async move { bus.in_time(message.ack_with(kind)).await.map_err(in_one_line) })
 }
 
-/// The facts of the message as the stream has it; an empty one when the stream no longer does.
-async fn fetch(bus: &NatsBus, advisory: &Advisory) -> Result<Vec<(Bytes, DeliveryInfo)>, BusError> {
+/// Reads the facts of the message from its stream; an empty fact if the stream no longer has it.
+async fn fetch(bus: &NatsBus, advisory: &AdvisoryBody) -> Result<Vec<(Bytes, DeliveryInfo)>, BusError> {
     let (stream, sequence) = (&advisory.stream, advisory.stream_seq);
     let found = async {
         let stream = bus.jetstream.get_stream_no_info(stream).await?;
         stored(&stream, sequence).await
     };
-    let place = DeliveryInfo { stream: stream.clone(), sequence, ..DeliveryInfo::default() };
-    Ok(match bus.in_time(found).await.map_err(in_words)? {
+    let position = DeliveryInfo { stream: stream.clone(), sequence, ..DeliveryInfo::default() };
+    Ok(match bus.in_time(found).await.map_err(in_one_line)? {
         Some(stored) => {
             let headers = Some(&stored.headers);
-            let subject = said_on(&stored.subject, headers);
+            let subject = published_subject(&stored.subject, headers);
             let facts = facts_of(&stored.payload, headers).into_iter();
-            let there = |fact: Packed| {
+            let with_position = |fact: PackedFact| {
                 let (subject, headers) = (subject.clone(), fact.headers);
-                (fact.payload, DeliveryInfo { subject, headers, ..place.clone() })
+                (fact.payload, DeliveryInfo { subject, headers, ..position.clone() })
             };
-            facts.map(there).collect()
+            facts.map(with_position).collect()
         }
         None => {
-            error!(stream, sequence, "given up, and gone from its stream");
-            vec![(Bytes::new(), place)]
+            error!(stream, sequence, "message given up by the broker is no longer in its stream");
+            vec![(Bytes::new(), position)]
         }
     })
 }

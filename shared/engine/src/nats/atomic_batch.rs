@@ -1,4 +1,4 @@
-//! Shell: JetStream's atomic batch publish (NATS ADR-50): all messages of a batch are stored, or none.
+//! Shell: JetStream's atomic batch publish (NATS ADR-50): the broker stores all messages of a batch, or none.
 
 use async_nats::header::NATS_MESSAGE_ID;
 use async_nats::jetstream::{publish::PublishAck, response::Response};
@@ -7,28 +7,28 @@ use saga_core::trace::TRACEPARENT;
 use uuid::Uuid;
 
 use super::connection::{BoxedError, NatsBus};
-use super::marking;
-use super::pulling::in_words;
+use super::message::in_one_line;
+use super::position_header;
 use crate::store::OutboxEntry;
 
-/// Most messages that the server takes in one batch (error 10199 above).
-pub(super) const BATCH_MAX: usize = 1000;
+/// Maximum number of messages in one batch (the server rejects more with error 10199).
+pub(super) const MAX_BATCH: usize = 1000;
 
-/// Publishes `entries` (at most [`BATCH_MAX`], all of one stream) as one batch and awaits its commit.
+/// Publishes `entries` (at most [`MAX_BATCH`], all of one stream) as one batch, and waits for its commit.
 ///
 /// # Errors
-/// Why it was not committed, or not certainly so. Which message is to blame is not known: a single known
-/// message id rejects the whole batch (10201).
+/// If the batch was not committed, or not certainly. The message to blame is unknown: a single duplicate message id
+/// rejects the whole batch (error 10201).
 pub(super) async fn publish(
     bus: &NatsBus,
     entries: &[OutboxEntry],
-    mark: Option<&str>,
+    position: Option<&str>,
 ) -> Result<(), String> {
     let Some((last, rest)) = entries.split_last() else {
         return Ok(());
     };
-    let sending = send(bus, last, rest, mark);
-    let answer = bus.in_time(sending).await.map_err(in_words)?;
+    let sending = send(bus, last, rest, position);
+    let answer = bus.in_time(sending).await.map_err(in_one_line)?;
     match serde_json::from_slice::<Response<PublishAck>>(&answer.payload) {
         Ok(Response::Ok(_)) => Ok(()),
         Ok(Response::Err { error }) => Err(error.to_string()),
@@ -36,12 +36,12 @@ pub(super) async fn publish(
     }
 }
 
-/// Sends all of a batch and answers what the broker says to the last of it.
+/// Sends all messages of a batch. Returns the broker's answer to the last one.
 async fn send(
     bus: &NatsBus,
     last: &OutboxEntry,
     rest: &[OutboxEntry],
-    mark: Option<&str>,
+    position: Option<&str>,
 ) -> Result<Message, BoxedError> {
     let batch_id = Uuid::now_v7().simple().to_string();
     let headers = |entry: &OutboxEntry, sequence: usize| {
@@ -49,8 +49,8 @@ async fn send(
         headers.insert("Nats-Batch-Id", batch_id.as_str());
         headers.insert("Nats-Batch-Sequence", sequence.to_string());
         headers.insert(NATS_MESSAGE_ID, entry.id.to_string());
-        if let Some(mark) = mark {
-            headers.insert(marking::HEADER, mark);
+        if let Some(position) = position {
+            headers.insert(position_header::HEADER, position);
         }
         if let Some(trace) = entry.trace {
             headers.insert(TRACEPARENT, trace.to_string());

@@ -1,24 +1,32 @@
-//! The broker: NATS JetStream as the [`bus`](crate::runtime::bus) of the loops. Nothing outside this folder knows
-//! NATS.
+//! Shell: NATS JetStream as the [`bus`](crate::runtime::bus) of the loops. Nothing outside this folder knows NATS.
+//!
+//! - Connection: `settings`, `credentials`, `connection`, `connection_log`, `permissions`, `streams`
+//! - Consuming: `facts` (with `pull_requests`, `message`, `pack`), `advisories`
+//! - Publishing: `publisher`, `pack_publish`, `atomic_batch`, `position_header`
+//! - Watching the broker: `stream_reset`, `clock_offset`
 
 mod advisories;
-pub(crate) mod anew;
 mod atomic_batch;
+mod clock_offset;
 mod connection;
-mod deliveries;
-mod entry;
-mod marking;
+mod connection_log;
+mod credentials;
+mod facts;
+mod message;
 mod pack;
-mod packed;
+mod pack_publish;
 mod permissions;
+mod position_header;
 mod publisher;
-mod pulling;
-mod requests;
-mod timing;
+mod pull_requests;
+mod settings;
+pub(crate) mod stream_reset;
+mod streams;
 
-pub use connection::{BusFault, BusSettings, NatsBus};
-pub use deliveries::Reach;
-pub use entry::TlsSettings;
+pub use connection::{BusFault, NatsBus};
+pub use credentials::TlsSettings;
+pub use facts::ConsumerProgress;
+pub use message::payloads_of;
 pub use permissions::Permissions;
 pub use publisher::Publisher;
-pub use pulling::payloads_of;
+pub use settings::BusSettings;

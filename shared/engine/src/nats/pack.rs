@@ -1,7 +1,7 @@
-//! Shell: several facts of one subject in one message of the broker, which costs it about what a single one costs.
+//! Pure: the format of a pack: several facts of one subject in one message, which costs the broker about as much as one.
 //!
-//! Each fact is a line that tells its length and where it stands in its trace (`612 00-…-01`, or `612 -`), then its
-//! payload byte for byte, then a line feed.
+//! Each fact is a line with its length and trace context (`612 00-…-01`, or `612 -`), its payload byte for byte, and a line
+//! feed.
 
 use std::io::Write as _;
 
@@ -10,34 +10,34 @@ use saga_core::trace::TRACEPARENT;
 
 use crate::store::OutboxEntry;
 
-/// The header that says how many facts a message carries; a message without it is one fact. A fact that came in a
-/// pack bears it too, as `3/64`: the third of them.
+/// Header with the number of facts in a message. A message without it is one fact. A fact from a pack has it as well: `3/64`
+/// is the third of 64.
 pub(super) use saga_core::dead_letter::PACK_HEADER as HEADER;
 
-/// What a pack holds at most, in bytes, but for a fact that is larger by itself: a consumer asks for many messages at
-/// once, and this bounds what it has to hold.
-pub(super) const BYTES_MAX: usize = 32 * 1024;
+/// Maximum size of a pack in bytes, unless a single fact is larger. Bounds the memory of a consumer, which requests many
+/// messages at once.
+pub(super) const MAX_BYTES: usize = 32 * 1024;
 
-/// Facts that a pack holds at most; one that says it holds more is none.
-pub(super) const FACTS_MAX: usize = 1_000;
+/// Maximum number of facts in a pack. A larger number makes a pack invalid.
+pub(super) const MAX_FACTS: usize = 1_000;
 
-/// Most of a line before a payload: a length of up to 7 digits and a `traceparent` of 55.
-const LINE_MAX: usize = 64;
+/// Maximum length of the line before a payload: 7 digits and a `traceparent` of 55 characters.
+const MAX_LINE: usize = 64;
 
-/// A fact that came in a pack.
+/// Fact of a message, alone or from a pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Packed {
+pub(super) struct PackedFact {
     pub(super) payload: Bytes,
-    /// Which of how many it is, from 1 on, and its `traceparent`.
+    /// Headers: of a fact from a pack its number and its `traceparent`, otherwise those of the message.
     pub(super) headers: Vec<(String, String)>,
 }
 
-/// The facts, one after the other.
+/// Packs the payloads of these entries.
 pub(super) fn pack(entries: &[&OutboxEntry]) -> Bytes {
-    let length = entries.iter().map(|entry| entry.payload.len() + LINE_MAX + 1).sum();
+    let length = entries.iter().map(|entry| entry.payload.len() + MAX_LINE + 1).sum();
     let mut packed = Vec::with_capacity(length);
     for entry in entries {
-        // Writing to memory cannot fail.
+        // Infallible: writes to memory.
         let _ = match entry.trace {
             Some(trace) => writeln!(packed, "{} {trace}", entry.payload.len()),
             None => writeln!(packed, "{} -", entry.payload.len()),
@@ -48,16 +48,16 @@ pub(super) fn pack(entries: &[&OutboxEntry]) -> Bytes {
     packed.into()
 }
 
-/// The facts of a pack whose header says `count`; `None` when it is none.
-pub(super) fn unpack(count: &str, packed: &Bytes) -> Option<Vec<Packed>> {
-    let of: usize = count.parse().ok().filter(|count| (1..=FACTS_MAX).contains(count))?;
+/// Unpacks a pack whose header is `count`. `None` if it is invalid.
+pub(super) fn unpack(count: &str, packed: &Bytes) -> Option<Vec<PackedFact>> {
+    let of: usize = count.parse().ok().filter(|count| (1..=MAX_FACTS).contains(count))?;
     let mut facts = Vec::with_capacity(of);
     let mut at = 0;
     for part in 1..=of {
         let rest = packed.get(at..)?;
-        let line_end = rest.iter().take(LINE_MAX + 1).position(|byte| *byte == b'\n')?;
-        let (length, trace) = std::str::from_utf8(&rest[..line_end]).ok()?.split_once(' ')?;
-        let begin = at + line_end + 1;
+        let sequence_end = rest.iter().take(MAX_LINE + 1).position(|byte| *byte == b'\n')?;
+        let (length, trace) = std::str::from_utf8(&rest[..sequence_end]).ok()?.split_once(' ')?;
+        let begin = at + sequence_end + 1;
         let end = begin.checked_add(length.parse().ok()?)?;
         if packed.get(end) != Some(&b'\n') {
             return None;
@@ -66,7 +66,7 @@ pub(super) fn unpack(count: &str, packed: &Bytes) -> Option<Vec<Packed>> {
         if trace != "-" {
             headers.push((TRACEPARENT.to_owned(), trace.to_owned()));
         }
-        facts.push(Packed { payload: packed.slice(begin..end), headers });
+        facts.push(PackedFact { payload: packed.slice(begin..end), headers });
         at = end + 1;
     }
     (at == packed.len()).then_some(facts)
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_comes_out_byte_for_byte_and_in_its_trace() {
+    fn unpacked_facts_have_the_same_bytes_and_trace_contexts() {
         let entries =
             [entry(b"{\"a\":1}", None), entry(b"", None), entry(b"\n3 -\n\xff", TraceContext::parse(TRACE))];
         let packed = pack(&entries.iter().collect::<Vec<_>>());
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_pack_is_none() {
+    fn incomplete_or_malformed_pack_is_rejected() {
         let packed = pack(&[&entry(b"one", None), &entry(b"two", None)]);
         assert_eq!(unpack("2", &packed).map(|facts| facts.len()), Some(2));
         for count in ["0", "1", "3", "1001", "18446744073709551615", "-1", "1/2", ""] {

@@ -1,4 +1,4 @@
-//! Pure: what a user of the broker may say there and hear, as it follows from what a service declares.
+//! Pure: permissions of a user at the broker, derived from the declaration of a service.
 //!
 //! Source: NATS ADR-1 (subjects of the JetStream API) and ADR-15 (of acknowledgements).
 
@@ -6,39 +6,39 @@ use saga_core::dead_letter::{DEAD_LETTER_TYPES, OPERATOR_COMMANDS};
 use saga_core::message::MessageType;
 use saga_core::service::{Service, steps_of, stream_of};
 
-/// The stream of the broker's advisories.
+/// Name of the stream that keeps the broker's advisories.
 pub(super) const ADVISORY_STREAM: &str = "ADVISORY";
 
-/// The subjects that a user of the broker may publish to, and those it may subscribe to: all others are refused it.
+/// Subjects that a user may publish and subscribe to. The broker rejects all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permissions {
-    /// Of facts, of questions to JetStream, and of acknowledgements.
+    /// Subjects of facts, of requests to JetStream, and of acknowledgements.
     pub publish: Vec<String>,
-    /// Of answers, to this user alone.
+    /// Subjects of answers to this user.
     pub subscribe: Vec<String>,
 }
 
 impl Permissions {
-    /// What a service needs that tells these types of facts: those, beside what its engine says; its own stream, which
-    /// it makes; the durables of its steps, and the streams that these hear.
+    /// Permissions of a service that publishes `facts`: these and the messages of its engine, its own stream, and the
+    /// durable consumers of its steps with their streams.
     #[must_use]
-    pub fn of_service<S: Service>(tells: impl IntoIterator<Item = MessageType>) -> Self {
-        let engines = S::OPERATOR.into_iter().flat_map(|_| DEAD_LETTER_TYPES);
+    pub fn of_service<S: Service>(facts: impl IntoIterator<Item = MessageType>) -> Self {
+        let dead_letters = S::OPERATOR.into_iter().flat_map(|_| DEAD_LETTER_TYPES);
         let commands = S::OPERATOR.into_iter().filter(|operator| *operator == S::NAME);
         let commands = commands.flat_map(|_| OPERATOR_COMMANDS);
-        let told = tells.into_iter().chain(engines).chain(commands);
-        let mut publish: Vec<_> = told.map(|message_type| message_type.subject(S::NAME, "*")).collect();
+        let published = facts.into_iter().chain(dead_letters).chain(commands);
+        let mut publish: Vec<_> = published.map(|message_type| message_type.subject(S::NAME, "*")).collect();
 
         let stream = stream_of(S::NAME);
-        publish.extend(["CREATE", "UPDATE", "INFO", "MSG.GET"].map(|what| of_stream(what, &stream)));
-        // Made by whoever comes first; all ask it what time it is.
-        publish.extend(["CREATE", "INFO"].map(|what| of_stream(what, ADVISORY_STREAM)));
+        publish.extend(["CREATE", "UPDATE", "INFO", "MSG.GET"].map(|request| of_stream(request, &stream)));
+        // Created by the first service; all read the broker's time from it.
+        publish.extend(["CREATE", "INFO"].map(|request| of_stream(request, ADVISORY_STREAM)));
         publish.extend(of_durable(ADVISORY_STREAM, &advisories_of(S::NAME)));
         for step in steps_of::<S>() {
             for subscription in step.consumes {
                 let stream = subscription.stream();
                 publish.extend(of_durable(&stream, &step.durable(subscription)));
-                // What the broker gives up on is fetched by its place.
+                // Messages that the broker gave up are read by their position.
                 publish.push(of_stream("MSG.GET", &stream));
             }
         }
@@ -47,15 +47,14 @@ impl Permissions {
         Self { publish, subscribe: vec![format!("{}.>", inbox_of(S::NAME))] }
     }
 
-    /// What somebody needs who reads the streams of these producers from now on, and says nothing. Its consumers have
-    /// names that nobody knows before.
+    /// Permissions of a reader of new messages in the streams of these producers. Its consumers have generated names.
     #[must_use]
     pub fn of_reader(user: &str, producers: impl IntoIterator<Item = &'static str>) -> Self {
         let of_producer = |producer: &str| {
             let stream = stream_of(producer);
             [
                 of_stream("INFO", &stream),
-                // Without a name: the broker gives one, and no durable is made or changed.
+                // Without a consumer name: the broker generates one, and no durable consumer can be changed.
                 format!("$JS.API.CONSUMER.CREATE.{stream}"),
                 format!("$JS.API.CONSUMER.INFO.{stream}.*"),
                 format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.*"),
@@ -67,20 +66,20 @@ impl Permissions {
     }
 }
 
-/// Where the answers to a user's questions come: nobody else hears them.
+/// Inbox prefix of a user, to which only that user may subscribe.
 #[must_use]
 pub(super) fn inbox_of(user: &str) -> String {
     format!("_INBOX.{user}")
 }
 
-/// The durable by which a service hears what the broker gave up on.
+/// Name of a service's durable consumer of advisories.
 #[must_use]
 pub(super) fn advisories_of(service: &str) -> String {
     format!("{service}-advisories")
 }
 
-fn of_stream(what: &str, stream: &str) -> String {
-    format!("$JS.API.STREAM.{what}.{stream}")
+fn of_stream(request: &str, stream: &str) -> String {
+    format!("$JS.API.STREAM.{request}.{stream}")
 }
 
 fn of_durable(stream: &str, durable: &str) -> [String; 4] {

@@ -1,7 +1,7 @@
-//! Shell: the broker, as the loops see it: durable deliveries, acknowledgements, publishing, and what it gave up on.
+//! Shell: the broker as the loops see it: durable consumers, acknowledgements, advisories and publishing.
 //!
-//! [`crate::nats`] is one; the simulation has another. No method may wait without an end, but for
-//! [`Deliveries::next`] and [`GivenUps::next`], which end when a message comes or the connection breaks.
+//! [`crate::nats`] implements these traits for NATS JetStream, and the simulation has its own. Every method returns within
+//! a limited time, except [`FactStream::next`] and [`Advisories::next`], which wait for a message or a broken connection.
 
 use std::time::Duration;
 
@@ -12,176 +12,176 @@ use saga_core::service::{Step, Subscription};
 
 use crate::store::{OutboxEntry, PublishOutcome};
 
-/// A durable consumer: what one subscription of one step is to have.
+/// Durable consumer of one subscription of one step.
 #[derive(Debug, Clone, Copy)]
 pub struct Durable {
-    /// The step that reacts to what is delivered.
+    /// Step that processes the messages.
     pub step: &'static Step,
-    /// The messages of one producer that it hears.
+    /// Message types of one producer that the consumer receives.
     pub subscription: &'static Subscription,
-    /// The service that the step is of.
-    pub listener: &'static str,
+    /// Name of the service that owns the step.
+    pub service: &'static str,
 }
 
 impl Durable {
-    /// Its name at the broker.
+    /// Name of the consumer at the broker.
     #[must_use]
     pub fn name(&self) -> String {
         self.step.durable(self.subscription)
     }
 
-    /// Every durable of a service's steps.
-    pub fn all(listener: &'static str, steps: &[&'static Step]) -> Vec<Self> {
+    /// Lists the durable consumers of these steps.
+    pub fn all(service: &'static str, steps: &[&'static Step]) -> Vec<Self> {
         let of_step = |step: &&'static Step| {
             let step = *step;
-            step.consumes.iter().map(move |subscription| Self { step, subscription, listener })
+            step.consumes.iter().map(move |subscription| Self { step, subscription, service })
         };
         steps.iter().flat_map(of_step).collect()
     }
 }
 
-/// Why the broker could not do what it was asked, in one line.
+/// Reason for a failed request to the broker, in one line.
 pub type BusError = String;
 
-/// A broker that delivers each message to each durable at least once.
+/// Broker that delivers each message to each durable consumer at least once.
 pub trait Bus: Clone + Send + Sync + 'static {
-    /// Messages on their way to one durable.
-    type Deliveries: Deliveries;
-    /// What it gave up on.
-    type GivenUps: GivenUps;
+    /// Facts delivered to one durable consumer.
+    type Facts: FactStream;
+    /// Advisories about messages that the broker no longer delivers.
+    type Advisories: Advisories;
 
-    /// Whether it is there right now.
+    /// True if the connection to the broker is up.
     fn is_connected(&self) -> bool;
 
-    /// Makes the durable when it is not there, and begins to pull from it.
-    fn consume(&self, durable: Durable) -> impl Future<Output = Result<Self::Deliveries, BusError>> + Send;
+    /// Creates the durable consumer if it is missing, and starts to pull from it.
+    fn consume(&self, durable: Durable) -> impl Future<Output = Result<Self::Facts, BusError>> + Send;
 
-    /// Begins to hear what was given up of these.
-    fn given_ups(
+    /// Subscribes to the advisories about these consumers.
+    fn advisories(
         &self,
         durables: &[Durable],
-    ) -> impl Future<Output = Result<Self::GivenUps, BusError>> + Send;
+    ) -> impl Future<Output = Result<Self::Advisories, BusError>> + Send;
 
-    /// A message that is not acknowledged within this time comes again.
+    /// Time without an acknowledgement after which a message is redelivered.
     fn ack_wait(&self) -> Duration;
 
-    /// Tells it that a delivery is still being worked on: the time begins anew.
-    fn in_progress(&self, hold: &HoldOf<Self>) -> impl Future<Output = Result<(), BusError>> + Send;
+    /// Reports a delivery as in progress, which restarts its [`ack_wait`](Self::ack_wait).
+    fn in_progress(&self, handle: &HandleOf<Self>) -> impl Future<Output = Result<(), BusError>> + Send;
 
-    /// What the durable still waits for, or waits to hear of.
-    fn waiting(&self, durable: Durable) -> impl Future<Output = Result<Waiting, BusError>> + Send;
+    /// Counts the unacknowledged messages of a durable consumer.
+    fn backlog(&self, durable: Durable) -> impl Future<Output = Result<Backlog, BusError>> + Send;
 }
 
-/// Messages that a durable has yet to settle, whoever takes them.
+/// Unacknowledged messages of a durable consumer, over all processes that share it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Waiting {
-    /// Nobody has been delivered these.
+pub struct Backlog {
+    /// Messages that were delivered to no process yet.
     pub undelivered: u64,
-    /// Somebody has, and has not acknowledged them.
-    pub delivered: u64,
-    /// So many are delivered that no more is, until some are acknowledged.
+    /// Messages that were delivered and are not acknowledged.
+    pub unacknowledged: u64,
+    /// True if the broker delivers no more until some are acknowledged.
     pub is_full: bool,
 }
 
-impl Waiting {
-    /// All of them.
+impl Backlog {
+    /// Number of messages, delivered or not.
     #[must_use]
     pub const fn all(self) -> u64 {
-        self.undelivered + self.delivered
+        self.undelivered + self.unacknowledged
     }
 
-    /// Whether whoever asked for more now would get some.
+    /// True if a new pull request would receive messages.
     #[must_use]
-    pub const fn gives_some(self) -> bool {
+    pub const fn has_deliverable(self) -> bool {
         self.undelivered > 0 && !self.is_full
     }
 }
 
-/// What names a delivery of this broker.
-pub type HoldOf<B> = <<<B as Bus>::Deliveries as Deliveries>::Message as BusMessage>::Hold;
+/// Handle of a delivery of broker `B`.
+pub type HandleOf<B> = <<<B as Bus>::Facts as FactStream>::Fact as BusFact>::Handle;
 
-/// Messages on their way to one durable.
-pub trait Deliveries: Send {
-    /// One of them.
-    type Message: BusMessage;
+/// Stream of facts delivered to one durable consumer.
+pub trait FactStream: Send {
+    /// Type of the delivered facts.
+    type Fact: BusFact;
 
-    /// Whether what comes is held here while it cannot be handed in. Where others would take it, it is not: what a process
-    /// that is busy has asked for should be little.
-    fn are_held(&self) -> bool {
+    /// True if the consumer should take further deliveries while it waits to submit one. False if other processes would
+    /// take them: a busy process should hold few.
+    fn prefetches(&self) -> bool {
         true
     }
 
-    /// The next message, many of which may be asked for at once behind the scenes.
-    fn next(&mut self) -> impl Future<Output = Result<Self::Message, BusError>> + Send;
+    /// Waits for the next fact. Implementations may request many at once.
+    fn next(&mut self) -> impl Future<Output = Result<Self::Fact, BusError>> + Send;
 
-    /// At most so many of the messages that are there at once.
-    fn fetch(&mut self, most: usize) -> impl Future<Output = Result<Vec<Self::Message>, BusError>> + Send;
+    /// Takes up to `most` facts that are available now.
+    fn fetch(&mut self, most: usize) -> impl Future<Output = Result<Vec<Self::Fact>, BusError>> + Send;
 
-    /// The next message alone, if one comes in time.
+    /// Waits for a single fact for at most `time`.
     fn next_within(
         &mut self,
         time: Duration,
-    ) -> impl Future<Output = Result<Option<Self::Message>, BusError>> + Send;
+    ) -> impl Future<Output = Result<Option<Self::Fact>, BusError>> + Send;
 }
 
-/// A message that was delivered, and waits for its acknowledgement: without one it comes again.
-pub trait BusMessage: Send + 'static {
-    /// What names this delivery to the broker, at little cost.
-    type Hold: Clone + PartialEq + Send + Sync + 'static;
+/// Type of the delivered facts. The broker redelivers it unless it is acknowledged.
+pub trait BusFact: Send + 'static {
+    /// Identifies the delivery to the broker; cheap to clone. Facts of one message share it.
+    type Handle: Clone + PartialEq + Send + Sync + 'static;
 
-    /// As [`BusMessage::Hold`].
-    fn hold(&self) -> Self::Hold;
+    /// Returns the handle by which [`Bus::in_progress`] knows this delivery.
+    fn handle(&self) -> Self::Handle;
 
-    /// The payload, byte for byte.
+    /// Payload of the fact, byte for byte as published.
     fn payload(&self) -> Bytes;
 
-    /// Where the broker has it, and its headers.
+    /// Position in the broker's stream, and headers.
     fn delivery(&self) -> DeliveryInfo;
 
-    /// Whether it was delivered before.
+    /// True if the broker has delivered the fact before.
     fn is_redelivery(&self) -> bool {
         false
     }
 
-    /// Tells the broker that it need not come again; once, so it takes the message.
+    /// Acknowledges the fact, so that the broker does not redeliver it.
     fn acknowledge(self) -> impl Future<Output = Result<(), BusError>> + Send;
 }
 
-/// A message that the broker delivers no more.
+/// Advisory about a message that the broker no longer delivers.
 #[derive(Debug, Clone)]
-pub struct GivenUp {
-    /// Name of the durable that was to have it.
+pub struct Advisory {
+    /// Name of the durable consumer that was to receive the message.
     pub durable: String,
-    /// The payload; empty when the stream no longer has it.
+    /// Payload of the message; empty if its stream no longer has it.
     pub payload: Bytes,
-    /// Where the broker has, or had, it.
+    /// Position of the message in its stream.
     pub delivery: DeliveryInfo,
-    /// Why it was given up, in words.
-    pub why: String,
-    /// Whether somebody said so; otherwise it was delivered too often.
+    /// Cause in words, for the dead letter.
+    pub reason: String,
+    /// True if somebody terminated the message; false if it reached the maximum number of deliveries.
     pub is_terminated: bool,
-    /// How often it was told, this time counted. Who was told before did not get to acknowledge it.
-    pub told: u64,
+    /// Number of times that this advisory was delivered, including this one. Earlier receivers did not acknowledge it.
+    pub deliveries: u64,
 }
 
-/// What a broker gave up on. What is not acknowledged comes again.
-pub trait GivenUps: Send {
-    /// The next one.
-    fn next(&mut self) -> impl Future<Output = Result<GivenUp, BusError>> + Send;
+/// Stream of advisories. One that is not acknowledged is delivered again.
+pub trait Advisories: Send {
+    /// Waits for the next advisory.
+    fn next(&mut self) -> impl Future<Output = Result<Advisory, BusError>> + Send;
 
-    /// The one that [`GivenUps::next`] answered last is still being taken care of.
+    /// Reports the last advisory from [`Advisories::next`] as in progress.
     fn in_progress(&mut self) -> impl Future<Output = Result<(), BusError>> + Send;
 
-    /// The one that [`GivenUps::next`] answered last is taken care of.
+    /// Acknowledges the last advisory from [`Advisories::next`].
     fn acknowledge(&mut self) -> impl Future<Output = Result<(), BusError>> + Send;
 }
 
-/// Where the relay publishes to.
+/// Publishing side of the broker, for the relay.
 pub trait Publish: Send + Sync {
-    /// Publishes in order and says what became of each entry. An entry may have arrived although it is not
-    /// reported as done: repeating is harmless, because message ids repeat too.
+    /// Publishes entries in order, and reports the result for each. An entry may have arrived without being reported as
+    /// done. Repeating it is harmless, as its message id repeats too.
     fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, PublishOutcome>;
 
-    /// Hears what a round comes to once it was judged: what counts as refused holds nothing up any more.
-    fn judged(&self, _published: &PublishOutcome) {}
+    /// Receives the result of a round, in which rejected entries no longer count as delayed.
+    fn round_ended(&self, _published: &PublishOutcome) {}
 }

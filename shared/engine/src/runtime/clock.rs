@@ -1,4 +1,4 @@
-//! Shell: what time it is. Durations are measured with tokio's clock; this is the time of day.
+//! Shell: wall-clock time. Durations are measured with tokio's clock instead.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,21 +8,21 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
-/// Tells the time of day. Two machines' clocks differ, and the simulation's differ more.
+/// Source of wall-clock time. The clocks of two machines differ, and those of the simulation differ more.
 pub trait Clock: Send + Sync + 'static {
-    /// The time of day, which may jump either way.
+    /// Current time, which may jump in either direction.
     fn now(&self) -> Timestamp;
 
-    /// Resolves when it can be trusted; `None` when it always can.
+    /// Resolves once the time can be trusted; `None` if it always can.
     fn trusted(&self) -> Option<BoxFuture<'static, ()>> {
         None
     }
 }
 
-/// A clock that everything in a process shares.
+/// Clock that all loops of a process share.
 pub type SharedClock = Arc<dyn Clock>;
 
-/// The machine's own clock.
+/// Clock of the machine, which may be off or be set.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -32,57 +32,57 @@ impl Clock for SystemClock {
     }
 }
 
-/// The time of the broker, which all services share: a deadline that one of them sets is one by which another judges.
+/// Clock of the broker, so that a deadline set by one service is judged by the same time in another.
 ///
-/// Until the broker has said what time it is, the machine's own clock tells it. From then on that time goes on by
-/// what has passed since, and the machine's clock may be put right, or wrong, without any effect.
+/// Until the first [`correct`](Self::correct) it shows the machine's time. From then on it advances monotonically, and
+/// changes of the machine's clock have no effect.
 pub struct BrokerClock {
-    own: SharedClock,
-    /// When the broker was last believed, and what time it was.
+    machine: SharedClock,
+    /// Last correction, and the broker's time at that moment.
     anchor: RwLock<Option<(Instant, Timestamp)>>,
-    heard: CancellationToken,
+    corrected: CancellationToken,
 }
 
-/// A time that is off by less is left alone: no deadline is that short, and on one machine it is the machine's own.
-const CLOSE_ENOUGH: SignedDuration = SignedDuration::from_millis(100);
+/// Offset that is not corrected. No deadline is that short, and on one machine both clocks are the same.
+const TOLERANCE: SignedDuration = SignedDuration::from_millis(100);
 
 impl BrokerClock {
-    /// The time of a broker that has not been asked yet.
+    /// Creates a clock that shows the machine's time until it is corrected.
     #[must_use]
-    pub fn new(own: SharedClock) -> Self {
-        Self { own, anchor: RwLock::default(), heard: CancellationToken::new() }
+    pub fn new(machine: SharedClock) -> Self {
+        Self { machine, anchor: RwLock::default(), corrected: CancellationToken::new() }
     }
 
-    /// Takes what the broker says: its time is `ahead` of this clock's.
-    pub fn correct(&self, ahead: SignedDuration) {
+    /// Corrects the time by `offset`, by which the broker is ahead of this clock.
+    pub fn correct(&self, offset: SignedDuration) {
         let mut anchor = self.anchor.write();
-        let now = self.told(*anchor);
-        let by = if ahead.abs() < CLOSE_ENOUGH { SignedDuration::ZERO } else { ahead };
+        let now = self.time_since(*anchor);
+        let by = if offset.abs() < TOLERANCE { SignedDuration::ZERO } else { offset };
         *anchor = Some((Instant::now(), now.saturating_add(by).unwrap_or(now)));
         drop(anchor);
-        self.heard.cancel();
+        self.corrected.cancel();
     }
 
-    /// How far the machine's own clock is ahead of the broker's time.
+    /// Offset by which the machine's clock is ahead of the broker's time.
     #[must_use]
     pub fn offset(&self) -> SignedDuration {
-        self.own.now().duration_since(self.now())
+        self.machine.now().duration_since(self.now())
     }
 
-    fn told(&self, anchor: Option<(Instant, Timestamp)>) -> Timestamp {
+    fn time_since(&self, anchor: Option<(Instant, Timestamp)>) -> Timestamp {
         match anchor {
             Some((since, at)) => at.saturating_add(since.elapsed()).unwrap_or(Timestamp::MAX),
-            None => self.own.now(),
+            None => self.machine.now(),
         }
     }
 }
 
 impl Clock for BrokerClock {
     fn now(&self) -> Timestamp {
-        self.told(*self.anchor.read())
+        self.time_since(*self.anchor.read())
     }
 
     fn trusted(&self) -> Option<BoxFuture<'static, ()>> {
-        Some(Box::pin(self.heard.clone().cancelled_owned()))
+        Some(Box::pin(self.corrected.clone().cancelled_owned()))
     }
 }

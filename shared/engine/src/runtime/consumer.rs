@@ -1,4 +1,7 @@
-//! Shell: one step's way from the broker into the engine: each message an input, acknowledged once it is settled.
+//! Shell: the consumer: takes the facts of one durable consumer from the broker to the engine.
+//!
+//! The path of a fact: [`Consumer::run`] pulls it, waits for a permit of the step, and submits it to the engine. The
+//! engine commits its outcome and runs the callback of `submit`, which acknowledges the fact.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,76 +16,76 @@ use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
 
-use super::admission::{HeldHere, InjectedFault, StepAdmission, StepPermit};
-use super::bus::{Bus, BusError, BusMessage, Deliveries, Durable, HoldOf};
+use super::admission::{FaultEffect, InFlightGuard, StepAdmission, StepPermit};
+use super::bus::{Bus, BusError, BusFact, Durable, FactStream, HandleOf};
 use super::engine::Engine;
-use super::held::{self, Held, Holding};
+use super::in_progress::{self, InProgress, InProgressGuard};
 use super::observer::SharedObserver;
 
-/// Pause before a consumer that was lost is made again.
-const REMAKE_PAUSE: Duration = Duration::from_millis(200);
-/// How long one request for the next message lasts while a breaker is not wholly closed again.
+/// Pause before a lost consumer is created again.
+const RECREATE_PAUSE: Duration = Duration::from_millis(200);
+/// Duration of one request for the next fact while a breaker is half-open.
 const NEXT_WITHIN: Duration = Duration::from_secs(1);
 
-/// The bounds of a consumer.
+/// Limits of one consumer (settings `bus.pull_batch`, `bus.max_ack_pending`).
 #[derive(Debug, Clone, Copy)]
-pub struct ConsumerBounds {
-    /// Messages asked for at once.
-    pub pull: usize,
-    /// Messages under way at once.
-    pub under_way: usize,
+pub struct ConsumerLimits {
+    /// Maximum number of messages in one pull request.
+    pub pull_batch: usize,
+    /// Maximum number of unacknowledged facts.
+    pub max_in_flight: usize,
 }
 
-/// The consumer of one subscription of one step.
+/// Consumer of one subscription of one step.
 pub struct Consumer<S: Service, B: Bus> {
     bus: B,
     engine: Engine<S>,
     admission: StepAdmission,
     durable: Durable,
-    bounds: ConsumerBounds,
-    /// Tries that an injected fault delays.
+    limits: ConsumerLimits,
+    /// Attempts that an injected fault delays.
     delayed: JoinSet<()>,
-    held: Held<HoldOf<B>>,
+    in_progress: InProgress<HandleOf<B>>,
     observer: SharedObserver,
 }
 
-/// What stands before the step lets a consumer do.
+/// State of the step's admission, as it concerns pulling.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flow {
-    On,
-    /// Pull nothing until it opens.
-    Shut,
+    Open,
+    /// Pulling stops until the step is unblocked.
+    Blocked,
 }
 
-/// Where messages go to be acknowledged: beside the engine, which must not wait for a broker that is away.
-type Acknowledge<B> = mpsc::Sender<<<B as Bus>::Deliveries as Deliveries>::Message>;
+/// Queue of facts to acknowledge. The engine must not wait for a broker that is down.
+type AckQueue<B> = mpsc::Sender<<<B as Bus>::Facts as FactStream>::Fact>;
 
-/// A message, and what keeps it from coming again as long as it is not settled.
-type Delivered<B> = (<<B as Bus>::Deliveries as Deliveries>::Message, (Holding<HoldOf<B>>, HeldHere));
+/// Fact with the guards that count it as in flight, and keep the broker from redelivering it.
+type Tracked<B> = (<<B as Bus>::Facts as FactStream>::Fact, (InProgressGuard<HandleOf<B>>, InFlightGuard));
 
-fn holding<M: BusMessage>(
-    held: &Held<M::Hold>,
+fn track<F: BusFact>(
+    in_progress: &InProgress<F::Handle>,
     admission: &StepAdmission,
-    message: M,
-) -> (M, (Holding<M::Hold>, HeldHere)) {
-    let holding = held.hold(message.hold());
-    (message, (holding, admission.hold()))
+    fact: F,
+) -> (F, (InProgressGuard<F::Handle>, InFlightGuard)) {
+    let guard = in_progress.add(fact.handle());
+    (fact, (guard, admission.track_delivery()))
 }
 
 impl<S: Service, B: Bus> Consumer<S, B> {
-    /// Feeds `engine` with what `durable` is to have.
+    /// Creates a consumer that submits the facts of `durable` to `engine`.
     pub fn new(
         bus: B,
         engine: Engine<S>,
         admission: StepAdmission,
         durable: Durable,
-        bounds: ConsumerBounds,
+        limits: ConsumerLimits,
     ) -> Self {
-        let (delayed, held, observer) = (JoinSet::new(), Held::nothing(), Arc::new(()));
-        Self { bus, engine, admission, durable, bounds, delayed, held, observer }
+        let (delayed, in_progress, observer) = (JoinSet::new(), InProgress::new(), Arc::new(()));
+        Self { bus, engine, admission, durable, limits, delayed, in_progress, observer }
     }
 
-    /// The same, that tells this observer what comes again.
+    /// Reports each redelivery to `observer`, for metrics.
     #[must_use]
     pub fn observed(self, observer: SharedObserver) -> Self {
         Self { observer, ..self }
@@ -90,191 +93,186 @@ impl<S: Service, B: Bus> Consumer<S, B> {
 
     /// Runs until dropped.
     ///
-    /// A message is acknowledged once its outcome is durable, and not otherwise: what dies with this process is
-    /// delivered again. A consumer that vanishes (broker restarted, deleted by hand) is made again. While the
-    /// step may take nothing, nothing is pulled; what had been pulled already comes again later.
+    /// A fact is acknowledged once its outcome is durable, and never before: what is lost with this process is
+    /// redelivered. A consumer that disappears (broker restarted, deleted by hand) is created again. While the step is
+    /// blocked nothing is pulled, and facts that were already pulled are redelivered later.
     pub async fn run(mut self) {
         let step = self.admission.step().name;
-        let mut has_complained = false;
+        let mut is_reported = false;
         loop {
-            self.admission.opens().await;
+            self.admission.until_unblocked().await;
             match self.consume().await {
                 Ok(()) => {
                     self.admission.interrupt();
-                    info!(step, "pulls nothing for now");
-                    has_complained = false;
+                    info!(step, "step is blocked by a breaker or an injected fault, pulling stops");
+                    is_reported = false;
                 }
                 Err(reason) => {
-                    // During an outage this repeats, and the connection itself logs the outage.
-                    if self.bus.is_connected() && !std::mem::replace(&mut has_complained, true) {
-                        warn!(step, "consumer interrupted, it will be made again: {reason}");
+                    // Repeats during an outage, which the connection logs by itself.
+                    if self.bus.is_connected() && !std::mem::replace(&mut is_reported, true) {
+                        warn!(step, "consumer interrupted, it will be created again: {reason}");
                     } else {
                         debug!(step, "consumer interrupted: {reason}");
                     }
-                    tokio::time::sleep(REMAKE_PAUSE).await;
+                    tokio::time::sleep(RECREATE_PAUSE).await;
                 }
             }
         }
     }
 
-    /// Consumes until nothing may be taken any more. What is held meanwhile does not come again.
+    /// Consumes until the step is blocked. Unfinished facts are reported to the broker as in progress.
     async fn consume(&mut self) -> Result<(), BusError> {
-        let deliveries = self.bus.consume(self.durable).await?;
-        let (bus, held) = (self.bus.clone(), self.held.clone());
+        let facts = self.bus.consume(self.durable).await?;
+        let (bus, in_progress) = (self.bus.clone(), self.in_progress.clone());
         tokio::select! {
             biased;
-            ended = self.consume_all(deliveries) => ended,
-            () = held::tell(&bus, held) => Ok(()),
+            ended = self.consume_all(facts) => ended,
+            () = in_progress::report(&bus, in_progress) => Ok(()),
         }
     }
 
-    async fn consume_all(&mut self, mut deliveries: B::Deliveries) -> Result<(), BusError> {
-        let (acknowledge, settled) = mpsc::channel(self.bounds.under_way);
-        let _acknowledging = AbortOnDropHandle::new(tokio::spawn(acknowledge_all(settled)));
-        if self.ramp_up(&mut deliveries, &acknowledge).await? == Flow::Shut {
+    async fn consume_all(&mut self, mut facts: B::Facts) -> Result<(), BusError> {
+        let (acks, processed) = mpsc::channel(self.limits.max_in_flight);
+        let _acknowledging = AbortOnDropHandle::new(tokio::spawn(acknowledge_all(processed)));
+        if self.ramp_up(&mut facts, &acks).await? == Flow::Blocked {
             return Ok(());
         }
-        let (admission, held) = (self.admission.clone(), self.held.clone());
-        let mut shuts = std::pin::pin!(admission.shuts());
-        let mut waiting = VecDeque::new();
+        let (admission, in_progress) = (self.admission.clone(), self.in_progress.clone());
+        let mut blocked = std::pin::pin!(admission.until_blocked());
+        let mut prefetched = VecDeque::new();
         loop {
-            let message = match waiting.pop_front() {
-                Some(message) => message,
+            let fact = match prefetched.pop_front() {
+                Some(fact) => fact,
                 None => tokio::select! {
                     biased;
-                    () = &mut shuts => return Ok(()),
-                    message = deliveries.next() => holding(&held, &admission, message?),
+                    () = &mut blocked => return Ok(()),
+                    fact = facts.next() => track(&in_progress, &admission, fact?),
                 },
             };
             let (flow, broken) = {
-                let mut taking = std::pin::pin!(self.take(message, &acknowledge));
+                let mut taking = std::pin::pin!(self.take(fact, &acks));
                 let mut broken = None;
-                // What the broker has delivered meanwhile is held too; it delivers no more than it may.
-                let are_held = deliveries.are_held();
+                // The broker bounds how much it delivers, and so how much is prefetched.
+                let prefetches = facts.prefetches();
                 loop {
                     tokio::select! {
                         biased;
                         flow = &mut taking => break (flow?, broken),
-                        message = deliveries.next(), if are_held && broken.is_none() => match message {
-                            Ok(message) => waiting.push_back(holding(&held, &admission, message)),
+                        fact = facts.next(), if prefetches && broken.is_none() => match fact {
+                            Ok(fact) => prefetched.push_back(track(&in_progress, &admission, fact)),
                             Err(error) => broken = Some(error),
                         },
                     }
                 }
             };
             match broken {
-                _ if flow == Flow::Shut => return Ok(()),
+                _ if flow == Flow::Blocked => return Ok(()),
                 Some(error) => return Err(error),
                 None => {}
             }
         }
     }
 
-    /// After a breaker was open, a backlog comes a few messages at a time, and with each good end more, until the
-    /// breaker is wholly closed again. The permit comes before the pull: what is pulled and then left alone would
-    /// use up its deliveries.
-    async fn ramp_up(
-        &mut self,
-        deliveries: &mut B::Deliveries,
-        acknowledge: &Acknowledge<B>,
-    ) -> Result<Flow, BusError> {
-        while let Some(few) = self.few() {
+    /// Takes a backlog in small steps after a breaker was open: more with each success, until the breaker is closed.
+    ///
+    /// Permits come before pulls, as facts that are pulled without a permit would use up their deliveries.
+    async fn ramp_up(&mut self, facts: &mut B::Facts, acks: &AckQueue<B>) -> Result<Flow, BusError> {
+        while let Some(few) = self.ramp_limit() {
             let Some(mut permits) = self.permits(few).await else {
-                return Ok(Flow::Shut);
+                return Ok(Flow::Blocked);
             };
-            // All are held before the first is handed in, which may wait.
-            let fetched = deliveries.fetch(permits.len()).await?.into_iter();
+            // All are tracked before the first is submitted, which may wait.
+            let fetched = facts.fetch(permits.len()).await?.into_iter();
             let fetched: Vec<_> =
-                fetched.map(|message| holding(&self.held, &self.admission, message)).collect();
-            for message in fetched {
+                fetched.map(|fact| track(&self.in_progress, &self.admission, fact)).collect();
+            for fact in fetched {
                 let Some(permit) = permits.pop() else { break };
-                self.hand_in(message, permit, acknowledge).await?;
+                self.submit(fact, permit, acks).await?;
             }
             let is_backlog = permits.is_empty();
             drop(permits);
             if is_backlog {
                 continue;
             }
-            // The next one is waited for without a permit, which retries may need meanwhile.
-            if let Some(message) = deliveries.next_within(NEXT_WITHIN).await?
-                && self.take(holding(&self.held, &self.admission, message), acknowledge).await? == Flow::Shut
+            // Waits without a permit, as retries may need it meanwhile.
+            if let Some(fact) = facts.next_within(NEXT_WITHIN).await?
+                && self.take(track(&self.in_progress, &self.admission, fact), acks).await? == Flow::Blocked
             {
-                return Ok(Flow::Shut);
+                return Ok(Flow::Blocked);
             }
         }
-        Ok(Flow::On)
+        Ok(Flow::Open)
     }
 
-    /// Hands a message in when there is a permit for it. Otherwise it is left alone, and comes again.
-    async fn take(&mut self, message: Delivered<B>, acknowledge: &Acknowledge<B>) -> Result<Flow, BusError> {
-        match self.admission.enter().await {
-            Some(permit) => self.hand_in(message, permit, acknowledge).await.map(|()| Flow::On),
-            None => Ok(Flow::Shut),
+    /// Submits a fact once there is a permit for it. If the step is blocked, the fact is left to be redelivered.
+    async fn take(&mut self, fact: Tracked<B>, acks: &AckQueue<B>) -> Result<Flow, BusError> {
+        match self.admission.acquire().await {
+            Some(permit) => self.submit(fact, permit, acks).await.map(|()| Flow::Open),
+            None => Ok(Flow::Blocked),
         }
     }
 
-    /// How many messages may be asked for at once while a breaker is not wholly closed again.
-    fn few(&self) -> Option<usize> {
-        self.admission.ramp().map(|few| few.clamp(1, self.bounds.pull))
+    /// Maximum number of facts to fetch at once while a breaker is half-open.
+    fn ramp_limit(&self) -> Option<usize> {
+        self.admission.ramp().map(|few| few.clamp(1, self.limits.pull_batch))
     }
 
-    /// Waits for one permit, and takes as many more as there are at once.
+    /// Waits for one permit, and takes up to `most` that are free now.
     async fn permits(&self, most: usize) -> Option<Vec<StepPermit>> {
-        let mut permits = vec![self.admission.enter().await?];
+        let mut permits = vec![self.admission.acquire().await?];
         while permits.len() < most
-            && let Some(Some(permit)) = self.admission.enter().now_or_never()
+            && let Some(Some(permit)) = self.admission.acquire().now_or_never()
         {
             permits.push(permit);
         }
         Some(permits)
     }
 
-    async fn hand_in(
+    async fn submit(
         &mut self,
-        (message, holding): Delivered<B>,
+        (fact, guards): Tracked<B>,
         mut permit: StepPermit,
-        acknowledge: &Acknowledge<B>,
+        acks: &AckQueue<B>,
     ) -> Result<(), BusError> {
-        if message.is_redelivery() {
-            self.observer.delivered_again(&self.durable.name());
+        if fact.is_redelivery() {
+            self.observer.redelivered(&self.durable.name());
         }
-        let InjectedFault { failure, delay } = permit.begin();
-        let input = self.input(&message).with_injected_failure(failure);
-        let (engine, faults) = (self.engine.clone(), self.admission.faults().clone());
-        let acknowledge = acknowledge.clone();
-        let handing_in = async move {
-            let settled = move |outcome: Outcome<S>| {
-                permit.ended(&outcome);
-                drop(holding);
+        let FaultEffect { failure, delay } = permit.begin();
+        let input = self.input(&fact).with_injected_failure(failure);
+        let (engine, faults, acks) = (self.engine.clone(), self.admission.faults().clone(), acks.clone());
+        let submitting = async move {
+            let on_outcome = move |outcome: Outcome<S>| {
+                permit.complete(&outcome);
+                drop(guards);
                 faults.crash(FaultKind::CRASH_BEFORE_ACK);
-                // Full only while the broker is away, and then the message comes again anyway.
-                let _ = acknowledge.try_send(message);
+                // Full only while the broker is down, and then the fact is redelivered anyway.
+                let _ = acks.try_send(fact);
             };
-            engine.hand_in(input, settled).await
+            engine.submit(input, on_outcome).await
         };
         match delay {
-            None => handing_in.await.map_err(|_| "the service is stopping".to_owned()),
-            // Beside the others, as a slow step would be; the broker bounds how many.
+            None => submitting.await.map_err(|_| "the service is stopping".to_owned()),
+            // Runs beside the others, as a slow step would. The broker bounds how many.
             Some(delay) => {
                 while self.delayed.try_join_next().is_some() {}
                 self.delayed.spawn(async move {
                     tokio::time::sleep(delay).await;
-                    let _ = handing_in.await;
+                    let _ = submitting.await;
                 });
                 Ok(())
             }
         }
     }
 
-    fn input(&self, message: &impl BusMessage) -> Input<S> {
-        Input::from_broker(self.admission.step(), message.payload(), message.delivery(), fastrand::u32(..))
+    fn input(&self, fact: &impl BusFact) -> Input<S> {
+        Input::from_broker(self.admission.step(), fact.payload(), fact.delivery(), fastrand::u32(..))
     }
 }
 
-async fn acknowledge_all(mut settled: mpsc::Receiver<impl BusMessage>) {
-    while let Some(message) = settled.recv().await {
-        if let Err(error) = message.acknowledge().await {
-            warn!("acknowledgement not sent, the message will come again: {error}");
+async fn acknowledge_all(mut processed: mpsc::Receiver<impl BusFact>) {
+    while let Some(fact) = processed.recv().await {
+        if let Err(error) = fact.acknowledge().await {
+            warn!("acknowledgement not sent, the message will be redelivered: {error}");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Shell: what the log says of an input once it is settled: one line, at `info` when it changed something and there are
-//! not too many of them to be read.
+//! Shell: the log line of a processed input, at `info` if it changed something and the service is not too busy.
 
 use saga_core::decision::Writes;
 use saga_core::input::{CommandOutcome, DueOutcome, Input, MessageOutcome, Outcome};
@@ -7,17 +6,17 @@ use saga_core::service::Service;
 use tracing::{debug, error, info, warn};
 use uuid::Uuid;
 
-/// The target of these lines, by which `log.filter` knows them: `info,saga::step=warn`.
+/// Log target of these lines, for `log.filter`: `info,saga::step=warn`.
 pub const TARGET: &str = "saga::step";
 
-/// An event that an input caused.
+/// Event that an input caused.
 pub(super) struct Change {
     by: Uuid,
     row: &'static str,
     event: &'static str,
 }
 
-/// What these inputs changed, in the order of their decisions.
+/// Lists the events of a batch in the order of its decisions.
 pub(super) fn changes(writes: &Writes) -> Vec<Change> {
     let change = |event: &saga_core::decision::EventWrite| Change {
         by: event.causation_id,
@@ -27,7 +26,7 @@ pub(super) fn changes(writes: &Writes) -> Vec<Change> {
     writes.events.iter().map(change).collect()
 }
 
-/// Takes those of an input off the front of all that its batch changed.
+/// Splits the events of one input off the front of those of its batch.
 pub(super) fn changes_of<'a>(id: Uuid, changes: &mut &'a [Change]) -> &'a [Change] {
     let count = changes.iter().take_while(|change| change.by == id).count();
     let (own, rest) = changes.split_at(count);
@@ -35,45 +34,45 @@ pub(super) fn changes_of<'a>(id: Uuid, changes: &mut &'a [Change]) -> &'a [Chang
     own
 }
 
-/// Says what became of an input that changed this; in a busy service at `debug` when it went well.
-pub(super) fn say<S: Service>(input: &Input<S>, outcome: &Outcome<S>, changes: &[Change], is_busy: bool) {
+/// Logs the outcome of an input. In a busy service, success is logged at `debug`.
+pub(super) fn log<S: Service>(input: &Input<S>, outcome: &Outcome<S>, changes: &[Change], is_busy: bool) {
     let (correlation_id, message_id, step) = (input.correlation_id, input.id, input.source());
     let (causation_id, attempt) = (input.causation_id().map(tracing::field::display), input.attempt());
     let trace_id = input.trace.map(|trace| tracing::field::display(trace.written_id()));
-    // A macro, because the level of a line is fixed where it stands.
+    // A macro, as the level of a log line must be constant.
     macro_rules! line {
-        ($level:ident, $($said:tt)+) => {
-            $level!(target: TARGET, %correlation_id, %message_id, causation_id, step, attempt, trace_id, $($said)+)
+        ($level:ident, $($text:tt)+) => {
+            $level!(target: TARGET, %correlation_id, %message_id, causation_id, step, attempt, trace_id, $($text)+)
         };
     }
     match outcome {
         Outcome::Command(CommandOutcome::Done(_))
         | Outcome::Message(MessageOutcome::Done)
         | Outcome::Due(DueOutcome::Done) => match changes {
-            [] => line!(debug, "changes nothing"),
-            [..] if is_busy => line!(debug, "{}", in_words(changes)),
-            [..] => line!(info, "{}", in_words(changes)),
+            [] => line!(debug, "nothing changed"),
+            [..] if is_busy => line!(debug, "{}", summary(changes)),
+            [..] => line!(info, "{}", summary(changes)),
         },
         Outcome::Command(CommandOutcome::Replayed(_) | CommandOutcome::KeyReused)
         | Outcome::Message(MessageOutcome::Duplicate) => {
-            line!(debug, "changes nothing: {}", outcome.name());
+            line!(debug, "nothing changed: {}", outcome.name());
         }
         Outcome::Command(CommandOutcome::Rejected(rejection))
         | Outcome::Message(MessageOutcome::Rejected(rejection))
         | Outcome::Due(DueOutcome::Rejected(rejection)) => line!(debug, "rejected: {rejection}"),
-        Outcome::Message(MessageOutcome::TaskNeeded) => line!(debug, "to be called"),
-        Outcome::Message(MessageOutcome::Retried(reason)) => line!(warn, "will be tried again: {reason}"),
+        Outcome::Message(MessageOutcome::TaskNeeded) => line!(debug, "task is still needed"),
+        Outcome::Message(MessageOutcome::Retried(reason)) => line!(warn, "failed, will be retried: {reason}"),
         Outcome::Message(MessageOutcome::Dead(reason)) => {
-            line!(error, "parked as a dead letter: {reason}");
+            line!(error, "dead-lettered: {reason}");
         }
         Outcome::Command(CommandOutcome::Faulted(reason)) | Outcome::Due(DueOutcome::Faulted(reason)) => {
-            line!(error, "broke: {reason}");
+            line!(error, "failed: {reason}");
         }
     }
 }
 
-/// `order Placed`, or `product Reserved (3), reservation Held` when three products were.
-fn in_words(changes: &[Change]) -> String {
+/// Counts events by row kind and name: `product Reserved (3), reservation Held`.
+fn summary(changes: &[Change]) -> String {
     let mut counted: Vec<(&Change, usize)> = Vec::new();
     for change in changes {
         let same =

@@ -1,48 +1,44 @@
-//! Shell: what carries a service: the loops that bring inputs, commit them, publish what they promise and call what they
-//! ask for.
+//! Shell: the loops of a service: they take inputs in, commit them, publish outbox entries and make the calls of tasks.
 //!
-//! The loops know time, store, broker and outside only as the traits [`clock::Clock`], [`Store`], [`bus::Bus`],
-//! [`bus::Publish`] and [`tasks::TaskHandler`]; the simulation drives the same loops with its own. In reading order:
-//! - [`clock`], [`bus`], [`observer`], [`tracer`], [`faults`]: what the loops are given, beside the store
-//! - [`admission`]: what stands before steps and calls, shared by all loops
-//! - [`overrides`]: what operators have breakers and faults do, in every process of the service
-//! - [`task_runner`]: the way of tasks to their calls
-//! - [`engine`]: the one loop through which every input goes, in batches that begin when `gathering` says; `settlement`:
-//!   what is done once one is durable, [`log_line`]: what the log says of each input, unless it is a `rush`; `spans`:
-//!   what a trace does; [`operation`]: what a span tells
-//! - [`tasks`]: calls; [`timers`]: what comes due; [`consumer`]: messages, of which `held` tells the broker that they
-//!   are in progress; [`given_up`]: what the broker gives up; [`relay`]: the outbox, whose newest entries the engine hands
-//!   over in memory ([`handover`]), with `refusal`: what the broker does not take though it takes the rest
-//! - [`standstill`]: how much waits at the broker, and whether a step makes no progress although messages wait for it;
-//!   [`held_up`]: whether the broker takes nothing although it is there
+//! The loops know time, store, broker and the outside only as the traits [`clock::Clock`], [`Store`], [`bus::Bus`],
+//! [`bus::Publish`] and [`task_runner::TaskHandler`]. The simulation drives the same loops with its own. In reading order:
+//! - Given to the loops: [`clock`], [`bus`], [`observer`], [`tracer`] (with `span_operation`), [`injected_faults`].
+//! - [`admission`]: breakers and permits of steps and calls; [`overrides`]: what operators force in every process.
+//! - The path of a message: [`consumer`] (with `in_progress`) pulls it, [`engine`] decides it in a batch (`batch_delay`) and
+//!   commits it. `after_commit` lists what follows: log line (`log_line`, `log_throttle`), spans (`batch_spans`), tasks,
+//!   outbox entries, acknowledgement. [`advisories`]: messages that the broker gave up.
+//! - The path of an outbox entry: [`relay_queue`], [`relay`], `background_settle`; `stuck_subjects`: entries that the broker
+//!   does not accept although it accepts others.
+//! - The path of a task: [`task_queue`], [`task_runner`]. [`timers`]: due rows, retries and expired claims.
+//! - Health: [`consumer_stall`], [`publish_stall`], `error_throttle`.
 
 pub mod admission;
+pub mod advisories;
+mod after_commit;
+mod background_settle;
+mod batch_delay;
+mod batch_spans;
 pub mod bus;
 pub mod clock;
 pub mod consumer;
+pub mod consumer_stall;
 pub mod engine;
-pub mod faults;
-mod gathering;
-pub mod given_up;
-pub mod handover;
-mod held;
-pub mod held_up;
+pub(crate) mod error_throttle;
+mod in_progress;
+pub mod injected_faults;
 pub mod log_line;
+mod log_throttle;
 pub mod observer;
-pub mod operation;
 pub mod overrides;
-mod refusal;
+pub mod publish_stall;
 pub mod relay;
-mod rush;
-mod settlement;
-mod settling;
-mod spans;
-pub mod standstill;
+pub mod relay_queue;
+pub mod span_operation;
+mod stuck_subjects;
+pub mod task_queue;
 pub mod task_runner;
-pub mod tasks;
 pub mod timers;
 pub mod tracer;
-pub(crate) mod trouble;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,178 +49,194 @@ use saga_core::admission::{Admission, TaskBounds};
 use saga_core::breaker::BreakerPolicy;
 use saga_core::decision::DecisionConfig;
 use saga_core::service::{Service, steps_of};
+use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
 use self::admission::{SharedAdmission, StepAdmission};
 use self::bus::{Bus, Durable, Publish};
 use self::clock::SharedClock;
-use self::consumer::{Consumer, ConsumerBounds};
-use self::engine::{Bounds, Engine, Parts};
-use self::faults::Faults;
+use self::consumer::{Consumer, ConsumerLimits};
+use self::engine::{Engine, EngineLimits, Parts};
+use self::injected_faults::InjectedFaults;
 use self::observer::SharedObserver;
 use self::overrides::Overrides;
 use self::relay::{Relay, RelaySettings};
-use self::task_runner::TaskRunner;
-use self::tasks::{NOBODY, TaskHandler};
+use self::task_queue::TaskQueue;
+use self::task_runner::{NO_DEPENDENCY, TaskHandler};
 use self::timers::TimerSettings;
 use self::tracer::Tracer;
 use crate::store::{ReplicaSignal, Store, StoredOverrides};
 
-/// What a service is carried by.
+/// Dependencies of the loops, which they share.
 #[derive(Clone)]
-pub struct Means {
-    /// The service's own database, which all its loops share.
+pub struct RuntimeDeps {
+    /// Database of the service, shared by all loops.
     pub store: Arc<dyn Store>,
-    /// What makes its calls.
+    /// Handler of the service's tasks.
     pub handler: Arc<dyn TaskHandler>,
-    /// The time of day.
+    /// Clock for deadlines, retries and leases.
     pub clock: SharedClock,
-    /// Hears what every loop does, for metrics.
+    /// Observer of all loops, for metrics.
     pub observer: SharedObserver,
-    /// The faults that can be injected into this process.
-    pub faults: Faults,
-    /// Where spans go.
+    /// Faults that can be injected into this process.
+    pub faults: InjectedFaults,
+    /// Tracer that records spans of all loops.
     pub tracer: Tracer,
 }
 
-/// How a service is carried.
+/// Configuration of the loops, from the settings.
 #[derive(Clone)]
-pub struct Carriage {
-    /// What every decision needs to know; its owner names this instance among its replicas.
+pub struct RuntimeConfig {
+    /// Settings that decisions depend on. Their owner names this instance among its replicas.
     pub rules: DecisionConfig,
-    /// The engine's bounds.
-    pub bounds: Bounds,
-    /// The tasks' bounds.
+    /// Limits of batches and of the input queue.
+    pub limits: EngineLimits,
+    /// Limits of queued tasks and concurrent calls.
     pub tasks: TaskBounds,
-    /// How long one call may take.
+    /// Maximum duration of one call.
     pub call_timeout: Duration,
-    /// The timers look at least this often.
+    /// Maximum time between two scans of the timers.
     pub timer_poll: Duration,
-    /// How often the relay looks, how much it takes at once, and how long its lease lasts.
+    /// Poll interval, lease and batch of the relay.
     pub relay: RelaySettings,
-    /// The consumers' bounds.
-    pub consumer: ConsumerBounds,
+    /// Limits of each durable consumer.
+    pub consumer: ConsumerLimits,
 }
 
-/// The loops of a service that need no broker, and what the others hang on.
-pub struct Running<S: Service> {
-    /// The way in: every input, of whatever kind, is handed to it.
+/// Running loops of a service that need no broker, and the handles that others need.
+pub struct Runtime<S: Service> {
+    /// Engine that takes every input.
     pub engine: Engine<S>,
-    /// The admission of steps and calls.
+    /// Admission of steps and calls.
     pub admission: SharedAdmission,
-    /// What stands before each step.
+    /// Admissions of all steps, in the order of their declaration.
     pub steps: Vec<StepAdmission>,
-    /// What operators have breakers and faults do.
+    /// Forced breakers and injected faults, shared by all processes.
     pub overrides: Overrides,
-    /// The loops. None of them ever ends; dropped, they are cut off wherever they are.
+    /// Loops, none of which ever returns. Dropping the set cuts them off.
     pub loops: JoinSet<()>,
 }
 
-/// Starts engine, tasks and timers of a service. `policy_of` names the policy of each breaker; `overridden` is what its store
-/// says that operators have them do.
-///
-/// What is older than this call belongs to an earlier life of the same owner.
+/// Starts engine, task runner and timers of a service. `policy_of` returns the policy of a breaker by name, `overridden` are
+/// the stored overrides. Claims of this instance that are older than this call count as those of a dead process.
 ///
 /// # Panics
-/// When a step needs something else than what `means.handler` calls: nothing would tell when it is back.
+/// If a step needs a dependency that `deps.handler` does not call: nothing would close its breaker.
 pub fn start<S: Service>(
     service: Arc<S>,
-    means: &Means,
-    carriage: &Carriage,
+    deps: &RuntimeDeps,
+    config: &RuntimeConfig,
     policy_of: impl Fn(&str) -> BreakerPolicy,
     overridden: &StoredOverrides,
-) -> Running<S> {
-    let Means { store, handler, clock, observer, faults, tracer } = means.clone();
-    let dependency = handler.dependency();
-    let steps = steps_of::<S>();
-    if let Some(step) = steps.iter().find(|step| step.needs.iter().any(|need| *need != dependency)) {
-        panic!("{} needs {:?}, and {} calls {dependency:?}", step.name, step.needs, S::NAME);
-    }
-    let names = steps.iter().map(|step| step.name).chain((dependency != NOBODY).then_some(dependency));
-    let admission = names.fold(Admission::new(dependency, carriage.tasks), |admission, name| {
-        admission.with_breaker(name, policy_of(name))
-    });
-    let admission = SharedAdmission::new(admission, faults, &carriage.rules.owner, clock.as_ref());
-    // Before anything is tried.
+) -> Runtime<S> {
+    let RuntimeDeps { store, handler, clock, observer, tracer, .. } = deps.clone();
+    let admission = admission_of::<S>(deps, config, policy_of);
+    // Applied before the first attempt of any step.
     let overrides = Overrides::begin(store.clone(), admission.clone(), overridden);
-    let steps: Vec<_> = steps.into_iter().map(|step| admission.of_step(step)).collect();
-    let (tasks, waiting) = TaskRunner::new(admission.clone());
-    let (engine, looping) = Engine::new(Parts {
+    let steps: Vec<_> = steps_of::<S>().into_iter().map(|step| admission.for_step(step)).collect();
+    let (tasks, queued_tasks) = TaskQueue::new(admission.clone());
+    let (engine, batch_loop) = Engine::new(Parts {
         service,
         store: store.clone(),
-        rules: carriage.rules.clone(),
-        bounds: carriage.bounds,
+        rules: config.rules.clone(),
+        limits: config.limits,
         clock: clock.clone(),
         observer: observer.clone(),
         tasks,
         tracer,
     });
-    let timers = TimerSettings {
-        owner: carriage.rules.owner.clone(),
-        task_lease: carriage.rules.task_lease,
-        longest_delay: longest_delay(&carriage.rules),
-        limit: carriage.bounds.max_batch,
-        poll: carriage.timer_poll,
-        admissions: steps.clone(),
-        clock,
-    };
     let mut loops = JoinSet::new();
-    if let Some(mut heard) = store.signals() {
-        let (engine, overrides) = (engine.clone(), overrides.clone());
-        let hearing = async move {
-            while let Some(heard) = heard.recv().await {
-                if matches!(heard, ReplicaSignal::OverridesChanged | ReplicaSignal::Missed) {
-                    overrides.look_again();
-                }
-                engine.hears_of(heard);
-            }
-            // None of the loops ends: what is not heard is found by looking.
-            std::future::pending().await
-        };
-        spawn(&mut loops, Box::pin(hearing));
+    if let Some(notifications) = store.signals() {
+        let listening = process_notifications(notifications, engine.clone(), overrides.clone());
+        spawn(&mut loops, Box::pin(listening));
     }
-    // Called before the engine takes anything in.
-    let timers = timers::run(engine.clone(), store, timers);
-    spawn(&mut loops, Box::pin(engine::run(looping)));
-    let calls = tasks::run(engine.clone(), handler, waiting, carriage.call_timeout, observer);
+    // Called before the engine accepts inputs.
+    let timers = timers::run(engine.clone(), store, timer_settings(config, &steps, clock));
+    spawn(&mut loops, Box::pin(engine::run(batch_loop)));
+    let calls = task_runner::run(engine.clone(), handler, queued_tasks, config.call_timeout, observer);
     spawn(&mut loops, Box::pin(calls));
     spawn(&mut loops, Box::pin(timers));
     spawn(&mut loops, Box::pin(overrides::run(overrides.clone())));
-    Running { engine, admission, steps, overrides, loops }
+    Runtime { engine, admission, steps, overrides, loops }
 }
 
-/// Starts relay and consumers of a service, once its broker is there.
+/// Creates the admission with a breaker for each step and for the dependency.
+fn admission_of<S: Service>(
+    deps: &RuntimeDeps,
+    config: &RuntimeConfig,
+    policy_of: impl Fn(&str) -> BreakerPolicy,
+) -> SharedAdmission {
+    let dependency = deps.handler.dependency();
+    let steps = steps_of::<S>();
+    if let Some(step) = steps.iter().find(|step| step.needs.iter().any(|need| *need != dependency)) {
+        panic!("{} needs {:?}, and {} calls {dependency:?}", step.name, step.needs, S::NAME);
+    }
+    let names = steps.iter().map(|step| step.name).chain((dependency != NO_DEPENDENCY).then_some(dependency));
+    let admission = names.fold(Admission::new(dependency, config.tasks), |admission, name| {
+        admission.with_breaker(name, policy_of(name))
+    });
+    SharedAdmission::new(admission, deps.faults.clone(), &config.rules.owner, deps.clock.as_ref())
+}
+
+fn timer_settings(config: &RuntimeConfig, steps: &[StepAdmission], clock: SharedClock) -> TimerSettings {
+    TimerSettings {
+        owner: config.rules.owner.clone(),
+        task_lease: config.rules.task_lease,
+        longest_delay: longest_delay(&config.rules),
+        limit: config.limits.max_batch,
+        poll: config.timer_poll,
+        admissions: steps.to_vec(),
+        clock,
+    }
+}
+
+/// Wakes loops after commits of other processes. Lost notifications do no harm: the loops poll as well.
+async fn process_notifications<S: Service>(
+    mut notifications: mpsc::Receiver<ReplicaSignal>,
+    engine: Engine<S>,
+    overrides: Overrides,
+) {
+    while let Some(notification) = notifications.recv().await {
+        if matches!(notification, ReplicaSignal::OverridesChanged | ReplicaSignal::Missed) {
+            overrides.refresh();
+        }
+        engine.on_notification(notification);
+    }
+    // No loop may return.
+    std::future::pending().await
+}
+
+/// Starts relay and consumers of a service. Call it once the broker is connected.
 pub fn start_messaging<S: Service, B: Bus>(
     engine: &Engine<S>,
     steps: &[StepAdmission],
-    means: &Means,
-    carriage: &Carriage,
+    deps: &RuntimeDeps,
+    config: &RuntimeConfig,
     bus: &B,
     publisher: Box<dyn Publish>,
 ) -> JoinSet<()> {
-    let Means { store, clock, observer, tracer, .. } = means.clone();
-    let relay = Relay::new(store, carriage.rules.owner.clone(), carriage.relay.clone());
-    let relay = relay.traced(tracer).fed_by(engine.relay());
+    let RuntimeDeps { store, clock, observer, tracer, .. } = deps.clone();
+    let relay = Relay::new(store, config.rules.owner.clone(), config.relay.clone());
+    let relay = relay.with_tracer(tracer).with_queue(engine.relay_queue());
     let mut loops = JoinSet::new();
-    spawn(&mut loops, relay::run(relay, publisher, engine.relay(), clock, observer.clone()));
+    spawn(&mut loops, relay::run(relay, publisher, engine.relay_queue(), clock, observer.clone()));
     let mut durables = Vec::new();
     for admission in steps {
         for durable in Durable::all(S::NAME, &[admission.step()]) {
             durables.push((durable, admission.clone()));
             let (bus, engine, admission) = (bus.clone(), engine.clone(), admission.clone());
-            let consumer =
-                Consumer::new(bus, engine, admission, durable, carriage.consumer).observed(observer.clone());
-            spawn(&mut loops, Box::pin(consumer.run()));
+            let consumer = Consumer::new(bus, engine, admission, durable, config.consumer);
+            spawn(&mut loops, Box::pin(consumer.observed(observer.clone()).run()));
         }
     }
-    // A broker that is asked about none of them answers about everybody's.
+    // Without a consumer the broker would send the advisories of all services.
     if !durables.is_empty() {
-        spawn(&mut loops, Box::pin(given_up::run(bus.clone(), engine.clone(), durables)));
+        spawn(&mut loops, Box::pin(advisories::run(bus.clone(), engine.clone(), durables)));
     }
     loops
 }
 
-/// The longest that anything waits for its next try.
+/// Maximum delay of any retry.
 fn longest_delay(rules: &DecisionConfig) -> SignedDuration {
     let policies = rules.step_retry.values().chain([&rules.retry, &rules.task_retry]);
     signed(policies.map(|retry| retry.cap).max().unwrap_or_default())
@@ -235,12 +247,12 @@ pub(crate) fn spawn(loops: &mut JoinSet<()>, work: BoxFuture<'static, ()>) {
     loops.spawn(work);
 }
 
-/// The next loop that ended, which none should.
+/// Waits for a loop to end, which only a panic causes.
 pub(crate) fn ended(loops: &mut JoinSet<()>) -> BoxFuture<'_, Option<Result<(), JoinError>>> {
     Box::pin(loops.join_next())
 }
 
-/// A duration of the settings as those who count time of day want it.
+/// Converts a duration for arithmetic with timestamps. Durations that do not fit become the maximum.
 #[must_use]
 pub fn signed(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)

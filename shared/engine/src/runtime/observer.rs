@@ -1,4 +1,4 @@
-//! Shell: what the loops tell whoever counts.
+//! Shell: the trait by which the loops report what they do, for metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,54 +7,54 @@ use saga_core::admission::CallResult;
 use saga_core::metric::Measurement;
 use saga_core::trace::TraceContext;
 
-/// Hears what the loops do. Every method does nothing unless it is overridden.
+/// Receives reports from all loops. Every method does nothing by default.
 pub trait Observer: Send + Sync + 'static {
-    /// An input was settled. Not told of those that only asked whether a call is still wanted.
-    fn input_settled(&self, _settled: &InputSettled<'_>) {}
+    /// Reports a processed input. Checks whether a task is still needed are not reported.
+    fn input_processed(&self, _input: &ProcessedInput<'_>) {}
 
-    /// What an input had measured is durable.
+    /// Reports a business measurement of an input that is durable.
     fn measured(&self, _measurement: &Measurement, _trace: Option<TraceContext>) {}
 
-    /// A message that nobody of this system sent was parked by this step.
-    fn foreign_parked(&self, _step: &str) {}
+    /// Reports that `step` dead-lettered a message that no service of this system sent.
+    fn foreign_dead_lettered(&self, _step: &str) {}
 
-    /// A call to the outside ended, of a task of this kind.
+    /// Reports the end of one call for a task of this kind.
     fn call_ended(&self, _kind: &str, _end: CallResult, _took: Duration, _trace: Option<TraceContext>) {}
 
-    /// A batch of so many inputs was committed; `took` includes waiting for the writer.
+    /// Reports a committed batch. `took` includes the wait for the store's writer.
     fn batch_committed(&self, _inputs: usize, _took: Duration) {}
 
-    /// A batch could not be stored.
+    /// Reports a batch that could not be stored.
     fn batch_not_stored(&self) {}
 
-    /// So many messages were written to the outbox.
-    fn promised(&self, _messages: usize) {}
+    /// Reports messages written to the outbox.
+    fn outbox_written(&self, _messages: usize) {}
 
-    /// So many messages of one round reached the broker, and so many it does not take; it took so long to say so.
-    fn published(&self, _messages: usize, _refused: usize, _took: Duration) {}
+    /// Reports a round of the relay: messages that reached the broker, messages that it rejects, and its duration.
+    fn published(&self, _messages: usize, _rejected: usize, _took: Duration) {}
 
-    /// A message was delivered to this consumer again.
-    fn delivered_again(&self, _consumer: &str) {}
+    /// Reports a redelivery to this consumer.
+    fn redelivered(&self, _consumer: &str) {}
 
-    /// So many messages wait at the broker for this consumer, or to be acknowledged; `None` when the broker does not say.
-    fn lagging(&self, _consumer: &str, _messages: Option<u64>) {}
+    /// Reports the unacknowledged messages of a consumer; `None` if the broker does not answer.
+    fn consumer_backlog(&self, _consumer: &str, _messages: Option<u64>) {}
 }
 
-/// An input that was settled.
+/// Report of a processed input.
 #[derive(Debug, Clone, Copy)]
-pub struct InputSettled<'a> {
-    /// What reacted to it ([`saga_core::input::Input::source`]).
+pub struct ProcessedInput<'a> {
+    /// Step or other origin of the input ([`saga_core::input::Input::source`]).
     pub source: &'a str,
-    /// The outcome's name.
+    /// Name of the outcome, such as `done` or `rejected`.
     pub outcome: &'static str,
-    /// How long ago it was handed in.
+    /// Time since the input was submitted.
     pub took: Duration,
-    /// Where it stands in its trace.
+    /// Trace context of the input.
     pub trace: Option<TraceContext>,
 }
 
-/// Hears everything and counts nothing.
+/// Observer that ignores all reports.
 impl Observer for () {}
 
-/// An observer that everything in a process shares.
+/// Observer that all loops of a process share.
 pub type SharedObserver = Arc<dyn Observer>;

@@ -1,9 +1,8 @@
-//! Shell: what operators have the machinery do otherwise: breakers that they turn, faults that they inject. It is one
-//! document in the database, so that it holds for every process that shares that, and for those that start later.
+//! Shell: overrides by operators: forced breakers and injected faults.
 //!
-//! A fault that has an end of its own, or of which the process dies, is for the processes that are there when it is
-//! injected, each of which counts its occasions by itself: one that starts anew is rid of it. Once it has come to its end
-//! at one process, the next change of faults there ends it for all.
+//! They are one document in the database, so that they apply to every process that shares it, now and after a restart. A
+//! fault that ends by itself, or kills the process, applies only to the processes that run when it is injected. Each counts
+//! for itself. When such a fault has ended in one process, the next change of faults there ends it for all.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -16,30 +15,30 @@ use tokio::time::timeout;
 use tracing::{error, warn};
 
 use super::admission::{BreakerAction, BreakerView, SharedAdmission};
-use super::faults::{ActiveFault, FaultRefusal, Faults, NewFault};
+use super::injected_faults::{ActiveFault, FaultRejection, InjectedFaults, NewFault};
 use crate::store::{Store, StoreFault, StoredOverrides};
 
-/// Between two looks at what others may have changed, when none of them was heard.
-const LOOKS_EVERY: Duration = Duration::from_secs(5);
+/// Interval at which the document is read again, should a notification be lost.
+const REFRESH_EVERY: Duration = Duration::from_secs(5);
 
-/// The document. What is turned and injected later has a higher revision.
+/// Stored document. Later changes have higher revisions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Document {
-    breakers: BTreeMap<String, Turned>,
+    breakers: BTreeMap<String, ForcedBreaker>,
     faults: Vec<Injected>,
-    /// The highest number that a fault ever had.
+    /// Highest fault id so far.
     last_fault: u64,
 }
 
-/// What was last done with a breaker.
+/// Last action on a breaker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Turned {
+struct ForcedBreaker {
     action: BreakerAction,
     revision: i64,
 }
 
-/// A fault that nobody has ended.
+/// Fault that no operator has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Injected {
     id: u64,
@@ -51,72 +50,76 @@ struct Injected {
 impl Document {
     fn of(text: &str) -> Self {
         serde_json::from_str(text).unwrap_or_else(|unreadable| {
-            error!("what operators override cannot be read, nothing is overridden: {unreadable}");
+            error!("overrides by operators cannot be read and are ignored: {unreadable}");
             Self::default()
         })
     }
 }
 
-/// What operators override, as one process has it. Clones are the same.
+/// Overrides as applied by one process. Clones share one state.
 #[derive(Clone)]
 pub struct Overrides(Arc<Inner>);
 
 struct Inner {
     store: Arc<dyn Store>,
     admission: SharedAdmission,
-    /// The revision that this process goes by.
-    taken: Mutex<i64>,
-    heard: Notify,
+    /// Revision that this process has applied.
+    applied: Mutex<i64>,
+    notified: Notify,
 }
 
 impl Overrides {
-    /// Has a process that starts go by what stands in its database.
+    /// Applies the document of the database in a process that starts.
     pub(super) fn begin(
         store: Arc<dyn Store>,
         admission: SharedAdmission,
         StoredOverrides { revision, text }: &StoredOverrides,
     ) -> Self {
-        let (taken, heard) = (Mutex::new(*revision), Notify::new());
-        let overrides = Self(Arc::new(Inner { store, admission, taken, heard }));
+        let (applied, notified) = (Mutex::new(*revision), Notify::new());
+        let overrides = Self(Arc::new(Inner { store, admission, applied, notified }));
         let Document { breakers, faults, .. } = Document::of(text);
-        for (name, Turned { action, .. }) in breakers {
+        for (name, ForcedBreaker { action, .. }) in breakers {
             match action {
-                BreakerAction::Open | BreakerAction::Closed => overrides.turn_here(&name, action),
-                // It works by itself, and has seen nothing yet.
+                BreakerAction::Open | BreakerAction::Closed => overrides.force_here(&name, action),
+                // A new breaker is in this state anyway.
                 BreakerAction::Reset => {}
             }
         }
-        let lasting = faults.into_iter().filter(|injected| overrides.faults().lasts(&injected.fault));
-        lasting.for_each(|injected| overrides.begin_here(injected));
+        let lasting = faults.into_iter().filter(|injected| overrides.faults().is_lasting(&injected.fault));
+        lasting.for_each(|injected| overrides.inject_here(injected));
         overrides
     }
 
-    /// Does something with a breaker, in every process; `None` when there is none of this name.
+    /// Applies an action to a breaker in every process. `None` if there is no breaker of this name.
     ///
     /// # Errors
-    /// When the store fails. Then it is not known whether it is done.
-    pub async fn turn(&self, name: &str, action: BreakerAction) -> Result<Option<BreakerView>, StoreFault> {
+    /// If the store fails. Then the action may or may not have been applied.
+    pub async fn set_breaker(
+        &self,
+        name: &str,
+        action: BreakerAction,
+    ) -> Result<Option<BreakerView>, StoreFault> {
         let view = || self.0.admission.breakers().into_iter().find(|view| view.name == name);
         if view().is_none() {
             return Ok(None);
         }
-        let turn = |document: &mut Document, revision| {
-            document.breakers.insert(name.to_owned(), Turned { action, revision });
+        let force = |document: &mut Document, revision| {
+            document.breakers.insert(name.to_owned(), ForcedBreaker { action, revision });
         };
-        self.change(turn).await?;
+        self.change(force).await?;
         Ok(view())
     }
 
     /// Injects a fault into every process.
     ///
     /// # Errors
-    /// As [`Overrides::turn`]; and within that, why not.
-    pub async fn inject(&self, new: NewFault) -> Result<Result<ActiveFault, FaultRefusal>, StoreFault> {
-        if let Err(refusal) = self.faults().check(&new) {
-            return Ok(Err(refusal));
+    /// The outer result as for [`Overrides::set_breaker`]; the inner one if the fault is invalid.
+    pub async fn inject(&self, new: NewFault) -> Result<Result<ActiveFault, FaultRejection>, StoreFault> {
+        if let Err(rejection) = self.faults().check(&new) {
+            return Ok(Err(rejection));
         }
         let inject = |document: &mut Document, revision| {
-            self.forget_what_is_over(document);
+            self.remove_ended(document);
             document.last_fault += 1;
             let (id, fault) = (document.last_fault, new.clone());
             document.faults.push(Injected { id, revision, fault });
@@ -126,25 +129,25 @@ impl Overrides {
         Ok(Ok(ActiveFault::of(id, new)))
     }
 
-    /// Ends a fault in every process. `false` when there is none of this number.
+    /// Ends a fault in every process. False if there is none with this id.
     ///
     /// # Errors
-    /// As [`Overrides::turn`].
+    /// As [`Overrides::set_breaker`].
     pub async fn remove(&self, id: u64) -> Result<bool, StoreFault> {
         let remove = |document: &mut Document, _| {
             let before = document.faults.len();
             document.faults.retain(|injected| injected.id != id);
             let is_gone = document.faults.len() < before;
-            self.forget_what_is_over(document);
+            self.remove_ended(document);
             is_gone
         };
         self.change(remove).await
     }
 
-    /// Ends all faults in every process. Answers how many were active in this one.
+    /// Ends all faults in every process. Returns how many were active in this one.
     ///
     /// # Errors
-    /// As [`Overrides::turn`].
+    /// As [`Overrides::set_breaker`].
     pub async fn clear(&self) -> Result<usize, StoreFault> {
         let clear = |document: &mut Document, _| {
             document.faults.clear();
@@ -153,88 +156,91 @@ impl Overrides {
         self.change(clear).await
     }
 
-    /// Others have changed something, perhaps.
-    pub(super) fn look_again(&self) {
-        self.0.heard.notify_one();
+    /// Makes [`run`] read the document, which another process may have changed.
+    pub(super) fn refresh(&self) {
+        self.0.notified.notify_one();
     }
 
-    fn faults(&self) -> &Faults {
+    fn faults(&self) -> &InjectedFaults {
         self.0.admission.faults()
     }
 
-    /// Changes the document, on what anybody else has left of it; this process goes by it at once.
+    /// Changes the newest document, and applies it to this process at once.
     async fn change<T>(&self, mut change: impl FnMut(&mut Document, i64) -> T) -> Result<T, StoreFault> {
-        let mut taken = self.0.taken.lock().await;
+        let mut applied = self.0.applied.lock().await;
         loop {
             let overridden = self.0.store.overrides().await?;
-            let before = self.take_over(&overridden, &mut taken);
+            let before = self.apply(&overridden, &mut applied);
             let (mut document, revision) = (before.clone(), overridden.revision + 1);
             let answer = change(&mut document, revision);
             if document == before {
                 return Ok(answer);
             }
             let text = serde_json::to_string(&document).map_err(|error| StoreFault::Rejected {
-                context: "writing what operators override",
+                context: "writing overrides by operators",
                 source: error.into(),
             })?;
             if self.0.store.replace_overrides(overridden.revision, text.clone()).await? {
-                self.take_over(&StoredOverrides { revision, text }, &mut taken);
+                self.apply(&StoredOverrides { revision, text }, &mut applied);
                 return Ok(answer);
             }
         }
     }
 
-    /// Has this process go by what is new in a document.
-    fn take_over(&self, StoredOverrides { revision, text }: &StoredOverrides, taken: &mut i64) -> Document {
+    /// Applies what is new in a document to this process.
+    fn apply(&self, StoredOverrides { revision, text }: &StoredOverrides, applied: &mut i64) -> Document {
         let document = Document::of(text);
-        let before = std::mem::replace(taken, *revision);
+        let before = std::mem::replace(applied, *revision);
         if before == *revision {
             return document;
         }
-        for (name, turned) in document.breakers.iter().filter(|(_, turned)| turned.revision > before) {
-            self.turn_here(name, turned.action);
+        for (name, forced) in document.breakers.iter().filter(|(_, forced)| forced.revision > before) {
+            self.force_here(name, forced.action);
         }
         let new = document.faults.iter().filter(|injected| injected.revision > before);
-        new.cloned().for_each(|injected| self.begin_here(injected));
+        new.cloned().for_each(|injected| self.inject_here(injected));
         let stays = |id| id > document.last_fault || document.faults.iter().any(|injected| injected.id == id);
         self.faults().retain(|fault| stays(fault.id));
         document
     }
 
-    fn turn_here(&self, name: &str, action: BreakerAction) {
-        // A breaker that this build does not have is another's.
-        let _ = self.0.admission.turn_breaker(name, action);
+    fn force_here(&self, name: &str, action: BreakerAction) {
+        // A breaker that this build does not have belongs to another one.
+        let _ = self.0.admission.set_breaker(name, action);
     }
 
-    fn begin_here(&self, Injected { id, fault, .. }: Injected) {
+    fn inject_here(&self, Injected { id, fault, .. }: Injected) {
         match self.faults().check(&fault) {
             Ok(()) => drop(self.faults().begin(Some(id), fault)),
-            Err(FaultRefusal::Disabled) => {}
-            Err(FaultRefusal::Impossible(member, why)) => {
-                warn!(kind = fault.kind, "an injected fault cannot be made here: {member} {why}");
+            Err(FaultRejection::Disabled) => {}
+            Err(FaultRejection::Invalid(member, reason)) => {
+                warn!(
+                    kind = fault.kind,
+                    "fault injected by another process is invalid here and ignored: {member} {reason}"
+                );
             }
         }
     }
 
-    /// What has come to its end here is over.
-    fn forget_what_is_over(&self, document: &mut Document) {
+    /// Removes faults that have ended in this process.
+    fn remove_ended(&self, document: &mut Document) {
         let faults = self.faults();
-        document.faults.retain(|injected| faults.lasts(&injected.fault) || faults.has(injected.id));
+        document.faults.retain(|injected| faults.is_lasting(&injected.fault) || faults.has(injected.id));
     }
 }
 
-/// Takes over what others change, until dropped.
+/// Applies changes by other processes until dropped.
 pub(super) async fn run(overrides: Overrides) {
-    let Inner { store, taken, heard, .. } = overrides.0.as_ref();
+    let Inner { store, applied, notified, .. } = overrides.0.as_ref();
     if !store.is_shared() {
         return pending().await;
     }
     loop {
-        let _ = timeout(LOOKS_EVERY, heard.notified()).await;
-        let mut taken = taken.lock().await;
-        // A database that is away tells of itself, and is asked again.
+        let _ = timeout(REFRESH_EVERY, notified.notified()).await;
+        let mut applied = applied.lock().await;
+        // A database that fails is reported elsewhere, and read again.
         if let Ok(overridden) = store.overrides().await {
-            overrides.take_over(&overridden, &mut taken);
+            overrides.apply(&overridden, &mut applied);
         }
     }
 }

@@ -1,4 +1,7 @@
-//! Shell: the relay: publishes what the outbox promises, in order, under a lease.
+//! Shell: the relay: publishes outbox entries in order, under a lease.
+//!
+//! [`run`] repeats [`Relay::round`]. A round takes the lease, takes the next entries, publishes them and settles them.
+//! Entries come from the queue of the engine or, where it has gaps, from the outbox.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,32 +13,32 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
+use super::background_settle::BackgroundSettle;
 use super::bus::Publish;
 use super::clock::SharedClock;
-use super::handover::{Handover, Next};
+use super::error_throttle::ErrorThrottle;
 use super::observer::{Observer, SharedObserver};
-use super::operation::Operation;
-use super::refusal::Refusals;
-use super::settling::Settling;
+use super::relay_queue::{Next, RelayQueue};
+use super::span_operation::SpanOperation;
+use super::stuck_subjects::StuckSubjects;
 use super::tracer::{SpanDetails, Tracer};
-use super::trouble::Trouble;
 use crate::store::{Lease, OutboxEntry, PublishOutcome, PublishedRun, RELAY_LEASE, Store, StoreFault};
 
-/// Settings of the relay.
+/// Settings of the relay (section `relay`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RelaySettings {
-    /// Looks at least this often, should a wake-up be lost.
+    /// Maximum time between two looks at the outbox. Bounds the delay after a lost wake-up.
     #[serde(with = "humantime_serde")]
     pub poll: Duration,
-    /// How long the lease lasts. After a crash others wait this long, the same instance does not wait.
+    /// Duration of the relay's lease. After a crash other instances wait this long; the same instance does not.
     #[serde(with = "humantime_serde")]
     pub lease: Duration,
-    /// Entries taken at once.
-    pub batch: usize,
-    /// How long the next entry may not be taken, while others are, until it counts as refused.
+    /// Maximum number of entries that one round publishes.
+    pub max_batch: usize,
+    /// Time after which an entry that the broker does not take, while it takes others, becomes `FAILED`.
     #[serde(with = "humantime_serde")]
-    pub refused_for: Duration,
+    pub fail_after: Duration,
 }
 
 impl Default for RelaySettings {
@@ -43,231 +46,226 @@ impl Default for RelaySettings {
         Self {
             poll: Duration::from_secs(1),
             lease: Duration::from_secs(10),
-            batch: 1000,
-            refused_for: Duration::from_mins(1),
+            max_batch: 1000,
+            fail_after: Duration::from_mins(1),
         }
     }
 }
 
-/// What one round did.
+/// Result of one round of the relay.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Round {
-    /// There was nothing to publish.
+    /// The outbox has no pending entry.
     Idle,
     /// This many messages reached the broker.
     Published(usize),
-    /// The broker did not take the next entry; it stays first in line.
+    /// The broker did not accept the head of the outbox, which stays first. Holds the reason.
     Delayed(String),
-    /// Somebody else holds the lease.
+    /// Another relay holds the lease.
     Standby,
 }
 
-/// A relay: the lease it holds, and when that must be renewed.
+/// Relay of one process, with its lease and its position in the outbox.
 pub struct Relay {
     store: Arc<dyn Store>,
     owner: String,
     settings: RelaySettings,
-    held: Option<(Lease, Timestamp)>,
-    refusals: Refusals,
+    /// Current lease, and the time at which to renew it.
+    lease: Option<(Lease, Timestamp)>,
+    stuck: StuckSubjects,
     tracer: Tracer,
-    /// Where the engine leaves what it has promised; without it everything is read from the outbox.
-    handover: Option<Arc<Handover>>,
-    /// Up to where everything in line is published; `None` when only the outbox knows.
-    published: Option<i64>,
-    settling: Settling,
+    /// Entries that the engine has committed. Without a queue all entries are read from the outbox.
+    queue: Option<Arc<RelayQueue>>,
+    /// Position up to which all entries are published; `None` if only the outbox knows.
+    published_to: Option<i64>,
+    settle: BackgroundSettle,
+}
+
+#[derive(Clone, Copy)]
+struct Context<'a> {
+    publish: &'a dyn Publish,
+    observer: &'a dyn Observer,
+    now: Timestamp,
 }
 
 impl Relay {
-    /// A relay for the outbox of `store`. `owner` names this instance; a restart must use the same name.
+    /// Creates a relay for the outbox of `store`. `owner` names this instance, and must survive a restart.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, owner: String, settings: RelaySettings) -> Self {
-        let (refusals, tracer, settling) = (Refusals::default(), Tracer::off(), Settling::new(store.clone()));
+        let settle = BackgroundSettle::new(store.clone());
         Self {
             store,
             owner,
             settings,
-            held: None,
-            refusals,
-            tracer,
-            handover: None,
-            published: None,
-            settling,
+            lease: None,
+            stuck: StuckSubjects::default(),
+            tracer: Tracer::off(),
+            queue: None,
+            published_to: None,
+            settle,
         }
     }
 
-    /// The same, which writes down what it publishes.
+    /// Records spans of published messages with `tracer`.
     #[must_use]
-    pub fn traced(self, tracer: Tracer) -> Self {
+    pub fn with_tracer(self, tracer: Tracer) -> Self {
         Self { tracer, ..self }
     }
 
-    /// The same, to which the engine hands over what it has promised.
+    /// Takes entries from the engine's queue where possible.
     #[must_use]
-    pub fn fed_by(self, handover: Arc<Handover>) -> Self {
-        Self { handover: Some(handover), ..self }
+    pub fn with_queue(self, queue: Arc<RelayQueue>) -> Self {
+        Self { queue: Some(queue), ..self }
     }
 
-    /// One round: lease, look, publish, settle.
+    /// Runs one round: takes the lease and the next entries, publishes them, and settles them.
     ///
-    /// Dying anywhere in it loses nothing: what was published but not settled is published again under the
-    /// same message id.
+    /// A crash at any point loses nothing: entries that were published but not settled are published again under the same
+    /// message ids.
     ///
     /// # Errors
-    /// When the store fails.
+    /// If the store fails.
     pub async fn round(
         &mut self,
         publish: &dyn Publish,
         observer: &dyn Observer,
         now: Timestamp,
     ) -> Result<Round, StoreFault> {
-        let Some(lease) = self.lease(now).await? else {
-            // What the broker takes from this one is not known any more.
-            self.refusals = Refusals::default();
-            publish.judged(&PublishOutcome::default());
+        let Some(lease) = self.take_lease(now).await? else {
+            // Another relay publishes now, so what the broker accepts from this one is unknown.
+            self.stuck = StuckSubjects::default();
+            publish.round_ended(&PublishOutcome::default());
             return Ok(Round::Standby);
         };
-        let next = self.handover.as_ref().map(|handover| handover.next(self.published, self.settings.batch));
+        let context = Context { publish, observer, now };
+        let next = self.queue.as_ref().map(|queue| queue.next(self.published_to, self.settings.max_batch));
         let round = match next {
-            Some(Next::Entries(entries)) => self.go_on(lease, entries, publish, observer, now).await,
-            Some(Next::Behind(position)) => match self.behind(position).await {
-                Ok(Some(entries)) => self.go_on(lease, entries, publish, observer, now).await,
-                Ok(None) => self.look(&lease, publish, observer, now).await,
+            Some(Next::Entries(entries)) => self.publish_next(lease, entries, context).await,
+            Some(Next::Tail(position)) => match self.read_tail(position).await {
+                Ok(Some(entries)) => self.publish_next(lease, entries, context).await,
+                Ok(None) => self.scan(&lease, context).await,
                 Err(fault) => Err(fault),
             },
-            Some(Next::Look) | None => self.look(&lease, publish, observer, now).await,
+            Some(Next::Scan) | None => self.scan(&lease, context).await,
         };
         if !matches!(round, Ok(Round::Idle | Round::Published(_))) {
-            self.published = None;
+            self.published_to = None;
         }
         round
     }
 
-    /// What others have promised, among what was handed over.
-    async fn behind(&self, position: i64) -> Result<Option<Vec<OutboxEntry>>, StoreFault> {
-        let entries = self.store.entries_after(position, self.settings.batch).await?;
-        if let Some(handover) = &self.handover
-            && entries.as_ref().is_some_and(|entries| entries.len() >= self.settings.batch)
+    /// Reads the entries behind `position`, which other processes have written between those in the queue.
+    async fn read_tail(&self, position: i64) -> Result<Option<Vec<OutboxEntry>>, StoreFault> {
+        let entries = self.store.entries_after(position, self.settings.max_batch).await?;
+        if let Some(queue) = &self.queue
+            && entries.as_ref().is_some_and(|entries| entries.len() >= self.settings.max_batch)
         {
-            // There may be more.
-            handover.look_behind();
+            // There may be more than one batch.
+            queue.request_tail();
         }
         Ok(entries)
     }
 
-    /// Publishes what was handed over, or read behind it: it follows all that is published.
-    async fn go_on(
+    /// Publishes entries that directly follow the published ones, and settles them in the background.
+    async fn publish_next(
         &mut self,
         lease: Lease,
         entries: Vec<OutboxEntry>,
-        publish: &dyn Publish,
-        observer: &dyn Observer,
-        now: Timestamp,
+        context: Context<'_>,
     ) -> Result<Round, StoreFault> {
-        if !self.settling.goes_on(observer).await? {
-            return Ok(self.fenced_off());
+        if !self.settle.advance(context.observer).await? {
+            return Ok(self.lease_lost());
         }
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
             return Ok(Round::Idle);
         };
         let (first, last) = (first.seq, last.seq);
-        let (published, took) = self.publish(&entries, publish, now).await;
+        let (published, took) = self.publish(&entries, context).await;
         if published.done.len() < entries.len() {
-            if !self.settling.ends(observer).await? {
-                return Ok(self.fenced_off());
+            if !self.settle.flush(context.observer).await? {
+                return Ok(self.lease_lost());
             }
-            self.published = None;
-            return self.settle(&lease, entries, published, took, observer, now).await;
+            self.published_to = None;
+            return self.settle_now(&lease, entries, (published, took), context).await;
         }
         let count = entries.len();
-        let run = PublishedRun { first, last, subjects: by_subject(&entries), at: after_all(now, took) };
-        self.published = Some(last);
-        self.settling.begin(lease, run, (count, took));
-        self.write_down(entries, published.done, took);
+        let at = acknowledged_at(context.now, took);
+        let run = PublishedRun { first, last, subjects: by_subject(&entries), at };
+        self.published_to = Some(last);
+        self.settle.add(lease, run, (count, took));
+        self.record_spans(entries, published.done, took);
         Ok(Round::Published(count))
     }
 
-    /// Publishes what the outbox holds.
-    async fn look(
-        &mut self,
-        lease: &Lease,
-        publish: &dyn Publish,
-        observer: &dyn Observer,
-        now: Timestamp,
-    ) -> Result<Round, StoreFault> {
-        // What is not settled would be published again.
-        if !self.settling.ends(observer).await? {
-            return Ok(self.fenced_off());
+    /// Publishes pending entries as the outbox has them.
+    async fn scan(&mut self, lease: &Lease, context: Context<'_>) -> Result<Round, StoreFault> {
+        // Entries that are not settled yet would be published twice.
+        if !self.settle.flush(context.observer).await? {
+            return Ok(self.lease_lost());
         }
         let mut end = None;
-        if let Some(handover) = &self.handover {
-            handover.look_now();
+        if let Some(queue) = &self.queue {
+            queue.begin_scan();
             end = self.store.sequence_end().await?;
         }
-        let entries = self.store.pending_entries(self.settings.batch).await?;
-        let (count, is_all) = (entries.len(), entries.len() < self.settings.batch);
+        let entries = self.store.pending_entries(self.settings.max_batch).await?;
+        let (count, is_all) = (entries.len(), entries.len() < self.settings.max_batch);
         let Some(last) = entries.iter().map(|entry| entry.seq).max() else {
-            self.published = end;
+            self.published_to = end;
             return Ok(Round::Idle);
         };
-        let (published, took) = self.publish(&entries, publish, now).await;
+        let (published, took) = self.publish(&entries, context).await;
         let is_all = is_all && published.done.len() == count;
-        self.published = end.filter(|_| is_all).map(|end| end.max(last));
-        self.settle(lease, entries, published, took, observer, now).await
+        self.published_to = end.filter(|_| is_all).map(|end| end.max(last));
+        self.settle_now(lease, entries, (published, took), context).await
     }
 
-    async fn publish(
-        &mut self,
-        entries: &[OutboxEntry],
-        publish: &dyn Publish,
-        now: Timestamp,
-    ) -> (PublishOutcome, Duration) {
+    async fn publish(&mut self, entries: &[OutboxEntry], context: Context<'_>) -> (PublishOutcome, Duration) {
+        let Context { publish, now, .. } = context;
         let began = Instant::now();
         let published = publish.publish(entries).await;
         let took = began.elapsed();
-        let patience = (now, self.settings.refused_for);
-        let published = self.refusals.judge(published, entries, publish, patience).await;
-        publish.judged(&published);
+        let patience = (now, self.settings.fail_after);
+        let published = self.stuck.isolate(published, entries, publish, patience).await;
+        publish.round_ended(&published);
         for (seq, reason) in &published.refused {
             error!(
                 outbox_seq = seq,
-                "the broker does not take this message, it waits for an operator: {reason}"
+                "the broker rejects this message, it is FAILED until an operator retries it: {reason}"
             );
         }
         (published, took)
     }
 
-    async fn settle(
+    async fn settle_now(
         &mut self,
         lease: &Lease,
         entries: Vec<OutboxEntry>,
-        published: PublishOutcome,
-        took: Duration,
-        observer: &dyn Observer,
-        now: Timestamp,
+        (published, took): (PublishOutcome, Duration),
+        context: Context<'_>,
     ) -> Result<Round, StoreFault> {
-        let (count, refused) = (published.done.len(), published.refused.len());
+        let (count, rejected) = (published.done.len(), published.refused.len());
         let delayed = published.delayed.as_ref().map(|(_, reason)| reason.clone());
-        if count + refused > 0 || delayed.is_some() {
-            // Only who writes it down wants to know.
+        if count + rejected > 0 || delayed.is_some() {
             let done = self.tracer.is_on().then(|| published.done.clone());
-            if !self.store.settle(lease, published, after_all(now, took)).await? {
-                return Ok(self.fenced_off());
+            if !self.store.settle(lease, published, acknowledged_at(context.now, took)).await? {
+                return Ok(self.lease_lost());
             }
-            // What nobody settled is published again, and counts then.
-            observer.published(count, refused, took);
-            self.write_down(entries, done.unwrap_or_default(), took);
+            // Counted only now: entries that are not settled are published again, and counted then.
+            context.observer.published(count, rejected, took);
+            self.record_spans(entries, done.unwrap_or_default(), took);
         }
         Ok(delayed.map_or(Round::Published(count), Round::Delayed))
     }
 
-    fn fenced_off(&mut self) -> Round {
-        warn!("the relay's lease lapsed during a publish; another relay goes on");
-        (self.held, self.published) = (None, None);
+    fn lease_lost(&mut self) -> Round {
+        warn!("the relay's lease expired during a publish; another relay continues");
+        (self.lease, self.published_to) = (None, None);
         Round::Standby
     }
 
-    /// Writes down what was published of what is recorded: each message in its trace, and the batch, linked to each.
-    fn write_down(&self, mut entries: Vec<OutboxEntry>, mut done: Vec<i64>, took: Duration) {
+    /// Records a span for each published message that has a trace, and one for the batch, linked to them.
+    fn record_spans(&self, mut entries: Vec<OutboxEntry>, mut done: Vec<i64>, took: Duration) {
         if !self.tracer.is_on() {
             return;
         }
@@ -277,42 +275,42 @@ impl Relay {
         let recorded: Vec<_> = traces.filter(|trace| trace.is_sampled).collect();
         let batch = self.tracer.begin_batch(&recorded);
         for OutboxEntry { id, saga, subject, trace, .. } in entries {
-            let Some(begun) = self.tracer.begin(trace, saga) else { continue };
-            let batch = batch.filter(|_| begun.context.is_sampled);
-            self.tracer.end(begun, took, || SpanDetails {
-                operation: Operation::Publish { subject, message_id: id },
+            let Some(span) = self.tracer.begin(trace, saga) else { continue };
+            let batch = batch.filter(|_| span.context.is_sampled);
+            self.tracer.end(span, took, || SpanDetails {
+                operation: SpanOperation::Publish { subject, message_id: id },
                 failed: None,
                 links: batch.map(|batch| batch.context).into_iter().collect(),
             });
         }
         if let Some(batch) = batch {
-            let operation = Operation::PublishBatch { messages: done.len() };
+            let operation = SpanOperation::PublishBatch { messages: done.len() };
             self.tracer.end(batch, took, || SpanDetails { operation, failed: None, links: recorded });
         }
     }
 
-    async fn lease(&mut self, now: Timestamp) -> Result<Option<Lease>, StoreFault> {
-        // Renewed at half time: a round that takes longer than the other half loses it, and is fenced off.
-        if let Some((lease, renew_at)) = &self.held
+    async fn take_lease(&mut self, now: Timestamp) -> Result<Option<Lease>, StoreFault> {
+        // Renewed after half its duration. A round that takes longer than the other half loses it, and is fenced off.
+        if let Some((lease, renew_at)) = &self.lease
             && now < *renew_at
         {
             return Ok(Some(lease.clone()));
         }
-        let span = SignedDuration::try_from(self.settings.lease).unwrap_or(SignedDuration::MAX);
-        let (until, renew_at) = (after(now, span), after(now, span / 2));
-        let held = self.held.as_ref().map(|(lease, _)| lease);
-        let lease = self.store.acquire_lease(RELAY_LEASE, held, &self.owner, now, until).await?;
-        // Taken anew, it may have been somebody else's in between, who may have published anything.
-        if lease.as_ref() != held {
-            self.published = None;
+        let duration = SignedDuration::try_from(self.settings.lease).unwrap_or(SignedDuration::MAX);
+        let (until, renew_at) = (after(now, duration), after(now, duration / 2));
+        let current = self.lease.as_ref().map(|(lease, _)| lease);
+        let lease = self.store.acquire_lease(RELAY_LEASE, current, &self.owner, now, until).await?;
+        // Another relay may have held a new lease in between, and have published anything.
+        if lease.as_ref() != current {
+            self.published_to = None;
         }
-        self.held = lease.clone().map(|lease| (lease, renew_at));
+        self.lease = lease.clone().map(|lease| (lease, renew_at));
         Ok(lease)
     }
 }
 
-/// What the broker has got is not older than when it said so.
-fn after_all(now: Timestamp, took: Duration) -> Timestamp {
+/// Time at which the broker had acknowledged a publish that began at `now`.
+fn acknowledged_at(now: Timestamp, took: Duration) -> Timestamp {
     now.saturating_add(took).unwrap_or(now)
 }
 
@@ -327,59 +325,59 @@ fn by_subject(entries: &[OutboxEntry]) -> BTreeMap<String, i64> {
     subjects
 }
 
-fn after(now: Timestamp, span: SignedDuration) -> Timestamp {
-    now.checked_add(span).unwrap_or(Timestamp::MAX)
+fn after(now: Timestamp, duration: SignedDuration) -> Timestamp {
+    now.checked_add(duration).unwrap_or(Timestamp::MAX)
 }
 
-/// Repeats rounds until dropped.
+/// Repeats rounds until dropped, woken by the queue or the poll interval.
 pub fn run(
     mut relay: Relay,
     publish: Box<dyn Publish>,
-    handover: Arc<Handover>,
+    queue: Arc<RelayQueue>,
     clock: SharedClock,
     observer: SharedObserver,
 ) -> BoxFuture<'static, ()> {
-    /// After a failure; grows to the poll interval, so that a broker that is down is not hammered.
+    /// Pause after the first failure. It doubles up to the poll interval, so that a broker that is down is not flooded.
     const FIRST_PAUSE: Duration = Duration::from_millis(50);
-    /// A settlement that nothing carries takes about as long, and they begin as far apart; what waits is begun then.
-    const SETTLED_WITHIN: Duration = Duration::from_millis(100);
+    /// Maximum idle time while entries wait for a settle: about the duration of one, and the interval between two.
+    const SETTLE_POLL: Duration = Duration::from_millis(100);
     Box::pin(async move {
         let mut pause = FIRST_PAUSE;
         let mut is_delayed = false;
-        let mut trouble = Trouble::default();
+        let mut errors = ErrorThrottle::default();
         loop {
-            // Armed before looking: an entry written after the look finds the wake-up already waiting.
-            let woken = handover.woken();
+            // Armed before the round: an entry that is written during it finds the wake-up waiting.
+            let woken = queue.woken();
             let round = relay.round(publish.as_ref(), observer.as_ref(), clock.now()).await;
-            if round.is_ok() && trouble.ended() {
-                info!("the relay uses its store again");
+            if round.is_ok() && errors.recovered() {
+                info!("store available again, the relay continues");
             }
             match round {
                 Ok(Round::Published(_)) => {
                     if std::mem::take(&mut is_delayed) {
-                        info!("the broker takes messages again");
+                        info!("the broker accepts messages again");
                     }
                     pause = FIRST_PAUSE;
                 }
-                // What others commit is no reason to ask for the lease that one of them has.
+                // Not woken by commits: they do not free the lease.
                 Ok(Round::Standby) => tokio::time::sleep(relay.settings.poll).await,
                 Ok(Round::Idle) => {
-                    let is_settled = relay.settling.is_done();
-                    let pause = if is_settled { relay.settings.poll } else { SETTLED_WITHIN };
-                    if tokio::time::timeout(pause, woken).await.is_err() && is_settled {
-                        handover.look_again();
+                    let is_settled = relay.settle.is_idle();
+                    let wait = if is_settled { relay.settings.poll } else { SETTLE_POLL };
+                    if tokio::time::timeout(wait, woken).await.is_err() && is_settled {
+                        queue.request_scan();
                     }
                 }
                 Ok(Round::Delayed(reason)) => {
                     if !std::mem::replace(&mut is_delayed, true) {
-                        warn!("publishing waits for the broker: {reason}");
+                        warn!("the broker does not accept messages, publishing waits: {reason}");
                     }
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(relay.settings.poll);
                 }
                 Err(fault) => {
-                    if let Some(what) = trouble.met(&fault) {
-                        error!("the relay cannot use its store: {what}");
+                    if let Some(what) = errors.failed(&fault) {
+                        error!("the relay cannot use its store, publishing waits: {what}");
                     }
                     tokio::time::sleep(relay.settings.poll).await;
                 }

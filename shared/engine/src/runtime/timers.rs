@@ -1,4 +1,4 @@
-//! Shell: due rows, due retries and lapsed tasks come back as inputs.
+//! Shell: timers: due rows, due retries and tasks with expired leases become inputs again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,44 +16,44 @@ use uuid::Uuid;
 use super::admission::{StepAdmission, StepPermit};
 use super::clock::SharedClock;
 use super::engine::Engine;
-use super::task_runner::IsNew;
-use super::trouble::Trouble;
+use super::error_throttle::ErrorThrottle;
+use super::task_queue::IsNew;
 use crate::store::{DueQuery, Store, StoreFault};
 
-/// The timers' settings.
+/// Settings and dependencies of the timers.
 #[derive(Clone)]
 pub struct TimerSettings {
-    /// Who claims tasks.
+    /// Name of this instance, which claims tasks.
     pub owner: String,
-    /// For how long.
+    /// Duration of a claim, after which another process may take the task.
     pub task_lease: SignedDuration,
-    /// The longest that anything waits for another try.
+    /// Maximum delay of any retry.
     pub longest_delay: SignedDuration,
-    /// At most this many of each sort at once.
+    /// Maximum number of rows, and of retries, in one scan.
     pub limit: usize,
-    /// Looks at least this often.
+    /// Maximum time between two scans.
     pub poll: Duration,
-    /// What stands before each step.
+    /// Admissions of all steps, for permits of retries.
     pub admissions: Vec<StepAdmission>,
-    /// The time of day.
+    /// Clock that decides what is due.
     pub clock: SharedClock,
 }
 
-/// Runs until dropped: looks for what is due, hands it in, sleeps until the next thing is.
+/// Runs until dropped: scans for what is due, submits it, and sleeps until the next due time.
 ///
-/// Call it before the engine takes anything in: what is older than this call belongs to an earlier life.
+/// Must be called before the engine accepts inputs: claims that are older than this call belong to the process before.
 pub fn run<S: Service>(
     engine: Engine<S>,
     store: Arc<dyn Store>,
     settings: TimerSettings,
 ) -> impl Future<Output = ()> + Send {
     let began = settings.clock.now();
-    let mut stuck = Stuck::default();
-    let mut trouble = Trouble::default();
+    let mut skipped = Skipped::default();
+    let mut errors = ErrorThrottle::default();
     async move {
         let wake = engine.timer_wake();
-        let mut earlier_life = Some(match settings.clock.trusted() {
-            // By a time that may be wrong nothing is due. What this life has claimed meanwhile is claimed again.
+        let mut recover_at = Some(match settings.clock.trusted() {
+            // Nothing is due by a time that may be wrong. Tasks claimed by this process meanwhile are claimed again.
             Some(trusted) => {
                 trusted.await;
                 settings.clock.now()
@@ -61,24 +61,24 @@ pub fn run<S: Service>(
             None => began,
         });
         loop {
-            // Armed before looking: what is written after the look finds the wake-up already waiting.
+            // Armed before the scan: what is written after it finds the wake-up waiting.
             let woken = wake.notified();
-            engine.timers_look_now();
-            match fire(&engine, store.as_ref(), &settings, &mut stuck, earlier_life).await {
-                Ok(fired) => {
-                    if trouble.ended() {
-                        info!("timers look again");
+            engine.timers_scan();
+            match scan(&engine, store.as_ref(), &settings, &mut skipped, recover_at).await {
+                Ok(scanned) => {
+                    if errors.recovered() {
+                        info!("store available again, timers continue");
                     }
-                    earlier_life = None;
-                    if !fired.is_full {
-                        let pause = until(fired.next, &settings);
-                        engine.timers_look_in(pause);
+                    recover_at = None;
+                    if !scanned.is_full {
+                        let pause = until(scanned.next, &settings);
+                        engine.timers_sleep(pause);
                         let _ = tokio::time::timeout(pause, woken).await;
                     }
                 }
                 Err(fault) => {
-                    if let Some(what) = trouble.met(&fault) {
-                        warn!("timers cannot look: {what}");
+                    if let Some(what) = errors.failed(&fault) {
+                        warn!("timers cannot read the store, retries and deadlines wait: {what}");
                     }
                     tokio::time::sleep(settings.poll).await;
                 }
@@ -87,91 +87,88 @@ pub fn run<S: Service>(
     }
 }
 
-/// What one look came to.
-struct Fired {
-    /// There may be more than it could take.
+struct Scanned {
+    /// True if there may be more than the scan could take.
     is_full: bool,
-    /// When the next thing will come due.
     next: Option<Timestamp>,
 }
 
-/// What is due but cannot be settled here: passed over for a while, so that it holds up nothing behind it.
+/// Due items that cannot be processed, skipped for a while so that they do not block those behind them.
 #[derive(Default)]
-struct Stuck {
-    /// Rows whose reaction broke, until when they are passed over.
+struct Skipped {
+    /// Rows whose handler failed, each with the end of its skip.
     rows: BTreeMap<RowKey, Timestamp>,
     /// Retries of steps that this build does not have.
     retries: BTreeSet<Uuid>,
 }
 
-/// How long a row whose reaction broke is passed over; each time it breaks again, the log says so.
-const STUCK_FOR: SignedDuration = SignedDuration::from_secs(30);
+/// Time for which a row whose handler failed is skipped. Each further failure is logged.
+const SKIP_FOR: SignedDuration = SignedDuration::from_secs(30);
 
-impl Stuck {
+impl Skipped {
     fn len(&self) -> usize {
         self.rows.len() + self.retries.len()
     }
 }
 
-/// One look: everything that is due is settled when this returns.
-async fn fire<S: Service>(
+/// Processes what is due. With `recover_at`, also takes over the claims of the process before.
+async fn scan<S: Service>(
     engine: &Engine<S>,
     store: &dyn Store,
     settings: &TimerSettings,
-    stuck: &mut Stuck,
-    earlier_life: Option<Timestamp>,
-) -> Result<Fired, StoreFault> {
-    let recover = earlier_life.is_some();
-    let now = earlier_life.unwrap_or_else(|| settings.clock.now());
-    stuck.rows.retain(|_, until| !is_over(*until, now, STUCK_FOR));
+    skipped: &mut Skipped,
+    recover_at: Option<Timestamp>,
+) -> Result<Scanned, StoreFault> {
+    let now = recover_at.unwrap_or_else(|| settings.clock.now());
+    skipped.rows.retain(|_, until| !is_over(*until, now, SKIP_FOR));
     let admission = engine.tasks().admission();
     let tasks = admission.task_room().min(settings.limit);
-    let due = store.claim_due(due_query(settings, stuck, tasks, now, recover)).await?;
+    let due = store.claim_due(due_query(settings, skipped, tasks, now, recover_at.is_some())).await?;
 
-    let mut rows: Vec<_> = due.rows.into_iter().filter(|(key, _)| !stuck.rows.contains_key(key)).collect();
+    let mut rows: Vec<_> = due.rows.into_iter().filter(|(key, _)| !skipped.rows.contains_key(key)).collect();
     rows.truncate(settings.limit);
-    let known_stuck = stuck.len();
-    let retries = admitted(due.retries, settings, stuck);
-    // What is newly stuck took up places in this look.
-    let mut is_full =
-        stuck.len() > known_stuck || [rows.len(), retries.len()].iter().any(|count| *count >= settings.limit);
+    let skipped_before = skipped.len();
+    let retries = admitted(due.retries, settings, skipped);
+    // Newly skipped items took up room in this scan.
+    let mut is_full = skipped.len() > skipped_before
+        || [rows.len(), retries.len()].iter().any(|count| *count >= settings.limit);
 
     let is_any_left = due.tasks.len() == tasks;
     engine.tasks().start(due.tasks, IsNew::No);
-    // Calls that ended since the look tell nobody any more.
+    // Calls that ended since the query do not wake the timers any more.
     is_full |= admission.looked_for_due(is_any_left);
     let retried = retries.into_iter().map(|(admission, retry, mut permit)| async move {
         let input = Input::retry(admission.step(), retry, fastrand::u32(..))
             .with_injected_failure(permit.begin().failure);
-        if let Ok(outcome) = engine.settle(input).await {
-            permit.ended(&outcome);
+        if let Ok(outcome) = engine.process(input).await {
+            permit.complete(&outcome);
         }
     });
-    let fired = rows.iter().map(|(key, due_at)| engine.settle(Input::due(key.clone(), *due_at)));
-    // What the engine cannot take now is still due at the next look.
+    let fired = rows.iter().map(|(key, due_at)| engine.process(Input::due(key.clone(), *due_at)));
+    // What the engine cannot store now is still due at the next scan.
     let (outcomes, _) = tokio::join!(join_all(fired), join_all(retried));
     for ((key, _), outcome) in rows.into_iter().zip(outcomes) {
         if let Ok(Outcome::Due(DueOutcome::Faulted(_))) = outcome {
-            stuck.rows.insert(key, now.checked_add(STUCK_FOR).unwrap_or(Timestamp::MAX));
+            skipped.rows.insert(key, now.checked_add(SKIP_FOR).unwrap_or(Timestamp::MAX));
         }
     }
-    Ok(Fired { is_full, next: due.next })
+    Ok(Scanned { is_full, next: due.next })
 }
 
 fn due_query(
     settings: &TimerSettings,
-    stuck: &Stuck,
+    skipped: &Skipped,
     tasks: usize,
     now: Timestamp,
     recover: bool,
 ) -> DueQuery {
-    // What waits for an open breaker must not take up the places of what does not.
-    let shut = settings.admissions.iter().filter(|admission| admission.is_shut());
+    // Retries of blocked steps must not take up the room of others.
+    let blocked = settings.admissions.iter().filter(|admission| admission.is_blocked());
     DueQuery {
         now,
-        limit: settings.limit + stuck.len(),
+        limit: settings.limit + skipped.len(),
         tasks,
-        paused: shut.map(|admission| admission.step().name.to_owned()).collect(),
+        paused: blocked.map(|admission| admission.step().name.to_owned()).collect(),
         owner: settings.owner.clone(),
         lease: settings.task_lease,
         longest_delay: settings.longest_delay,
@@ -179,22 +176,26 @@ fn due_query(
     }
 }
 
-/// The retries that may be tried now; the others stay due.
+/// Selects the retries that have a permit now. The others stay due.
 fn admitted<'s>(
     due: Vec<Retry>,
     settings: &'s TimerSettings,
-    stuck: &mut Stuck,
+    skipped: &mut Skipped,
 ) -> Vec<(&'s StepAdmission, Retry, StepPermit)> {
     let mut admitted = Vec::new();
     for retry in due {
         let is_its = |admission: &&StepAdmission| admission.step().name == retry.step;
         match settings.admissions.iter().find(is_its) {
             Some(admission) if admitted.len() < settings.limit => {
-                admitted.extend(admission.permit().map(|permit| (admission, retry, permit)));
+                admitted.extend(admission.try_acquire().map(|permit| (admission, retry, permit)));
             }
             Some(_) => {}
-            None if stuck.retries.insert(retry.message_id) => {
-                warn!(step = retry.step, message_id = %retry.message_id, "waits for a step that is not here");
+            None if skipped.retries.insert(retry.message_id) => {
+                warn!(
+                    step = retry.step,
+                    message_id = %retry.message_id,
+                    "retry of a step that this build does not have, it waits for one that has it"
+                );
             }
             None => {}
         }

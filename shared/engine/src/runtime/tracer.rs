@@ -1,7 +1,6 @@
-//! Shell: traces: where each input stands in one, and the spans of what was done.
+//! Shell: tracing: trace contexts of inputs, and the spans of operations.
 //!
-//! A span is written down when it is over, whole: until then there is nothing but its [`TraceContext`], which is what is
-//! stored and sent.
+//! A span is recorded as a whole when it ends. Until then only its [`TraceContext`] exists, which is stored and sent.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -11,109 +10,109 @@ use saga_core::trace::TraceContext;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::operation::Operation;
+use super::span_operation::SpanOperation;
 
-/// Where spans go, and which traces are recorded.
+/// Recorder of spans, which also decides which traces are recorded.
 pub trait RecordSpans: Send + Sync + 'static {
-    /// Whether a trace that begins here is recorded.
+    /// True if a trace that begins here is sampled.
     fn samples(&self, trace_id: u128) -> bool;
 
-    /// Whether a trace is recorded that was not to be: something went wrong in it here.
+    /// True if an unsampled trace is recorded after all, as an operation of it failed here.
     fn has_kept(&self, trace_id: u128) -> bool;
 
-    /// Whether spans are taken whose traces are not to be recorded.
+    /// True if the recorder takes spans of unsampled traces, which [`keep`](Self::keep) may need later.
     fn holds(&self) -> bool;
 
-    /// Something went wrong in this trace: whatever is known of it is recorded, and all that comes.
+    /// Records an unsampled trace after a failure: the spans taken so far, and all later ones.
     fn keep(&self, trace_id: u128);
 
-    /// Takes a span that is over.
+    /// Takes a span that has ended.
     fn take(&self, span: Span);
 }
 
-/// What was done, from when to when.
+/// Ended span, ready to be exported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
-    /// Its own place in its trace, and the span that caused it.
+    /// Trace context and parent of the span.
     pub begun: OpenSpan,
-    /// When it was over.
+    /// End of the span in wall-clock time.
     pub ended: SystemTime,
-    /// How long it took.
+    /// Duration of the span, measured monotonically.
     pub took: Duration,
-    /// What is to be known of it.
+    /// Operation, failure and links of the span.
     pub details: SpanDetails,
 }
 
-/// What is to be known of a span. Most are never sent: what costs anything is left to those that are.
+/// Details of a span. Most spans are never sent, so formatting is left to those that are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpanDetails {
-    /// What was done.
-    pub operation: Operation,
-    /// Why it failed, when it did. Nothing that the business says is a failure.
+    /// Operation that the span measures.
+    pub operation: SpanOperation,
+    /// Reason of a technical failure. A rejection by the business is none.
     pub failed: Option<String>,
-    /// Spans that it belongs together with, and is not caused by: all that went in one batch, or a caller's own.
+    /// Related spans that are not the parent: those of the same batch, or the caller's own.
     pub links: Vec<TraceContext>,
 }
 
-impl From<Operation> for SpanDetails {
-    fn from(operation: Operation) -> Self {
+impl From<SpanOperation> for SpanDetails {
+    fn from(operation: SpanOperation) -> Self {
         Self { operation, failed: None, links: Vec::new() }
     }
 }
 
-/// What becomes of the trace that a caller says it is in, who may be anybody.
+/// Treatment of a caller's trace context (setting `trace.callers`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Callers {
-    /// What is asked for goes on in it, and is recorded if that is: for services that only your own callers reach.
+    /// Continue the caller's trace, with its sampling decision. For services that only trusted callers reach.
     Follow,
-    /// What is asked for has a trace of its own, recorded if it falls to it, and linked to the caller's.
+    /// Start a new trace, sampled by the service, and link it to the caller's.
     #[default]
     Link,
 }
 
-/// Where a service's spans go. Clones are the same.
+/// Tracer of a service. Clones share one recorder.
 #[derive(Clone, Default)]
 pub struct Tracer {
     spans: Option<Arc<dyn RecordSpans>>,
     callers: Callers,
 }
 
-/// A span that is under way: where it stands, and what it is a part of.
+/// Span that has begun and not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenSpan {
-    /// Its own place.
+    /// Trace context of the span.
     pub context: TraceContext,
-    /// The span that caused it; `None` of the first.
+    /// Id of the parent span; `None` for the root.
     pub parent: Option<u64>,
 }
 
 impl Tracer {
-    /// Records what `spans` wants recorded; that of callers as `callers` says.
+    /// Creates a tracer that records to `spans`, and treats callers' traces as `callers` says.
     #[must_use]
     pub fn new(spans: Arc<dyn RecordSpans>, callers: Callers) -> Self {
         Self { spans: Some(spans), callers }
     }
 
-    /// Records nothing, and hands on no context.
+    /// Creates a tracer that records nothing and passes no context on.
     #[must_use]
     pub const fn off() -> Self {
         Self { spans: None, callers: Callers::Link }
     }
 
-    /// Whether anything is traced.
+    /// True if tracing is on.
     #[must_use]
     pub const fn is_on(&self) -> bool {
         self.spans.is_some()
     }
 
-    /// Whether the trace of a caller who may be anybody is gone on in.
+    /// True if callers' traces are continued.
     #[must_use]
-    pub const fn follows_anybody(&self) -> bool {
+    pub const fn follows_callers(&self) -> bool {
         matches!(self.callers, Callers::Follow)
     }
 
-    /// A place below `parent`; without one, at the beginning of the trace of this saga.
+    /// Begins a span below `parent`, or without one at the root of the saga's trace. `None` if tracing is off.
     #[must_use]
     pub fn begin(&self, parent: Option<TraceContext>, saga: Uuid) -> Option<OpenSpan> {
         let spans = self.spans.as_ref()?;
@@ -122,44 +121,43 @@ impl Tracer {
             Some(parent) => parent.is_sampled || spans.has_kept(trace_id),
             None => spans.samples(trace_id),
         };
-        let context = TraceContext { trace_id, span_id: some_id(), is_sampled };
+        let context = TraceContext { trace_id, span_id: new_id(), is_sampled };
         Some(OpenSpan { context, parent: parent.map(|parent| parent.span_id) })
     }
 
-    /// A batch of which these are parts, when they are several and recorded: a trace of its own, linked to them, and they
-    /// to it.
+    /// Begins the span of a batch, in a trace of its own. `None` unless several parts of the batch are recorded.
     #[must_use]
     pub fn begin_batch(&self, parts: &[TraceContext]) -> Option<OpenSpan> {
         let is_batch = self.is_on() && parts.len() > 1;
         let context =
-            || TraceContext { trace_id: Uuid::now_v7().as_u128(), span_id: some_id(), is_sampled: true };
+            || TraceContext { trace_id: Uuid::now_v7().as_u128(), span_id: new_id(), is_sampled: true };
         is_batch.then(|| OpenSpan { context: context(), parent: None })
     }
 
-    /// Something went wrong in what the request asked for that is being answered.
-    pub fn keep_the_answer(&self) {
-        if let Some(begun) = of_the_answer() {
+    /// Records the trace of the HTTP request that is being answered, after a failure.
+    pub fn keep_request(&self) {
+        if let Some(begun) = request_span() {
             self.keep(begun.context);
         }
     }
 
-    /// Something went wrong in this trace.
+    /// Records an unsampled trace after a failure.
     pub fn keep(&self, context: TraceContext) {
         if let Some(spans) = self.spans.as_ref().filter(|_| !context.is_sampled) {
             spans.keep(context.trace_id);
         }
     }
 
-    /// Takes a span that is over now after it `took` so long.
-    pub fn end<T: Into<SpanDetails>>(&self, begun: OpenSpan, took: Duration, tell: impl FnOnce() -> T) {
+    /// Ends a span now. `details` runs only if the span is recorded.
+    pub fn end<T: Into<SpanDetails>>(&self, begun: OpenSpan, took: Duration, details: impl FnOnce() -> T) {
         let wants = |spans: &&Arc<dyn RecordSpans>| begun.context.is_sampled || spans.holds();
         if let Some(spans) = self.spans.as_ref().filter(wants) {
-            spans.take(Span { begun, ended: SystemTime::now(), took, details: tell().into() });
+            spans.take(Span { begun, ended: SystemTime::now(), took, details: details().into() });
         }
     }
 }
 
-fn some_id() -> u64 {
+fn new_id() -> u64 {
     fastrand::u64(1..)
 }
 
@@ -167,17 +165,17 @@ tokio::task_local! {
     static REQUEST: Cell<Request>;
 }
 
-/// The trace of the HTTP request that is being answered.
+/// Trace of the HTTP request that is being answered.
 #[derive(Debug, Clone, Copy, Default)]
 struct Request {
-    /// What the caller said, if that is gone on in.
+    /// Caller's trace context, if it is continued.
     parent: Option<TraceContext>,
-    /// The span of the answer, once something is asked of the engine.
+    /// Span of the response, begun when the request first uses the engine.
     begun: Option<OpenSpan>,
 }
 
-/// Answers a request that stands there in its trace. [`of_the_answer`] is the span of the answer; one that only looks, and
-/// whose caller traces nothing, has none.
+/// Runs `answer` with the trace of a request. [`request_span`] returns its span, which a read-only request of an untraced
+/// caller does not have.
 pub async fn answering<T>(
     tracer: &Tracer,
     parent: Option<TraceContext>,
@@ -190,23 +188,23 @@ pub async fn answering<T>(
     REQUEST.scope(Cell::new(Request { parent, begun }), answer).await
 }
 
-/// The span of the answer that is under way, once something was asked of the engine for it: whoever is asked meanwhile
-/// goes on from there. Known also while the answer is dropped.
+/// Span of the request that is being answered, once it has used the engine. Outgoing requests continue from it. Available
+/// also while the answer is dropped.
 #[must_use]
-pub fn of_the_answer() -> Option<OpenSpan> {
+pub fn request_span() -> Option<OpenSpan> {
     REQUEST.try_with(|request| request.get().begun).ok().flatten()
 }
 
-/// Where a command that a request asks for stands: below the answer to the request, which is a part of the saga's trace
-/// unless its caller has one.
-pub(super) fn of_the_request(tracer: &Tracer, saga: Uuid) -> Option<TraceContext> {
-    let place = REQUEST.try_with(|place| {
-        let mut request = place.get();
+/// Parent context for a command of the request that is being answered: its span, which belongs to the saga's trace unless
+/// the caller has one.
+pub(super) fn context_of_request(tracer: &Tracer, saga: Uuid) -> Option<TraceContext> {
+    let span = REQUEST.try_with(|cell| {
+        let mut request = cell.get();
         if request.begun.is_none() {
             request.begun = tracer.begin(request.parent, saga);
-            place.set(request);
+            cell.set(request);
         }
         request.begun
     });
-    place.ok().flatten().map(|begun| begun.context)
+    span.ok().flatten().map(|begun| begun.context)
 }

@@ -1,24 +1,24 @@
-//! Pure: what the tests of every decider share: the printed table, and any sequence of commands.
+//! Pure: checks for any decider: its printed state table, and arbitrary sequences of commands.
 
 use std::fmt::Debug;
 
 use saga_core::decider::Decider;
 
-/// Commands that share a line take more than one when they are longer together than this.
+/// Maximum width of the commands that share a line of a table.
 const LIST_WIDTH: usize = 56;
 
-/// How a table names what it shows.
+/// Names of states, commands and rejections in a table.
 pub struct Names<D: Decider> {
-    /// Of a state, before and after.
+    /// Name of a state, in the first and the last column.
     pub state: fn(&D) -> String,
-    /// Of a command; those with the same answer share a line.
+    /// Name of a command, in the second column.
     pub command: fn(&D::Command) -> String,
-    /// Of a rejection, shown behind `no:`.
+    /// Name of a rejection, shown after `no:`.
     pub rejection: fn(&D::Rejection) -> String,
 }
 
-/// Every state × every command → what happens, and the state after. Commands that get the same answer share a line;
-/// in each state first those that change something, then those that do nothing, then those that are refused.
+/// Prints the result of every command in every state. Commands with the same result share a line. In each state, changes
+/// come first, then commands without effect, then rejections.
 #[must_use]
 pub fn table<D: Decider>(states: &[D], commands: &[D::Command], names: &Names<D>) -> String {
     let mut lines = vec![["state", "commands", "answer", "state after"].map(str::to_owned)];
@@ -43,7 +43,7 @@ pub fn table<D: Decider>(states: &[D], commands: &[D::Command], names: &Names<D>
     aligned(&lines)
 }
 
-/// A list over as many lines as it takes.
+/// Wraps a list of names into lines.
 fn wrapped(names: &[String]) -> Vec<String> {
     let mut lines = vec![String::new()];
     for (index, name) in names.iter().enumerate() {
@@ -57,7 +57,7 @@ fn wrapped(names: &[String]) -> Vec<String> {
     lines
 }
 
-/// Columns padded to their widest cell.
+/// Aligns columns to their widest cell.
 #[must_use]
 pub fn aligned<const N: usize>(lines: &[[String; N]]) -> String {
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
@@ -69,11 +69,11 @@ pub fn aligned<const N: usize>(lines: &[[String; N]]) -> String {
     lines.iter().map(padded).collect::<Vec<_>>().join("\n")
 }
 
-/// Asks for `commands` one after another, from nothing. After each, asking again at once changes nothing, unless
-/// it is one of those that `add_up`; the state survives its JSON form; and `check` sees it.
+/// Executes `commands` in sequence on a new state, and calls `check` after each. Checks that a repeated command changes
+/// nothing, unless it is one that `add_up`, and that the state survives serialization.
 ///
 /// # Panics
-/// When one of that does not hold.
+/// If one of these checks fails.
 #[track_caller]
 pub fn any_sequence<D: Decider + PartialEq>(
     commands: &[D::Command],
@@ -96,7 +96,7 @@ pub fn any_sequence<D: Decider + PartialEq>(
     }
 }
 
-/// What a state answers to a command.
+/// Result of a command in a state.
 #[derive(PartialEq)]
 struct Answer {
     rank: u8,

@@ -1,4 +1,4 @@
-//! Shell: a running program's `/openapi.json`, held against its routes and against itself.
+//! Shell: checks `/openapi.json` of a running program against its routes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,8 +8,10 @@ use serde_json::{Map, Value};
 use super::program::Running;
 use crate::host::http::COMMON_ERRORS;
 
-/// Panics with all that is wrong with the description of a running program: a reference that leads nowhere, an
-/// operation without an id of its own, a refusal that it does not name, a method that is answered and not described.
+/// Checks the description of a running program: references, unique operation ids, error responses, and methods.
+///
+/// # Panics
+/// With a list of all problems.
 #[track_caller]
 pub fn is_true_of(program: &Running) {
     let api = program.get("/openapi.json").body;
@@ -21,7 +23,7 @@ pub fn is_true_of(program: &Running) {
             let name = format!("{method} {path}");
             let id = operation["operationId"].as_str().unwrap_or_default();
             if id.is_empty() || !ids.insert(id) {
-                wrong.push(format!("{name} has no id of its own, but {id:?}"));
+                wrong.push(format!("{name} has no unique id, but {id:?}"));
             }
             if operation["summary"].as_str().is_none_or(str::is_empty) {
                 wrong.push(format!("{name} has no summary"));
@@ -31,7 +33,7 @@ pub fn is_true_of(program: &Running) {
         methods(program, path, operations, &mut wrong);
     }
     if ids.is_empty() {
-        wrong.push("nothing is described".to_owned());
+        wrong.push("no operation is described".to_owned());
     }
     assert_eq!(wrong, [""; 0]);
 }
@@ -41,7 +43,7 @@ fn references(api: &Value, part: &Value, wrong: &mut Vec<String>) {
         Value::Object(members) => {
             let path = members.get("$ref").and_then(Value::as_str);
             if let Some(path) = path.filter(|path| api.pointer(path.trim_start_matches('#')).is_none()) {
-                wrong.push(format!("{path} leads nowhere"));
+                wrong.push(format!("reference {path} does not exist"));
             }
             members.values().for_each(|member| references(api, member, wrong));
         }
@@ -53,7 +55,7 @@ fn references(api: &Value, part: &Value, wrong: &mut Vec<String>) {
 fn answers(name: &str, responses: &Value, wrong: &mut Vec<String>) {
     for (status, reason) in COMMON_ERRORS {
         if responses.get(status.as_str()).is_none() {
-            wrong.push(format!("{name} says nothing of {status}: {reason}"));
+            wrong.push(format!("{name} does not describe {status}: {reason}"));
         }
     }
     for (status, response) in responses.as_object().into_iter().flatten() {
@@ -67,7 +69,7 @@ fn answers(name: &str, responses: &Value, wrong: &mut Vec<String>) {
     }
 }
 
-/// A path that is there answers 405 to a method that it does not know, with those that it knows.
+/// Compares the described methods with the `Allow` header of a 405 response.
 fn methods(program: &Running, path: &str, operations: &Value, wrong: &mut Vec<String>) {
     const PATIENCE: Duration = Duration::from_secs(20);
     let mut address = path.to_owned();
@@ -82,6 +84,6 @@ fn methods(program: &Running, path: &str, operations: &Value, wrong: &mut Vec<St
         allow.split(',').filter(|method| *method != "HEAD").map(str::to_lowercase).collect();
     let described: BTreeSet<_> = operations.as_object().into_iter().flat_map(Map::keys).cloned().collect();
     if known != described {
-        wrong.push(format!("{path} is described with {described:?}, and knows {known:?}"));
+        wrong.push(format!("{path} is described with {described:?}, and allows {known:?}"));
     }
 }

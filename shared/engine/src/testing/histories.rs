@@ -1,14 +1,14 @@
-//! Pure: rows with their histories, as a service would have written them, for a database that a test begins with.
+//! Pure: rows with their histories, as a service writes them, for a database at the start of a test.
 
 use saga_core::decider::Decider;
 use saga_core::decision::{EventWrite, RowWrite, Writes};
 use saga_core::row::{RowKey, RowKind};
 use uuid::Uuid;
 
-/// Adds a row of `D` that is not there yet, with the events that made it, as JSON, oldest first. Nothing of it is told.
+/// Adds a new row of `D` with its events as JSON, oldest first. No event is published.
 ///
 /// # Panics
-/// When the events fold to no state.
+/// If the events cannot be folded.
 pub fn has_history<D: Decider>(writes: &mut Writes, id: impl ToString, history: &[impl AsRef<str>]) {
     let key = RowKey::of::<D>(id);
     let projected = RowKind::of::<D>().fold(&key.id, None, history).expect("a history that folds");

@@ -1,4 +1,4 @@
-//! Pure: what the database of a service under test would hold, and what must be true of it after every batch.
+//! Pure: the in-memory store of a service under test, with checks after each batch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,51 +12,51 @@ use saga_core::service::Service;
 use saga_core::waiting::{Retry, Task};
 use uuid::Uuid;
 
-/// What the database would hold.
+/// Content of the in-memory store.
 #[derive(Debug, Default, PartialEq)]
 pub struct Kept {
-    /// Rows, each with its version.
+    /// Rows with their versions, by key.
     pub rows: BTreeMap<RowKey, (i64, Projected)>,
-    /// (row, version, name, JSON, cause) of every event.
+    /// All events, as (row, version, name, JSON, causation id).
     pub events: Vec<(RowKey, i64, &'static str, String, Uuid)>,
-    /// Every message ever promised, in order.
+    /// All outbox entries in order.
     pub outbox: Vec<Promise>,
-    /// (step, message id) of every message handled.
+    /// Inbox marks, as (step, message id).
     pub inbox: BTreeSet<(&'static str, Uuid)>,
-    /// Messages that wait for another try.
+    /// Messages that wait for a retry.
     pub retries: BTreeMap<(String, Uuid), Retry>,
-    /// Tasks whose outcome is still to come, by id.
+    /// Tasks without a final result, by id.
     pub tasks: BTreeMap<Uuid, Task>,
-    /// Every call that was ever to be made, in order.
+    /// All tasks ever added, in order.
     pub called: Vec<Task>,
-    /// Dead letters, each as often as it was parked.
+    /// Dead letters, each once for every failure.
     pub dead: Vec<DeadLettered>,
-    /// Dead letters as they are now.
+    /// Current dead letters by id.
     pub dead_letters: BTreeMap<Uuid, StoredDeadLetter>,
-    /// Answered idempotency keys.
+    /// Idempotency keys with their answers.
     pub keys: BTreeMap<String, KeyedAnswer>,
-    /// Everything that was ever measured, in order; no database holds it.
+    /// All measurements in order. No database has them.
     pub measured: Vec<Measurement>,
 }
 
-/// A message that is promised.
+/// Outbox entry of the in-memory store.
 #[derive(Debug, PartialEq)]
 pub struct Promise {
-    /// Its envelope's bytes.
+    /// Envelope as published, byte for byte.
     pub payload: Vec<u8>,
-    /// Id of the message; no two promises may share one.
+    /// Message id, unique among all entries.
     pub id: Uuid,
-    /// Name of its type.
+    /// Name of the message type.
     pub message_type: String,
-    /// (row, version) of the event it tells.
+    /// Event that the fact publishes, as (row, version).
     pub tells: Option<(RowKey, i64)>,
 }
 
 impl Kept {
-    /// Every event of a kind, with the type of the fact that tells it.
+    /// Lists the events of a kind, each with the type of the fact that publishes it.
     ///
     /// # Panics
-    /// When an event cannot be read.
+    /// If an event cannot be read.
     pub fn events_told<D: Decider>(&self) -> impl Iterator<Item = (D::Event, Option<&str>)> {
         self.events.iter().filter(|(key, ..)| key.kind == D::KIND).map(|(key, version, _, data, _)| {
             let is_it = |promise: &&Promise| promise.tells == Some((key.clone(), *version));
@@ -65,10 +65,10 @@ impl Kept {
         })
     }
 
-    /// What was measured is among what the service declares, as that is declared: the rest would be shown nowhere.
+    /// Expects that every measurement belongs to a declared metric, and matches its declaration.
     ///
     /// # Panics
-    /// When it is not.
+    /// If one does not.
     #[track_caller]
     pub fn measures_only(&self, declared: &[&Metric]) {
         for measurement in &self.measured {
@@ -78,7 +78,7 @@ impl Kept {
         }
     }
 
-    /// Answers what is asked for, and nothing else.
+    /// Loads exactly what `reads` asks for.
     pub(super) fn load(&self, reads: &Reads) -> Loaded {
         let row = |key: &RowKey| {
             let (version, projected) = self.rows.get(key)?;
@@ -121,7 +121,7 @@ impl Kept {
         for entry in &writes.outbox {
             let promise = Promise::of::<S>(entry, &writes.events);
             let is_new = self.outbox.iter().all(|before| before.id != promise.id);
-            assert!(is_new, "{} is told under a used id", entry.subject);
+            assert!(is_new, "{} is published under a used id", entry.subject);
             self.outbox.push(promise);
         }
         for event in writes.events {
@@ -139,14 +139,14 @@ impl Kept {
         for task in writes.tasks {
             assert!(
                 self.called.iter().all(|called| called.id != task.id),
-                "{} is called under a used id",
+                "{} is added under a used id",
                 task.kind
             );
             self.called.push(task.clone());
             self.tasks.insert(task.id, task);
         }
         for retry in writes.task_retries {
-            let task = self.tasks.get_mut(&retry.id).expect("a task that is tried again is open");
+            let task = self.tasks.get_mut(&retry.id).expect("a task that is retried is open");
             task.attempts = retry.attempts;
             task.trace = retry.trace.or(task.trace);
         }
@@ -169,7 +169,7 @@ impl Kept {
         }
         for stored in writes.changed_dead_letters {
             let before = self.dead_letters.insert(stored.dead_letter.id, stored.clone());
-            let before = before.expect("a changed dead letter was there");
+            let before = before.expect("a changed dead letter exists");
             if before.dead_letter.replays < stored.dead_letter.replays {
                 self.dead.push(stored.dead_letter);
             }
@@ -181,7 +181,7 @@ impl Kept {
         self.measured.extend(writes.measured.into_iter().map(|(_, measurement)| measurement));
     }
 
-    /// Each row is the fold of its events, and its version counts them.
+    /// Checks that a row is the fold of its events, and its version their number.
     fn check_fold<S: Service>(&self, key: &RowKey, version: i64, projected: &Projected) {
         let kind = S::rows().into_iter().find(|kind| kind.name == key.kind).expect("the kind is declared");
         assert_eq!(kind.fields.len(), projected.fields.len(), "{key:?} has a value for each field");
@@ -199,11 +199,11 @@ impl Kept {
 
 impl Promise {
     fn of<S: Service>(entry: &OutboxWrite, events: &[EventWrite]) -> Self {
-        let envelope = Envelope::from_bytes(&entry.payload).expect("what is told is an envelope");
+        let envelope = Envelope::from_bytes(&entry.payload).expect("an outbox entry is an envelope");
         assert_eq!(
             (entry.id, S::NAME),
             (envelope.id, envelope.producer.as_str()),
-            "who says it, under which id"
+            "id and producer of the message"
         );
         let tells = entry.event.map(|index| (events[index].key.clone(), events[index].version));
         let promise = Self {
@@ -214,28 +214,28 @@ impl Promise {
         };
         if !promise.is_announcement() {
             let fact = promise.fact::<S>();
-            assert_eq!(entry.subject, fact.subject(S::NAME), "the subject says what it is");
+            assert_eq!(entry.subject, fact.subject(S::NAME), "subject of the fact");
         }
         promise
     }
 
-    /// What it tells.
+    /// Fact of the entry.
     ///
     /// # Panics
-    /// When it cannot be read.
+    /// If the fact cannot be read.
     #[must_use]
     pub fn fact<S: Service>(&self) -> S::Fact {
-        let envelope = Envelope::from_bytes(&self.payload).expect("what is told is an envelope");
-        envelope.open().expect("what is told can be read").fact
+        let envelope = Envelope::from_bytes(&self.payload).expect("an outbox entry is an envelope");
+        envelope.open().expect("a fact can be read").fact
     }
 
-    /// Whether the engine tells of a dead letter.
+    /// True for announcements of dead letters.
     fn is_announcement(&self) -> bool {
         DEAD_LETTER_TYPES.iter().any(|announced| announced.name == self.message_type)
     }
 }
 
-/// The facts among these promises.
+/// Facts among these entries, without announcements of dead letters.
 pub(super) fn told<S: Service>(outbox: &[Promise]) -> Vec<S::Fact> {
     outbox.iter().filter(|promise| !promise.is_announcement()).map(Promise::fact::<S>).collect()
 }

@@ -1,12 +1,11 @@
-//! The kit that tests of services are made with. No program calls it, so none holds it; behind a feature all libraries
-//! would be compiled twice, for programs without and for tests with it.
+//! Test kit for services. No program calls it, so the linker drops it. A feature would compile all libraries twice.
 //!
-//! - [`decider`]: the printed table of a decider, and any sequence of commands.
-//! - [`description`]: what a program says of its routes, held against them.
-//! - [`histories`]: rows with their histories, for a database that a test begins with.
-//! - [`kept`]: what the database of a service would hold.
-//! - [`service_under_test`]: one service in memory, for given/when/then; [`then`]: what a test may expect.
-//! - [`program`]: a program of the system as a process of its own.
+//! - [`decider`]: printed state tables of a decider, and arbitrary sequences of commands.
+//! - [`description`]: checks the OpenAPI description of a running program.
+//! - [`histories`]: rows with their histories, for a database at the start of a test.
+//! - [`kept`]: the in-memory store of a service under test.
+//! - [`service_under_test`]: one service in memory, for given/when/then; [`then`]: its assertions.
+//! - [`program`]: a program of the system as a child process.
 
 pub mod decider;
 pub mod description;

@@ -1,6 +1,4 @@
-//! Shell: a program of the system as a process of its own, spoken to as a stranger would: over plain HTTP.
-//!
-//! For services that need no broker.
+//! Shell: a program of the system as a child process, used over plain HTTP. For services that need no broker.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -12,36 +10,36 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Everything here takes milliseconds. A machine that is busy with other things gets this long.
+/// Time-out of anything that normally takes milliseconds. Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A running program with a folder of its own, killed when dropped.
+/// Running program with a folder of its own. Killed when dropped.
 pub struct Running {
     address: String,
     process: Child,
     _folder: Arc<Folder>,
 }
 
-/// What it answered.
+/// HTTP response of a program under test.
 #[derive(Debug)]
 pub struct Answer {
-    /// The status code of the response, e.g. 404.
+    /// HTTP status code, such as 404.
     pub status: u16,
-    /// The status line and the headers, as they came.
+    /// Status line and headers as received.
     pub head: String,
-    /// The body; null when it is no JSON.
+    /// Body as JSON; null if it is none.
     pub body: Value,
-    /// The body as it came.
+    /// Body as received, without parsing.
     pub text: String,
 }
 
 impl Running {
-    /// Starts `program` with this configuration file, on a free port, and waits until it answers.
+    /// Starts `program` with this configuration on a free port, and waits until it listens.
     pub fn start(program: &str, config: &str) -> Self {
         Self::start_in(&Arc::new(Folder::new()), program, config)
     }
 
-    /// The same in a folder that others have used, or will.
+    /// Starts `program` in a folder that several programs use in turn.
     pub fn start_in(folder: &Arc<Folder>, program: &str, config: &str) -> Self {
         let mut process = command(program, folder, config).spawn().expect("the program starts");
         let started = Instant::now();
@@ -62,17 +60,17 @@ impl Running {
         Self { address, process, _folder: folder.clone() }
     }
 
-    /// Asks with `GET`; panics when no answer comes in time.
+    /// Sends a `GET` request. Panics without a response in time.
     pub fn get(&self, path: &str) -> Answer {
         self.ask("GET", path, &[], "")
     }
 
-    /// `POST` of JSON.
+    /// Sends a `POST` request with JSON. Panics without a response in time.
     pub fn post(&self, path: &str, headers: &[(&str, &str)], body: &Value) -> Answer {
         self.ask("POST", path, headers, &body.to_string())
     }
 
-    /// Asks with `DELETE`; panics when no answer comes in time.
+    /// Sends a `DELETE` request. Panics without a response in time.
     pub fn delete(&self, path: &str) -> Answer {
         self.ask("DELETE", path, &[], "")
     }
@@ -81,7 +79,7 @@ impl Running {
         self.asks(method, path, headers, body, PATIENCE).expect("an answer in time")
     }
 
-    /// The answer, unless there is none within `patience`.
+    /// Sends a request. `None` without a response within `patience`.
     pub fn asks(
         &self,
         method: &str,
@@ -117,7 +115,7 @@ impl Drop for Running {
     }
 }
 
-/// What `program` says when it refuses this configuration file.
+/// Output of `program` when it rejects this configuration.
 #[track_caller]
 pub fn refusal(program: &str, config: &str) -> String {
     let (code, log) = end_in(&Folder::new(), program, config, &[]);
@@ -125,7 +123,7 @@ pub fn refusal(program: &str, config: &str) -> String {
     log
 }
 
-/// The exit code of `program`, called with these arguments in a folder, and what it says on standard error.
+/// Runs `program` with these arguments to its end. Returns its exit code and its standard error.
 #[track_caller]
 pub fn end_in(folder: &Folder, program: &str, config: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let mut process = command(program, folder, config).args(arguments).spawn().expect("the program starts");
@@ -164,7 +162,7 @@ fn pause() {
     std::thread::sleep(Duration::from_millis(5));
 }
 
-/// A folder that is gone when dropped.
+/// Temporary folder, removed when dropped.
 pub struct Folder(String);
 
 impl Default for Folder {
@@ -174,7 +172,7 @@ impl Default for Folder {
 }
 
 impl Folder {
-    /// A new one.
+    /// Creates an empty folder with a unique name.
     #[must_use]
     pub fn new() -> Self {
         use std::sync::atomic::{AtomicUsize, Ordering};
@@ -186,7 +184,7 @@ impl Folder {
         Self(path.display().to_string())
     }
 
-    /// Where the program that runs here has its database.
+    /// Path of the database of the program that runs here.
     #[must_use]
     pub fn database(&self) -> PathBuf {
         Path::new(&self.0).join("data.db")

@@ -1,9 +1,8 @@
-//! Pure: one service in memory, for given/when/then: what its database would hold, carried from batch to batch.
+//! Pure: a service in memory, for given/when/then tests.
 //!
-//! It stands in for the store alone; every decision is the real engine's ([`saga_core::decision::decide`]).
-//! Each batch is decided twice and must come out the same, each row must be the fold of its events, and no
-//! message or task id may ever be used again. The inbox is off unless a test turns it on: the domain must be
-//! correct without.
+//! Only the store is replaced; every decision is the engine's ([`saga_core::decision::decide`]). Each batch is decided twice,
+//! with the same result. Each row is the fold of its events. No message or task id is used twice. The inbox is off unless a
+//! test turns it on, as the domain must be correct without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,60 +24,60 @@ use uuid::Uuid;
 use super::kept::{Kept, told};
 use super::then::Then;
 
-/// When everything happens, unless a test moves [`ServiceUnderTest::now`].
+/// Time of all batches, unless a test changes [`ServiceUnderTest::now`].
 pub const NOON: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
-/// Tries of a message or call before it is given up.
+/// Maximum attempts of a message or task.
 pub const ATTEMPTS: u32 = 3;
 
-/// Something to react to; can be said again, in another batch.
+/// Input of a test. Clones repeat it in another batch.
 #[derive(Debug)]
 pub enum Stimulus<S: Service> {
-    /// Somebody asks for something, through HTTP.
+    /// Command as through HTTP.
     Command {
-        /// The input's id.
+        /// Id of the input, unique in the test.
         id: Uuid,
-        /// Correlation id of the input: the saga's, where there is one.
+        /// Correlation id: of the saga, if there is one.
         saga: Uuid,
-        /// What is asked for.
+        /// Command that the service executes.
         command: S::Command,
-        /// Makes it answerable more than once with the same answer.
+        /// Idempotency key with the fingerprint of the request.
         key: Option<RequestKey>,
     },
-    /// A fact, for the step that hears it. The same fact is the same message.
+    /// Fact for the step that consumes it. Equal facts are the same message.
     Fact(S::Fact),
-    /// The same, said by this service: where several say such a fact.
+    /// Fact of this producer, for a type that several publish.
     FactOf(String, S::Fact),
-    /// What an operator asks of the engine.
+    /// Operator command to the engine.
     Operator(DeadLetterMessage),
-    /// A message that failed before.
+    /// Retry of a message that failed before.
     Retry(Retry),
-    /// The outcome of one try of a task.
+    /// Result of one attempt at a task.
     Called(Task, Result<Value, FailedAttempt>),
-    /// A row's due time.
+    /// Due time of a row.
     Due(RowKey, Timestamp),
 }
 
-/// A service with its database.
+/// Service with its in-memory store.
 pub struct ServiceUnderTest<S: Service> {
-    /// When the next batch is decided: [`NOON`], until a test moves it.
+    /// Time of the next batch, at first [`NOON`].
     pub now: Timestamp,
-    /// Whether inbox marks are looked at.
+    /// True if the inbox is on.
     pub use_inbox: bool,
-    /// What its database holds after the batches so far.
+    /// Content of the store after the batches so far.
     pub kept: Kept,
     service: S,
     asked: u128,
 }
 
 impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
-    /// The service, with an empty database.
+    /// Creates a service with an empty store.
     #[must_use]
     pub fn of(service: S) -> Self {
         Self { now: NOON, use_inbox: false, kept: Kept::default(), service, asked: 0 }
     }
 
-    /// When somebody asks for something.
+    /// Executes a command, with a new saga.
     #[track_caller]
     pub fn is_asked(&mut self, command: S::Command) -> Then<S> {
         self.asked += 1;
@@ -86,31 +85,31 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
         self.takes(Stimulus::Command { id, saga: id, command, key: None })
     }
 
-    /// When a step hears a fact.
+    /// Delivers a fact to the step that consumes it.
     #[track_caller]
     pub fn hears(&mut self, fact: impl Into<S::Fact>) -> Then<S> {
         self.takes(Stimulus::Fact(fact.into()))
     }
 
-    /// When a step hears a fact of this service, where several say such a fact.
+    /// Delivers a fact of this producer.
     #[track_caller]
     pub fn hears_from(&mut self, producer: &str, fact: impl Into<S::Fact>) -> Then<S> {
         self.takes(Stimulus::FactOf(producer.to_owned(), fact.into()))
     }
 
-    /// When an operator asks something of the engine.
+    /// Delivers an operator command to the engine.
     #[track_caller]
     pub fn is_operated(&mut self, message: DeadLetterMessage) -> Then<S> {
         self.takes(Stimulus::Operator(message))
     }
 
-    /// When the outside answers a task.
+    /// Submits the result of a task.
     #[track_caller]
     pub fn is_answered(&mut self, task: &Task, answer: Value) -> Then<S> {
         self.takes(Stimulus::Called(task.clone(), Ok(answer)))
     }
 
-    /// When the call of a task is about to be made, and asked about.
+    /// Checks whether a task is still needed, as before its call.
     #[track_caller]
     pub fn is_about_to_call(&mut self, task: &Task) -> Then<S> {
         let current = self.kept.tasks.get(&task.id).unwrap_or(task).clone();
@@ -118,21 +117,21 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
         self.takes(Stimulus::Called(current, Err(unknown)))
     }
 
-    /// When one try of a task gets no clear answer.
+    /// Submits a transient failure of a task.
     #[track_caller]
     pub fn gets_no_answer(&mut self, task: &Task, reason: &str) -> Then<S> {
         let current = self.kept.tasks.get(&task.id).unwrap_or(task).clone();
         self.takes(Stimulus::Called(current, Err(FailedAttempt::new(FailureKind::Transient, reason))))
     }
 
-    /// When the outside says that a task can never work.
+    /// Submits a permanent failure of a task.
     #[track_caller]
     pub fn is_refused_for_good(&mut self, task: &Task, reason: &str) -> Then<S> {
         let current = self.kept.tasks.get(&task.id).unwrap_or(task).clone();
         self.takes(Stimulus::Called(current, Err(FailedAttempt::new(FailureKind::Permanent, reason))))
     }
 
-    /// When no try of a task ever gets a clear answer. Answers what the last one did.
+    /// Submits transient failures until the attempts of a task are exhausted. Returns the effect of the last one.
     #[track_caller]
     pub fn gives_up(&mut self, task: &Task, reason: &str) -> Then<S> {
         for _ in 1..ATTEMPTS {
@@ -141,20 +140,20 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
         self.gets_no_answer(task, reason)
     }
 
-    /// When the due time of a row comes.
+    /// Submits the due time of a row.
     #[track_caller]
     pub fn is_due<D: Decider>(&mut self, id: impl ToString, at: Timestamp) -> Then<S> {
         self.takes(Stimulus::Due(RowKey::of::<D>(id), at))
     }
 
-    /// When everything that waits is tried again.
+    /// Retries all waiting messages in one batch.
     #[track_caller]
     pub fn retries(&mut self) -> Vec<Outcome<S>> {
         let waiting: Vec<_> = self.kept.retries.values().cloned().map(Stimulus::Retry).collect();
         self.takes_batch(&waiting)
     }
 
-    /// A batch of one.
+    /// Processes a batch of one input.
     #[track_caller]
     pub fn takes(&mut self, stimulus: Stimulus<S>) -> Then<S> {
         let kept = &self.kept;
@@ -171,7 +170,7 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
         }
     }
 
-    /// One batch, as the engine runs it.
+    /// Processes a batch as the engine does.
     #[track_caller]
     pub fn takes_batch(&mut self, stimuli: &[Stimulus<S>]) -> Vec<Outcome<S>> {
         let inputs: Vec<_> = stimuli.iter().map(Stimulus::input).collect();
@@ -190,16 +189,12 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
             loaded = Loaded { also_read: also_read.clone(), ..self.kept.load(&reads) };
         };
         let (writes, outcomes) = decide(loaded);
-        assert_eq!(
-            format!("{first:?}"),
-            format!("{writes:?}"),
-            "a batch that is run again comes out the same"
-        );
+        assert_eq!(format!("{first:?}"), format!("{writes:?}"), "a repeated batch has the same result");
         self.kept.apply::<S>(writes);
         outcomes
     }
 
-    /// The state of a row; the default when it is not there.
+    /// State of a row; the default if there is none.
     #[track_caller]
     pub fn row<D: Decider>(&self, id: impl ToString) -> D {
         match self.kept.rows.get(&RowKey::of::<D>(id)) {
@@ -210,10 +205,10 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
         }
     }
 
-    /// The history of a row, all of it from [`NOON`].
+    /// History of a row. All events have the time [`NOON`].
     ///
     /// # Panics
-    /// When it cannot be read.
+    /// If an event cannot be read.
     pub fn history<D: Decider>(&self, id: impl ToString) -> Vec<PastEvent<D::Event>> {
         let key = RowKey::of::<D>(id);
         let is_published = |version: i64| {
@@ -228,18 +223,18 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
         recorded.collect()
     }
 
-    /// When a row wants to be looked at again.
+    /// Due time of a row.
     pub fn due<D: Decider>(&self, id: impl ToString) -> Option<Timestamp> {
         self.kept.rows.get(&RowKey::of::<D>(id)).and_then(|(_, projected)| projected.due)
     }
 
-    /// Every fact ever told; announcements about dead letters not counted.
+    /// All published facts, without announcements of dead letters.
     #[must_use]
     pub fn told(&self) -> Vec<S::Fact> {
         told::<S>(&self.kept.outbox)
     }
 
-    /// The one open task.
+    /// Returns the only open task.
     #[track_caller]
     pub fn open_task(&self) -> Task {
         let mut open = self.kept.tasks.values();
@@ -249,7 +244,7 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
     }
 }
 
-/// Runs the same inputs one by one and in batches of `size`: nothing that is kept may differ.
+/// Processes the same inputs one by one and in batches of `size`, and expects the same content of the store.
 #[track_caller]
 pub fn batches_do_what_single_inputs_do<S: Service<Command: Clone>>(
     service: fn() -> S,
@@ -261,7 +256,7 @@ pub fn batches_do_what_single_inputs_do<S: Service<Command: Clone>>(
         let mut world = ServiceUnderTest { use_inbox, ..ServiceUnderTest::of(service()) };
         let outcomes: Vec<_> = stimuli.chunks(size).flat_map(|chunk| world.takes_batch(chunk)).collect();
         let mut kept = world.kept;
-        // A task that is over before the batch that wrote it has ended was never there to be called.
+        // A task that ends in the batch that added it is never called.
         let Kept { called, tasks, .. } = &mut kept;
         called.retain(|task| tasks.contains_key(&task.id));
         (kept, outcomes.iter().map(Outcome::name).collect::<Vec<_>>())
@@ -303,7 +298,7 @@ impl<S: Service<Command: Clone>> Stimulus<S> {
     }
 }
 
-/// A fact as the message that reaches the one step that hears it.
+/// Builds the message of a fact for the step that consumes it.
 #[track_caller]
 fn heard<S: Service>(producer: Option<&str>, fact: &impl Message) -> Input<S> {
     let message_type = fact.message_type();
@@ -313,11 +308,11 @@ fn heard<S: Service>(producer: Option<&str>, fact: &impl Message) -> Input<S> {
         .filter(|(_, heard)| heard.types.contains(&message_type))
         .find(|(_, heard)| producer.is_none_or(|producer| heard.producer == producer))
         .map(|(step, heard)| (step, heard.producer))
-        .expect("some step hears this fact");
+        .expect("some step consumes this fact");
     Input::message(step, envelope(producer, fact).into(), Uuid::nil(), 0)
 }
 
-/// The bytes of a message in which `producer` says `fact`. Its id follows from what it says.
+/// Encodes a message of `producer` with `fact`. Its id is derived from the content.
 #[must_use]
 pub fn envelope(producer: &str, fact: &impl Message) -> Vec<u8> {
     let data = fact.encode().expect("every fact has a JSON form");
@@ -336,7 +331,7 @@ pub fn envelope(producer: &str, fact: &impl Message) -> Vec<u8> {
     serde_json::to_vec(&envelope).expect("every envelope has a JSON form")
 }
 
-/// Names of the types of fact that some step of a service hears; what the engine itself hears not counted.
+/// Names of the fact types that the steps of a service consume, without those of the engine.
 #[must_use]
 pub fn facts_heard<S: Service>() -> BTreeSet<&'static str> {
     let heard = S::steps().iter().flat_map(|step: &Step| step.consumes).flat_map(|heard| heard.types);

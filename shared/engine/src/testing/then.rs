@@ -1,65 +1,65 @@
-//! Pure: what one input did, and what a test may expect of it.
+//! Pure: assertions on the effect of one input.
 
 use saga_core::dead_letter::DeadLettered;
 use saga_core::input::{CommandOutcome, DueOutcome, MessageOutcome, Outcome};
 use saga_core::service::Service;
 use saga_core::waiting::Task;
 
-/// What one input did.
+/// Effect of one input, with assertions on it.
 pub struct Then<S: Service> {
-    /// What became of it.
+    /// Outcome of the input as the engine reports it.
     pub outcome: Outcome<S>,
-    /// Names of the events.
+    /// Names of the recorded events.
     pub events: Vec<&'static str>,
-    /// The facts told; announcements of dead letters not counted.
+    /// PublishOutcome facts, without announcements of dead letters.
     pub facts: Vec<S::Fact>,
-    /// The calls that are to be made.
+    /// Tasks that the input added.
     pub tasks: Vec<Task>,
-    /// The dead letters.
+    /// New dead letters, and those that failed again.
     pub dead: Vec<DeadLettered>,
 }
 
 impl<S: Service> Then<S> {
-    /// Exactly these facts are told, in this order.
+    /// Expects exactly these facts, in this order.
     #[track_caller]
     pub fn tells(self, wanted: impl IntoIterator<Item = S::Fact>) -> Self {
-        assert_eq!(self.facts, wanted.into_iter().collect::<Vec<_>>(), "facts told");
+        assert_eq!(self.facts, wanted.into_iter().collect::<Vec<_>>(), "published facts");
         self
     }
 
-    /// Exactly these kinds of calls are to be made.
+    /// Expects tasks of exactly these kinds.
     #[track_caller]
     pub fn calls(self, wanted: &[&str]) -> Self {
         assert_eq!(
             self.tasks.iter().map(|task| task.kind.as_str()).collect::<Vec<_>>(),
             wanted,
-            "calls to be made"
+            "added tasks"
         );
         self
     }
 
-    /// Exactly these events are recorded.
+    /// Expects exactly these events, in this order.
     #[track_caller]
     pub fn records(self, wanted: &[&str]) -> Self {
-        assert_eq!(self.events, wanted, "events recorded");
+        assert_eq!(self.events, wanted, "recorded events");
         self
     }
 
-    /// The outcome has this name.
+    /// Expects the outcome with this name.
     #[track_caller]
     pub fn comes_out(self, wanted: &str) -> Self {
         assert_eq!(self.outcome.name(), wanted, "outcome");
         self
     }
 
-    /// Nothing is recorded, told, called or parked.
+    /// Expects no event, fact, task or dead letter.
     #[track_caller]
     pub fn changes_nothing(self) -> Self {
         assert_eq!(self.dead, [], "dead letters");
         self.records(&[]).tells([]).calls(&[])
     }
 
-    /// The business says no, and nothing changes. Answers the rejection.
+    /// Expects a rejection without any change, and returns it.
     #[track_caller]
     pub fn rejection(self) -> S::Rejection {
         match self.comes_out("rejected").changes_nothing().outcome {
@@ -67,12 +67,12 @@ impl<S: Service> Then<S> {
             | Outcome::Message(MessageOutcome::Rejected(rejection))
             | Outcome::Due(DueOutcome::Rejected(rejection)) => rejection,
             Outcome::Command(_) | Outcome::Message(_) | Outcome::Due(_) => {
-                panic!("an outcome has its own name")
+                panic!("the name belongs to another outcome")
             }
         }
     }
 
-    /// It is parked under this step or kind of task, for this reason, and nothing else changes.
+    /// Expects one dead letter of this step or kind of task with this reason, and no other change.
     #[track_caller]
     pub fn parks(mut self, step: &str, reason: &str) {
         let [dead] = self.dead.as_slice() else { panic!("one dead letter, not {:?}", self.dead) };
@@ -82,11 +82,11 @@ impl<S: Service> Then<S> {
         self.comes_out("dead").changes_nothing();
     }
 
-    /// The command is done. Answers the reply.
+    /// Expects a successful command, and returns its reply.
     #[track_caller]
     pub fn reply(self) -> S::Reply {
         let Outcome::Command(CommandOutcome::Done(reply)) = self.comes_out("done").outcome else {
-            panic!("an outcome has its own name");
+            panic!("the name belongs to another outcome");
         };
         reply
     }

@@ -12,7 +12,7 @@ use saga_core::service_stats::StoreStats;
 use saga_core::trace::TraceContext;
 use saga_engine::host::metrics::{Metrics, names};
 use saga_engine::runtime::admission::BreakerView;
-use saga_engine::runtime::observer::{InputSettled, Observer as _};
+use saga_engine::runtime::observer::{Observer as _, ProcessedInput};
 
 use crate::log_lines::Lines;
 use crate::support::{EngineHarness, SUPPLIER, at};
@@ -29,20 +29,20 @@ const ON_SHELF: Metric = Metric::gauge("parcel_on_shelf", &["shelf"], "Parcels o
 fn every_measurement_appears_under_its_metric() {
     let metrics = Metrics::new("shelf", &[]);
     let (took, trace) = (Duration::from_millis(4), TraceContext::parse(TRACE));
-    let settled = InputSettled { source: "shelf-filling", outcome: "done", took, trace };
-    metrics.input_settled(&settled);
-    metrics.input_settled(&settled);
-    metrics.foreign_parked("shelf-filling");
+    let settled = ProcessedInput { source: "shelf-filling", outcome: "done", took, trace };
+    metrics.input_processed(&settled);
+    metrics.input_processed(&settled);
+    metrics.foreign_dead_lettered("shelf-filling");
     metrics.call_ended("supply", CallResult::Failed, took, None);
     metrics.batch_committed(3, took);
     metrics.record_queue(17);
     metrics.batch_not_stored();
-    metrics.promised(6);
+    metrics.outbox_written(6);
     metrics.published(5, 1, took);
     // A broker that takes none of them says so at once: it is no quick publish.
     metrics.published(0, 2, Duration::ZERO);
-    metrics.delivered_again("shelf-filling");
-    metrics.lagging("shelf-filling", Some(12));
+    metrics.redelivered("shelf-filling");
+    metrics.consumer_backlog("shelf-filling", Some(12));
     metrics.record_clock_offset(Some(SignedDuration::from_millis(-1_500)));
     let text = metrics.text().expect("metrics");
     for line in [
@@ -208,13 +208,13 @@ fn gauge_is_nan_while_value_is_unknown() {
     assert_unknown(&metrics);
     metrics.record_stats(Some(StoreStats { outbox_pending: 3, ..StoreStats::default() }), at(0));
     metrics.record_clock_offset(Some(SignedDuration::ZERO));
-    metrics.lagging("shelf-filling", Some(3));
+    metrics.consumer_backlog("shelf-filling", Some(3));
     metrics.record_queue(0);
     let text = metrics.text().expect("metrics");
     assert!(!text.lines().any(|line| line.ends_with(" NaN")), "{text}");
     metrics.record_stats(None, at(1));
     metrics.record_clock_offset(None);
-    metrics.lagging("shelf-filling", None);
+    metrics.consumer_backlog("shelf-filling", None);
     assert_unknown(&metrics);
     let text = metrics.text().expect("metrics");
     assert!(text.contains("consumer_lag_messages{consumer=\"shelf-filling\"} NaN\n"), "{text}");

@@ -6,7 +6,7 @@ use saga_core::breaker::State;
 use saga_core::fault::FaultKind;
 use saga_core::service::Service as _;
 use saga_engine::runtime::admission::BreakerAction;
-use saga_engine::runtime::faults::{FaultRefusal, NewFault};
+use saga_engine::runtime::injected_faults::{FaultRejection, NewFault};
 use saga_engine::store::Store;
 
 use crate::support::{
@@ -22,7 +22,7 @@ async fn inject(at: &EngineHarness, new: NewFault) -> u64 {
 }
 
 async fn turn(at: &EngineHarness, name: &str, action: BreakerAction) -> State {
-    at.overrides.turn(name, action).await.expect(WORKS).expect("it has this breaker").state
+    at.overrides.set_breaker(name, action).await.expect(WORKS).expect("it has this breaker").state
 }
 
 /// Ids of the active faults.
@@ -36,7 +36,7 @@ async fn forced_breaker_stays_forced_across_restart_until_reset() {
     let depot = EngineHarness::overridden(store.clone()).await;
     assert_eq!(turn(&depot, SUPPLIER, BreakerAction::Open).await, State::ForcedOpen);
     assert_eq!(turn(&depot, FILLING.name, BreakerAction::Closed).await, State::ForcedClosed);
-    assert!(depot.overrides.turn("nobody", BreakerAction::Open).await.expect(WORKS).is_none());
+    assert!(depot.overrides.set_breaker("nobody", BreakerAction::Open).await.expect(WORKS).is_none());
     drop(depot);
     let depot = EngineHarness::overridden(store.clone()).await;
     assert_eq!(depot.breaker(SUPPLIER).state, State::ForcedOpen);
@@ -79,7 +79,7 @@ async fn invalid_override_is_rejected_and_not_stored() {
     let depot = EngineHarness::overridden(store.clone()).await;
     let refused = depot.overrides.inject(NewFault { delay_ms: Some(1), ..fault(FaultKind::PAUSE) }).await;
     let refused = refused.expect(WORKS).expect_err("a pause takes no delay");
-    assert!(matches!(refused, FaultRefusal::Impossible("delay_ms", _)), "{refused:?}");
+    assert!(matches!(refused, FaultRejection::Invalid("delay_ms", _)), "{refused:?}");
     assert_eq!(depot.overrides.clear().await.expect(WORKS), 0);
     assert_eq!(store.overrides().await.expect(WORKS).revision, 0);
 }

@@ -43,9 +43,9 @@ async fn command_span_is_child_of_its_request() {
     let tracer = Tracer::new(recorder.clone(), Callers::Link);
     let harness = EngineHarness::traced(tracer.clone()).await;
     let asked = async {
-        harness.engine.ask(id(1), DepotCommand::List("tea"), None).await.expect("the store works");
-        harness.engine.settle(command(2)).await.expect("the store works");
-        tracer::of_the_answer()
+        harness.engine.execute(id(1), DepotCommand::List("tea"), None).await.expect("the store works");
+        harness.engine.process(command(2)).await.expect("the store works");
+        tracer::request_span()
     };
     let begun = in_time("the answer", tracer::answering(&tracer, None, asked)).await;
     let answer = begun.expect("the answer has a span").context;
@@ -71,7 +71,7 @@ async fn request_span_is_available_while_abandoned_request_is_dropped() {
     struct Seen(Arc<Mutex<Option<tracer::OpenSpan>>>);
     impl Drop for Seen {
         fn drop(&mut self) {
-            *self.0.lock() = tracer::of_the_answer();
+            *self.0.lock() = tracer::request_span();
         }
     }
     let recorder = Arc::new(Recorder::default());
@@ -83,7 +83,7 @@ async fn request_span_is_available_while_abandoned_request_is_dropped() {
         let (seen, engine) = (Seen(Arc::clone(&found)), harness.engine.clone());
         async move {
             let _seen = seen;
-            engine.ask(id(1), DepotCommand::List("tea"), None).await.expect("the store works");
+            engine.execute(id(1), DepotCommand::List("tea"), None).await.expect("the store works");
             has_asked.send(()).expect("somebody waits for it");
             std::future::pending::<()>().await;
         }
@@ -95,5 +95,5 @@ async fn request_span_is_available_while_abandoned_request_is_dropped() {
     let begun = found.lock().expect("its span was known");
     let asked = recorder.0.lock()[0].begun.parent;
     assert_eq!(asked, Some(begun.context.span_id));
-    assert_eq!(tracer::of_the_answer(), None, "here nothing is answered");
+    assert_eq!(tracer::request_span(), None, "here nothing is answered");
 }

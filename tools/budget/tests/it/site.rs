@@ -24,12 +24,12 @@ use saga_core::waiting::Task;
 use saga_engine::runtime::admission::SharedAdmission;
 use saga_engine::runtime::bus::{Durable, Publish};
 use saga_engine::runtime::clock::Clock;
-use saga_engine::runtime::engine::{self, Bounds, Engine, Parts};
-use saga_engine::runtime::faults::{FaultSettings, Faults};
+use saga_engine::runtime::engine::{self, Engine, EngineLimits, Parts};
+use saga_engine::runtime::injected_faults::{FaultSettings, InjectedFaults};
 use saga_engine::runtime::observer::Observer;
 use saga_engine::runtime::relay::{Relay, RelaySettings, Round};
-use saga_engine::runtime::task_runner::{TaskRunner, Waiting};
-use saga_engine::runtime::tasks::NOBODY;
+use saga_engine::runtime::task_queue::{QueuedTask, TaskQueue};
+use saga_engine::runtime::task_runner::NO_DEPENDENCY;
 use saga_engine::runtime::tracer::Tracer;
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{OutboxEntry, PublishOutcome};
@@ -76,7 +76,7 @@ pub struct Site<S: Service> {
     engine: Engine<S>,
     looping: JoinHandle<()>,
     relay: Relay,
-    tasks: mpsc::UnboundedReceiver<Waiting>,
+    tasks: mpsc::UnboundedReceiver<QueuedTask>,
     settled: Arc<Settled>,
     /// Number of batches that each of its durables has consumed.
     consumed: u64,
@@ -91,16 +91,17 @@ impl<S: Service> Site<S> {
         let (store, watched) = database::watched(&path, || SqliteStore::open(&path, S::rows()));
         let store = Arc::new(store.expect("a new database"));
         let steps = steps_of::<S>().into_iter().map(|step| step.name).collect();
-        let faults = Faults::new(FaultSettings::default(), &FaultKind::OF_A_SERVICE, steps);
-        let bounds = TaskBounds { backlog: TASKS, concurrency: TASKS };
-        let admission = SharedAdmission::new(Admission::new(NOBODY, bounds), faults, S::NAME, clock.as_ref());
-        let (runner, tasks) = TaskRunner::new(admission);
+        let faults = InjectedFaults::new(FaultSettings::default(), &FaultKind::OF_A_SERVICE, steps);
+        let limits = TaskBounds { backlog: TASKS, concurrency: TASKS };
+        let admission =
+            SharedAdmission::new(Admission::new(NO_DEPENDENCY, limits), faults, S::NAME, clock.as_ref());
+        let (runner, tasks) = TaskQueue::new(admission);
         let settled = Arc::new(Settled::default());
         let (engine, looping) = Engine::new(Parts {
             service: Arc::new(service),
             store: store.clone(),
             rules: rules(),
-            bounds: Bounds { max_batch: 256, queue: 4096, max_batch_delay: Duration::ZERO },
+            limits: EngineLimits { max_batch: 256, queue: 4096, max_batch_delay: Duration::ZERO },
             clock: clock.clone(),
             observer: settled.clone(),
             tasks: runner,
@@ -108,7 +109,7 @@ impl<S: Service> Site<S> {
         });
         let looping = tokio::spawn(engine::run(looping));
         let relay = Relay::new(store.clone(), S::NAME.to_owned(), RelaySettings::default());
-        let relay = relay.fed_by(engine.relay());
+        let relay = relay.with_queue(engine.relay_queue());
         let (consumed, cost, began) = (0, Cost::default(), Usage::default());
         Self { store, path, watched, clock, engine, looping, relay, tasks, settled, consumed, cost, began }
     }
@@ -159,7 +160,7 @@ impl<S: Service> Site<S> {
                         is_over.notify_one();
                     }
                 };
-                self.engine.hand_in(input, settled).await.expect("the store works");
+                self.engine.submit(input, settled).await.expect("the store works");
             }
         };
         // The engine starts to run when all inputs are in its queue.

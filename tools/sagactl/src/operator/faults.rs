@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use reqwest::Method;
 use saga_core::fault::FaultKind;
-use saga_engine::runtime::faults::ActiveFault;
+use saga_engine::runtime::injected_faults::ActiveFault;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

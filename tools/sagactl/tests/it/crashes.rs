@@ -134,7 +134,7 @@ async fn what_a_broker_lost_with_its_disk_is_published_again() {
         wait_until("the loss is noticed", async || {
             let log = system.path().join(format!("log/{service}.log"));
             let log = std::fs::read_to_string(log).unwrap_or_default();
-            log.contains(&format!("the stream of {service} starts anew"))
+            log.contains(&format!("the stream of {service} was created at"))
         })
         .await;
     }

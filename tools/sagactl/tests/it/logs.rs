@@ -92,7 +92,8 @@ async fn the_last_words_of_a_process_are_found() {
     system.place(1).await;
     let stderr = system.path().join("log/inventory.err");
     wait_until("it says so", async || {
-        std::fs::read_to_string(&stderr).is_ok_and(|said| said.contains("dying on purpose: crash_before_ack"))
+        std::fs::read_to_string(&stderr)
+            .is_ok_and(|said| said.contains("aborted by an injected fault: crash_before_ack"))
     })
     .await;
     // Whoever starts a second one on the same database is told why it ends, by its log too.

@@ -79,7 +79,7 @@ impl System {
 #[tokio::test]
 async fn a_breaker_that_is_held_open_lets_nothing_through_until_it_is_reset() {
     // What waits is counted in messages, of which one may carry several facts.
-    let system = System::start(&[PATIENT, "inventory.bus.pack=1"]);
+    let system = System::start(&[PATIENT, "inventory.bus.max_pack=1"]);
     system.list("pen", 10).await;
     let breaker = format!("payment/{STEP}");
     assert!(system.sagactl(&["breakers"]).contains(&breaker));

@@ -11,7 +11,7 @@ use saga_core::trace::{TRACEPARENT, TraceContext};
 
 use super::authorization::Authorization;
 use crate::host::metrics::Metrics;
-use crate::runtime::operation::{NO_ROUTE, Operation};
+use crate::runtime::span_operation::{NO_ROUTE, SpanOperation};
 use crate::runtime::tracer::{self, SpanDetails, Tracer};
 
 /// Metrics and tracer of a server's requests.
@@ -70,7 +70,7 @@ impl RequestRecord {
         // Callers of guarded routes belong to this system: they have a token, where tokens are required.
         let RequestTelemetry { tracer, authorization, .. } = &self.telemetry;
         self.caller_context
-            .filter(|_| tracer.follows_anybody() || authorization.is_guarded(self.method, self.template()))
+            .filter(|_| tracer.follows_callers() || authorization.is_guarded(self.method, self.template()))
     }
 
     fn set_status(mut self, status: StatusCode) {
@@ -83,7 +83,7 @@ impl Drop for RequestRecord {
         let (took, parent) = (self.began.elapsed(), self.parent());
         let Self { telemetry: RequestTelemetry { metrics, tracer, .. }, method, .. } = self;
         let is_refused = self.status.is_some_and(|status| DENIED.contains(&status));
-        let begun = tracer::of_the_answer().filter(|_| parent.is_none() || !is_refused);
+        let begun = tracer::request_span().filter(|_| parent.is_none() || !is_refused);
         let status = self.status.map_or(CLIENT_CLOSED_REQUEST, |status| status.as_u16());
         let route = self.route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
         metrics.record_request((method, route, &status.to_string()), took, begun.map(|begun| begun.context));
@@ -93,7 +93,7 @@ impl Drop for RequestRecord {
             tracer.keep(begun.context);
         }
         let path = self.route.as_ref().map(|path| path.as_str().to_owned());
-        let operation = Operation::Answer { method, route: path, status };
+        let operation = SpanOperation::Answer { method, route: path, status };
         let links = self.caller_context.filter(|_| parent.is_none()).into_iter().collect();
         tracer.end(begun, took, || SpanDetails { operation, failed, links });
     }

@@ -24,7 +24,7 @@ use tracing::error;
 use self::process::Process;
 use self::series::Series;
 use crate::runtime::admission::BreakerView;
-use crate::runtime::observer::{InputSettled, Observer};
+use crate::runtime::observer::{Observer, ProcessedInput};
 
 /// Metrics of a service. Clones are cheap and share all series.
 #[derive(Debug, Clone)]
@@ -264,8 +264,8 @@ impl Metrics {
 }
 
 impl Observer for Metrics {
-    fn input_settled(&self, settled: &InputSettled<'_>) {
-        let InputSettled { source, outcome, took, trace } = *settled;
+    fn input_processed(&self, settled: &ProcessedInput<'_>) {
+        let ProcessedInput { source, outcome, took, trace } = *settled;
         self.0.hot.inputs.add(&[source, outcome], 1);
         self.0.hot.step_duration.observe(&[source], took.as_secs_f64(), trace);
     }
@@ -281,7 +281,7 @@ impl Observer for Metrics {
         }
     }
 
-    fn foreign_parked(&self, step: &str) {
+    fn foreign_dead_lettered(&self, step: &str) {
         self.add(&names::FOREIGN_MESSAGES, &[step], 1);
     }
 
@@ -299,7 +299,7 @@ impl Observer for Metrics {
         self.add(&names::STORE_FAULTS, &[], 1);
     }
 
-    fn promised(&self, messages: usize) {
+    fn outbox_written(&self, messages: usize) {
         self.0.hot.written.add(&[], messages as u64);
     }
 
@@ -313,11 +313,11 @@ impl Observer for Metrics {
         self.add(&names::OUTBOX_REJECTED, &[], refused as u64);
     }
 
-    fn delivered_again(&self, consumer: &str) {
+    fn redelivered(&self, consumer: &str) {
         self.add(&names::REDELIVERIES, &[consumer], 1);
     }
 
-    fn lagging(&self, consumer: &str, messages: Option<u64>) {
+    fn consumer_backlog(&self, consumer: &str, messages: Option<u64>) {
         self.set(&names::CONSUMER_LAG, &[consumer], messages.map_or(f64::NAN, count));
     }
 }

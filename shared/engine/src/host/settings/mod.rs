@@ -23,11 +23,11 @@ use super::resilience::{Resilience, RetryOverride};
 pub use super::retention::RetentionSettings;
 use super::trace::TraceSettings;
 use crate::nats::BusSettings;
-use crate::runtime::consumer::ConsumerBounds;
-use crate::runtime::engine::Bounds;
-use crate::runtime::faults::FaultSettings;
+use crate::runtime::consumer::ConsumerLimits;
+use crate::runtime::engine::EngineLimits;
+use crate::runtime::injected_faults::FaultSettings;
 use crate::runtime::relay::RelaySettings;
-use crate::runtime::{Carriage, signed};
+use crate::runtime::{RuntimeConfig, signed};
 
 /// All settings of a service. `X` are its own (section `service`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -270,9 +270,9 @@ impl<X> Settings<X> {
     }
 
     /// Makes the configuration of the runtime for a service whose tasks call `dependency`.
-    pub fn runtime_config(&self, dependency: &str) -> Carriage {
+    pub fn runtime_config(&self, dependency: &str) -> RuntimeConfig {
         let task = self.task_settings(dependency);
-        Carriage {
+        RuntimeConfig {
             rules: DecisionConfig {
                 retry: self.retry,
                 step_retry: self.step_retries(),
@@ -282,7 +282,7 @@ impl<X> Settings<X> {
                 keep_failed: self.trace.is_on() && self.trace.keep_failed,
                 use_inbox: true,
             },
-            bounds: Bounds {
+            limits: EngineLimits {
                 max_batch: self.engine.max_batch,
                 queue: self.engine.queue,
                 max_batch_delay: self.engine.max_batch_delay,
@@ -291,7 +291,10 @@ impl<X> Settings<X> {
             call_timeout: task.timeout,
             timer_poll: self.engine.timer_poll,
             relay: self.relay.clone(),
-            consumer: ConsumerBounds { pull: self.bus.pull, under_way: self.bus.max_ack_pending as usize },
+            consumer: ConsumerLimits {
+                pull_batch: self.bus.pull_batch,
+                max_in_flight: self.bus.max_ack_pending as usize,
+            },
         }
     }
 

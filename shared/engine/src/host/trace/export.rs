@@ -24,7 +24,7 @@ use tracing::{info, warn};
 
 use super::client::Client;
 use crate::host::metrics::{Metrics, names};
-use crate::runtime::operation::SpanKind;
+use crate::runtime::span_operation::SpanKind;
 use crate::runtime::tracer::{OpenSpan, Span, SpanDetails};
 
 /// Capacity of the queue. Further spans are dropped and counted.

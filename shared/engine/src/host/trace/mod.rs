@@ -228,12 +228,12 @@ mod tests {
     use saga_core::trace::TraceContext;
 
     use super::*;
-    use crate::runtime::operation::Operation;
+    use crate::runtime::span_operation::SpanOperation;
     use crate::runtime::tracer::OpenSpan;
 
     fn span(trace_id: u128, is_sampled: bool) -> Span {
         let context = TraceContext { trace_id, span_id: 1, is_sampled };
-        let details = Operation::Commit { inputs: 1 }.into();
+        let details = SpanOperation::Commit { inputs: 1 }.into();
         let begun = OpenSpan { context, parent: None };
         Span { begun, ended: SystemTime::UNIX_EPOCH, took: Duration::ZERO, details }
     }

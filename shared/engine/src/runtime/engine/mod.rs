@@ -1,8 +1,8 @@
-//! Shell: the engine: everything is an input, inputs go in batches, a batch is one transaction.
+//! Shell: the engine: every input joins a batch, and each batch is one transaction.
 //!
-//! [`Engine`] is the handle that HTTP, consumers, timers and tasks share; [`run`] is the one loop behind it.
+//! [`Engine`] is the handle that HTTP, consumers, timers and task runner share. [`run`] is the only loop behind it.
 
-mod batching;
+mod batch_loop;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,36 +19,36 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-pub use self::batching::{Loop, run};
+pub use self::batch_loop::{BatchLoop, run};
 use super::clock::SharedClock;
-use super::handover::Handover;
 use super::observer::SharedObserver;
-use super::task_runner::TaskRunner;
+use super::relay_queue::RelayQueue;
+use super::task_queue::TaskQueue;
 use super::tracer::{self, OpenSpan, Tracer};
 use crate::store::{ReplicaSignal, Store};
 
-/// From this many watched rows on, those that nobody waits for any more are looked for.
+/// Number of watched rows from which abandoned watchers are removed.
 const SWEPT_FROM: usize = 1024;
 
-/// What is done with an outcome once it is durable. Dropped unused when it did not become so.
-/// It must not wait for anything: the engine would wait with it.
-type OnSettled<S> = Box<dyn FnOnce(Outcome<S>) + Send>;
+/// Callback for a durable outcome. Dropped without a call if the input was not stored.
+/// Must not block: the engine runs it between two batches.
+type OnOutcome<S> = Box<dyn FnOnce(Outcome<S>) + Send>;
 
-/// An input with what its outcome is for.
-pub struct Pending<S: Service> {
+/// A submitted input and the callback for its outcome.
+pub struct PendingInput<S: Service> {
     input: Input<S>,
-    seen: Seen,
-    on_settled: OnSettled<S>,
+    submission: Submission,
+    on_outcome: OnOutcome<S>,
 }
 
-/// When an input was handed in, and its span.
+/// Time and span of a submitted input.
 #[derive(Clone, Copy)]
-struct Seen {
+struct Submission {
     at: Instant,
-    begun: Option<OpenSpan>,
+    span: Option<OpenSpan>,
 }
 
-/// The handle. Cheap to clone.
+/// Handle of the engine. Clones share one queue.
 pub struct Engine<S: Service> {
     inner: Arc<Inner<S>>,
 }
@@ -60,74 +60,75 @@ impl<S: Service> Clone for Engine<S> {
 }
 
 struct Inner<S: Service> {
-    inputs: mpsc::Sender<Pending<S>>,
-    /// Wakes the loop when what waits fills a batch.
+    inputs: mpsc::Sender<PendingInput<S>>,
+    /// Wakes the loop when the queue holds a full batch.
     full: Notify,
-    /// So many that wait do, beside the one that the loop has taken.
+    /// Queue length that makes a full batch, together with the input that the loop has already taken.
     full_at: usize,
     watched: Mutex<HashMap<RowKey, Vec<oneshot::Sender<()>>>>,
-    relay: Arc<Handover>,
+    relay: Arc<RelayQueue>,
     timers: Arc<Notify>,
-    /// When the timers look again without being woken, in microseconds; the end of time while they look.
-    timers_look_at: AtomicI64,
-    tasks: TaskRunner,
+    /// Time of the timers' next scan in microseconds; `i64::MAX` while they scan.
+    timers_wake_at: AtomicI64,
+    tasks: TaskQueue,
     store: Arc<dyn Store>,
     clock: SharedClock,
     tracer: Tracer,
 }
 
 impl<S: Service> Inner<S> {
-    fn waiting(&self) -> usize {
+    fn queued(&self) -> usize {
         self.inputs.max_capacity() - self.inputs.capacity()
     }
 }
 
-/// The engine is gone, or its store failed: nothing happened, try again.
+/// Error of an input that was not stored, as the engine stops or its store failed. Nothing happened; a retry is safe.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the service cannot store anything right now")]
 pub struct Unavailable;
 
-/// The engine's bounds.
+/// Limits of batches and of the queue before them.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
-    /// Inputs in one transaction.
+pub struct EngineLimits {
+    /// Maximum number of inputs in one transaction.
     pub max_batch: usize,
-    /// Inputs that may wait; a sender beyond that waits too.
+    /// Capacity of the queue. Senders to a full queue wait.
     pub queue: usize,
-    /// Two batches begin at most so far apart while anything waits; after a rest one begins at once, and a full one too.
+    /// Maximum delay between the starts of two batches under load. The first batch after a pause and a full batch
+    /// start at once.
     pub max_batch_delay: Duration,
 }
 
-/// What the loop works with, beside the inputs.
+/// Dependencies and settings of the engine.
 pub struct Parts<S: Service> {
-    /// The service, which says how each input is reacted to.
+    /// The service, which decides on each input.
     pub service: Arc<S>,
-    /// Where each batch is stored as one transaction.
+    /// Database of the service: each batch is one transaction in it.
     pub store: Arc<dyn Store>,
-    /// What every decision needs to know of the settings.
+    /// Settings that decisions depend on, such as retry policies.
     pub rules: DecisionConfig,
-    /// The engine's bounds.
-    pub bounds: Bounds,
-    /// The time of day.
+    /// Limits of batches and of the queue.
+    pub limits: EngineLimits,
+    /// Clock whose time each decision sees.
     pub clock: SharedClock,
-    /// Hears of every outcome and every commit, for metrics.
+    /// Observer of outcomes and commits, for metrics.
     pub observer: SharedObserver,
-    /// What takes up the tasks.
-    pub tasks: TaskRunner,
-    /// Where spans go.
+    /// Queue to the task runner, for the tasks of committed batches.
+    pub tasks: TaskQueue,
+    /// Tracer that records a span for each input.
     pub tracer: Tracer,
 }
 
 impl<S: Service> Engine<S> {
-    /// A handle and its loop, to be spawned with [`run`].
-    pub fn new(parts: Parts<S>) -> (Self, Loop<S>) {
-        let (inputs, waiting) = mpsc::channel(parts.bounds.queue);
+    /// Creates a handle and its loop. The caller spawns the loop with [`run`].
+    pub fn new(parts: Parts<S>) -> (Self, BatchLoop<S>) {
+        let (inputs, waiting) = mpsc::channel(parts.limits.queue);
         let (watched, tasks) = (Mutex::default(), parts.tasks.clone());
-        let timers_look_at = AtomicI64::new(i64::MAX);
-        // Room for due tasks is made where they are admitted.
+        let timers_wake_at = AtomicI64::new(i64::MAX);
+        // The admission wakes the timers too: it knows when there is room for due tasks.
         let (relay, timers) = (Arc::default(), tasks.admission().timers().clone());
         let (store, clock, tracer) = (parts.store.clone(), parts.clock.clone(), parts.tracer.clone());
-        let Bounds { max_batch, queue, .. } = parts.bounds;
+        let EngineLimits { max_batch, queue, .. } = parts.limits;
         let (full, full_at) = (Notify::new(), max_batch.saturating_sub(1).min(queue));
         let inner = Inner {
             inputs,
@@ -136,74 +137,75 @@ impl<S: Service> Engine<S> {
             watched,
             relay,
             timers,
-            timers_look_at,
+            timers_wake_at,
             tasks,
             store,
             clock,
             tracer,
         };
         let engine = Self { inner: Arc::new(inner) };
-        let looping = Loop::new(parts, waiting, engine.clone());
-        (engine, looping)
+        let batch_loop = BatchLoop::new(parts, waiting, engine.clone());
+        (engine, batch_loop)
     }
 
-    /// Asks for a command and waits until its outcome is durable.
+    /// Executes a command and waits until its outcome is durable.
     ///
     /// # Errors
-    /// When the store failed or the service is stopping: then nothing happened.
-    pub async fn ask(
+    /// [`Unavailable`] if the store failed or the service is stopping. Then nothing happened.
+    pub async fn execute(
         &self,
         correlation_id: Uuid,
         command: S::Command,
         key: Option<RequestKey>,
     ) -> Result<CommandOutcome<S>, Unavailable> {
         let input = Input::command(Uuid::now_v7(), correlation_id, command, key);
-        self.settle(input).await?.of_command().ok_or(Unavailable)
+        self.process(input).await?.of_command().ok_or(Unavailable)
     }
 
-    /// Hands an input in and waits until its outcome is durable.
+    /// Submits an input and waits until its outcome is durable.
     ///
     /// # Errors
-    /// As [`Engine::ask`].
-    pub async fn settle(&self, input: Input<S>) -> Result<Outcome<S>, Unavailable> {
-        let (settled, outcome) = oneshot::channel();
-        self.hand_in(input, |outcome| {
-            let _ = settled.send(outcome);
+    /// As [`Engine::execute`].
+    pub async fn process(&self, input: Input<S>) -> Result<Outcome<S>, Unavailable> {
+        let (answer, outcome) = oneshot::channel();
+        self.submit(input, |outcome| {
+            let _ = answer.send(outcome);
         })
         .await?;
         outcome.await.map_err(|_| Unavailable)
     }
 
-    /// Hands an input in; `on_settled` runs when its outcome is durable, and is dropped when it never will be. One that
-    /// stands nowhere in a trace, and is handed in by who answers a request, stands below that answer.
+    /// Queues an input. `on_outcome` runs once the outcome is durable, and is dropped if the input is not stored.
+    ///
+    /// An input without a trace continues the trace of the HTTP request that is being answered, if there is one.
     ///
     /// # Errors
-    /// As [`Engine::ask`].
-    pub async fn hand_in(
+    /// As [`Engine::execute`].
+    pub async fn submit(
         &self,
         input: Input<S>,
-        on_settled: impl FnOnce(Outcome<S>) + Send + 'static,
+        on_outcome: impl FnOnce(Outcome<S>) + Send + 'static,
     ) -> Result<(), Unavailable> {
         let Inner { tracer, inputs, .. } = self.inner.as_ref();
-        let parent = input.trace.or_else(|| tracer::of_the_request(tracer, input.correlation_id));
-        let begun = tracer.begin(parent, input.correlation_id);
-        let input = input.with_trace(begun.map(|begun| begun.context));
-        let seen = Seen { at: Instant::now(), begun };
-        let pending = Pending { input, seen, on_settled: Box::new(on_settled) };
+        let parent = input.trace.or_else(|| tracer::context_of_request(tracer, input.correlation_id));
+        let span = tracer.begin(parent, input.correlation_id);
+        let input = input.with_trace(span.map(|span| span.context));
+        let submission = Submission { at: Instant::now(), span };
+        let pending = PendingInput { input, submission, on_outcome: Box::new(on_outcome) };
         inputs.send(pending).await.map_err(|_| Unavailable)?;
-        if self.inner.waiting() >= self.inner.full_at {
+        if self.inner.queued() >= self.inner.full_at {
             self.inner.full.notify_one();
         }
         Ok(())
     }
 
-    /// Resolves at the next change of the row. Arm it before looking at the row, or a change between the two
-    /// is missed. One by another process may be missed all the same: look again after a while.
+    /// Resolves at the next change of a row. Call it before reading the row: a change between the two is missed
+    /// otherwise. Changes by other processes may be missed all the same, so read again after a while.
     pub fn changed(&self, key: RowKey) -> impl Future<Output = ()> + Send + use<S> {
         let (changed, wait) = oneshot::channel();
         let waits = self.inner.store.watch_kind(key.kind);
         let mut watched = self.inner.watched.lock();
-        // Those who gave up waiting leave here: their row's at once, the others' whenever the map has doubled.
+        // Removes abandoned watchers: those of this row now, all others whenever the map has doubled.
         if watched.len() >= SWEPT_FROM && watched.len().is_power_of_two() {
             watched.retain(|_, watchers| watchers.iter().any(|watcher| !watcher.is_closed()));
         }
@@ -216,69 +218,69 @@ impl<S: Service> Engine<S> {
         }
     }
 
-    /// Inputs that wait for their transaction, as far as there is room for them.
+    /// Number of inputs in the queue.
     #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.inner.waiting()
+    pub fn queued(&self) -> usize {
+        self.inner.queued()
     }
 
-    /// The time by which everything is decided here.
+    /// Current time of the clock that decisions use.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.inner.clock.now()
     }
 
-    /// The way to the relay.
+    /// Queue of committed outbox entries, from which the relay publishes.
     #[must_use]
-    pub fn relay(&self) -> Arc<Handover> {
+    pub fn relay_queue(&self) -> Arc<RelayQueue> {
         self.inner.relay.clone()
     }
 
-    /// Wakes when something may come due earlier than was known.
+    /// Notified when something may come due before the timers' next scan.
     #[must_use]
     pub fn timer_wake(&self) -> Arc<Notify> {
         self.inner.timers.clone()
     }
 
-    /// The timers are about to look: whatever comes due from now on may be missed by that look.
-    pub(super) fn timers_look_now(&self) {
-        self.inner.timers_look_at.store(i64::MAX, Ordering::SeqCst);
+    /// Marks the start of a scan by the timers. Until it ends, each due time that is written wakes them.
+    pub(super) fn timers_scan(&self) {
+        self.inner.timers_wake_at.store(i64::MAX, Ordering::SeqCst);
     }
 
-    /// The timers have looked, and look again after `pause`: what comes due later needs not wake them.
-    pub(super) fn timers_look_in(&self, pause: Duration) {
+    /// Marks the end of a scan. What comes due after `pause` need not wake the timers.
+    pub(super) fn timers_sleep(&self, pause: Duration) {
         let at = self.now().checked_add(pause).unwrap_or(Timestamp::MAX);
-        self.inner.timers_look_at.store(at.as_microsecond(), Ordering::SeqCst);
+        self.inner.timers_wake_at.store(at.as_microsecond(), Ordering::SeqCst);
     }
 
     fn wake_timers_for(&self, due: Timestamp) {
-        if due.as_microsecond() < self.inner.timers_look_at.load(Ordering::SeqCst) {
+        if due.as_microsecond() < self.inner.timers_wake_at.load(Ordering::SeqCst) {
             self.inner.timers.notify_one();
         }
     }
 
-    /// Where spans go.
+    /// Tracer that records a span for each input.
     #[must_use]
     pub fn tracer(&self) -> &Tracer {
         &self.inner.tracer
     }
 
-    /// What takes up the tasks.
+    /// Queue to the task runner.
     #[must_use]
-    pub fn tasks(&self) -> &TaskRunner {
+    pub fn tasks(&self) -> &TaskQueue {
         &self.inner.tasks
     }
 
-    /// Wakes whoever waits for what another process has committed.
-    pub(super) fn hears_of(&self, heard: ReplicaSignal) {
-        match heard {
-            ReplicaSignal::EntriesStored => self.inner.relay.look_behind(),
+    /// Wakes those who wait for what another process has committed.
+    pub(super) fn on_notification(&self, notification: ReplicaSignal) {
+        match notification {
+            ReplicaSignal::EntriesStored => self.inner.relay.request_tail(),
             ReplicaSignal::Due(due) => self.wake_timers_for(due),
-            ReplicaSignal::RowsChanged(rows) => self.tell_watchers(&rows),
-            // Nothing that goes through here.
+            ReplicaSignal::RowsChanged(rows) => self.notify_watchers(&rows),
+            // Handled by `Overrides`.
             ReplicaSignal::OverridesChanged => {}
             ReplicaSignal::Missed => {
-                self.inner.relay.look_again();
+                self.inner.relay.request_scan();
                 self.inner.timers.notify_one();
                 let watched = std::mem::take(&mut *self.inner.watched.lock());
                 for watcher in watched.into_values().flatten() {
@@ -288,7 +290,7 @@ impl<S: Service> Engine<S> {
         }
     }
 
-    fn tell_watchers(&self, changed: &[RowKey]) {
+    fn notify_watchers(&self, changed: &[RowKey]) {
         let mut watched = self.inner.watched.lock();
         if watched.is_empty() {
             return;

@@ -12,7 +12,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
-use crate::unverified;
+use crate::unverified_tls;
 
 /// TLS connector.
 pub(super) type Tls = MakeRustlsConnect;
@@ -201,7 +201,7 @@ fn parts_of(line: &str) -> Vec<String> {
 fn tls(trust: Trust, root: Option<&Path>) -> Result<Tls, String> {
     let unusable = |error: rustls::Error| format!("TLS: {error}");
     let config = match trust {
-        Trust::Anyone => unverified::client_config().map_err(unusable)?,
+        Trust::Anyone => unverified_tls::client_config().map_err(unusable)?,
         Trust::Verified => {
             let Some(path) = root else {
                 return Err("sslmode=verify-full needs sslrootcert=FILE, the certificates that are trusted"

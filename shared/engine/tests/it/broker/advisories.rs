@@ -1,4 +1,4 @@
-//! What the broker gives up on: it says so once, and it becomes one dead letter, whole.
+//! Advisories: each message that the broker gives up becomes at most one dead letter.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use saga_core::dead_letter::{DeadLetterOrigin, DeadLettered, DeliveryInfo};
 use saga_core::service::{Service as _, steps_of};
 use saga_engine::nats::{BusSettings, NatsBus, Publisher};
 use saga_engine::runtime::admission::BreakerAction;
-use saga_engine::runtime::bus::{self, Bus as _, GivenUps as _, Publish as _};
+use saga_engine::runtime::bus::{self, Advisories as _, Bus as _, Publish as _};
 use saga_engine::store::{OutboxEntry, Store};
 
 use super::all_done;
@@ -23,14 +23,14 @@ use crate::support::{
     in_memory, in_time, no_faults, stored, wait_until,
 };
 
-/// Law 2: a message that kills whoever takes it is delivered again and again, until the broker has enough of it.
+/// Law 2: a message that kills each process is redelivered until the broker gives it up.
 #[tokio::test]
-async fn a_message_that_nobody_ever_acknowledges_becomes_one_dead_letter_with_everything_about_it() {
+async fn message_never_acknowledged_becomes_one_complete_dead_letter() {
     let nats = Nats::start().await;
     let bus = impatient(&nats).await;
     let deadly = foreign(&bus).await;
     say(&bus, 7..=7).await;
-    given_up(&bus, &deadly).await;
+    advisory(&bus, &deadly).await;
     told_in_vain(&bus, 1).await;
     let harness = hearing(&bus).await;
     let dead_letter = harness.the_dead_letter().await;
@@ -55,9 +55,8 @@ async fn a_message_that_nobody_ever_acknowledges_becomes_one_dead_letter_with_ev
     assert_eq!(again[0].name(), "duplicate");
 }
 
-/// Somebody with the broker's own tools may end a message: that is no reason to lose it.
 #[tokio::test]
-async fn a_message_that_was_terminated_at_the_broker_becomes_one_dead_letter() {
+async fn message_terminated_at_the_broker_becomes_one_dead_letter() {
     let nats = Nats::start().await;
     let bus = impatient(&nats).await;
     let durable = foreign(&bus).await;
@@ -78,15 +77,15 @@ async fn a_message_that_was_terminated_at_the_broker_becomes_one_dead_letter() {
     assert_eq!(harness.tea().await.pieces, 1);
 }
 
-/// Law 2: bytes that nobody can read are parked under their place in the stream, here as everywhere.
+/// Law 2.
 #[tokio::test]
-async fn given_up_bytes_that_are_no_message_are_parked_under_their_place() {
+async fn unreadable_message_given_up_is_dead_lettered_under_its_stream_position() {
     let nats = Nats::start().await;
     let bus = impatient(&nats).await;
     let durable = foreign(&bus).await;
     let ack = bus.jetstream().publish("courier.parcels_arrived", "garbage".into()).await;
     ack.expect("published").await.expect("stored");
-    given_up(&bus, &durable).await;
+    advisory(&bus, &durable).await;
     let harness = hearing(&bus).await;
     let dead_letter = harness.the_dead_letter().await;
     assert_eq!(
@@ -96,9 +95,8 @@ async fn given_up_bytes_that_are_no_message_are_parked_under_their_place() {
     assert_eq!(dead_letter.payload_base64, STANDARD.encode("garbage"));
 }
 
-/// What travelled together is given up together, and each of it is tried once more.
 #[tokio::test]
-async fn every_fact_of_a_given_up_pack_is_tried_once_more() {
+async fn each_fact_of_a_pack_given_up_is_tried_once_more() {
     let nats = Nats::start().await;
     let bus = impatient(&nats).await;
     given_up_in_a_pack(&nats, &bus, 7..=9).await;
@@ -109,9 +107,9 @@ async fn every_fact_of_a_given_up_pack_is_tried_once_more() {
     assert_eq!((harness.tea().await.pieces, harness.stats().await.dead_letters), (3, 0));
 }
 
-/// Law 2: one fact that kills whoever takes it is parked; what travelled with it has done nothing, and is handled.
+/// Law 2: one fact kills each process; the others of its pack are processed.
 #[tokio::test]
-async fn of_a_pack_that_was_told_in_vain_only_the_fact_that_was_next_is_parked() {
+async fn only_the_next_fact_of_a_pack_is_dead_lettered_after_repeated_advisories() {
     let nats = Nats::start().await;
     let bus = impatient(&nats).await;
     given_up_in_a_pack(&nats, &bus, 7..=10).await;
@@ -126,9 +124,9 @@ async fn of_a_pack_that_was_told_in_vain_only_the_fact_that_was_next_is_parked()
     assert_eq!((harness.the_dead_letter().await.message_id, harness.tea().await.pieces), (id(8), 3));
 }
 
-/// What was handled meanwhile (it was only the acknowledgement that got lost) stays handled.
+/// Only its acknowledgement was lost.
 #[tokio::test]
-async fn a_given_up_message_that_was_handled_or_waits_is_not_parked() {
+async fn message_given_up_after_it_was_processed_or_scheduled_is_not_dead_lettered() {
     let nats = Nats::start().await;
     let bus = impatient(&nats).await;
     let durable = foreign(&bus).await;
@@ -141,7 +139,7 @@ async fn a_given_up_message_that_was_handled_or_waits_is_not_parked() {
     early.jitter = u32::MAX;
     let outcomes = harness.settle_together(vec![heard(arrived(id(7), "tea", 1)), early]).await;
     assert_eq!(outcomes.iter().map(|it| it.name()).collect::<Vec<_>>(), ["done", "retried"]);
-    given_up(&bus, &durable).await;
+    advisory(&bus, &durable).await;
     told_in_vain(&bus, 3).await;
     harness.hears_advisories(&bus);
     // The third one is the proof that the advisories were heard.
@@ -151,14 +149,13 @@ async fn a_given_up_message_that_was_handled_or_waits_is_not_parked() {
     assert_eq!((harness.tea().await.pieces, harness.stats().await.retries), (1, 1));
 }
 
-/// Two replicas, or one that died before it acknowledged the advisory: it is one dead letter.
 #[tokio::test]
-async fn an_advisory_that_is_heard_twice_makes_one_dead_letter() {
+async fn advisory_delivered_twice_makes_one_dead_letter() {
     let nats = Nats::start().await;
     let bus = impatient(&nats).await;
     let durable = foreign(&bus).await;
     say(&bus, 7..=7).await;
-    given_up(&bus, &durable).await;
+    advisory(&bus, &durable).await;
     told_in_vain(&bus, 1).await;
     let harness = hearing(&bus).await;
     harness.the_dead_letter().await;
@@ -170,14 +167,13 @@ async fn an_advisory_that_is_heard_twice_makes_one_dead_letter() {
     assert_eq!(harness.stats().await.outbox_pending, 1, "one announcement");
 }
 
-/// A message whose stream no longer has it: the dead letter says at least that there was one, and when.
 #[tokio::test]
-async fn a_given_up_message_that_is_gone_from_its_stream_is_parked_empty() {
+async fn message_missing_from_its_stream_is_dead_lettered_without_payload() {
     let nats = Nats::start().await;
     let bus = impatient(&nats).await;
     let durable = foreign(&bus).await;
     say(&bus, 7..=7).await;
-    given_up(&bus, &durable).await;
+    advisory(&bus, &durable).await;
     let stream = bus.jetstream().get_stream("COURIER").await.expect("the stream");
     stream.delete_message(1).await.expect("it is there");
     let harness = hearing(&bus).await;
@@ -189,10 +185,9 @@ async fn a_given_up_message_that_is_gone_from_its_stream_is_parked_empty() {
     assert!(dead_letter.reason.contains("the broker gave it up"), "{}", dead_letter.reason);
 }
 
-/// Law 7: a disk that is full for long enough makes the broker give messages up that have done nothing wrong. They
-/// are handled when there is room again, and parked by nobody.
+/// Law 7: a full disk makes the broker give up messages that are not to blame.
 #[tokio::test]
-async fn messages_that_could_not_be_stored_for_long_are_handled_afterwards_and_not_parked() {
+async fn messages_given_up_during_a_store_outage_are_processed_afterwards() {
     let nats = Nats::start().await;
     let bus = impatient(&nats).await;
     let disk = Disk::new();
@@ -212,10 +207,9 @@ async fn messages_that_could_not_be_stored_for_long_are_handled_afterwards_and_n
     assert_eq!(harness.stats().await.dead_letters, 0);
 }
 
-/// Law 7: an outage in which a message was delivered too often is over, and so is the process that knew of it. Its
-/// successor, or another replica, knows nothing of it, tries the message once more, and nobody is troubled.
+/// Law 7: the new process does not remember the outage, and tries the message.
 #[tokio::test]
-async fn a_given_up_message_is_tried_once_more_after_a_restart_and_not_parked() {
+async fn message_given_up_is_tried_once_more_after_a_restart() {
     let nats = Nats::start().await;
     let bus = impatient(&nats).await;
     let disk = Disk::new();
@@ -237,15 +231,14 @@ async fn a_given_up_message_is_tried_once_more_after_a_restart_and_not_parked() 
     assert_eq!((second.tea().await.pieces, second.stats().await.dead_letters), (3, 0));
 }
 
-/// One that still cannot be handled is parked as any other, once, with the reason of the step.
 #[tokio::test]
-async fn a_given_up_message_that_still_fails_becomes_one_dead_letter() {
+async fn message_given_up_that_still_fails_becomes_one_dead_letter() {
     let nats = Nats::start().await;
     let bus = impatient(&nats).await;
     let durable = foreign(&bus).await;
     let unlucky = OutboxEntry { payload: arrived(id(7), "tea", UNLUCKY), ..said(7) };
     all_done(Publisher::new(bus.clone(), "courier", no_faults()).publish(&[unlucky]).await);
-    given_up(&bus, &durable).await;
+    advisory(&bus, &durable).await;
     let harness = hearing(&bus).await;
     all_advisories_heard(&bus).await;
     let dead_letter = harness.the_dead_letter().await;
@@ -253,14 +246,14 @@ async fn a_given_up_message_that_still_fails_becomes_one_dead_letter() {
     assert_eq!((dead_letter.message_id, harness.tea().await.pieces), (id(7), 0));
 }
 
-/// What was given up waits with a step that may not try anything now, and no attempt is consumed.
+/// No attempt is consumed meanwhile.
 #[tokio::test]
-async fn a_given_up_message_waits_for_its_step_while_a_breaker_is_open() {
+async fn message_given_up_waits_for_its_step_while_a_breaker_is_open() {
     let nats = Nats::start().await;
     let bus = impatient(&nats).await;
     let durable = foreign(&bus).await;
     say(&bus, 7..=7).await;
-    given_up(&bus, &durable).await;
+    advisory(&bus, &durable).await;
     let pace = Pace { poll: Duration::from_millis(5), ..Pace::default() };
     let mut harness = EngineHarness::over(in_memory(), pace).await;
     harness.ask(DepotCommand::List("tea")).await;
@@ -289,8 +282,8 @@ async fn told_in_vain(bus: &NatsBus, messages: u64) {
     let steps = steps_of::<Depot>();
     let durables = bus::Durable::all(Depot::NAME, &steps);
     for _ in 0..3 * messages {
-        let mut given_ups = bus.given_ups(&durables).await.expect("advisories");
-        in_time("it is told", given_ups.next()).await.expect("a message that was given up");
+        let mut advisories = bus.advisories(&durables).await.expect("advisories");
+        in_time("it is told", advisories.next()).await.expect("a message that was given up");
     }
 }
 
@@ -307,9 +300,9 @@ async fn nothing_is_stored_again_and_again(harness: &EngineHarness) {
 
 /// A broker that gives a message up after two deliveries, a fifth of a second each.
 async fn impatient(nats: &Nats) -> NatsBus {
-    let settings = BusSettings { max_deliver: 2, ack_wait: Duration::from_millis(200), ..nats.settings() };
+    let settings = BusSettings { max_deliveries: 2, ack_wait: Duration::from_millis(200), ..nats.settings() };
     let bus = NatsBus::connect(settings, "test").await.expect("an address");
-    bus.reached().await.expect("a new broker");
+    bus.wait_until_connected().await.expect("a new broker");
     bus.ensure_streams(&PRODUCERS).await.expect("streams");
     bus
 }
@@ -334,15 +327,15 @@ async fn foreign(bus: &NatsBus) -> Durable {
 /// Has facts go to the foreign consumer in one message, until the broker gives it up.
 async fn given_up_in_a_pack(nats: &Nats, bus: &NatsBus, numbers: RangeInclusive<u128>) {
     let durable = foreign(bus).await;
-    let settings = BusSettings { pack: 100, ..nats.settings() };
+    let settings = BusSettings { max_pack: 100, ..nats.settings() };
     let packing = NatsBus::connect(settings, "courier").await.expect("an address");
-    packing.reached().await.expect("a new broker");
+    packing.wait_until_connected().await.expect("a new broker");
     say(&packing, numbers).await;
-    given_up(bus, &durable).await;
+    advisory(bus, &durable).await;
 }
 
 /// Takes everything and acknowledges nothing, until the broker has given up on all of it.
-async fn given_up(bus: &NatsBus, durable: &Durable) {
+async fn advisory(bus: &NatsBus, durable: &Durable) {
     let all = stored(bus, "COURIER").await.len();
     let mut taken = 0;
     let is_over = async || {

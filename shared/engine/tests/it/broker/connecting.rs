@@ -1,4 +1,4 @@
-//! Finding the broker, and refusing one that will not do.
+//! Connecting to the broker, and rejecting an unsuitable one.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -11,11 +11,11 @@ use super::all_done;
 use crate::support::{Nats, PRODUCERS, entries, in_time, is_new_enough, no_faults};
 
 #[tokio::test]
-async fn a_broker_that_comes_up_later_is_reached_then() {
+async fn broker_that_starts_later_is_connected() {
     let mut nats = Nats::not_yet_started();
     let bus = NatsBus::connect(nats.settings(), "test").await.expect("an address is enough");
     assert!(!bus.is_connected());
-    let mut reached = Box::pin(bus.reached());
+    let mut reached = Box::pin(bus.wait_until_connected());
     assert!(futures::poll!(&mut reached).is_pending());
     nats.restart().await;
     in_time("the broker is reached", reached).await.expect("it is new enough");
@@ -24,12 +24,13 @@ async fn a_broker_that_comes_up_later_is_reached_then() {
 }
 
 #[tokio::test]
-async fn a_broker_that_is_too_old_is_refused_by_its_version() {
+async fn broker_below_the_minimum_version_is_rejected() {
     for version in ["2.9.0", "2.14.9", "1.99.0", "nonsense"] {
         let url = greeter(version);
         let bus = NatsBus::connect(BusSettings { url: url.clone(), ..BusSettings::default() }, "test").await;
-        let fault =
-            in_time("the refusal", bus.expect("an address").reached()).await.expect_err("it is too old");
+        let fault = in_time("the refusal", bus.expect("an address").wait_until_connected())
+            .await
+            .expect_err("it is too old");
         assert!(matches!(fault, BusFault::TooOld { .. }), "{fault:?}");
         let sentence = fault.to_string();
         for part in [&url, version, "2.15", "scripts/setup.sh"] {
@@ -39,17 +40,19 @@ async fn a_broker_that_is_too_old_is_refused_by_its_version() {
 }
 
 #[tokio::test]
-async fn a_newer_broker_is_taken() {
+async fn newer_broker_is_accepted() {
     for version in ["2.15.0", "2.15.0-RC.1", "2.100.0", "3.0.0"] {
         let url = greeter(version);
         let bus = NatsBus::connect(BusSettings { url, ..BusSettings::default() }, "test").await;
-        in_time("the welcome", bus.expect("an address").reached()).await.expect("it is new enough");
+        in_time("the welcome", bus.expect("an address").wait_until_connected())
+            .await
+            .expect("it is new enough");
     }
 }
 
-/// The client says that it is connected a moment before it says to what; whoever asks in between is told of no version.
+/// The client is connected a moment before it knows the server's version.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_is_judged_by_no_version_before_it_has_said_its_own() {
+async fn version_check_waits_for_the_server_information() {
     for _ in 0..50 {
         let settings = BusSettings { url: greeter("2.15.0"), ..BusSettings::default() };
         let bus = NatsBus::connect(settings, "test").await.expect("an address");
@@ -57,27 +60,27 @@ async fn a_broker_is_judged_by_no_version_before_it_has_said_its_own() {
             while !bus.is_connected() {
                 tokio::task::yield_now().await;
             }
-            bus.reached().await
+            bus.wait_until_connected().await
         });
         in_time("the welcome", asked_at_once).await.expect("it is asked").expect("it is new enough");
     }
 }
 
 #[tokio::test]
-async fn an_address_that_is_none_is_refused_by_name() {
+async fn invalid_address_is_rejected_by_name() {
     let settings = BusSettings { url: "nats://127.0.0.1:port".to_owned(), ..BusSettings::default() };
     let Err(fault) = NatsBus::connect(settings, "test").await else { panic!("that is no address") };
     assert!(fault.to_string().contains("nats://127.0.0.1:port"), "{fault}");
 }
 
 #[tokio::test]
-async fn streams_are_made_once_and_brought_up_to_their_settings() {
+async fn streams_are_created_once_and_updated_to_the_settings() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     all_done(Publisher::new(bus.clone(), "depot", no_faults()).publish(&entries(1..=3)).await);
     let settings = BusSettings { duplicate_window: Duration::from_secs(7), ..nats.settings() };
     let other = NatsBus::connect(settings, "test").await.expect("an address");
-    in_time("the broker is reached", other.reached()).await.expect("a new broker");
+    in_time("the broker is reached", other.wait_until_connected()).await.expect("a new broker");
     other.ensure_streams(&PRODUCERS).await.expect("the same streams");
     for (service, name) in
         [("depot", "DEPOT"), ("courier", "COURIER"), ("ferry", "FERRY"), ("admin", "ADMIN")]
@@ -93,7 +96,7 @@ async fn streams_are_made_once_and_brought_up_to_their_settings() {
 }
 
 #[test]
-fn the_version_of_the_tests_own_broker_is_read_as_it_is_written() {
+fn version_of_the_test_broker_is_parsed() {
     assert!(is_new_enough("nats-server: v2.15.1"));
     assert!(is_new_enough("nats-server: v3.0.0-beta.1"));
     assert!(!is_new_enough("nats-server: v2.9.10"));

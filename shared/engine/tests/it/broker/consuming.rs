@@ -1,4 +1,4 @@
-//! What a step gets to hear, and when the broker is told.
+//! Consuming: what a step receives, and when it acknowledges.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn every_step_hears_every_fact_once_and_the_broker_is_told() {
+async fn each_step_processes_each_fact_once_and_acknowledges_it() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let harness = listening(&bus, Pace::default()).await;
@@ -30,9 +30,8 @@ async fn every_step_hears_every_fact_once_and_the_broker_is_told() {
     }
 }
 
-/// What was said while nobody listened is heard by whoever comes.
 #[tokio::test]
-async fn a_new_step_hears_what_was_said_before_it_came() {
+async fn new_step_receives_earlier_messages() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     say(&bus, 1..=3).await;
@@ -40,13 +39,13 @@ async fn a_new_step_hears_what_was_said_before_it_came() {
     harness.has_handled(FILLING, 3).await;
 }
 
-/// The broker forgets the ids it knew; the inbox does not.
+/// Beyond the duplicate window only the inbox recognises it.
 #[tokio::test]
-async fn a_message_that_the_broker_holds_twice_is_handled_once() {
+async fn message_stored_twice_at_the_broker_is_processed_once() {
     let nats = Nats::start().await;
     let settings = BusSettings { duplicate_window: Duration::from_millis(100), ..nats.settings() };
     let bus = NatsBus::connect(settings, "test").await.expect("an address");
-    bus.reached().await.expect("a new broker");
+    bus.wait_until_connected().await.expect("a new broker");
     bus.ensure_streams(&PRODUCERS).await.expect("streams");
     let harness = listening(&bus, Pace::default()).await;
     let is_held_twice = async || {
@@ -60,9 +59,9 @@ async fn a_message_that_the_broker_holds_twice_is_handled_once() {
     assert_eq!(harness.tea().await.pieces, 2);
 }
 
-/// Law 2: bytes that nobody can read are parked under their place in the stream, and the rest goes on.
+/// Law 2: it is dead-lettered under its stream position, and others continue.
 #[tokio::test]
-async fn bytes_that_cannot_be_read_are_parked_and_acknowledged() {
+async fn unreadable_message_is_dead_lettered_and_acknowledged() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let harness = listening(&bus, Pace::default()).await;
@@ -78,13 +77,13 @@ async fn bytes_that_cannot_be_read_are_parked_and_acknowledged() {
     assert_eq!(dead_letter.message_id, saga_core::ids::of_stream_position("COURIER", 1));
 }
 
-/// Law 1: as long as a message cannot be committed it is not acknowledged, and comes again until it can.
+/// Law 1.
 #[tokio::test]
-async fn a_message_is_acknowledged_only_once_it_is_committed() {
+async fn message_is_acknowledged_only_after_its_commit() {
     let nats = Nats::start().await;
     let settings = BusSettings { ack_wait: Duration::from_millis(200), ..nats.settings() };
     let bus = NatsBus::connect(settings, "test").await.expect("an address");
-    bus.reached().await.expect("a new broker");
+    bus.wait_until_connected().await.expect("a new broker");
     bus.ensure_streams(&PRODUCERS).await.expect("streams");
     let disk = Disk::new();
     let mut harness = EngineHarness::over(disk.store(), Pace::default()).await;
@@ -107,9 +106,9 @@ async fn a_message_is_acknowledged_only_once_it_is_committed() {
     assert_eq!(harness.tea().await.pieces, 1);
 }
 
-/// Bounds: while too many calls are open, messages wait at the broker.
+/// Messages wait at the broker meanwhile.
 #[tokio::test]
-async fn nothing_is_taken_up_while_there_is_no_room_for_more_calls() {
+async fn no_message_is_processed_while_the_task_backlog_is_full() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let pace = Pace { backlog: 1, ..Pace::default() };
@@ -126,14 +125,14 @@ async fn nothing_is_taken_up_while_there_is_no_room_for_more_calls() {
     wait_until("the consumer has messages in hand", async || is_delivered().await == Some(3)).await;
     // An input that comes after them is settled before them.
     let key = RequestKey { key: "k".to_owned(), fingerprint: String::new() };
-    let asked = harness.engine.ask(Uuid::now_v7(), DepotCommand::Put("milk", 1), Some(key)).await;
+    let asked = harness.engine.execute(Uuid::now_v7(), DepotCommand::Put("milk", 1), Some(key)).await;
     asked.expect("the store works");
     assert_eq!(harness.tea().await.pieces, 0);
     harness.supplier.release();
     harness.has_handled(FILLING, 3).await;
 }
 
-/// A depot that listens with both of its steps, and has a shelf for tea.
+/// Depot with both of its steps consuming, and a shelf for tea.
 pub async fn listening(bus: &NatsBus, pace: Pace) -> EngineHarness {
     let mut harness = EngineHarness::over(in_memory(), pace).await;
     harness.ask(DepotCommand::List("tea")).await;
@@ -142,7 +141,7 @@ pub async fn listening(bus: &NatsBus, pace: Pace) -> EngineHarness {
     harness
 }
 
-/// The courier says that a piece of tea came in, once for each number.
+/// Publishes a piece of tea from the courier for each number.
 pub async fn say(bus: &NatsBus, numbers: impl IntoIterator<Item = u128>) {
     let entries: Vec<_> = numbers.into_iter().map(said).collect();
     all_done(Publisher::new(bus.clone(), "courier", no_faults()).publish(&entries).await);
@@ -159,17 +158,17 @@ pub fn said(number: u128) -> OutboxEntry {
     }
 }
 
-/// Messages that a step has yet to acknowledge.
+/// Unacknowledged messages of a step.
 pub async fn waiting(bus: &NatsBus, step: &'static Step) -> u64 {
-    bus.waiting(durable_of(step)).await.expect("the consumer is there").all()
+    bus.backlog(durable_of(step)).await.expect("the consumer is there").all()
 }
 
-/// The one durable of a step.
+/// The only durable consumer of a step.
 pub fn durable_of(step: &'static Step) -> Durable {
-    Durable { step, subscription: &step.consumes[0], listener: "depot" }
+    Durable { step, subscription: &step.consumes[0], service: "depot" }
 }
 
-/// A step's consumer, once it is there.
+/// Consumer of a step, if it exists.
 pub async fn durable(
     bus: &NatsBus,
     step: &Step,

@@ -1,11 +1,11 @@
-//! Injected faults, where they meet the broker.
+//! Injected faults of publishing and consuming.
 
 use bytes::Bytes;
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus};
 use saga_core::fault::FaultKind;
 use saga_engine::nats::Publisher;
 use saga_engine::runtime::bus::Publish as _;
-use saga_engine::runtime::faults::{Faults, NewFault};
+use saga_engine::runtime::injected_faults::{InjectedFaults, NewFault};
 
 use super::all_done;
 use super::consuming::{listening, said, say, waiting};
@@ -14,9 +14,9 @@ use crate::support::{
     stored, wait_until,
 };
 
-/// Law 4: twice at the broker, in a way that it cannot notice, is once for whoever hears it.
+/// Law 4: the broker cannot recognise the copy.
 #[tokio::test]
-async fn what_is_published_twice_is_handled_once() {
+async fn message_published_twice_is_processed_once() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let harness = listening(&bus, Pace::default()).await;
@@ -37,9 +37,9 @@ async fn what_is_published_twice_is_handled_once() {
     assert_eq!(harness.stats().await.dead_letters, 0);
 }
 
-/// Law 2: garbage among the messages is parked by everyone who hears it, and delays nobody.
+/// Law 2.
 #[tokio::test]
-async fn published_garbage_is_parked_and_the_messages_around_it_are_handled() {
+async fn published_garbage_is_dead_lettered_and_other_messages_are_processed() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let harness = listening(&bus, Pace::default()).await;
@@ -59,9 +59,8 @@ async fn published_garbage_is_parked_and_the_messages_around_it_are_handled() {
     assert_eq!(tallies.dead, [].into());
 }
 
-/// Only what was really published is published twice: what the broker refused has no copy.
 #[tokio::test]
-async fn what_the_broker_refused_is_not_published_by_a_fault() {
+async fn injected_copy_is_published_only_of_accepted_messages() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let mut entries: Vec<_> = (1..=3).map(said).collect();
@@ -77,9 +76,9 @@ async fn what_the_broker_refused_is_not_published_by_a_fault() {
     assert_eq!(twice.len(), 2);
 }
 
-/// Law 8: what a fault killed is replayed when the fault is over, and is no duplicate.
+/// Law 8: the replay is no duplicate.
 #[tokio::test]
-async fn what_a_fault_killed_can_be_replayed_afterwards() {
+async fn message_dead_lettered_by_a_fault_can_be_replayed_after_it() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let harness = listening(&bus, Pace::default()).await;
@@ -103,9 +102,8 @@ async fn what_a_fault_killed_can_be_replayed_afterwards() {
     assert!(all.iter().all(|stored| stored.status == DeadLetterStatus::Resolved), "{all:?}");
 }
 
-/// A slow step holds up neither the others nor, beyond its own delay, itself.
 #[tokio::test]
-async fn a_delayed_step_is_slow_and_nothing_else() {
+async fn delayed_step_delays_no_other_step() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let harness: EngineHarness = listening(&bus, Pace::default()).await;
@@ -121,7 +119,7 @@ async fn a_delayed_step_is_slow_and_nothing_else() {
     assert_eq!(harness.tea().await.pieces, 50);
 }
 
-fn injected(new: NewFault) -> Faults {
+fn injected(new: NewFault) -> InjectedFaults {
     let faults = faults(true, vec![]);
     faults.inject(new).expect("faults are on");
     faults

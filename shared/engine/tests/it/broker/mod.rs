@@ -1,22 +1,22 @@
-//! Publishing and consuming with a real nats-server: what arrives, how often, in which order, whatever dies.
+//! Publishing and consuming with a real nats-server.
 
 mod advisories;
+mod blocked;
+mod broker_time;
 mod connecting;
 pub mod consuming;
-mod entering;
+mod credentials;
 mod faults;
-mod holding;
-mod losing;
-mod marking;
+mod foreign_messages;
+mod in_progress;
 mod outages;
 mod packs;
+mod position_header;
 mod publishing;
+mod recovery;
 mod replays;
 mod replicas;
-mod shut;
-mod silent;
-mod strangers;
-mod timing;
+mod unresponsive;
 
 use saga_engine::store::PublishOutcome;
 

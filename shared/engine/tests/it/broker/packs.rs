@@ -1,10 +1,10 @@
-//! Facts that travel together: what arrives, how often, and when the broker is told.
+//! Packs: which facts arrive, how often, and when they are acknowledged.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use saga_engine::nats::{BusSettings, NatsBus, Publisher};
-use saga_engine::runtime::bus::{Bus as _, BusMessage as _, Deliveries as _, Publish as _};
+use saga_engine::runtime::bus::{Bus as _, BusFact as _, FactStream as _, Publish as _};
 use saga_engine::store::OutboxEntry;
 
 use super::all_done;
@@ -12,7 +12,7 @@ use super::consuming::{durable_of, listening, said, waiting};
 use crate::support::{FILLING, Nats, PRODUCERS, Pace, in_time, no_faults, parked, stored, wait_until};
 
 #[tokio::test]
-async fn facts_that_travel_together_are_each_heard_once_and_the_broker_is_told() {
+async fn each_fact_of_a_pack_is_processed_once_and_acknowledged() {
     let nats = Nats::start().await;
     let bus = packing(&nats).await;
     let harness = listening(&bus, Pace::default()).await;
@@ -25,9 +25,9 @@ async fn facts_that_travel_together_are_each_heard_once_and_the_broker_is_told()
     assert!(stored(&bus, "COURIER").await.len() < 30, "they went one by one");
 }
 
-/// Law 1: repeating is harmless, whatever travels with what.
+/// Law 1.
 #[tokio::test]
-async fn facts_that_are_repeated_in_other_company_are_handled_once() {
+async fn facts_repeated_in_another_pack_are_processed_once() {
     let nats = Nats::start().await;
     let bus = packing(&nats).await;
     let harness = listening(&bus, Pace::default()).await;
@@ -41,9 +41,9 @@ async fn facts_that_are_repeated_in_other_company_are_handled_once() {
     assert_eq!(harness.tea().await.pieces, 30);
 }
 
-/// Law 1: what is not settled comes again, and with it what came with it.
+/// Law 1: otherwise all of its facts are redelivered.
 #[tokio::test]
-async fn a_pack_is_acknowledged_only_once_all_of_it_is() {
+async fn pack_is_acknowledged_only_after_all_its_facts() {
     let nats = Nats::start().await;
     let settings = BusSettings { ack_wait: Duration::from_millis(300), ..packed(&nats) };
     let bus = connected(settings).await;
@@ -65,9 +65,9 @@ async fn a_pack_is_acknowledged_only_once_all_of_it_is() {
     wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
 }
 
-/// While a breaker ramps up, one is asked for at a time: what came with it waits its turn.
+/// As a half-open breaker requires.
 #[tokio::test]
-async fn who_asks_for_few_gets_few_of_a_pack() {
+async fn fetch_returns_no_more_facts_of_a_pack_than_requested() {
     let nats = Nats::start().await;
     let bus = packing(&nats).await;
     all_done(publisher(&bus).publish(&(1..=7).map(said).collect::<Vec<_>>()).await);
@@ -82,9 +82,8 @@ async fn who_asks_for_few_gets_few_of_a_pack() {
     assert_eq!(payloads, (1..=7).map(|number| said(number).payload).collect::<Vec<_>>());
 }
 
-/// Bounds: a pack is one message to the broker, and many facts here.
 #[tokio::test]
-async fn no_more_facts_are_under_way_than_messages_may_be() {
+async fn facts_in_flight_are_bounded_although_a_pack_is_one_message() {
     let nats = Nats::start().await;
     let bus = connected(BusSettings { max_ack_pending: 3, ..packed(&nats) }).await;
     all_done(publisher(&bus).publish(&(1..=5).map(said).collect::<Vec<_>>()).await);
@@ -99,9 +98,9 @@ async fn no_more_facts_are_under_way_than_messages_may_be() {
     in_time("there is room again", deliveries.next()).await.expect("a message");
 }
 
-/// Law 2: each of them is parked under a place of its own, and the rest goes on.
+/// Law 2.
 #[tokio::test]
-async fn what_cannot_be_read_in_a_pack_is_parked_each_by_itself() {
+async fn unreadable_facts_of_a_pack_are_dead_lettered_one_by_one() {
     let nats = Nats::start().await;
     let bus = packing(&nats).await;
     let harness = listening(&bus, Pace::default()).await;
@@ -123,9 +122,9 @@ async fn what_cannot_be_read_in_a_pack_is_parked_each_by_itself() {
     assert_eq!(payloads, ["/yBnYXJiYWdl", "/yBnYXJiYWdl", "bm9uZQ=="]);
 }
 
-/// Law 2: what will never fit is refused alone.
+/// Law 2.
 #[tokio::test]
-async fn what_is_too_large_is_refused_and_its_company_arrives() {
+async fn oversized_fact_is_rejected_and_others_of_its_pack_arrive() {
     let nats = Nats::start().await;
     let bus = packing(&nats).await;
     let mut entries: Vec<_> = (1..=20).map(said).collect();
@@ -136,9 +135,9 @@ async fn what_is_too_large_is_refused_and_its_company_arrives() {
     assert_eq!((refused, published.done.len(), published.delayed), (vec![5, 10], 18, None));
 }
 
-/// Law 1: whatever dies meanwhile, each fact is heard, and handled once.
+/// Law 1.
 #[tokio::test]
-async fn a_broker_that_is_killed_again_and_again_loses_nothing_that_travels_together() {
+async fn repeatedly_killed_broker_loses_no_fact_of_a_pack() {
     let mut nats = Nats::start().await;
     let bus = connected(BusSettings { ack_wait: Duration::from_millis(500), ..packed(&nats) }).await;
     let harness = listening(&bus, Pace::default()).await;
@@ -165,9 +164,8 @@ async fn a_broker_that_is_killed_again_and_again_loses_nothing_that_travels_toge
     assert_eq!(harness.tea().await.pieces, 1_000);
 }
 
-/// A broker that does not answer says nothing of the facts: the first one is waited with, and nobody waits twice.
 #[tokio::test]
-async fn a_silent_broker_delays_the_first_and_is_asked_once() {
+async fn broker_without_answer_delays_the_first_entry_and_gets_one_request() {
     let nats = Nats::start().await;
     let bus = packing(&nats).await;
     let publisher = publisher(&bus);
@@ -182,7 +180,7 @@ async fn a_silent_broker_delays_the_first_and_is_asked_once() {
 }
 
 fn packed(nats: &Nats) -> BusSettings {
-    BusSettings { pack: 100, ..nats.settings() }
+    BusSettings { max_pack: 100, ..nats.settings() }
 }
 
 async fn packing(nats: &Nats) -> NatsBus {
@@ -191,7 +189,7 @@ async fn packing(nats: &Nats) -> NatsBus {
 
 async fn connected(settings: BusSettings) -> NatsBus {
     let bus = NatsBus::connect(settings, "test").await.expect("an address");
-    bus.reached().await.expect("a new broker");
+    bus.wait_until_connected().await.expect("a new broker");
     bus.ensure_streams(&PRODUCERS).await.expect("streams");
     bus
 }

@@ -1,4 +1,4 @@
-//! How outbox entries reach their stream.
+//! Publishing of outbox entries to their stream.
 
 use saga_engine::nats::Publisher;
 use saga_engine::runtime::bus::Publish as _;
@@ -6,11 +6,11 @@ use saga_engine::runtime::bus::Publish as _;
 use super::all_done;
 use crate::support::{Nats, entries, entry, no_faults, stored};
 
-/// What the broker takes in one message by default, headers counted.
+/// Default maximum message size of the broker, with headers.
 const MAX_PAYLOAD: usize = 1024 * 1024;
 
 #[tokio::test]
-async fn a_few_messages_arrive_once_and_in_order() {
+async fn few_messages_arrive_once_and_in_order() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let wanted = entries([3, 1, 2]);
@@ -46,9 +46,9 @@ async fn many_messages_arrive_as_one_batch_once_and_in_order() {
     }
 }
 
-/// Law 1: repeating is harmless, because ids repeat too.
+/// Law 1: message ids repeat too.
 #[tokio::test]
-async fn a_repeated_message_arrives_once() {
+async fn repeated_message_arrives_once() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let publisher = Publisher::new(bus.clone(), "depot", no_faults());
@@ -58,9 +58,9 @@ async fn a_repeated_message_arrives_once() {
     assert_eq!(stored(&bus, "DEPOT").await.len(), 5);
 }
 
-/// One known id makes the broker reject a whole batch: the others must arrive all the same, in order.
+/// One duplicate id makes the broker reject the whole batch.
 #[tokio::test]
-async fn a_batch_with_known_messages_arrives_once_and_in_order() {
+async fn batch_with_duplicate_messages_arrives_once_and_in_order() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let publisher = Publisher::new(bus.clone(), "depot", no_faults());
@@ -71,9 +71,9 @@ async fn a_batch_with_known_messages_arrives_once_and_in_order() {
     assert_eq!(arrived, (1..=60).collect::<Vec<_>>());
 }
 
-/// Law 2: it will never fit; it is refused, and holds up nobody.
+/// Law 2.
 #[tokio::test]
-async fn a_message_that_is_too_large_is_refused_and_the_others_arrive() {
+async fn oversized_message_is_rejected_and_others_arrive() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let publisher = Publisher::new(bus.clone(), "depot", no_faults());
@@ -93,9 +93,8 @@ async fn a_message_that_is_too_large_is_refused_and_the_others_arrive() {
     assert_eq!(stored(&bus, "DEPOT").await.len(), 2 + 2 + 19);
 }
 
-/// However many are published at once, what follows a refused message in its saga waits for it.
 #[tokio::test]
-async fn what_is_refused_holds_its_saga_up_beyond_a_batch() {
+async fn rejected_message_blocks_its_saga_beyond_its_batch() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let mut wanted = entries(1..=1_020);
@@ -107,9 +106,9 @@ async fn what_is_refused_holds_its_saga_up_beyond_a_batch() {
     assert!(!published.done.contains(&1_011), "it has overtaken the one before it");
 }
 
-/// Law 2: a subject that no stream of ours takes is the message's own fault, and holds up nobody.
+/// Law 2.
 #[tokio::test]
-async fn a_message_for_nobodys_stream_is_refused_and_the_others_arrive() {
+async fn message_without_a_stream_is_rejected_and_others_arrive() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     for (first, last) in [(1, 3), (11, 30)] {
@@ -122,9 +121,8 @@ async fn a_message_for_nobodys_stream_is_refused_and_the_others_arrive() {
     assert_eq!(stored(&bus, "DEPOT").await.len(), 2 + 19);
 }
 
-/// The headers of a batch are longer: what just fits alone must not be refused for its company.
 #[tokio::test]
-async fn a_message_that_fits_only_alone_arrives_with_its_batch() {
+async fn message_that_fits_only_without_batch_headers_arrives() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let mut wanted = entries(1..=20);
@@ -134,9 +132,9 @@ async fn a_message_that_fits_only_alone_arrives_with_its_batch() {
     assert_eq!(arrived, (1..=20).collect::<Vec<_>>());
 }
 
-/// A limit that an operator gave the stream is as final as the broker's own.
+/// Operators may set such a limit.
 #[tokio::test]
-async fn a_message_over_the_limit_of_its_stream_is_refused() {
+async fn message_over_the_limit_of_its_stream_is_rejected() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let mut stream = bus.jetstream().get_stream("DEPOT").await.expect("the stream");

@@ -1,4 +1,4 @@
-//! An operator's command on its way from admin's stream to the one service it is for.
+//! Operator commands on their way from admin's stream to a service.
 
 use std::time::Duration;
 
@@ -18,10 +18,9 @@ use crate::support::{
     no_faults, operating, parked, payload, replay, wait_until,
 };
 
-/// Law 8, from the broker to the broker: parked, handed back through admin's stream, handled once, and announced;
-/// whoever else heard the message hears nothing, and commands for other services never arrive.
+/// Law 8: commands for other services never arrive.
 #[tokio::test]
-async fn a_command_reaches_the_service_it_is_for_and_the_step_that_failed() {
+async fn replay_command_reaches_only_its_service_and_the_step_that_failed() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let mut harness = EngineHarness::over(in_memory(), Pace { attempts: 1, ..Pace::default() }).await;
@@ -57,9 +56,8 @@ async fn a_command_reaches_the_service_it_is_for_and_the_step_that_failed() {
     harness.has_handled(LISTENING, 3).await;
 }
 
-/// Two operators in two browsers: their commands come together, and the message is handled once.
 #[tokio::test]
-async fn commands_that_come_all_at_once_hand_a_message_back_once() {
+async fn simultaneous_replay_commands_replay_a_message_once() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let mut harness =
@@ -96,7 +94,7 @@ async fn commands_that_come_all_at_once_hand_a_message_back_once() {
     );
 }
 
-/// Admin's outbox, published.
+/// Publishes commands as admin's outbox does.
 async fn say_commands(bus: &NatsBus, commands: &[DeadLetterMessage]) {
     let entry = |(number, message): (usize, &DeadLetterMessage)| OutboxEntry {
         trace: None,

@@ -1,23 +1,22 @@
-//! Who of several replicas is given a message: the one that leads, and where that does not ask, the others.
+//! Delivery to replicas: the leader first, and others for what it does not request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use saga_engine::nats::{BusSettings, NatsBus};
-use saga_engine::runtime::bus::{Bus as _, BusMessage as _, Deliveries as _};
+use saga_engine::runtime::bus::{Bus as _, BusFact as _, FactStream as _};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::consuming::{durable, durable_of, say};
 use crate::support::{
-    Deed, DepotCommand, EngineHarness, FILLING, Nats, PRODUCERS, Pace, Supplier, in_memory, in_time,
-    wait_until,
+    Deed, DepotCommand, EngineHarness, FILLING, Nats, Pace, Supplier, in_memory, in_time, wait_until,
 };
 
 const BATCH: usize = 256;
 
-/// One that takes, counts and acknowledges whatever it is given, until it is dropped.
+/// Replica that takes, counts and acknowledges all messages until it is dropped.
 struct Replica {
     leads: watch::Sender<bool>,
     taken: Arc<AtomicUsize>,
@@ -49,7 +48,7 @@ impl Replica {
     }
 }
 
-/// So many requests for messages wait at the broker.
+/// Waits until so many pull requests wait at the broker.
 async fn asked(bus: &NatsBus, requests: usize) {
     let waiting = async || match durable(bus, FILLING).await {
         Some(mut consumer) => consumer.info().await.expect("its state").num_waiting == requests,
@@ -59,7 +58,7 @@ async fn asked(bus: &NatsBus, requests: usize) {
 }
 
 #[tokio::test]
-async fn the_one_that_leads_is_given_all_and_the_other_when_it_is_gone() {
+async fn leader_receives_all_messages_and_the_other_replica_after_its_end() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let (lead, other) = (Replica::begin(&bus, true).await, Replica::begin(&bus, false).await);
@@ -74,9 +73,9 @@ async fn the_one_that_leads_is_given_all_and_the_other_when_it_is_gone() {
     other.takes(50).await;
 }
 
-/// One that cannot hand in what it has: of what comes meanwhile it has asked for little, and the rest is the other's at once.
+/// It has requested few of them.
 #[tokio::test]
-async fn a_lead_that_stands_still_leaves_the_rest_to_the_other() {
+async fn stalled_leader_leaves_messages_to_the_other_replica() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let pace = Pace { backlog: 1, ..Pace::default() };
@@ -93,7 +92,7 @@ async fn a_lead_that_stands_still_leaves_the_rest_to_the_other() {
 }
 
 #[tokio::test]
-async fn messages_follow_the_lead() {
+async fn messages_follow_a_change_of_leader() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let (one, other) = (Replica::begin(&bus, true).await, Replica::begin(&bus, false).await);
@@ -107,12 +106,11 @@ async fn messages_follow_the_lead() {
     assert_eq!(one.taken(), 0);
 }
 
-/// One that cannot keep up asks for no more, however much it leads: it has what it has asked for, and the other the rest.
 #[tokio::test]
-async fn what_the_lead_does_not_ask_for_goes_to_the_other() {
+async fn messages_that_the_leader_does_not_request_go_to_the_other_replica() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
-    let settings = BusSettings { pull: 4, ..nats.settings() };
+    let settings = BusSettings { pull_batch: 4, ..nats.settings() };
     let busy = NatsBus::connect(settings, "busy").await.expect("an address");
     let (_leads, led) = watch::channel(true);
     let mut lead = busy.of_replica(Some(led), BATCH).consume(durable_of(FILLING)).await.expect("a consumer");
@@ -134,9 +132,8 @@ async fn what_the_lead_does_not_ask_for_goes_to_the_other() {
     );
 }
 
-/// Whoever does not lead any more has what had come to it, and leaves the rest to the others.
 #[tokio::test]
-async fn what_has_come_to_a_lead_that_leads_no_more_is_its_own() {
+async fn former_leader_keeps_messages_that_have_arrived() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let (leads, led) = watch::channel(true);
@@ -158,9 +155,9 @@ async fn what_has_come_to_a_lead_that_leads_no_more_is_its_own() {
     }
 }
 
-/// As a breaker does that is not wholly closed again, at whichever replica.
+/// As behind a half-open breaker.
 #[tokio::test]
-async fn a_few_may_be_asked_for_by_one_that_does_not_lead() {
+async fn follower_can_fetch_a_few_messages() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let lead = Replica::begin(&bus, true).await;
@@ -178,9 +175,9 @@ async fn a_few_may_be_asked_for_by_one_that_does_not_lead() {
     assert_eq!(few.len(), 2);
 }
 
-/// The durable is brought to what its replicas need, and back: one process on SQLite asks for no group.
+/// A single process on SQLite requests no priority group.
 #[tokio::test]
-async fn a_durable_of_one_process_becomes_that_of_replicas_and_back() {
+async fn durable_consumer_is_updated_for_replicas_and_back() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let mut alone = bus.consume(durable_of(FILLING)).await.expect("a consumer");
@@ -195,19 +192,4 @@ async fn a_durable_of_one_process_becomes_that_of_replicas_and_back() {
     say(&bus, 3..=3).await;
     let next = alone.next().await.expect("a message");
     assert_eq!(next.delivery().sequence, 3, "what was acknowledged does not come again");
-}
-
-/// Where a build does not know of it, all ask alike.
-#[tokio::test]
-async fn nobody_is_first_where_that_is_switched_off() {
-    let nats = Nats::start().await;
-    let settings = BusSettings { lead_first: false, ..nats.settings() };
-    let bus = NatsBus::connect(settings, "test").await.expect("an address");
-    bus.reached().await.expect("a new broker");
-    bus.ensure_streams(&PRODUCERS).await.expect("streams");
-    let (lead, other) = (Replica::begin(&bus, true).await, Replica::begin(&bus, false).await);
-    asked(&bus, 2).await;
-    say(&bus, 1..=40).await;
-    wait_until("all is taken", async || lead.taken() + other.taken() == 40).await;
-    assert!(lead.taken() > 0 && other.taken() > 0, "{} and {}", lead.taken(), other.taken());
 }

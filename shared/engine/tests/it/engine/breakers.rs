@@ -1,4 +1,4 @@
-//! Breakers inside a service: calls, retries and steps while what they need is away, and when it comes back.
+//! Breakers inside a service: calls, retries and steps during an outage of a dependency, and after it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,9 @@ use crate::support::{
     arrived, at, commit, due_query, id, in_memory, load, recorded, retry, state, wait_until,
 };
 
-/// Law 7: an outage of a hundred tries consumes no attempts, makes no dead letter and gives nothing up; after it
-/// every call is answered.
+/// Law 7: over a hundred attempts, without a dead letter.
 #[tokio::test]
-async fn an_outage_of_what_is_called_costs_nothing_and_afterwards_every_call_is_answered()
+async fn outage_of_a_dependency_consumes_no_attempts_and_all_calls_succeed_afterwards()
 -> Result<(), StoreFault> {
     const CALLS: i64 = 30;
     let harness = EngineHarness::guarded(in_memory(), quick(), Supplier::closed(), flapping()).await;
@@ -42,9 +41,9 @@ async fn an_outage_of_what_is_called_costs_nothing_and_afterwards_every_call_is_
     Ok(())
 }
 
-/// Law 6: who answers "never" is there. The call is given up at once, and the breaker learns nothing.
+/// Law 6.
 #[tokio::test]
-async fn a_final_refusal_gives_up_at_once_and_counts_for_nothing() -> Result<(), StoreFault> {
+async fn final_rejection_ends_the_task_and_does_not_count_against_the_breaker() -> Result<(), StoreFault> {
     let refusals = (0..20).map(|_| Deed::Refuse);
     let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), Supplier::will(refusals)).await;
     for _ in 0..19 {
@@ -65,9 +64,8 @@ async fn a_final_refusal_gives_up_at_once_and_counts_for_nothing() -> Result<(),
     Ok(())
 }
 
-/// A refusal of a probe neither closes the breaker nor keeps its place.
 #[tokio::test]
-async fn final_refusals_do_not_keep_a_half_open_breaker_from_closing() -> Result<(), StoreFault> {
+async fn final_rejection_of_a_probe_frees_its_permit() -> Result<(), StoreFault> {
     let refusals = (0..10).map(|_| Deed::Refuse);
     let harness = EngineHarness::guarded(in_memory(), quick(), Supplier::will(refusals), flapping()).await;
     harness.fail_until_open(SUPPLIER);
@@ -81,7 +79,7 @@ async fn final_refusals_do_not_keep_a_half_open_breaker_from_closing() -> Result
 }
 
 #[tokio::test]
-async fn no_call_is_made_while_the_breaker_is_open_and_all_are_when_it_closes() -> Result<(), StoreFault> {
+async fn open_breaker_blocks_calls_until_it_closes() -> Result<(), StoreFault> {
     for closing in [BreakerAction::Reset, BreakerAction::Closed] {
         let harness =
             EngineHarness::guarded(in_memory(), quick(), Arc::default(), BreakerPolicy::default()).await;
@@ -99,9 +97,9 @@ async fn no_call_is_made_while_the_breaker_is_open_and_all_are_when_it_closes() 
     Ok(())
 }
 
-/// What comes back after an outage gets a few calls first, and with each answer more.
+/// More with each success.
 #[tokio::test]
-async fn a_dependency_that_comes_back_gets_a_few_calls_at_once() -> Result<(), StoreFault> {
+async fn recovered_dependency_gets_few_calls_first() -> Result<(), StoreFault> {
     let hanging = (0..20).map(|_| Deed::Hang);
     let pace = Pace { concurrency: 20, ..quick() };
     let harness = EngineHarness::guarded(in_memory(), pace, Supplier::will(hanging), flapping()).await;
@@ -116,9 +114,9 @@ async fn a_dependency_that_comes_back_gets_a_few_calls_at_once() -> Result<(), S
     Ok(())
 }
 
-/// Law 4: the lease of a call that waits for its turn lapses and is renewed; it is one call all the same.
+/// Law 4.
 #[tokio::test]
-async fn a_call_whose_lease_lapsed_while_it_waited_is_not_made_twice_at_once() -> Result<(), StoreFault> {
+async fn queued_task_with_expired_lease_is_called_once() -> Result<(), StoreFault> {
     let pace = Pace { concurrency: 1, task_lease: SignedDuration::from_millis(30), ..quick() };
     let harness = EngineHarness::guarded(in_memory(), pace, Supplier::will([Deed::Hang]), flapping()).await;
     done(harness.ask(DepotCommand::Supply("tea")).await);
@@ -140,9 +138,9 @@ async fn a_call_whose_lease_lapsed_while_it_waited_is_not_made_twice_at_once() -
     Ok(())
 }
 
-/// A bug: the retry was due before the failed call had left the list of those held, and nobody made it.
+/// A defect: the retry was due before the failed call was released, and was never made.
 #[tokio::test]
-async fn a_failed_call_that_is_due_again_at_once_is_made_again() -> Result<(), StoreFault> {
+async fn failed_call_that_is_due_at_once_is_repeated() -> Result<(), StoreFault> {
     let pace = Pace { first_delay: Duration::ZERO, ..Pace::default() };
     let supplier = Supplier::will([Deed::Fail, Deed::Fail, Deed::Answer(5)]);
     let harness = EngineHarness::with_supplier(in_memory(), pace, supplier).await;
@@ -152,9 +150,9 @@ async fn a_failed_call_that_is_due_again_at_once_is_made_again() -> Result<(), S
     Ok(())
 }
 
-/// Law 2 and 7: what waits for an open breaker waits with its attempts, and in nobody's way.
+/// Laws 2 and 7: no attempt is consumed meanwhile.
 #[tokio::test]
-async fn retries_of_a_shut_step_wait_and_hold_up_no_other_step() -> Result<(), StoreFault> {
+async fn retries_of_a_blocked_step_wait_and_block_no_other_step() -> Result<(), StoreFault> {
     for shut in [FILLING.name, SUPPLIER] {
         let store = in_memory();
         // More of them than one look takes up, and all due before the other.
@@ -189,7 +187,7 @@ fn flapping() -> BreakerPolicy {
     BreakerPolicy { open_for: Duration::from_millis(20), ..BreakerPolicy::default() }
 }
 
-/// Timers that look all the time; attempts enough that an outage is noticed before they are used up.
+/// Timers that scan all the time, and enough attempts to notice an outage.
 fn quick() -> Pace {
     Pace {
         attempts: 6,
@@ -203,7 +201,7 @@ fn shelf_of(pieces: i64) -> Shelf {
     Shelf { pieces, ..Shelf::default() }
 }
 
-/// Something that is due is settled: whatever else was due had its chance too.
+/// Waits until something due is processed: other due items had their chance too.
 async fn the_timers_have_looked(harness: &EngineHarness) {
     for _ in 0..3 {
         done(harness.ask(DepotCommand::CheckAt("clock", jiff::Timestamp::UNIX_EPOCH)).await);

@@ -1,4 +1,4 @@
-//! What callers are told, and when.
+//! Commands: their answers, and when they are given.
 
 use saga_core::input::{CommandOutcome, Input, Outcome};
 use saga_engine::store::StoreFault;
@@ -7,9 +7,9 @@ use uuid::Uuid;
 use super::{done, names};
 use crate::support::{Depot, DepotCommand, EngineHarness, Pace, Reply, UNLUCKY, in_time, shelf, state};
 
-/// Law 1: whoever has an answer finds it in the store.
+/// Law 1.
 #[tokio::test]
-async fn a_command_is_answered_when_it_is_durable() -> Result<(), StoreFault> {
+async fn command_is_answered_after_its_commit() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;
     assert_eq!(done(harness.ask(DepotCommand::Put("tea", 3)).await), Reply { pieces: 3 });
     assert_eq!(state(harness.store.as_ref(), "tea").await?.map(|shelf| shelf.pieces), Some(3));
@@ -18,7 +18,7 @@ async fn a_command_is_answered_when_it_is_durable() -> Result<(), StoreFault> {
 }
 
 #[tokio::test]
-async fn what_is_so_already_is_done_without_a_trace() -> Result<(), StoreFault> {
+async fn command_without_effect_writes_nothing() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;
     done(harness.ask(DepotCommand::List("tea")).await);
     done(harness.ask(DepotCommand::List("tea")).await);
@@ -26,9 +26,9 @@ async fn what_is_so_already_is_done_without_a_trace() -> Result<(), StoreFault> 
     Ok(())
 }
 
-/// Law 6: a no is an answer, and leaves nothing behind.
+/// Law 6.
 #[tokio::test]
-async fn a_rejected_command_leaves_nothing() -> Result<(), StoreFault> {
+async fn rejected_command_writes_nothing() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;
     let outcome = harness.ask_under("key", "body", DepotCommand::Put("tea", 0)).await;
     assert!(matches!(outcome, CommandOutcome::Rejected(_)), "{outcome:?}");
@@ -39,7 +39,7 @@ async fn a_rejected_command_leaves_nothing() -> Result<(), StoreFault> {
 }
 
 #[tokio::test]
-async fn inputs_that_gather_share_one_transaction_in_their_order() -> Result<(), StoreFault> {
+async fn queued_inputs_share_one_transaction_in_their_order() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;
     let inputs = (0..100).map(|_| command(DepotCommand::Put("tea", 2))).collect();
     let replies: Vec<_> = harness.settle_together(inputs).await.into_iter().map(pieces).collect();
@@ -60,7 +60,7 @@ async fn inputs_that_gather_share_one_transaction_in_their_order() -> Result<(),
 }
 
 #[tokio::test]
-async fn the_same_key_gets_the_same_answer_again_even_after_a_restart() -> Result<(), StoreFault> {
+async fn repeated_idempotency_key_gets_the_same_answer_after_a_restart() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;
     let first = done(harness.ask_under("key", "body", DepotCommand::Put("tea", 3)).await);
     done(harness.ask(DepotCommand::Put("tea", 4)).await);
@@ -76,7 +76,7 @@ async fn the_same_key_gets_the_same_answer_again_even_after_a_restart() -> Resul
 }
 
 #[tokio::test]
-async fn one_key_fifty_times_at_once_does_it_once() -> Result<(), StoreFault> {
+async fn simultaneous_requests_with_one_idempotency_key_execute_once() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;
     let asked = (0..50).map(|_| harness.ask_under("key", "body", DepotCommand::Put("tea", 3)));
     let outcomes = futures::future::join_all(asked).await;
@@ -88,7 +88,7 @@ async fn one_key_fifty_times_at_once_does_it_once() -> Result<(), StoreFault> {
 }
 
 #[tokio::test]
-async fn a_key_of_another_request_is_refused() -> Result<(), StoreFault> {
+async fn idempotency_key_of_another_request_is_rejected() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;
     done(harness.ask_under("key", "body", DepotCommand::Put("tea", 3)).await);
     let other = harness.ask_under("key", "another body", DepotCommand::Put("tea", 4)).await;
@@ -98,7 +98,7 @@ async fn a_key_of_another_request_is_refused() -> Result<(), StoreFault> {
 }
 
 #[tokio::test]
-async fn a_command_that_panics_is_told_so_and_touches_no_other() -> Result<(), StoreFault> {
+async fn panicking_command_fails_alone() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;
     let put = |pieces| command(DepotCommand::Put("tea", pieces));
     let outcomes = harness.settle_together(vec![put(1), put(UNLUCKY), put(2)]).await;
@@ -110,7 +110,7 @@ async fn a_command_that_panics_is_told_so_and_touches_no_other() -> Result<(), S
 }
 
 #[tokio::test]
-async fn who_waits_for_a_row_wakes_with_its_change() {
+async fn watcher_of_a_row_wakes_with_its_change() {
     let harness = EngineHarness::new().await;
     let changed = harness.engine.changed(shelf("tea"));
     let mut other = std::pin::pin!(harness.engine.changed(shelf("coffee")));
@@ -127,9 +127,9 @@ async fn who_waits_for_a_row_wakes_with_its_change() {
 }
 
 #[tokio::test]
-async fn the_relay_is_woken_by_the_commit_that_has_something_to_publish() {
+async fn commit_with_outbox_entries_wakes_the_relay() {
     let harness = EngineHarness::new().await;
-    let relay = harness.engine.relay();
+    let relay = harness.engine.relay_queue();
     let mut woken = Box::pin(relay.woken());
     done(harness.ask(DepotCommand::List("tea")).await);
     assert!(futures::poll!(&mut woken).is_pending(), "nothing to publish");

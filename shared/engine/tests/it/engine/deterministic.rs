@@ -1,4 +1,4 @@
-//! The pure core of the engine: the same inputs on the same rows decide the same, whoever repeats them.
+//! The pure core of the engine: the same inputs on the same rows make the same decisions.
 
 use bytes::Bytes;
 use saga_core::decision::{self, InboxState, Loaded, Writes};
@@ -13,9 +13,9 @@ use crate::support::{
     shelf,
 };
 
-/// Law 4: a repeated decision repeats its ids, so that whatever it causes is known everywhere.
+/// Law 4.
 #[test]
-fn a_decision_repeated_repeats_its_ids() {
+fn repeated_decision_derives_the_same_ids() {
     let inputs = || {
         vec![
             heard(arrived(id(1), "tea", 3)),
@@ -32,9 +32,9 @@ fn a_decision_repeated_repeats_its_ids() {
     assert_eq!((first.outbox.len(), first.tasks.len(), first.events.len()), (3, 1, 1));
 }
 
-/// A bug that a simulation found: two reactions to one cause had one id, and the second was swallowed.
+/// A defect: two reactions to one cause had the same id, and the second was dropped as a duplicate.
 #[test]
-fn no_two_promises_share_an_id() {
+fn outbox_entries_never_share_an_id() {
     let payload = arrived(id(8), "tea", 1);
     let for_step = |step| Input::message(step, payload.clone(), id(8), 0);
     let mut inputs = vec![for_step(FILLING), for_step(LISTENING)];
@@ -52,9 +52,9 @@ fn no_two_promises_share_an_id() {
     assert_eq!(std::collections::BTreeSet::from_iter(&ids).len(), ids.len());
 }
 
-/// What cannot be read must not be taken for what is not there: the second input would write over it.
+/// Taken for a missing row, it would be overwritten.
 #[test]
-fn a_row_that_cannot_be_read_stays_so_for_the_whole_batch() {
+fn unreadable_row_stays_unreadable_for_the_whole_batch() {
     let mut loaded = Loaded::default();
     let state = r#"{"listed":"by somebody else"}"#.to_owned();
     loaded.rows.insert(shelf("tea"), StoredRow { version: 5, state });
@@ -64,9 +64,8 @@ fn a_row_that_cannot_be_read_stays_so_for_the_whole_batch() {
     assert!(writes.rows.is_empty() && writes.events.is_empty(), "{:?}", writes.rows);
 }
 
-/// A row that was refused, undone or only looked at is not written.
 #[test]
-fn only_rows_that_changed_are_written() {
+fn only_changed_rows_are_written() {
     let command = |number, command| Input::command(id(number), id(number), command, None);
     let inputs = vec![
         command(1, DepotCommand::List("tea")),
@@ -82,9 +81,9 @@ fn only_rows_that_changed_are_written() {
     assert_eq!((writes.events.len(), writes.outbox.len()), (1, 1));
 }
 
-/// Law 2: a retry that is over, by whatever way, is over; it neither repeats its effect nor comes back.
+/// Law 2.
 #[test]
-fn a_retry_goes_on_only_while_its_entry_waits() {
+fn retry_without_a_waiting_entry_has_no_effect() {
     let waiting = Retry { payload: arrived(id(1), "tea", 3), ..retry(FILLING.name, 1, at(0)) };
     let retried = || Input::<Depot>::retry(FILLING, waiting.clone(), 0);
     for (known, name) in [
@@ -102,9 +101,9 @@ fn a_retry_goes_on_only_while_its_entry_waits() {
     }
 }
 
-/// With the inbox off, which only tests do, a repetition reaches the domain: it must be able to bear it.
+/// Only tests switch the inbox off: the domain must tolerate repetition.
 #[test]
-fn without_its_inbox_a_handled_message_is_decided_again() {
+fn message_is_decided_again_without_an_inbox() {
     let mut loaded = listed();
     loaded.inbox.insert((FILLING.name, id(1)), InboxState::Processed);
     let without = decision::DecisionConfig { use_inbox: false, ..rules(Pace::default()) };
@@ -115,7 +114,7 @@ fn without_its_inbox_a_handled_message_is_decided_again() {
     assert_eq!(names(&outcomes), ["duplicate"]);
 }
 
-/// A shelf for tea, listed.
+/// Shelf for tea, listed.
 fn listed() -> Loaded {
     let state = serde_json::to_string(&Shelf { listed: true, ..Default::default() });
     let row = StoredRow { version: 1, state: state.expect("a state has a JSON form") };

@@ -1,4 +1,4 @@
-//! Dead letters of messages that were edited, and of calls: law 8, whatever is repeated and whoever dies.
+//! Edited dead letters of messages and tasks: law 8, under repetition and crashes.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,9 +19,9 @@ use crate::support::{
     replay, restore, shelf, state,
 };
 
-/// The bug of others: edit and retry that sent both copies. Here it is the edited one alone, whatever comes again.
+/// Elsewhere, edit and retry has sent both copies.
 #[tokio::test]
-async fn an_edited_message_is_handled_in_place_of_its_original_and_never_beside_it() {
+async fn edited_message_replaces_its_original() {
     let mut harness = OperatorHarness::new();
     harness.is_asked(0, DepotCommand::List("tea")).await;
     let original = arrived(id(1), "tea", UNLUCKY);
@@ -50,9 +50,8 @@ async fn an_edited_message_is_handled_in_place_of_its_original_and_never_beside_
     assert_eq!(harness.dead_letter().await.dead_letter.original, Some(original));
 }
 
-/// An edit that does not help either: the dead letter shows the edit, and what was parked at first.
 #[tokio::test]
-async fn an_edited_message_that_fails_again_is_the_same_dead_letter_and_remembers_its_original() {
+async fn edited_message_that_fails_is_the_same_dead_letter_and_keeps_its_original() {
     let mut harness = OperatorHarness::new();
     harness.is_asked(0, DepotCommand::List("tea")).await;
     let original = arrived(id(1), "tea", UNLUCKY);
@@ -82,9 +81,9 @@ async fn an_edited_message_that_fails_again_is_the_same_dead_letter_and_remember
     assert_eq!(harness.dead_letter().await.dead_letter.message_id, id(3));
 }
 
-/// What nobody of this system sent is in nobody's tallies: published = handled + waiting + dead must hold without.
+/// Reconciliation counts published = processed + waiting + dead.
 #[tokio::test]
-async fn foreign_bytes_are_in_no_tally_not_even_when_they_were_edited_into_a_message() {
+async fn foreign_message_is_never_counted_even_after_an_edit() {
     let mut harness = OperatorHarness::new();
     harness.is_asked(0, DepotCommand::List("tea")).await;
     let garbage = || heard(Bytes::from_static(b"\xff garbage"));
@@ -112,9 +111,9 @@ async fn foreign_bytes_are_in_no_tally_not_even_when_they_were_edited_into_a_mes
     assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Resolved);
 }
 
-/// Law 4: money owed is called for again under the key it always had.
+/// Law 4: the call repeats its idempotency key.
 #[tokio::test]
-async fn a_replayed_task_is_open_again_under_its_id_and_its_answer_resolves_it() {
+async fn replayed_task_keeps_its_id_and_is_resolved_by_its_result() {
     let mut harness = OperatorHarness::new();
     let (task, dead_letter) = parked_call(&mut harness).await;
     assert_eq!(
@@ -139,7 +138,7 @@ async fn a_replayed_task_is_open_again_under_its_id_and_its_answer_resolves_it()
 }
 
 #[tokio::test]
-async fn a_replayed_task_that_fails_again_is_the_same_dead_letter() {
+async fn replayed_task_that_fails_is_the_same_dead_letter() {
     let mut harness = OperatorHarness::new();
     let (task, first) = parked_call(&mut harness).await;
     assert_eq!(harness.is_told(10, replay(first.id, 1)).await, "done");
@@ -154,9 +153,8 @@ async fn a_replayed_task_that_fails_again_is_the_same_dead_letter() {
     assert_eq!(harness.announced().await.len(), 2);
 }
 
-/// An operator who mends the data of a call: the call is another, the key stays.
 #[tokio::test]
-async fn an_edited_task_is_called_with_the_edit_under_its_old_key() {
+async fn edited_task_is_called_with_the_edit_under_its_old_key() {
     let mut harness = OperatorHarness::new();
     let (task, dead_letter) = parked_call(&mut harness).await;
     assert_eq!(harness.is_told(10, edit(dead_letter.id, 1, id(2), br#"{"label":"coffee"}"#)).await, "done");
@@ -168,10 +166,9 @@ async fn an_edited_task_is_called_with_the_edit_under_its_old_key() {
     assert_eq!((coffee.map(|shelf| shelf.pieces), harness.tea().await), (Some(5), 0));
 }
 
-/// Laws 1, 2, 4 and 8: whoever dies after whichever commit, before anything is acknowledged, loses and doubles
-/// nothing.
+/// Laws 1, 2, 4 and 8.
 #[tokio::test]
-async fn a_crash_after_any_commit_loses_and_doubles_nothing() {
+async fn crash_after_any_commit_loses_and_duplicates_nothing() {
     let mut deaths = 0;
     loop {
         let mut harness = OperatorHarness::dying_after(deaths);
@@ -211,7 +208,7 @@ async fn a_crash_after_any_commit_loses_and_doubles_nothing() {
     assert!(deaths >= 13, "every commit was a death once: {deaths}");
 }
 
-/// A call that must be made and could not be: its key and its dead letter.
+/// Dead-lettered call of a required task: its key and its dead letter.
 pub async fn parked_call(harness: &mut OperatorHarness) -> (Uuid, DeadLettered) {
     harness.is_asked(7, DepotCommand::Insist("tea")).await;
     // The task belongs to the writer until its lease lapses, or it starts anew.

@@ -1,5 +1,4 @@
-//! How a message fails and what follows from it: whether a try counts, whether there is another, and what a dead
-//! dead letter remembers.
+//! Failures of messages: which attempts count, which are retried, and what a dead letter contains.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,9 +15,9 @@ use crate::support::{
     heard, id, operating, replay, retry, rules,
 };
 
-/// Law 7: what it needs is away. That lasts as long as it lasts, and costs nothing.
+/// Law 7.
 #[tokio::test]
-async fn an_outage_of_any_length_consumes_no_attempt() {
+async fn outage_of_any_length_consumes_no_attempt() {
     let mut harness = OperatorHarness::new().with_attempts(3);
     harness.is_asked(0, DepotCommand::List("tea")).await;
     let away = || failing(heard(arrived(id(1), "tea", 3)), FailureKind::Outage);
@@ -42,9 +41,9 @@ async fn an_outage_of_any_length_consumes_no_attempt() {
     );
 }
 
-/// Law 7: a short outage between failures neither helps nor hurts.
+/// Law 7.
 #[tokio::test]
-async fn only_tries_that_failed_by_themselves_are_counted() {
+async fn only_failures_of_the_message_itself_count_as_attempts() {
     let mut harness = OperatorHarness::new().with_attempts(3);
     let tea = || heard(arrived(id(1), "tea", 3));
     assert_eq!(harness.hears_one(0, || failing(tea(), FailureKind::Transient)).await, "retried");
@@ -62,7 +61,7 @@ async fn only_tries_that_failed_by_themselves_are_counted() {
 }
 
 #[tokio::test]
-async fn what_can_never_work_is_parked_at_once() {
+async fn permanent_failure_is_dead_lettered_at_once() {
     let mut harness = OperatorHarness::new().with_attempts(99);
     let tea = || failing(heard(arrived(id(1), "tea", 3)), FailureKind::Permanent);
     assert_eq!(harness.hears_one(0, tea).await, "dead");
@@ -71,9 +70,9 @@ async fn what_can_never_work_is_parked_at_once() {
     assert_eq!(harness.store().stats().await.expect("the store works").retries, 0);
 }
 
-/// An injected fault is checked before the inbox has the message: a later replay is not swallowed.
+/// A later replay is not taken for a duplicate.
 #[tokio::test]
-async fn a_message_whose_try_fails_leaves_no_mark_and_no_effect() {
+async fn failed_attempt_leaves_no_inbox_mark_and_no_effect() {
     let mut harness = OperatorHarness::new().with_attempts(3);
     harness.is_asked(0, DepotCommand::List("tea")).await;
     let tea = || heard(arrived(id(1), "tea", 3));
@@ -83,9 +82,9 @@ async fn a_message_whose_try_fails_leaves_no_mark_and_no_effect() {
     assert_eq!((harness.tea().await, harness.handled(FILLING.name).await), (3, 1));
 }
 
-/// Law 2: whoever looks at the dead letter needs nothing else to understand it, or to send it again by hand.
+/// Law 2.
 #[tokio::test]
-async fn a_dead_letter_has_everything_about_the_message() {
+async fn dead_letter_has_everything_about_the_message() {
     let edited = |from: &str, to: &str| {
         let text = String::from_utf8(arrived(id(1), "tea", 3).to_vec()).expect("JSON");
         assert!(text.contains(from), "{text} has no {from}");
@@ -164,9 +163,8 @@ async fn a_dead_letter_has_everything_about_the_message() {
     }
 }
 
-/// Where the broker had it is known however long it waited for its tries, and whoever died meanwhile.
 #[tokio::test]
-async fn a_dead_letter_remembers_its_place_at_the_broker_through_retries_replays_and_crashes() {
+async fn dead_letter_keeps_its_stream_position_through_retries_replays_and_crashes() {
     let mut deaths = 0;
     loop {
         let mut harness = OperatorHarness::dying_after(deaths).with_attempts(2);
@@ -186,9 +184,9 @@ async fn a_dead_letter_remembers_its_place_at_the_broker_through_retries_replays
     }
 }
 
-/// Law 2: one message that nobody can handle delays nothing else, and neither do many.
+/// Law 2.
 #[tokio::test]
-async fn poison_of_every_kind_delays_nothing_else() {
+async fn poison_messages_delay_no_others() {
     let mut harness = OperatorHarness::new().with_attempts(3);
     harness.is_asked(0, DepotCommand::List("tea")).await;
     let good = |number| heard(arrived(id(number), "tea", 1));
@@ -211,9 +209,8 @@ async fn poison_of_every_kind_delays_nothing_else() {
     assert_eq!(harness.dead_letters().await.len(), 21);
 }
 
-/// A step may be more patient than the others.
 #[tokio::test]
-async fn a_step_with_retries_of_its_own_has_those() {
+async fn step_uses_its_own_retry_policy() {
     let mut rules = rules(Pace { attempts: 2, ..Pace::default() });
     let own = saga_core::retry::RetryPolicy { max_attempts: 7, ..rules.retry };
     rules.step_retry.insert(FILLING.name.to_owned(), own);

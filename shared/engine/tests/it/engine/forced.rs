@@ -1,4 +1,4 @@
-//! Replays that are forced, and edits of what is being replayed: nothing gets lost in line, and nothing is swallowed.
+//! Forced replays, and edits during a replay: no retry is lost, and none is swallowed.
 
 use saga_core::dead_letter::{DeadLetterStatus, DeadLettered};
 use saga_core::decision::Writes;
@@ -14,9 +14,8 @@ use crate::support::{
     DepotCommand, FILLING, OperatorHarness, arrived, commanded, commit, edit, heard, id, replay,
 };
 
-/// The operator's next command is in the batch in which the call fails for good.
 #[tokio::test]
-async fn a_replay_in_the_batch_of_the_last_failure_of_its_call_makes_the_call_again() {
+async fn replay_in_the_batch_of_the_last_failure_makes_the_call_again() {
     let mut harness = OperatorHarness::new();
     let (task, call) = under_replay(&mut harness).await;
     let failed =
@@ -31,9 +30,9 @@ async fn a_replay_in_the_batch_of_the_last_failure_of_its_call_makes_the_call_ag
     assert_eq!((harness.tea().await, in_line(&harness).await), (5, (0, 0, 0)));
 }
 
-/// Whatever lost it: an older build, or somebody who mended the database by hand.
+/// As after a repair of the database by hand.
 #[tokio::test]
-async fn a_forced_replay_puts_back_in_line_what_got_lost() {
+async fn forced_replay_restores_a_lost_retry() {
     let mut harness = OperatorHarness::new();
     let (task, call) = under_replay(&mut harness).await;
     let lost = Writes { tasks_done: vec![task.id], ..Writes::default() };
@@ -52,9 +51,9 @@ async fn a_forced_replay_puts_back_in_line_what_got_lost() {
     assert_eq!((harness.tea().await, in_line(&harness).await), (3, (0, 0, 0)));
 }
 
-/// In each order within one batch: what is handled does not come back, and what is under way is not doubled.
+/// In each order within one batch.
 #[tokio::test]
-async fn a_forced_replay_beside_the_end_of_the_one_before_brings_nothing_back() {
+async fn forced_replay_in_the_batch_that_ends_the_replay_before_has_no_effect() {
     for command_first in [true, false] {
         let ordered = |command, end| if command_first { vec![command, end] } else { vec![end, command] };
         let mut harness = OperatorHarness::new();
@@ -74,9 +73,8 @@ async fn a_forced_replay_beside_the_end_of_the_one_before_brings_nothing_back() 
     }
 }
 
-/// A plain replay that is forced leaves what is in line as it is: its attempts are counted on.
 #[tokio::test]
-async fn a_forced_replay_of_what_is_in_line_leaves_its_place_there() {
+async fn forced_replay_of_a_waiting_retry_keeps_its_attempts() {
     let (harness, dead_letter) = parked_tea().await;
     let mut harness = harness.with_attempts(2);
     assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
@@ -85,9 +83,8 @@ async fn a_forced_replay_of_what_is_in_line_leaves_its_place_there() {
     assert_eq!(harness.tries_again(9).await, ["dead"], "the second of two attempts");
 }
 
-/// An operator who edits what is being replayed is not told yes for nothing.
 #[tokio::test]
-async fn an_edit_of_a_message_under_replay_takes_its_place_in_line() {
+async fn edit_during_a_replay_replaces_the_waiting_message() {
     let (mut harness, dead_letter) = parked_tea().await;
     harness.is_asked(1, DepotCommand::List("tea")).await;
     assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
@@ -99,9 +96,8 @@ async fn an_edit_of_a_message_under_replay_takes_its_place_in_line() {
     assert_eq!(harness.hears_one(3, || heard(arrived(id(1), "tea", 3))).await, "duplicate");
 }
 
-/// The try of what it was before is on its way already: whatever its end, the edit is what counts.
 #[tokio::test]
-async fn a_try_of_what_was_edited_meanwhile_counts_for_nothing() {
+async fn attempt_at_a_message_edited_meanwhile_has_no_effect() {
     for is_listed in [true, false] {
         let (mut harness, dead_letter) = parked_tea().await;
         assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
@@ -122,9 +118,9 @@ async fn a_try_of_what_was_edited_meanwhile_counts_for_nothing() {
     }
 }
 
-/// A call may be under way with what it was before: nobody could tell whose answer comes back.
+/// The call may be in flight with the old data.
 #[tokio::test]
-async fn an_edit_of_a_call_under_replay_is_refused_visibly() {
+async fn edit_of_a_task_in_replay_is_rejected() {
     let mut harness = OperatorHarness::new();
     let (_, call) = under_replay(&mut harness).await;
     let edited = br#"{"label":"coffee"}"#;
@@ -134,7 +130,7 @@ async fn an_edit_of_a_call_under_replay_is_refused_visibly() {
     assert!(said.iter().any(|reason| reason.contains("a call that is being replayed")), "{said:?}");
 }
 
-/// A call that is being replayed, claimed, and its dead letter.
+/// Task in replay and claimed, with its dead letter.
 async fn under_replay(harness: &mut OperatorHarness) -> (saga_core::waiting::Task, DeadLettered) {
     let (_, call): (Uuid, _) = parked_call(harness).await;
     assert_eq!(harness.is_told(10, replay(call.id, 1)).await, "done");

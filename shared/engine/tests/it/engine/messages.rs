@@ -1,4 +1,4 @@
-//! What becomes of messages: handled once, kept for later, never in each other's way.
+//! Messages: processed once, kept for a retry, and independent of each other.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn a_message_is_handled_once_however_often_it_comes() -> Result<(), StoreFault> {
+async fn repeated_message_is_processed_once() -> Result<(), StoreFault> {
     let harness = listed().await;
     let tea = || heard(arrived(id(1), "tea", 3));
     assert_eq!(names(&harness.settle_together(vec![tea(), tea()]).await), ["done", "duplicate"]);
@@ -24,9 +24,9 @@ async fn a_message_is_handled_once_however_often_it_comes() -> Result<(), StoreF
     Ok(())
 }
 
-/// Law 8: what one step knows says nothing about another.
+/// Law 8.
 #[tokio::test]
-async fn each_step_handles_the_message_for_itself() -> Result<(), StoreFault> {
+async fn each_step_processes_a_message_independently() -> Result<(), StoreFault> {
     let harness = listed().await;
     let payload = arrived(id(1), "tea", 3);
     let for_step = |step| Input::<Depot>::message(step, payload.clone(), id(9), 0);
@@ -36,9 +36,9 @@ async fn each_step_handles_the_message_for_itself() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Law 6: the business's no is handled, like a yes.
+/// Law 6.
 #[tokio::test]
-async fn a_rejected_message_is_handled_and_waits_for_nobody() -> Result<(), StoreFault> {
+async fn rejected_message_is_processed() -> Result<(), StoreFault> {
     let harness = listed().await;
     let nothing = || heard(arrived(id(1), "tea", 0));
     assert_eq!(names(&harness.settle_together(vec![nothing(), nothing()]).await), ["rejected", "duplicate"]);
@@ -47,9 +47,9 @@ async fn a_rejected_message_is_handled_and_waits_for_nobody() -> Result<(), Stor
     Ok(())
 }
 
-/// Law 2: the poisoned one is parked, and nobody else notices.
+/// Law 2.
 #[tokio::test]
-async fn a_message_that_panics_is_parked_and_touches_no_other_of_its_batch() -> Result<(), StoreFault> {
+async fn panicking_message_is_dead_lettered_and_its_batch_continues() -> Result<(), StoreFault> {
     let harness = listed().await;
     let tea = |number, pieces| heard(arrived(id(number), "tea", pieces));
     let outcomes = harness.settle_together(vec![tea(1, 3), tea(2, UNLUCKY), tea(3, 4)]).await;
@@ -65,9 +65,9 @@ async fn a_message_that_panics_is_parked_and_touches_no_other_of_its_batch() -> 
     Ok(())
 }
 
-/// Law 2, for a bug in the look at what the message needs.
+/// Law 2.
 #[tokio::test]
-async fn a_message_whose_reads_panic_is_parked_and_touches_no_other_of_its_batch() -> Result<(), StoreFault> {
+async fn message_whose_reads_panic_is_dead_lettered_and_its_batch_continues() -> Result<(), StoreFault> {
     let harness = listed().await;
     let good = |number| heard(arrived(id(number), "tea", 3));
     let poison = heard(arrived(id(2), UNREADABLE, 1));
@@ -79,7 +79,7 @@ async fn a_message_whose_reads_panic_is_parked_and_touches_no_other_of_its_batch
 }
 
 #[tokio::test]
-async fn a_message_that_comes_too_early_is_handled_when_its_time_has_come() -> Result<(), StoreFault> {
+async fn early_message_is_processed_after_a_retry() -> Result<(), StoreFault> {
     let pace = Pace { attempts: 50, first_delay: Duration::from_millis(20), ..Pace::default() };
     let harness = EngineHarness::over(in_memory(), pace).await;
     let outcome = harness.settle_together(vec![heard(arrived(id(1), "tea", 3))]).await.remove(0);
@@ -98,9 +98,9 @@ async fn a_message_that_comes_too_early_is_handled_when_its_time_has_come() -> R
     Ok(())
 }
 
-/// Law 2: while it waits the broker may bring it again; that is neither a try nor a loss.
+/// Law 2: it consumes no attempt.
 #[tokio::test]
-async fn a_message_that_waits_for_its_next_try_is_a_duplicate() -> Result<(), StoreFault> {
+async fn message_redelivered_while_it_waits_for_a_retry_is_a_duplicate() -> Result<(), StoreFault> {
     let pace = Pace { first_delay: Duration::from_hours(1), ..Pace::default() };
     let harness = EngineHarness::over(in_memory(), pace).await;
     // A jitter that makes the delay long.
@@ -117,9 +117,9 @@ async fn a_message_that_waits_for_its_next_try_is_a_duplicate() -> Result<(), St
     Ok(())
 }
 
-/// Law 2: waiting survives whoever waits.
+/// Law 2.
 #[tokio::test]
-async fn a_message_that_waits_is_handled_by_the_next_life() -> Result<(), StoreFault> {
+async fn waiting_message_is_processed_after_a_restart() -> Result<(), StoreFault> {
     let pace = Pace { first_delay: Duration::from_millis(50), ..Pace::default() };
     let harness = EngineHarness::over(in_memory(), pace).await;
     let mut early = heard(arrived(id(1), "tea", 3));
@@ -135,9 +135,9 @@ async fn a_message_that_waits_is_handled_by_the_next_life() -> Result<(), StoreF
     Ok(())
 }
 
-/// Two reactions to one cause derive different ids, and a reaction repeats its own.
+/// Two reactions to one cause derive different ids.
 #[tokio::test]
-async fn what_a_message_causes_names_it_as_its_cause() -> Result<(), StoreFault> {
+async fn outbox_entries_of_a_message_have_its_causation_id() -> Result<(), StoreFault> {
     let harness = listed().await;
     harness.settle_together(vec![heard(arrived(id(1), "tea", 3)), heard(arrived(id(2), "tea", 4))]).await;
     let told = harness.store.pending_entries(9).await?;
@@ -154,7 +154,7 @@ async fn what_a_message_causes_names_it_as_its_cause() -> Result<(), StoreFault>
     Ok(())
 }
 
-/// A depot with a shelf for tea.
+/// Depot with a shelf for tea.
 async fn listed() -> EngineHarness {
     let harness = EngineHarness::new().await;
     done(harness.ask(DepotCommand::List("tea")).await);

@@ -1,31 +1,31 @@
-//! The engine with its loops, over a real store: what becomes of commands, messages, calls and due times.
+//! Engine with its loops over a real store: the outcomes of commands, messages, calls and due times.
 
 mod breakers;
 mod commands;
+mod dead_letters;
 mod deterministic;
 mod edits;
 mod failing;
 mod forced;
 mod messages;
-mod parked;
 mod replays;
 mod storing;
 mod tasks;
 mod timers;
-mod wanted;
+mod unneeded_tasks;
 
 use saga_core::input::{CommandOutcome, Outcome};
 
 use crate::support::{Depot, Reply};
 
-/// The reply of a command that was done.
+/// Reply of a successful command.
 #[track_caller]
 fn done(outcome: CommandOutcome<Depot>) -> Reply {
     let CommandOutcome::Done(reply) = outcome else { panic!("not done: {outcome:?}") };
     reply
 }
 
-/// The outcomes' names.
+/// Names of the outcomes.
 fn names(outcomes: &[Outcome<Depot>]) -> Vec<&'static str> {
     outcomes.iter().map(Outcome::name).collect()
 }

@@ -1,4 +1,4 @@
-//! Dead letters that go back in line, are given up, or are edited: law 8, whatever is repeated and whoever dies.
+//! Dead letters that are replayed, discarded or edited: law 8, under repetition and crashes.
 
 use saga_core::dead_letter::{
     DeadLetterMessage, DeadLetterResolved, DeadLetterStatus, DeadLettered, EditedMessage, ReplayEffect,
@@ -16,9 +16,9 @@ use crate::support::{
     parked, replay, restore, state, wait_until,
 };
 
-/// Law 8: the dead letter goes back in line at once, to the step that failed and to no other, and is no duplicate.
+/// Law 8.
 #[tokio::test]
-async fn a_replay_reaches_only_the_step_that_failed_and_is_not_taken_for_a_duplicate() {
+async fn replay_reaches_only_the_step_that_failed_and_is_no_duplicate() {
     let mut harness = OperatorHarness::new();
     let tea = || arrived(id(1), "tea", 3);
     let outcomes = harness.hears(0, || vec![heard(tea()), Input::message(LISTENING, tea(), id(9), 0)]).await;
@@ -55,9 +55,9 @@ async fn a_replay_reaches_only_the_step_that_failed_and_is_not_taken_for_a_dupli
     assert_eq!((harness.tea().await, in_line(&harness).await), (3, (0, 0, 0)));
 }
 
-/// Law 8, with the engine's loops: nobody waits for the next look at the timers.
+/// Law 8: it does not wait for the next scan of the timers.
 #[tokio::test]
-async fn a_replayed_message_is_handled_at_once() -> Result<(), StoreFault> {
+async fn replayed_message_is_processed_at_once() -> Result<(), StoreFault> {
     let harness = EngineHarness::over(in_memory(), Pace { attempts: 1, ..Pace::default() }).await;
     assert_eq!(names(&harness.settle_together(vec![heard(arrived(id(1), "tea", 3))]).await), ["dead"]);
     done(harness.ask(DepotCommand::List("tea")).await);
@@ -72,9 +72,9 @@ async fn a_replayed_message_is_handled_at_once() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Law 8, for a call: nobody waits for the next look at the timers either.
+/// Law 8.
 #[tokio::test]
-async fn a_replayed_call_is_made_at_once_under_the_same_key() -> Result<(), StoreFault> {
+async fn replayed_task_is_called_at_once_under_the_same_key() -> Result<(), StoreFault> {
     let pace = Pace { attempts: 1, ..Pace::default() };
     let harness =
         EngineHarness::with_supplier(in_memory(), pace, Supplier::will([Deed::Refuse, Deed::Answer(5)]))
@@ -90,9 +90,9 @@ async fn a_replayed_call_is_made_at_once_under_the_same_key() -> Result<(), Stor
     Ok(())
 }
 
-/// A dead letter keeps its identity and its history through replays that fail, and each failure is announced anew.
+/// Each failure is announced.
 #[tokio::test]
-async fn a_replay_that_fails_again_is_the_same_dead_letter_with_one_more_replay() {
+async fn failed_replay_is_the_same_dead_letter_with_one_more_replay() {
     let mut harness = OperatorHarness::new().with_attempts(2);
     let tea = || heard(arrived(id(1), "tea", 3));
     assert_eq!(harness.hears_one(0, tea).await, "retried");
@@ -135,9 +135,8 @@ async fn a_replay_that_fails_again_is_the_same_dead_letter_with_one_more_replay(
     assert_eq!(resolved.replays, 3);
 }
 
-/// Commandes come again, late, and out of order: the newest one counts, and each has its effect once.
 #[tokio::test]
-async fn an_older_or_repeated_command_has_no_effect() {
+async fn older_or_repeated_operator_command_has_no_effect() {
     let (mut harness, dead_letter) = parked_tea().await;
     assert_eq!(harness.is_told(1, discard(dead_letter, 5)).await, "done");
     for old in [
@@ -160,9 +159,8 @@ async fn an_older_or_repeated_command_has_no_effect() {
     assert_eq!(harness.dead_letter().await.dead_letter.replays, 1);
 }
 
-/// Two operators: the second command finds the dead letter under way.
 #[tokio::test]
-async fn a_dead_letter_that_is_being_replayed_is_left_alone() {
+async fn second_command_finds_the_dead_letter_in_replay() {
     let (mut harness, dead_letter) = parked_tea().await;
     assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
     let under_way = in_line(&harness).await;
@@ -180,9 +178,9 @@ async fn a_dead_letter_that_is_being_replayed_is_left_alone() {
     assert_eq!(harness.tea().await, 3, "once");
 }
 
-/// It failed once more on its way to the operator, who would have wanted to know.
+/// The operator has not seen that failure.
 #[tokio::test]
-async fn a_dead_letter_that_failed_again_since_the_operator_looked_is_not_given_up() {
+async fn discard_has_no_effect_after_another_failed_replay() {
     let (mut harness, dead_letter) = parked_tea().await;
     assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
     assert_eq!(harness.tries_again(1).await, ["dead"]);
@@ -193,9 +191,8 @@ async fn a_dead_letter_that_failed_again_since_the_operator_looked_is_not_given_
     assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Discarded);
 }
 
-/// A dead letter that is handled is done with: a command that comes too late is answered, not parked.
 #[tokio::test]
-async fn a_command_for_a_dead_letter_that_was_resolved_meanwhile_changes_nothing() {
+async fn command_for_a_resolved_dead_letter_changes_nothing() {
     let (mut harness, dead_letter) = parked_tea().await;
     harness.is_asked(1, DepotCommand::List("tea")).await;
     assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
@@ -207,9 +204,8 @@ async fn a_command_for_a_dead_letter_that_was_resolved_meanwhile_changes_nothing
     assert_eq!((harness.tries_again(9).await, harness.tea().await), (vec![], 3));
 }
 
-/// Everything about one dead letter in one transaction, in every order: the engine's batches are arbitrary.
 #[tokio::test]
-async fn commands_and_replays_of_one_batch_do_what_they_do_one_by_one() {
+async fn commands_and_replays_in_one_batch_act_as_in_sequence() {
     // The replay fails, and the operator's next command is in the same batch.
     for command in [|dead_letter| discard(dead_letter, 2), |dead_letter| replay(dead_letter, 2)] {
         let (harness, dead_letter) = parked_tea().await;
@@ -242,9 +238,8 @@ async fn commands_and_replays_of_one_batch_do_what_they_do_one_by_one() {
     assert_eq!(harness.tea().await, 3);
 }
 
-/// A command that cannot be done is a dead letter of its own, and the one it is about stays as it is.
 #[tokio::test]
-async fn a_command_that_cannot_be_done_is_parked_itself_and_the_dead_letter_it_is_about_stays() {
+async fn impossible_command_is_dead_lettered_and_its_target_stays() {
     let (mut harness, dead_letter) = parked_tea().await;
     let before = harness.dead_letter().await;
     let not_base64 = ReplayRequested {
@@ -272,9 +267,8 @@ async fn a_command_that_cannot_be_done_is_parked_itself_and_the_dead_letter_it_i
     assert_eq!(harness.tries_again(2).await, ["dead"]);
 }
 
-/// The same in one batch: what the bad command left behind must not be taken over by the good one.
 #[tokio::test]
-async fn a_command_that_cannot_be_done_spoils_no_other_of_its_batch() {
+async fn impossible_command_affects_no_other_of_its_batch() {
     let (mut harness, dead_letter) = parked_tea().await;
     let bad = || {
         // Its revision is the higher one: it must not stay either.
@@ -292,9 +286,8 @@ async fn a_command_that_cannot_be_done_spoils_no_other_of_its_batch() {
     assert_eq!(harness.tea().await, 3, "the message as it was parked");
 }
 
-/// Whatever makes a command fail: an injected fault, an outage of the store, the broker giving it up.
 #[tokio::test]
-async fn a_command_whose_try_fails_does_not_touch_its_dead_letter() {
+async fn failed_attempt_at_a_command_does_not_change_its_dead_letter() {
     let (harness, dead_letter) = parked_tea().await;
     let before = harness.dead_letter().await;
     let failure = |kind| Some(FailedAttempt::new(kind, "injected"));
@@ -311,9 +304,9 @@ async fn a_command_whose_try_fails_does_not_touch_its_dead_letter() {
     assert_eq!(harness.dead_letters().await.len(), 3, "the dead letter and the two commands that died");
 }
 
-/// "Given up" must mean it: the broker may still bring the message again.
+/// The broker may redeliver it.
 #[tokio::test]
-async fn a_discarded_dead_letter_keeps_its_message_from_being_handled_until_it_is_restored() {
+async fn discarded_message_is_not_processed_until_it_is_restored() {
     let (mut harness, dead_letter) = parked_tea().await;
     harness.is_asked(1, DepotCommand::List("tea")).await;
     assert_eq!(harness.is_told(2, discard(dead_letter, 1)).await, "done");
@@ -337,9 +330,8 @@ async fn a_discarded_dead_letter_keeps_its_message_from_being_handled_until_it_i
     assert_eq!((harness.tea().await, dead_in_the_tallies(&harness).await), (3, 0));
 }
 
-/// A dead letter that was given up may be taken up again directly.
 #[tokio::test]
-async fn a_discarded_dead_letter_can_be_replayed() {
+async fn discarded_dead_letter_can_be_replayed() {
     let (mut harness, dead_letter) = parked_tea().await;
     harness.is_asked(1, DepotCommand::List("tea")).await;
     assert_eq!(harness.is_told(2, discard(dead_letter, 1)).await, "done");
@@ -348,7 +340,7 @@ async fn a_discarded_dead_letter_can_be_replayed() {
     assert_eq!(harness.tea().await, 3);
 }
 
-/// A harness with tea that came before its shelf, and the dead letter.
+/// Harness with a message for a missing shelf, and its dead letter.
 pub async fn parked_tea() -> (OperatorHarness, Uuid) {
     let mut harness = OperatorHarness::new();
     assert_eq!(harness.hears_one(0, || heard(arrived(id(1), "tea", 3))).await, "dead");
@@ -371,7 +363,7 @@ async fn facts(harness: &OperatorHarness) -> Vec<DeadLetterMessage> {
     harness.announced().await.into_iter().map(|(_, said)| said).collect()
 }
 
-/// Retries, open tasks, and dead letters that wait or are being replayed.
+/// Numbers of retries, open tasks, and dead letters that wait or are in replay.
 pub async fn in_line(harness: &OperatorHarness) -> (u64, u64, u64) {
     let stats = harness.store().stats().await.expect("the store works");
     (stats.retries, stats.tasks, stats.dead_letters)

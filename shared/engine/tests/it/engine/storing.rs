@@ -19,16 +19,16 @@ use crate::support::{
     wait_until,
 };
 
-/// Law 1: a batch whose last statement fails tells nobody and does nothing.
+/// Law 1.
 #[tokio::test]
-async fn callers_are_told_that_nothing_happened_and_nothing_did() -> Result<(), StoreFault> {
+async fn failed_commit_is_an_error_and_writes_nothing() -> Result<(), StoreFault> {
     // An error of one statement, and one with which SQLite gives the whole transaction up (a full disk).
     for severity in ["ABORT", "ROLLBACK"] {
         let disk = Disk::new();
         let harness = EngineHarness::over(disk.store(), Pace::default()).await;
         disk.refuses("outbox", severity);
-        let asked =
-            (1..=3).map(|pieces| harness.engine.ask(Uuid::now_v7(), DepotCommand::Put("tea", pieces), None));
+        let asked = (1..=3)
+            .map(|pieces| harness.engine.execute(Uuid::now_v7(), DepotCommand::Put("tea", pieces), None));
         let answers = in_time("the answers", futures::future::join_all(asked)).await;
         assert!(answers.iter().all(|answer| matches!(answer, Err(Unavailable))), "{answers:?}");
 
@@ -47,31 +47,30 @@ async fn callers_are_told_that_nothing_happened_and_nothing_did() -> Result<(), 
     Ok(())
 }
 
-/// How many wait is told while nothing is committed: that is when they gather.
 #[tokio::test]
-async fn what_waits_for_a_store_that_takes_nothing_is_told() {
+async fn queue_length_is_reported_while_the_store_fails() {
     let disk = Disk::new();
     let harness = EngineHarness::over(disk.store(), Pace::default()).await;
     disk.refuses("outbox", "ABORT");
-    assert_eq!(harness.engine.waiting(), 0);
-    let ask = |pieces| harness.engine.ask(Uuid::now_v7(), DepotCommand::Put("tea", pieces), None);
+    assert_eq!(harness.engine.queued(), 0);
+    let ask = |pieces| harness.engine.execute(Uuid::now_v7(), DepotCommand::Put("tea", pieces), None);
     assert!(in_time("the answer", ask(1)).await.is_err(), "it is not stored");
     // The engine has just begun to pause.
     let asked = futures::future::join_all((1..=3).map(ask));
-    let told = wait_until("three wait", async || harness.engine.waiting() == 3);
+    let told = wait_until("three wait", async || harness.engine.queued() == 3);
     let (answers, ()) = tokio::join!(in_time("the answers", asked), told);
     assert!(answers.iter().all(Result::is_err), "{answers:?}");
-    assert_eq!(harness.engine.waiting(), 0);
+    assert_eq!(harness.engine.queued(), 0);
 }
 
-/// An engine whose next batch begins within the hour, unless it is full.
+/// Engine whose next batch starts within an hour, unless it is full.
 async fn in_no_hurry() -> (Disk, EngineHarness) {
     let disk = Disk::new();
     let pace = Pace { max_batch_delay: Duration::from_hours(1), ..Pace::default() };
     let harness = EngineHarness::over(disk.store(), pace).await;
     // What took long to store, if only to fail, makes the next ones begin far apart.
     disk.refuses("outbox", "ABORT");
-    let asked = harness.engine.ask(Uuid::now_v7(), DepotCommand::Put("tea", 1), None);
+    let asked = harness.engine.execute(Uuid::now_v7(), DepotCommand::Put("tea", 1), None);
     assert!(in_time("the answer", asked).await.is_err(), "it is not stored");
     disk.works("outbox");
     (disk, harness)
@@ -81,24 +80,23 @@ fn put(number: u128) -> Input<Depot> {
     Input::command(id(number), id(number), DepotCommand::Put("tea", 1), None)
 }
 
-/// However far apart batches begin: a backlog is not made to wait.
 #[tokio::test]
-async fn a_batch_that_is_full_waits_for_nothing_more() {
+async fn full_batch_starts_without_a_delay() {
     let (_disk, harness) = in_no_hurry().await;
     let full = (1..=u128::try_from(2 * Pace::default().due_limit).expect("a number")).map(put).collect();
     assert!(names(&harness.settle_together(full).await).iter().all(|name| *name == "done"));
 }
 
-/// The same of more than the queue has room for, some of whom give up.
+/// Some of the waiting senders give up.
 #[tokio::test]
-async fn whoever_waits_for_room_in_the_queue_waits_for_nothing_more() {
+async fn full_queue_starts_a_batch_without_a_delay() {
     let (_disk, harness) = in_no_hurry().await;
     // As many as fill whatever is bounded, several times over, from tasks that come and go.
     for round in 0..3_u128 {
         let mut asking = tokio::task::JoinSet::new();
         for number in 1..=4_096 {
             let (engine, input) = (harness.engine.clone(), put(10_000 * (round + 1) + number));
-            asking.spawn(async move { engine.settle(input).await });
+            asking.spawn(async move { engine.process(input).await });
             if number % 7 == 0 {
                 tokio::task::yield_now().await;
             }
@@ -117,9 +115,8 @@ async fn whoever_waits_for_room_in_the_queue_waits_for_nothing_more() {
     }
 }
 
-/// Messages that arrive together are handed in one after the other, and the first wakes the engine.
 #[tokio::test]
-async fn what_is_handed_in_while_a_batch_is_gathered_is_part_of_it() {
+async fn inputs_submitted_while_a_batch_is_gathered_join_it() {
     let harness = EngineHarness::new().await;
     let handed_in = (1..=10).map(|number: u128| {
         let (engine, input) = (harness.engine.clone(), put(number));
@@ -127,7 +124,7 @@ async fn what_is_handed_in_while_a_batch_is_gathered_is_part_of_it() {
             for _ in 0..number {
                 tokio::task::yield_now().await;
             }
-            engine.settle(input).await
+            engine.process(input).await
         }
     });
     let settled = in_time("the outcomes", futures::future::join_all(handed_in)).await;
@@ -136,15 +133,15 @@ async fn what_is_handed_in_while_a_batch_is_gathered_is_part_of_it() {
     assert!(metrics.contains("engine_batch_inputs_count 1\n"), "{metrics}");
 }
 
-/// Law 1: no mark of a message without its effect, so that it can come again.
+/// Law 1: no inbox mark without its effect.
 #[tokio::test]
-async fn a_message_that_could_not_be_stored_is_new_when_it_comes_again() -> Result<(), StoreFault> {
+async fn unstored_message_is_new_when_it_is_redelivered() -> Result<(), StoreFault> {
     let disk = Disk::new();
     let harness = EngineHarness::over(disk.store(), Pace::default()).await;
     done(harness.ask(DepotCommand::List("tea")).await);
     disk.refuses("outbox", "ABORT");
     let tea = || heard(arrived(id(1), "tea", 3));
-    let answer = in_time("the answer", harness.engine.settle(tea())).await;
+    let answer = in_time("the answer", harness.engine.process(tea())).await;
     assert!(matches!(answer, Err(Unavailable)), "{answer:?}");
     assert!(harness.store.message_counts().await?.handled.is_empty());
     disk.works("outbox");
@@ -153,20 +150,18 @@ async fn a_message_that_could_not_be_stored_is_new_when_it_comes_again() -> Resu
     Ok(())
 }
 
-/// A caller that asks a service which is going away is told so instead of waiting for ever.
 #[tokio::test]
-async fn callers_of_a_stopped_engine_are_told() {
+async fn call_to_a_stopped_engine_is_an_error() {
     let harness = EngineHarness::new().await;
     let engine = harness.engine.clone();
     drop(harness);
-    let answer = in_time("the answer", engine.ask(Uuid::now_v7(), DepotCommand::List("tea"), None)).await;
+    let answer = in_time("the answer", engine.execute(Uuid::now_v7(), DepotCommand::List("tea"), None)).await;
     assert!(matches!(answer, Err(Unavailable)), "{answer:?}");
 }
 
-/// One input that the store does not take: the others of its batch are stored, in their order, and it fails as an
-/// input fails that breaks.
+/// The others are stored in their order.
 #[tokio::test]
-async fn one_input_that_cannot_be_stored_fails_no_other_of_its_batch() -> Result<(), StoreFault> {
+async fn unstorable_input_fails_alone_in_its_batch() -> Result<(), StoreFault> {
     let disk = Disk::new();
     let pace = Pace { attempts: 2, ..Pace::default() };
     let harness = EngineHarness::over(disk.store(), pace).await;
@@ -185,9 +180,8 @@ async fn one_input_that_cannot_be_stored_fails_no_other_of_its_batch() -> Result
     Ok(())
 }
 
-/// A message that the store does not take is tried again, and parked in the end: nothing loops, and nothing is lost.
 #[tokio::test]
-async fn a_message_that_cannot_be_stored_is_tried_again_and_parked_in_the_end() -> Result<(), StoreFault> {
+async fn unstorable_message_is_retried_and_finally_dead_lettered() -> Result<(), StoreFault> {
     let disk = Disk::new();
     let harness = EngineHarness::over(disk.store(), Pace { attempts: 2, ..Pace::default() }).await;
     done(harness.ask(DepotCommand::List("tea")).await);
@@ -201,9 +195,8 @@ async fn a_message_that_cannot_be_stored_is_tried_again_and_parked_in_the_end() 
     Ok(())
 }
 
-/// Somebody else was quicker: the batch is run again from its reads, and nobody notices.
 #[tokio::test]
-async fn a_batch_whose_rows_changed_meanwhile_is_run_again() -> Result<(), StoreFault> {
+async fn batch_with_a_conflict_is_run_again() -> Result<(), StoreFault> {
     let disk = Disk::new();
     let clock = Arc::new(RunClock::default());
     let harness = EngineHarness::on_clock(disk.store(), Pace::default(), clock.clone()).await;
@@ -214,7 +207,7 @@ async fn a_batch_whose_rows_changed_meanwhile_is_run_again() -> Result<(), Store
     Ok(())
 }
 
-/// Counts the runs of batches: a second for each.
+/// Counts the attempts at batches: a second for each.
 #[derive(Default)]
 struct RunClock(AtomicI64);
 

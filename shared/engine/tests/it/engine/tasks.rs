@@ -1,4 +1,4 @@
-//! Calls to the outside: each task gets one outcome, whatever happens to its calls.
+//! Tasks: each has one outcome, whatever happens to its calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn an_answer_comes_back_as_an_input_and_settles_its_task() -> Result<(), StoreFault> {
+async fn result_of_a_call_is_an_input_and_completes_its_task() -> Result<(), StoreFault> {
     let supplier = Supplier::will([Deed::Answer(5)]);
     let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), supplier).await;
     done(harness.ask(DepotCommand::Supply("tea")).await);
@@ -32,9 +32,9 @@ async fn an_answer_comes_back_as_an_input_and_settles_its_task() -> Result<(), S
     Ok(())
 }
 
-/// Law 4: every try of a task is made under the same key.
+/// Law 4.
 #[tokio::test]
-async fn a_failed_call_is_repeated_under_the_same_key() -> Result<(), StoreFault> {
+async fn failed_call_is_repeated_under_the_same_key() -> Result<(), StoreFault> {
     let supplier = Supplier::will([Deed::Fail, Deed::Fail, Deed::Answer(5)]);
     let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), supplier).await;
     done(harness.ask(DepotCommand::Supply("tea")).await);
@@ -45,9 +45,9 @@ async fn a_failed_call_is_repeated_under_the_same_key() -> Result<(), StoreFault
     Ok(())
 }
 
-/// Others are answered while it fails: it is about the call, and its tries come to an end.
+/// Other calls succeed meanwhile, so the failures count.
 #[tokio::test]
-async fn a_call_whose_tries_are_exhausted_is_told_to_the_service() -> Result<(), StoreFault> {
+async fn service_receives_the_failure_of_a_task_out_of_attempts() -> Result<(), StoreFault> {
     let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), Supplier::without("tea")).await;
     done(harness.ask(DepotCommand::Supply("tea")).await);
     settled_while_others_are_answered(&harness).await;
@@ -56,9 +56,9 @@ async fn a_call_whose_tries_are_exhausted_is_told_to_the_service() -> Result<(),
     Ok(())
 }
 
-/// Law 7: while nobody at all is answered it is about whom one calls, before the breaker has seen enough to open too.
+/// Law 7: before the breaker has seen enough calls to open.
 #[tokio::test]
-async fn a_call_that_fails_while_nobody_is_answered_consumes_no_attempt() -> Result<(), StoreFault> {
+async fn failed_call_consumes_no_attempt_while_all_calls_fail() -> Result<(), StoreFault> {
     let policy =
         BreakerPolicy { minimum_calls: 10_000, window: Window::Calls(10_000), ..BreakerPolicy::default() };
     let harness = EngineHarness::guarded(in_memory(), Pace::default(), Supplier::closed(), policy).await;
@@ -73,9 +73,9 @@ async fn a_call_that_fails_while_nobody_is_answered_consumes_no_attempt() -> Res
     Ok(())
 }
 
-/// Law 6: an answer that the business says no to is an answer.
+/// Law 6.
 #[tokio::test]
-async fn an_answer_that_is_rejected_settles_its_task() -> Result<(), StoreFault> {
+async fn rejected_result_completes_its_task() -> Result<(), StoreFault> {
     let harness =
         EngineHarness::with_supplier(in_memory(), Pace::default(), Supplier::will([Deed::Answer(0)])).await;
     done(harness.ask(DepotCommand::Supply("tea")).await);
@@ -86,9 +86,9 @@ async fn an_answer_that_is_rejected_settles_its_task() -> Result<(), StoreFault>
     Ok(())
 }
 
-/// Law 2: a call that must succeed and does not is parked with all that is needed to make it.
+/// Law 2.
 #[tokio::test]
-async fn an_exhausted_call_that_the_service_cannot_do_without_is_parked() -> Result<(), StoreFault> {
+async fn required_task_out_of_attempts_is_dead_lettered() -> Result<(), StoreFault> {
     let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), Supplier::without("tea")).await;
     done(harness.ask(DepotCommand::Insist("tea")).await);
     settled_while_others_are_answered(&harness).await;
@@ -104,7 +104,7 @@ async fn an_exhausted_call_that_the_service_cannot_do_without_is_parked() -> Res
 }
 
 #[tokio::test]
-async fn a_call_that_hangs_has_failed_when_its_time_is_over() -> Result<(), StoreFault> {
+async fn hanging_call_fails_after_its_timeout() -> Result<(), StoreFault> {
     let pace = Pace { call_timeout: Duration::from_millis(20), ..Pace::default() };
     let supplier = Supplier::will([Deed::Hang, Deed::Answer(5)]);
     let harness = EngineHarness::with_supplier(in_memory(), pace, supplier).await;
@@ -115,9 +115,9 @@ async fn a_call_that_hangs_has_failed_when_its_time_is_over() -> Result<(), Stor
     Ok(())
 }
 
-/// What this life has claimed is no business of its recovery, which is for the life before.
+/// Recovery is for the claims of the process before.
 #[tokio::test]
-async fn a_task_written_before_the_first_look_at_the_timers_is_called_for_once() -> Result<(), StoreFault> {
+async fn task_written_before_the_first_scan_is_called_once() -> Result<(), StoreFault> {
     let harness = EngineHarness::just_started(
         in_memory(),
         Pace::default(),
@@ -135,9 +135,8 @@ async fn a_task_written_before_the_first_look_at_the_timers_is_called_for_once()
     Ok(())
 }
 
-/// A client with a bug is a failed call: it must neither go on for ever nor use up the room for others.
 #[tokio::test]
-async fn a_call_that_panics_has_failed() -> Result<(), StoreFault> {
+async fn panicking_call_is_a_failed_call() -> Result<(), StoreFault> {
     let supplier = Supplier::will([Deed::Panic, Deed::Answer(5)]);
     let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), supplier).await;
     done(harness.ask(DepotCommand::Supply("tea")).await);
@@ -148,17 +147,16 @@ async fn a_call_that_panics_has_failed() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Consumers stop pulling when there are too many calls: the rest waits at the broker, not in memory.
 #[tokio::test]
-async fn there_is_no_room_while_too_many_calls_are_open() -> Result<(), StoreFault> {
+async fn step_gets_no_permit_while_the_task_backlog_is_full() -> Result<(), StoreFault> {
     let pace = Pace { backlog: 2, ..Pace::default() };
     let harness =
         EngineHarness::with_supplier(in_memory(), pace, Supplier::will([Deed::Hang, Deed::Hang])).await;
     let step = harness.step(FILLING);
-    drop(in_time("room", step.enter()).await.expect("room"));
+    drop(in_time("room", step.acquire()).await.expect("room"));
     done(harness.ask(DepotCommand::Supply("tea")).await);
     done(harness.ask(DepotCommand::Supply("tea")).await);
-    let mut room = std::pin::pin!(step.enter());
+    let mut room = std::pin::pin!(step.acquire());
     assert!(futures::poll!(&mut room).is_pending());
     wait_until("both calls are made", async || harness.supplier.called().len() == 2).await;
     harness.supplier.release();
@@ -166,9 +164,9 @@ async fn there_is_no_room_while_too_many_calls_are_open() -> Result<(), StoreFau
     Ok(())
 }
 
-/// Law 4: what a lapsed claim says of its failure is old news; the claim that counts goes on.
+/// Law 4.
 #[tokio::test]
-async fn a_failure_under_a_lapsed_claim_is_ignored() -> Result<(), StoreFault> {
+async fn failure_under_an_expired_claim_is_ignored() -> Result<(), StoreFault> {
     let harness = stuck_call().await;
     let first = only_task(&harness).await?;
     let second = taken_over(&harness).await?;
@@ -182,9 +180,9 @@ async fn a_failure_under_a_lapsed_claim_is_ignored() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Law 4: the key of a call makes its answer the only one there is, whoever brings it.
+/// Law 4: the idempotency key makes all results equal.
 #[tokio::test]
-async fn an_answer_counts_once_and_under_any_claim() -> Result<(), StoreFault> {
+async fn result_counts_once_and_under_any_claim() -> Result<(), StoreFault> {
     let harness = stuck_call().await;
     let first = only_task(&harness).await?;
     let second = taken_over(&harness).await?;
@@ -197,9 +195,9 @@ async fn an_answer_counts_once_and_under_any_claim() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Law 4: who dies in the middle of a call makes it again at once, under the same key.
+/// Law 4.
 #[tokio::test]
-async fn a_call_that_a_crash_cut_off_is_made_again_after_the_restart() -> Result<(), StoreFault> {
+async fn call_cut_off_by_a_crash_is_repeated_after_the_restart() -> Result<(), StoreFault> {
     let harness = stuck_call().await;
     wait_until("the call is under way", async || !harness.supplier.called().is_empty()).await;
     let key = harness.supplier.called()[0];
@@ -213,10 +211,10 @@ async fn a_call_that_a_crash_cut_off_is_made_again_after_the_restart() -> Result
     Ok(())
 }
 
-/// Law 4: a busy service dies with many calls open; none of them waits for its lease to lapse, whether one look at
-/// the timers takes up few of them, or there is room for few at once.
+/// Law 4: also if a scan takes up few, or there is room for few.
 #[tokio::test]
-async fn many_calls_that_a_crash_cut_off_are_all_made_again_after_the_restart() -> Result<(), StoreFault> {
+async fn all_calls_cut_off_by_a_crash_are_repeated_without_waiting_for_their_leases() -> Result<(), StoreFault>
+{
     for pace in [Pace { due_limit: 3, ..Pace::default() }, Pace { backlog: 4, ..Pace::default() }] {
         let store = in_memory();
         let open = (1..=20).map(|number| task(number, Timestamp::UNIX_EPOCH));
@@ -232,9 +230,8 @@ async fn many_calls_that_a_crash_cut_off_are_all_made_again_after_the_restart() 
     Ok(())
 }
 
-/// A replica that died for good: another takes its calls over when the lease lapses.
 #[tokio::test]
-async fn a_call_of_a_lost_replica_is_made_by_another_when_its_lease_lapses() -> Result<(), StoreFault> {
+async fn call_of_a_dead_replica_is_made_by_another_after_its_lease() -> Result<(), StoreFault> {
     let store = in_memory();
     let until = Timestamp::now() + SignedDuration::from_millis(300);
     let open = [task(1, Timestamp::UNIX_EPOCH)];
@@ -246,7 +243,7 @@ async fn a_call_of_a_lost_replica_is_made_by_another_when_its_lease_lapses() -> 
     Ok(())
 }
 
-/// A depot whose call to the supplier hangs.
+/// Depot whose call to the supplier hangs.
 async fn stuck_call() -> EngineHarness {
     let harness =
         EngineHarness::with_supplier(in_memory(), Pace::default(), Supplier::will([Deed::Hang])).await;
@@ -254,7 +251,7 @@ async fn stuck_call() -> EngineHarness {
     harness
 }
 
-/// The one open task, as its writer claimed it.
+/// The only open task, as its writer claimed it.
 async fn only_task(harness: &EngineHarness) -> Result<Task, StoreFault> {
     wait_until("the call is under way", async || !harness.supplier.called().is_empty()).await;
     let payload = r#"{"label":"tea"}"#.to_owned();
@@ -262,7 +259,7 @@ async fn only_task(harness: &EngineHarness) -> Result<Task, StoreFault> {
     Ok(Task { id: harness.supplier.called()[0], payload, ..written })
 }
 
-/// The one open task, claimed by another when its lease has lapsed.
+/// The only open task, claimed by another owner after its lease has expired.
 async fn taken_over(harness: &EngineHarness) -> Result<Task, StoreFault> {
     let late = Timestamp::now() + SignedDuration::from_hours(2);
     let mut taken = harness.store.claim_due(due_query(late, 9, "another", late)).await?.tasks;
@@ -270,7 +267,7 @@ async fn taken_over(harness: &EngineHarness) -> Result<Task, StoreFault> {
     Ok(taken.remove(0))
 }
 
-/// No task is open; meanwhile others are called for and answered.
+/// Waits until no task is open, while other calls succeed.
 async fn settled_while_others_are_answered(harness: &EngineHarness) {
     // One that fails a thousand times a second would open it, among so few.
     harness.turn(SUPPLIER, BreakerAction::Closed);
@@ -286,7 +283,7 @@ async fn settled_while_others_are_answered(harness: &EngineHarness) {
     wait_until("no task is open", is_settled).await;
 }
 
-/// At most this many tasks are open.
+/// Waits until at most this many tasks are open.
 async fn settled_but(harness: &EngineHarness, open: u64) {
     wait_until("others are answered", async || harness.stats().await.tasks <= open).await;
 }

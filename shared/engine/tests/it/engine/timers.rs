@@ -16,7 +16,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn a_due_row_comes_back_at_its_time() -> Result<(), StoreFault> {
+async fn due_row_fires_at_its_time() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;
     let at = soon(80);
     done(harness.ask(DepotCommand::CheckAt("tea", at)).await);
@@ -30,9 +30,8 @@ async fn a_due_row_comes_back_at_its_time() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// An earlier time wakes timers that already sleep towards a later one.
 #[tokio::test]
-async fn an_earlier_time_overtakes_a_later_one() -> Result<(), StoreFault> {
+async fn earlier_due_time_wakes_sleeping_timers() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;
     done(harness.ask(DepotCommand::CheckAt("tea", soon(3_600_000))).await);
     done(harness.ask(DepotCommand::CheckAt("coffee", soon(30))).await);
@@ -41,9 +40,9 @@ async fn an_earlier_time_overtakes_a_later_one() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Law 3: a deadline that passed while the service was down is kept when it comes up.
+/// Law 3.
 #[tokio::test]
-async fn what_came_due_while_nobody_ran_comes_back_at_the_start() -> Result<(), StoreFault> {
+async fn row_due_during_downtime_fires_at_the_start() -> Result<(), StoreFault> {
     let store = in_memory();
     // More than one look takes up.
     for number in 0..20 {
@@ -57,9 +56,9 @@ async fn what_came_due_while_nobody_ran_comes_back_at_the_start() -> Result<(), 
     Ok(())
 }
 
-/// Law 3: a deadline is kept although those before it cannot be: a bug in a few must not stop the clock.
+/// Law 3.
 #[tokio::test]
-async fn due_rows_that_break_hold_up_no_other() -> Result<(), StoreFault> {
+async fn due_rows_that_fail_block_no_others() -> Result<(), StoreFault> {
     let store = in_memory();
     for (number, label) in ["cursed-1", "cursed-2", "cursed-3", "cursed-4", "tea"].into_iter().enumerate() {
         let planned = ShelfEvent::CheckPlanned { at: at(i64::try_from(number).expect("a small number")) };
@@ -71,9 +70,9 @@ async fn due_rows_that_break_hold_up_no_other() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Law 2: what nobody here knows how to repeat waits, visibly, and in nobody's way.
+/// Law 2.
 #[tokio::test]
-async fn retries_of_a_step_that_is_gone_hold_up_no_other() -> Result<(), StoreFault> {
+async fn retries_of_an_unknown_step_block_no_others() -> Result<(), StoreFault> {
     let store = in_memory();
     let gone = (1..=4).map(|number| retry("a-step-of-old", number, at(0)));
     let known = Retry { payload: arrived(id(5), "tea", 3), ..retry(FILLING.name, 5, at(1)) };
@@ -89,9 +88,8 @@ async fn retries_of_a_step_that_is_gone_hold_up_no_other() -> Result<(), StoreFa
     Ok(())
 }
 
-/// A time that another input took away meanwhile: the row itself knows, and nothing happens.
 #[tokio::test]
-async fn a_due_time_that_is_over_changes_nothing() -> Result<(), StoreFault> {
+async fn due_time_removed_meanwhile_changes_nothing() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;
     done(harness.ask(DepotCommand::List("tea")).await);
     let late = Input::due(shelf("tea"), Timestamp::UNIX_EPOCH);
@@ -101,7 +99,7 @@ async fn a_due_time_that_is_over_changes_nothing() -> Result<(), StoreFault> {
 }
 
 #[test]
-fn a_due_row_whose_id_is_one_belongs_to_its_saga() {
+fn due_row_with_a_saga_id_belongs_to_that_saga() {
     let saga = Uuid::from_u128(42);
     let key = saga_core::row::RowKey { kind: "shelf", id: saga.to_string() };
     let due = Input::<Depot>::due(key, Timestamp::UNIX_EPOCH);

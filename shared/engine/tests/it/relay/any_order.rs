@@ -1,5 +1,5 @@
-//! Whatever happens between engine, relay, broker and operator, in whatever order: nothing is lost, nothing of a saga
-//! overtakes what is before it, and each message counts once.
+//! Random schedules of engine, relay, broker and operator: nothing is lost, entries of a saga keep their order, and
+//! each message counts once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,32 +9,32 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use saga_core::decision::{OutboxWrite, Writes};
 use saga_engine::runtime::bus::Publish;
-use saga_engine::runtime::handover::Handover;
 use saga_engine::runtime::relay::{Relay, Round};
+use saga_engine::runtime::relay_queue::RelayQueue;
 use saga_engine::store::{OutboxEntry, PublishOutcome, Store};
 
 use crate::support::{at, id, in_memory, promise, promised};
 
 use super::broker::relay;
 
-/// Worlds that are tried.
+/// Number of schedules.
 const SEEDS: u64 = 100;
-/// What happens in each.
+/// Actions in each schedule.
 const STEPS: usize = 120;
 const SAGAS: u128 = 5;
 
 #[tokio::test]
-async fn whatever_happens_each_message_arrives_in_its_sagas_order_and_counts_once() {
+async fn messages_arrive_in_saga_order_and_count_once_in_any_schedule() {
     for seed in 0..SEEDS {
         World::new(seed).runs().await;
     }
 }
 
-/// A broker in some mood, which keeps to what [`Publish`] promises.
+/// Broker with random faults that keeps the contract of [`Publish`].
 struct Moody {
     arrived: Mutex<Vec<OutboxEntry>>,
     rng: Mutex<Rng>,
-    /// Percent of publishes in which something goes wrong.
+    /// Percentage of publishes with a fault.
     trouble: Mutex<u8>,
 }
 
@@ -89,8 +89,8 @@ struct World {
     store: Arc<dyn Store>,
     broker: Moody,
     relay: Relay,
-    handover: Arc<Handover>,
-    /// Stands by on the same database.
+    relay_queue: Arc<RelayQueue>,
+    /// Standby relay on the same database.
     other: Relay,
     second: i64,
     promised: BTreeMap<u128, Vec<u128>>,
@@ -99,7 +99,7 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let (store, handover) = (in_memory(), Arc::new(Handover::default()));
+        let (store, relay_queue) = (in_memory(), Arc::new(RelayQueue::default()));
         let rng = Rng::with_seed(seed);
         let broker = Moody {
             arrived: Mutex::default(),
@@ -107,14 +107,14 @@ impl World {
             trouble: Mutex::new(0),
         };
         let (relay, other) =
-            (relay(&store, "depot-1").fed_by(handover.clone()), self::relay(&store, "depot-2"));
+            (relay(&store, "depot-1").with_queue(relay_queue.clone()), self::relay(&store, "depot-2"));
         Self {
             seed,
             rng,
             store,
             broker,
             relay,
-            handover,
+            relay_queue,
             other,
             second: 0,
             promised: BTreeMap::new(),
@@ -142,19 +142,19 @@ impl World {
                 let failed = failed.iter().filter(|item| item.status == "FAILED").collect::<Vec<_>>();
                 if let Some(item) = self.rng.choice(failed) {
                     self.store.retry_failed_entries(Some(item.seq)).await.expect("it works");
-                    self.handover.look_again();
+                    self.relay_queue.request_scan();
                 }
             }
             86..89 => {
                 let since = at(self.rng.i64(0..=self.second));
                 self.store.republish(since, 0, 100).await.expect("it works");
                 if self.rng.bool() {
-                    self.handover.look_again();
+                    self.relay_queue.request_scan();
                 }
             }
             89..92 => {
-                self.handover = Arc::new(Handover::default());
-                self.relay = relay(&self.store, "depot-1").fed_by(self.handover.clone());
+                self.relay_queue = Arc::new(RelayQueue::default());
+                self.relay = relay(&self.store, "depot-1").with_queue(self.relay_queue.clone());
             }
             92..94 => {
                 self.second += 20;
@@ -178,7 +178,7 @@ impl World {
         let promised = promised(self.store.as_ref(), writes).await.expect("it works");
         // Now and then nobody hears of it: the commit was unclear.
         if self.rng.u8(..10) > 0 {
-            self.handover.give(promised);
+            self.relay_queue.push(promised);
         }
     }
 
@@ -189,7 +189,7 @@ impl World {
     async fn ends(&mut self) {
         for _ in 0..100 {
             self.store.retry_failed_entries(None).await.expect("it works");
-            self.handover.look_again();
+            self.relay_queue.request_scan();
             self.second += 1;
             let round = self.round().await;
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! A broker that does as it is told, and rounds of a relay that publishes to it.
+//! Scripted broker, and rounds of a relay that publishes to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use saga_core::decision::{OutboxWrite, Writes};
 use saga_engine::runtime::bus::Publish;
 use saga_engine::runtime::clock::SystemClock;
-use saga_engine::runtime::handover::Handover;
 use saga_engine::runtime::observer::SharedObserver;
 use saga_engine::runtime::relay::{self, Relay, RelaySettings, Round};
+use saga_engine::runtime::relay_queue::RelayQueue;
 use saga_engine::store::{OutboxEntry, PublishOutcome, Store, StoreFault};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -19,7 +19,7 @@ use crate::support::{at, id, promise};
 
 pub type Outcome = Result<(), StoreFault>;
 
-/// Messages, each of a saga and with the rest of a subject.
+/// Messages, each with its saga and the last part of its subject.
 pub fn of_subjects(messages: &[(u128, u128, &str)]) -> Writes {
     let promise = |(number, saga, subject): &(u128, u128, &str)| OutboxWrite {
         saga: id(*saga),
@@ -38,21 +38,21 @@ pub async fn round(relay: &mut Relay, broker: &Broker, second: i64) -> Result<Ro
     relay.round(broker, &(), at(second)).await
 }
 
-/// The loop of a relay, which looks by itself once an hour; and what wakes it.
+/// Relay loop that polls once an hour, and the queue that wakes it.
 pub fn running(
     store: &Arc<dyn Store>,
     broker: &Arc<Broker>,
     observer: SharedObserver,
-) -> (JoinHandle<()>, Arc<Handover>) {
+) -> (JoinHandle<()>, Arc<RelayQueue>) {
     let settings = RelaySettings { poll: Duration::from_hours(1), ..RelaySettings::default() };
     let relay = Relay::new(store.clone(), "depot-1".to_owned(), settings);
-    let wake = Arc::new(Handover::default());
+    let wake = Arc::new(RelayQueue::default());
     let publisher = Box::new(Shared(broker.clone()));
     let running = relay::run(relay, publisher, wake.clone(), Arc::new(SystemClock), observer);
     (tokio::spawn(running), wake)
 }
 
-/// A broker that takes everything, unless it was told otherwise for the next publish.
+/// Broker that accepts everything, unless the next publish is scripted.
 #[derive(Default)]
 pub struct Broker {
     arrived: Mutex<Vec<u128>>,
@@ -60,13 +60,13 @@ pub struct Broker {
     never: Mutex<Vec<&'static str>>,
     too_large: Mutex<Option<u128>>,
     answers_lost: Mutex<(&'static str, usize)>,
-    /// Of each round, whether nothing was in the way.
+    /// Rounds, true for each without a delay.
     pub judged: Mutex<Vec<bool>>,
     lost: Mutex<usize>,
     going_on: Notify,
 }
 
-/// What the broker does with the next publish.
+/// Behaviour at the next publish.
 #[derive(Default)]
 enum Mood {
     #[default]
@@ -86,17 +86,17 @@ impl Broker {
         self.is_next(Mood::TakesFew(count, reason));
     }
 
-    /// What has this subject, or this payload, gets no answer.
+    /// Never acknowledges this subject or payload.
     pub fn never_takes(&self, what: &'static str) {
         self.never.lock().push(what);
     }
 
-    /// The message of this number cannot even be sent.
+    /// Rejects the message with this number.
     pub fn always_refuses(&self, number: u128) {
         *self.too_large.lock() = Some(number);
     }
 
-    /// The answers to so many publishes of what has this payload get lost.
+    /// Loses so many acknowledgements of this payload.
     pub fn loses(&self, payload: &'static str, times: usize) {
         *self.answers_lost.lock() = (payload, times);
     }
@@ -105,7 +105,7 @@ impl Broker {
         *self.lost.lock() = usize::MAX;
     }
 
-    /// So many publishes get no answer any more.
+    /// Acknowledges nothing for so many publishes.
     pub fn comes_back_after(&self, publishes: usize) {
         *self.lost.lock() = publishes;
     }
@@ -175,7 +175,7 @@ impl Publish for Broker {
         Box::pin(self.take(entries))
     }
 
-    fn judged(&self, published: &PublishOutcome) {
+    fn round_ended(&self, published: &PublishOutcome) {
         self.judged.lock().push(published.delayed.is_none());
     }
 }

@@ -1,9 +1,9 @@
-//! The relay, one round at a time, with a broker that does as it is told and a clock that is an argument.
+//! The relay, one round at a time, with a scripted broker and the time as an argument.
 
 mod any_order;
 mod broker;
-mod handed_over;
-mod refused;
+mod rejected;
+mod relay_queue;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::support::{at, commit, in_memory, promises, wait_until};
 use self::broker::{Broker, Outcome, relay, round, running};
 
 #[tokio::test]
-async fn what_waits_is_published_in_order_and_once() -> Outcome {
+async fn pending_entries_are_published_in_order_and_once() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
     commit(store.as_ref(), promises([3, 1, 2])).await?;
     let mut relay = relay(&store, "depot-1");
@@ -30,10 +30,10 @@ async fn what_waits_is_published_in_order_and_once() -> Outcome {
 }
 
 #[tokio::test]
-async fn a_round_takes_no_more_than_a_batch() -> Outcome {
+async fn round_publishes_at_most_one_batch() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
     commit(store.as_ref(), promises(1..=5)).await?;
-    let settings = RelaySettings { batch: 2, ..RelaySettings::default() };
+    let settings = RelaySettings { max_batch: 2, ..RelaySettings::default() };
     let mut relay = Relay::new(store.clone(), "depot-1".to_owned(), settings);
     for published in [2, 2, 1] {
         assert_eq!(round(&mut relay, &broker, 1).await?, Round::Published(published));
@@ -42,9 +42,9 @@ async fn a_round_takes_no_more_than_a_batch() -> Outcome {
     Ok(())
 }
 
-/// Law 7: an outage, however long, costs no entry and overtakes none.
+/// Law 7: no entry is lost or overtaken.
 #[tokio::test]
-async fn while_the_broker_takes_nothing_everything_waits_in_its_order() -> Outcome {
+async fn entries_wait_in_order_during_an_outage() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
     commit(store.as_ref(), promises([1, 2, 3, 4])).await?;
     let mut relay = relay(&store, "depot-1");
@@ -64,9 +64,9 @@ async fn while_the_broker_takes_nothing_everything_waits_in_its_order() -> Outco
     Ok(())
 }
 
-/// A publish may take long: what it brought to the broker is told again to one that has lost what it got meanwhile.
+/// Republishing after a loss of the broker's data depends on it.
 #[tokio::test(start_paused = true)]
-async fn what_took_long_to_publish_was_published_at_the_end_of_that() -> Outcome {
+async fn publish_time_is_the_time_of_the_acknowledgement() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
     commit(store.as_ref(), promises([1])).await?;
     let mut relay = relay(&store, "depot-1");
@@ -81,9 +81,9 @@ async fn what_took_long_to_publish_was_published_at_the_end_of_that() -> Outcome
     Ok(())
 }
 
-/// Law 1: what was published but not settled when the process died is published again under the same ids.
+/// Law 1.
 #[tokio::test]
-async fn a_crash_between_publish_and_settle_repeats_the_same_ids() -> Outcome {
+async fn relay_republishes_same_ids_after_crash_between_publish_and_settle() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
     commit(store.as_ref(), promises([1, 2, 3])).await?;
     let mut first_life = relay(&store, "depot-1");
@@ -106,7 +106,7 @@ async fn a_crash_between_publish_and_settle_repeats_the_same_ids() -> Outcome {
 }
 
 #[tokio::test]
-async fn one_relay_publishes_and_the_other_stands_by_until_the_lease_lapses() -> Outcome {
+async fn standby_relay_takes_over_when_the_lease_expires() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
     let (mut first, mut second) = (relay(&store, "depot-1"), relay(&store, "depot-2"));
     assert_eq!(round(&mut first, &broker, 0).await?, Round::Idle);
@@ -119,7 +119,7 @@ async fn one_relay_publishes_and_the_other_stands_by_until_the_lease_lapses() ->
 }
 
 #[tokio::test]
-async fn a_relay_that_goes_on_keeps_its_lease() -> Outcome {
+async fn relay_renews_its_lease() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
     let (mut first, mut second) = (relay(&store, "depot-1"), relay(&store, "depot-2"));
     for second_of_day in 0..60 {
@@ -129,9 +129,9 @@ async fn a_relay_that_goes_on_keeps_its_lease() -> Outcome {
     Ok(())
 }
 
-/// Law 1 and fencing: whoever took over has the say; the late one's settlement has no effect.
+/// Law 1 and fencing.
 #[tokio::test]
-async fn a_relay_that_was_overtaken_while_it_published_settles_nothing() -> Outcome {
+async fn relay_that_lost_its_lease_during_a_publish_settles_nothing() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
     commit(store.as_ref(), promises([1, 2])).await?;
     let (mut slow, mut other) = (relay(&store, "depot-1"), relay(&store, "depot-2"));
@@ -153,15 +153,15 @@ async fn a_relay_that_was_overtaken_while_it_published_settles_nothing() -> Outc
     Ok(())
 }
 
-/// The loop publishes at the commit's wake-up, not at its next poll.
+/// It does not wait for its poll interval.
 #[tokio::test]
-async fn the_loop_is_woken_by_what_is_written() -> Outcome {
+async fn relay_loop_is_woken_by_a_commit() -> Outcome {
     let (store, broker) = (in_memory(), Arc::new(Broker::default()));
     let metrics = Metrics::default();
     let (running, wake) = running(&store, &broker, Arc::new(metrics.clone()));
     for number in 1..=3 {
         commit(store.as_ref(), promises([number])).await?;
-        wake.look_again();
+        wake.request_scan();
         let count = usize::try_from(number).expect("a small number");
         wait_until("it is published", async || broker.arrived().len() == count).await;
     }
@@ -170,16 +170,16 @@ async fn the_loop_is_woken_by_what_is_written() -> Outcome {
     Ok(())
 }
 
-/// A wake-up is not lost for coming while the relay is at work.
+/// No wake-up is lost.
 #[tokio::test]
-async fn what_is_written_during_a_round_is_published_in_the_next() -> Outcome {
+async fn entry_written_during_a_round_is_published_in_the_next() -> Outcome {
     let (store, broker) = (in_memory(), Arc::new(Broker::default()));
     commit(store.as_ref(), promises([1])).await?;
     broker.stalls_after_taking();
     let (running, wake) = running(&store, &broker, Arc::new(()));
     wait_until("the first is under way", async || broker.arrived().len() == 1).await;
     commit(store.as_ref(), promises([2])).await?;
-    wake.look_again();
+    wake.request_scan();
     broker.goes_on();
     wait_until("the second follows", async || broker.arrived() == [1, 2]).await;
     running.abort();

@@ -158,7 +158,7 @@ fn unknown_or_impossible_setting_is_rejected_by_name() {
         ("http.allowed_origins=https://shop.example/", "http.allowed_origins"),
         ("instance=", "instance"),
         ("relay.poll=0s", "relay.poll"),
-        ("relay.batch=0", "relay.batch"),
+        ("relay.max_batch=0", "relay.max_batch"),
         ("clock.every=0s", "clock.every"),
         ("relay.lease=999ms", "relay.lease"),
         ("retry.max_attempts=0", "retry.max_attempts"),
@@ -167,12 +167,12 @@ fn unknown_or_impossible_setting_is_rejected_by_name() {
         ("task.backlog=0", "task.backlog"),
         // A claim that lapses when its call does is taken twice.
         ("task.timeout=10s", "task.lease"),
-        ("bus.pull=0", "bus.pull"),
+        ("bus.pull_batch=0", "bus.pull_batch"),
         ("bus.max_ack_pending=0", "bus.max_ack_pending"),
-        ("bus.pack=0", "bus.pack"),
+        ("bus.max_pack=0", "bus.max_pack"),
         ("bus.retention=0s", "bus.retention"),
-        ("bus.pack=1001", "bus.pack"),
-        ("bus.max_deliver=1", "bus.max_deliver"),
+        ("bus.max_pack=1001", "bus.max_pack"),
+        ("bus.max_deliveries=1", "bus.max_deliveries"),
         ("bus.publish_timeout=0s", "bus.publish_timeout"),
         ("bus.replicas=0", "bus.replicas"),
         ("bus.tls.cert=/client.pem", "bus.tls.key"),
@@ -194,16 +194,16 @@ fn smallest_possible_values_are_accepted() {
         "http.max_connections=1",
         "http.allowed_hosts=shop.example, 192.0.2.7,*",
         "http.allowed_origins=https://shop.example,http://localhost:3000",
-        "relay.batch=1",
+        "relay.max_batch=1",
         "relay.lease=1s",
         "retry.max_attempts=1",
         "task.retry.max_attempts=1",
         "task.concurrency=1",
         "task.backlog=1",
         "task.timeout=9s",
-        "bus.pull=1",
+        "bus.pull_batch=1",
         "bus.max_ack_pending=1",
-        "bus.max_deliver=2",
+        "bus.max_deliveries=2",
         "bus.replicas=1",
         "retention.chunk=1",
         "resilience.supplier.timeout=9s",
@@ -249,27 +249,37 @@ fn runtime_config_takes_every_setting() {
         "engine.timer_poll=13s",
         "task.backlog=14",
         "task.lease=15m",
-        "bus.pull=16",
+        "bus.pull_batch=16",
         "bus.max_ack_pending=17",
-        "relay.batch=18",
+        "relay.max_batch=18",
         "retry.max_attempts=19",
         "store.check_within=20s",
         "store.accept_loss=some",
         "store.url=sqlite:///somewhere/till.db",
     ];
     let settings = read(FILE, &flags).expect("good settings");
-    let carriage = settings.runtime_config("supplier");
-    assert_eq!((&carriage.rules.owner[..], carriage.rules.use_inbox), ("till-7", true));
-    assert_eq!(carriage.rules.task_lease, jiff::SignedDuration::from_mins(15));
-    assert_eq!((carriage.rules.retry.max_attempts, carriage.rules.task_retry.max_attempts), (19, 9));
-    assert!(carriage.rules.step_retry.contains_key("shelf-filling"));
-    assert_eq!((carriage.bounds.max_batch, carriage.bounds.queue), (11, 12));
-    assert_eq!((carriage.tasks.backlog, carriage.tasks.concurrency), (14, 3));
+    let runtime_config = settings.runtime_config("supplier");
+    assert_eq!((&runtime_config.rules.owner[..], runtime_config.rules.use_inbox), ("till-7", true));
+    assert_eq!(runtime_config.rules.task_lease, jiff::SignedDuration::from_mins(15));
     assert_eq!(
-        (carriage.call_timeout, carriage.timer_poll),
+        (runtime_config.rules.retry.max_attempts, runtime_config.rules.task_retry.max_attempts),
+        (19, 9)
+    );
+    assert!(runtime_config.rules.step_retry.contains_key("shelf-filling"));
+    assert_eq!((runtime_config.limits.max_batch, runtime_config.limits.queue), (11, 12));
+    assert_eq!((runtime_config.tasks.backlog, runtime_config.tasks.concurrency), (14, 3));
+    assert_eq!(
+        (runtime_config.call_timeout, runtime_config.timer_poll),
         (Duration::from_millis(250), Duration::from_secs(13))
     );
-    assert_eq!((carriage.relay.batch, carriage.consumer.pull, carriage.consumer.under_way), (18, 16, 17));
+    assert_eq!(
+        (
+            runtime_config.relay.max_batch,
+            runtime_config.consumer.pull_batch,
+            runtime_config.consumer.max_in_flight
+        ),
+        (18, 16, 17)
+    );
     let opening = settings.open_options("till");
     assert_eq!(
         (opening.service, opening.check_within, opening.accept_loss),

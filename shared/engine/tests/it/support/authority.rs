@@ -1,11 +1,11 @@
-//! Shell: an authority that signs certificates for this machine, and is thrown away.
+//! Certificate authority for one test.
 
 use std::path::PathBuf;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
-/// An authority that was made for one test, in a folder of its own.
+/// Authority with a folder of its own.
 pub struct Authority {
     pub folder: TempDir,
     issuer: Issuer<'static, KeyPair>,
@@ -21,7 +21,7 @@ impl Authority {
         Self { folder, issuer: Issuer::new(params, key) }
     }
 
-    /// Signs a certificate for this machine; answers its file, and its key's.
+    /// Signs a certificate for this machine. Returns the files of certificate and key.
     pub fn sign(&self, name: &str) -> (PathBuf, PathBuf) {
         use std::os::unix::fs::PermissionsExt as _;
         let key = KeyPair::generate().expect("a key");

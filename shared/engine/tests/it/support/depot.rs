@@ -17,21 +17,21 @@ use super::shelf::{Nothing, Shelf, ShelfCommand};
 
 /// Putting this many pieces anywhere panics.
 pub const UNLUCKY: u32 = 13;
-/// Looking for the rows of a message with this label panics.
+/// Reading the rows of a message with this label panics.
 pub const UNREADABLE: &str = "unreadable";
 
-/// A shelf with so many pieces wants no more from the supplier.
+/// Pieces of a full shelf, which needs no more from the supplier.
 pub const FULL: u32 = 1_000;
 
-/// A look at this shelf, when its time has come, panics.
+/// The deadline of this shelf panics.
 pub const CURSED: &str = "cursed";
 
-/// Fills shelves. Stands for work that ends up with the supplier.
+/// Fills shelves. Its tasks call the supplier.
 pub const FILLING: &Step = &STEPS[0];
-/// Hears the same as [`FILLING`], and says that it did.
+/// Consumes the same facts as [`FILLING`], and publishes that it did.
 pub const LISTENING: &Step = &STEPS[1];
 
-/// What the depot calls.
+/// Dependency of the depot.
 pub const SUPPLIER: &str = "supplier";
 
 static STEPS: [Step; 2] =
@@ -41,19 +41,19 @@ const ARRIVALS: Subscription = Subscription::to("courier", &[PARCELS_ARRIVED]);
 #[derive(Debug)]
 pub struct Depot;
 
-/// What may be asked of it.
+/// Commands of the depot.
 #[derive(Debug, Clone)]
 pub enum DepotCommand {
     List(&'static str),
     Put(&'static str, u32),
     CheckAt(&'static str, Timestamp),
-    /// Calls the supplier, and gives up when the supplier does not answer.
+    /// Calls the supplier. A failure ends the task.
     Supply(&'static str),
-    /// Calls the supplier, and cannot do without an answer.
+    /// Calls the supplier. A failure is dead-lettered.
     Insist(&'static str),
 }
 
-/// What it answers.
+/// Reply to a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
     pub pieces: i64,
@@ -187,7 +187,7 @@ fn label_of(result: &TaskResult<'_>) -> Option<String> {
     serde_json::from_str::<Wanted>(result.payload).ok().map(|wanted| wanted.label)
 }
 
-/// The step in which the depot's engine hears operators.
+/// Step in which the engine receives operator commands.
 pub fn operating() -> &'static Step {
     steps_of::<Depot>().into_iter().find(|step| step.is_for_operators()).expect("it has an operator")
 }

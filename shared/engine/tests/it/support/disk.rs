@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::depot::Depot;
 
-/// The disk under a store.
+/// Disk under a store.
 pub struct Disk {
     path: PathBuf,
     _folder: TempDir,
@@ -26,19 +26,19 @@ impl Disk {
         Self { path: folder.path().join("depot.db"), _folder: folder }
     }
 
-    /// Its store. One at a time.
+    /// Opens its store. One at a time.
     pub fn store(&self) -> Arc<dyn Store> {
         Arc::new(SqliteStore::open(&self.path, Depot::rows()).expect("its database"))
     }
 
-    /// From now on nothing can be added to this table.
+    /// Makes inserts into this table fail.
     pub fn refuses(&self, table: &str, severity: &str) {
         self.change(&format!(
             "CREATE TRIGGER no_{table} BEFORE INSERT ON {table} BEGIN SELECT RAISE({severity}, 'disk full'); END"
         ));
     }
 
-    /// From now on it can again.
+    /// Lets inserts into this table succeed again.
     pub fn works(&self, table: &str) {
         self.change(&format!("DROP TRIGGER no_{table}"));
     }

@@ -1,4 +1,4 @@
-//! The loops around the depot: the real engine, timers and tasks over a real store.
+//! The loops around the depot: real engine, timers and task runner over a real store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use saga_engine::nats::NatsBus;
 use saga_engine::runtime::admission::{BreakerAction, BreakerView, SharedAdmission, StepAdmission};
 use saga_engine::runtime::bus::Durable;
 use saga_engine::runtime::clock::{SharedClock, SystemClock};
-use saga_engine::runtime::consumer::{Consumer, ConsumerBounds};
-use saga_engine::runtime::engine::{Bounds, Engine};
-use saga_engine::runtime::faults::{FaultSettings, Faults, NewFault};
+use saga_engine::runtime::consumer::{Consumer, ConsumerLimits};
+use saga_engine::runtime::engine::{Engine, EngineLimits};
+use saga_engine::runtime::injected_faults::{FaultSettings, InjectedFaults, NewFault};
 use saga_engine::runtime::overrides::Overrides;
 use saga_engine::runtime::relay::RelaySettings;
 use saga_engine::runtime::tracer::Tracer;
-use saga_engine::runtime::{Carriage, Means, Running, given_up, start};
+use saga_engine::runtime::{Runtime, RuntimeConfig, RuntimeDeps, advisories, start};
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{Store, StoredOverrides};
 use tokio::task::JoinSet;
@@ -38,24 +38,24 @@ use super::supplier::Supplier;
 use super::writes::{parked, state};
 use super::{in_time, wait_until};
 
-/// This instance's name.
+/// Name of this instance.
 pub const OWNER: &str = "depot-1";
 
-/// How patient the loops are.
+/// Limits and delays of the loops.
 #[derive(Clone, Copy)]
 pub struct Pace {
     pub attempts: u32,
     pub first_delay: Duration,
     pub call_timeout: Duration,
     pub task_lease: SignedDuration,
-    /// Things of each sort that one look at the timers takes up.
+    /// Maximum number of rows, and of retries, in one scan.
     pub due_limit: usize,
-    /// The timers look this often without being woken. Long, so that it is the wake-ups that tests see.
+    /// Poll interval of the timers. Long, so that tests see the wake-ups.
     pub poll: Duration,
     pub backlog: usize,
-    /// Calls under way at once.
+    /// Maximum number of calls in flight.
     pub concurrency: usize,
-    /// How far apart two batches may begin.
+    /// Maximum delay between two batches.
     pub max_batch_delay: Duration,
 }
 
@@ -75,21 +75,21 @@ impl Default for Pace {
     }
 }
 
-/// A running depot. Dropping it is its crash: nothing is finished or said goodbye to.
+/// Running depot. Dropping it is a crash.
 pub struct EngineHarness {
     pub engine: Engine<Depot>,
     pub store: Arc<dyn Store>,
     pub supplier: Arc<Supplier>,
     pub metrics: Metrics,
     pub admission: SharedAdmission,
-    pub faults: Faults,
+    pub faults: InjectedFaults,
     pub overrides: Overrides,
     steps: Vec<StepAdmission>,
     loops: JoinSet<()>,
 }
 
 impl EngineHarness {
-    /// Over an empty database in memory.
+    /// Runs over an empty database in memory.
     pub async fn new() -> Self {
         Self::over(in_memory(), Pace::default()).await
     }
@@ -102,7 +102,7 @@ impl EngineHarness {
         Self::guarded(store, pace, supplier, BreakerPolicy::default()).await
     }
 
-    /// With breakers of this policy.
+    /// Runs with breakers of this policy.
     pub async fn guarded(
         store: Arc<dyn Store>,
         pace: Pace,
@@ -115,7 +115,7 @@ impl EngineHarness {
         harness
     }
 
-    /// With a clock of the test's own.
+    /// Runs with this clock.
     pub async fn on_clock(store: Arc<dyn Store>, pace: Pace, clock: SharedClock) -> Self {
         let policy = BreakerPolicy::default();
         let (off, nothing) = (Tracer::off(), StoredOverrides::default());
@@ -124,7 +124,7 @@ impl EngineHarness {
         harness
     }
 
-    /// With a tracer of the test's own.
+    /// Runs with this tracer.
     pub async fn traced(tracer: Tracer) -> Self {
         let (policy, clock, nothing) =
             (BreakerPolicy::default(), Arc::new(SystemClock), StoredOverrides::default());
@@ -134,7 +134,7 @@ impl EngineHarness {
         harness
     }
 
-    /// With what operators have overridden in its database.
+    /// Runs with the overrides in its database.
     pub async fn overridden(store: Arc<dyn Store>) -> Self {
         let (policy, clock) = (BreakerPolicy::default(), Arc::new(SystemClock));
         let overridden = store.overrides().await.expect("the store works");
@@ -142,7 +142,7 @@ impl EngineHarness {
         Self::started(store, pace, Arc::default(), policy, clock, off, &overridden)
     }
 
-    /// With loops that have not yet begun.
+    /// Runs with loops that have not begun yet.
     pub fn just_started(
         store: Arc<dyn Store>,
         pace: Pace,
@@ -164,7 +164,7 @@ impl EngineHarness {
     ) -> Self {
         let metrics = Metrics::default();
         let faults = faults(true, steps_of::<Depot>().into_iter().map(|step| step.name).collect());
-        let means = Means {
+        let deps = RuntimeDeps {
             tracer,
             store: store.clone(),
             handler: supplier.clone(),
@@ -172,76 +172,76 @@ impl EngineHarness {
             observer: Arc::new(metrics.clone()),
             faults: faults.clone(),
         };
-        let Running { engine, admission, steps, overrides, loops } =
-            start(Arc::new(Depot), &means, &carriage(pace), |_| policy.clone(), overridden);
+        let Runtime { engine, admission, steps, overrides, loops } =
+            start(Arc::new(Depot), &deps, &runtime_config(pace), |_| policy.clone(), overridden);
         Self { engine, store, supplier, metrics, admission, faults, overrides, steps, loops }
     }
 
-    /// Lets a step listen to the broker.
+    /// Starts the consumers of a step.
     pub fn listens(&mut self, bus: &NatsBus, step: &'static Step) {
         for durable in Durable::all(Depot::NAME, &[step]) {
             let (engine, admission) = (self.engine.clone(), self.step(step).clone());
-            let bounds = carriage(Pace::default()).consumer;
+            let bounds = runtime_config(Pace::default()).consumer;
             self.loops.spawn(Consumer::new(bus.clone(), engine, admission, durable, bounds).run());
         }
     }
 
-    /// Lets it hear what the broker gives up on.
+    /// Starts processing of the broker's advisories.
     pub fn hears_advisories(&mut self, bus: &NatsBus) {
         let of_step = |admission: &StepAdmission| {
             let durables = Durable::all(Depot::NAME, &[admission.step()]);
             durables.into_iter().map(|durable| (durable, admission.clone())).collect::<Vec<_>>()
         };
         let durables = self.steps.iter().flat_map(of_step).collect();
-        self.loops.spawn(given_up::run(bus.clone(), self.engine.clone(), durables));
+        self.loops.spawn(advisories::run(bus.clone(), self.engine.clone(), durables));
     }
 
-    /// Lets something more run beside the loops.
+    /// Runs `work` beside the loops.
     pub fn runs(&mut self, work: impl Future<Output = ()> + Send + 'static) {
         self.loops.spawn(work);
     }
 
-    /// What stands before a step.
+    /// Admission of a step.
     pub fn step(&self, step: &'static Step) -> &StepAdmission {
         let is_its = |admission: &&StepAdmission| admission.step().name == step.name;
         self.steps.iter().find(is_its).expect("a step of the depot")
     }
 
-    /// The breaker of a step or of the supplier.
+    /// Breaker of a step or of the supplier.
     pub fn breaker(&self, name: &str) -> BreakerView {
         let mut all = self.admission.breakers().into_iter();
         all.find(|breaker| breaker.name == name).expect("a breaker of the depot")
     }
 
-    /// Does to a breaker what an operator does.
+    /// Applies an operator's action to a breaker.
     pub fn turn(&self, name: &str, action: BreakerAction) {
-        self.admission.turn_breaker(name, action).expect("a breaker of the depot");
+        self.admission.set_breaker(name, action).expect("a breaker of the depot");
     }
 
-    /// Lets tries of a step, or calls of the supplier, fail until its breaker opens.
+    /// Fails attempts of a step, or calls of the supplier, until the breaker opens.
     pub fn fail_until_open(&self, name: &str) {
         if name == SUPPLIER {
-            while let Some(permit) = self.admission.permit_call().now_or_never() {
+            while let Some(permit) = self.admission.acquire_call().now_or_never() {
                 drop(permit);
             }
         } else {
             let step = steps_of::<Depot>().into_iter().find(|step| step.name == name);
             // Not the one that the loops have: what is cut off here is no delivery of theirs.
-            let step = self.admission.of_step(step.expect("a step of the depot"));
-            while let Some(mut permit) = step.permit() {
+            let step = self.admission.for_step(step.expect("a step of the depot"));
+            while let Some(mut permit) = step.try_acquire() {
                 let _ = permit.begin();
             }
         }
         assert_eq!(self.breaker(name).state, saga_core::breaker::State::Open);
     }
 
-    /// Asks and expects an answer.
+    /// Executes a command.
     pub async fn ask(&self, command: DepotCommand) -> CommandOutcome<Depot> {
-        let asked = self.engine.ask(Uuid::now_v7(), command, None);
+        let asked = self.engine.execute(Uuid::now_v7(), command, None);
         in_time("an answer", asked).await.expect("the store works")
     }
 
-    /// Asks under an idempotency key.
+    /// Executes a command with an idempotency key.
     pub async fn ask_under(
         &self,
         key: &str,
@@ -249,7 +249,7 @@ impl EngineHarness {
         command: DepotCommand,
     ) -> CommandOutcome<Depot> {
         let key = RequestKey { key: key.to_owned(), fingerprint: fingerprint.to_owned() };
-        let asked = self.engine.ask(Uuid::now_v7(), command, Some(key));
+        let asked = self.engine.execute(Uuid::now_v7(), command, Some(key));
         in_time("an answer", asked).await.expect("the store works")
     }
 
@@ -257,28 +257,28 @@ impl EngineHarness {
     ///
     /// Needs a runtime of one thread and a store in memory: the engine gets to run when all have gathered.
     pub async fn settle_together(&self, inputs: Vec<Input<Depot>>) -> Vec<Outcome<Depot>> {
-        let settled = futures::future::join_all(inputs.into_iter().map(|input| self.engine.settle(input)));
+        let settled = futures::future::join_all(inputs.into_iter().map(|input| self.engine.process(input)));
         let outcomes = in_time("the outcomes of a batch", settled).await;
         outcomes.into_iter().map(|outcome| outcome.expect("the store works")).collect()
     }
 
-    /// Hands one input in, and answers the name of its outcome.
+    /// Processes one input, and returns the name of its outcome.
     pub async fn settle(&self, input: Input<Depot>) -> &'static str {
         self.settle_together(vec![input]).await[0].name()
     }
 
-    /// What waits and is parked.
+    /// Statistics of the store.
     pub async fn stats(&self) -> StoreStats {
         self.store.stats().await.expect("the store works")
     }
 
-    /// Messages that a step has handled.
+    /// Number of messages that a step has processed.
     pub async fn handled(&self, step: &Step) -> u64 {
         let tallies = self.store.message_counts().await.expect("the store works");
         tallies.handled.get(step.name).copied().unwrap_or(0)
     }
 
-    /// Waits until a step has handled so many messages.
+    /// Waits until a step has processed so many messages.
     pub async fn has_handled(&self, step: &Step, count: u64) {
         let what = format!("{} has handled {count}", step.name);
         wait_until(&what, async || self.handled(step).await == count).await;
@@ -288,7 +288,7 @@ impl EngineHarness {
         wait_until("no task is open", async || self.stats().await.tasks == 0).await;
     }
 
-    /// Waits for the one dead letter.
+    /// Waits for the only dead letter.
     pub async fn the_dead_letter(&self) -> DeadLettered {
         wait_until("a dead letter", async || self.stats().await.dead_letters > 0).await;
         let mut found = parked(self.store.as_ref(), 9).await.expect("the store works");
@@ -296,7 +296,7 @@ impl EngineHarness {
         found.remove(0)
     }
 
-    /// The shelf for tea.
+    /// Shelf for tea.
     pub async fn tea(&self) -> Shelf {
         state(self.store.as_ref(), "tea").await.expect("the store works").unwrap_or_default()
     }
@@ -306,15 +306,19 @@ pub fn in_memory() -> Arc<dyn Store> {
     Arc::new(SqliteStore::in_memory(Depot::rows()).expect("a database in memory"))
 }
 
-fn carriage(pace: Pace) -> Carriage {
-    Carriage {
+fn runtime_config(pace: Pace) -> RuntimeConfig {
+    RuntimeConfig {
         rules: rules(pace),
-        bounds: Bounds { max_batch: pace.due_limit, queue: 1024, max_batch_delay: pace.max_batch_delay },
+        limits: EngineLimits {
+            max_batch: pace.due_limit,
+            queue: 1024,
+            max_batch_delay: pace.max_batch_delay,
+        },
         tasks: TaskBounds { backlog: pace.backlog, concurrency: pace.concurrency },
         call_timeout: pace.call_timeout,
         timer_poll: pace.poll,
         relay: RelaySettings::default(),
-        consumer: ConsumerBounds { pull: 500, under_way: 2_000 },
+        consumer: ConsumerLimits { pull_batch: 500, max_in_flight: 2_000 },
     }
 }
 
@@ -335,22 +339,22 @@ pub fn rules(pace: Pace) -> DecisionConfig {
     }
 }
 
-/// A fault of this kind, always and everywhere.
+/// Fault of this kind, in all steps and at all attempts.
 pub fn fault(kind: FaultKind) -> NewFault {
     NewFault::of(kind)
 }
 
-/// The same in one step.
+/// Fault of this kind in one step.
 pub fn fault_of(step: &Step, kind: FaultKind) -> NewFault {
     NewFault { step: Some(step.name.to_owned()), ..fault(kind) }
 }
 
-/// Faults of a service with these steps, and whether any may be injected.
-pub fn faults(enabled: bool, steps: Vec<&'static str>) -> Faults {
-    Faults::new(FaultSettings { enabled, seed: 7 }, &FaultKind::OF_A_SERVICE, steps)
+/// Injected faults of a service with these steps.
+pub fn faults(enabled: bool, steps: Vec<&'static str>) -> InjectedFaults {
+    InjectedFaults::new(FaultSettings { enabled, seed: 7 }, &FaultKind::OF_A_SERVICE, steps)
 }
 
-/// No faults at all.
-pub fn no_faults() -> Faults {
+/// Injected faults that are disabled.
+pub fn no_faults() -> InjectedFaults {
     faults(false, vec![])
 }

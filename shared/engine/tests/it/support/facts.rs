@@ -1,4 +1,4 @@
-//! What the services of these tests tell each other: parcels come by courier, and the depot puts them on shelves.
+//! Facts of the test services: a courier brings parcels, and the depot puts them on shelves.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -7,13 +7,13 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-/// Everyone who has a stream.
+/// All producers with a stream.
 pub const PRODUCERS: [&str; 4] = ["depot", "courier", "ferry", "admin"];
 
 pub const PARCELS_ARRIVED: MessageType = MessageType::new("ParcelsArrived", "parcels_arrived");
 const PARCELS_STORED: MessageType = MessageType::new("ParcelsStored", "stored");
 
-/// Everything that is told.
+/// All facts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Fact {
@@ -21,18 +21,18 @@ pub enum Fact {
     ParcelsStored(ParcelsStored),
 }
 
-/// Courier: parcels for a shelf came in.
+/// PublishOutcome by the courier: parcels for a shelf have arrived.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParcelsArrived {
     pub label: String,
     pub quantity: u32,
 }
 
-/// Depot: what belongs to a saga is where it should be.
+/// PublishOutcome by the depot: all parcels of a saga are on their shelves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParcelsStored {
     pub saga: Uuid,
-    /// Shelves and pieces put there.
+    /// Shelves with the pieces put there.
     pub stored: Vec<(String, u32)>,
 }
 
@@ -73,13 +73,13 @@ impl Message for Fact {
     }
 }
 
-/// The envelope in which the courier says that `pieces` came in for a shelf.
+/// Envelope of the courier's fact that `pieces` have arrived for a shelf.
 pub fn arrived(id: Uuid, label: &str, pieces: u32) -> Bytes {
     let fact = ParcelsArrived { label: label.to_owned(), quantity: pieces };
     envelope(id, "courier", &Fact::ParcelsArrived(fact))
 }
 
-/// The envelope of a message that nothing caused.
+/// Envelope of a message without a cause.
 pub fn envelope(id: Uuid, producer: &str, message: &impl Message) -> Bytes {
     let message_type = message.message_type();
     let envelope = Envelope {

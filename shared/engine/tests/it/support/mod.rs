@@ -1,4 +1,4 @@
-//! What the tests share: a small service of their own, the machinery around it, and a way to wait.
+//! Shared by the tests: a small service, its harnesses, and ways to wait.
 
 mod authority;
 mod depot;
@@ -28,10 +28,10 @@ pub use self::shelf::*;
 pub use self::supplier::*;
 pub use self::writes::*;
 
-/// Everything here takes milliseconds. A machine that is busy with other things gets this long.
+/// Time-out of anything that normally takes milliseconds. Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits until `holds`, and fails naming `what` when that takes too long.
+/// Waits until `holds` is true, and fails with `what` after the time-out.
 pub async fn wait_until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let started = Instant::now();
     while !holds().await {
@@ -40,7 +40,7 @@ pub async fn wait_until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// The answer, when it comes in time.
+/// Waits for an answer, and fails with `what` after the time-out.
 pub async fn in_time<T>(what: &str, answer: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, answer).await {
         Ok(answer) => answer,

@@ -1,4 +1,4 @@
-//! A real nats-server for each test, with a folder and a port of its own, gone when dropped.
+//! A real nats-server for each test, with its own folder and port. Killed when dropped.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,19 +19,19 @@ use uuid::Uuid;
 use super::facts::PRODUCERS;
 use super::{in_time, wait_until};
 
-/// The oldest broker that this system trusts.
+/// Oldest supported broker.
 const MINIMUM: (u32, u32) = (2, 15);
 
-/// A running broker, or one that was killed and can be started again.
+/// Running broker, or a killed one that can be restarted.
 pub struct Nats {
     port: u16,
-    /// Held as long as this lives.
+    /// Claim to the port.
     _claim: File,
     folder: TempDir,
     process: Option<Child>,
-    /// Subjects on which nobody may say anything: what is asked there gets no answer.
+    /// Subjects on which publishing is denied: requests there get no answer.
     denied: Vec<&'static str>,
-    /// What its configuration has beside.
+    /// Additional configuration.
     more: String,
 }
 
@@ -42,7 +42,7 @@ impl Nats {
         nats
     }
 
-    /// One with this in its configuration.
+    /// Starts a broker with additional configuration.
     pub async fn start_with(more: String) -> Self {
         let mut nats = Self::not_yet_started();
         nats.more = more;
@@ -50,14 +50,14 @@ impl Nats {
         nats
     }
 
-    /// A broker whose address is known before it is there.
+    /// Reserves the address of a broker that is not running.
     pub fn not_yet_started() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let (port, claim) = free_port();
         Self { port, _claim: claim, folder, process: None, denied: vec![], more: String::new() }
     }
 
-    /// Starts it, on the port and with the data it had before.
+    /// Starts the broker on its port with its old data.
     pub async fn restart(&mut self) {
         let (port, folder) = (self.port, self.folder.path());
         let config = folder.join("nats.conf");
@@ -93,14 +93,14 @@ impl Nats {
         wait_until("nats-server is ready", is_ready).await;
     }
 
-    /// The same, and nobody may say anything on this subject.
+    /// Restarts the broker, with publishing on `subject` denied.
     pub async fn restart_denying(&mut self, subject: &'static str) {
         self.kill();
         self.denied.push(subject);
         self.restart().await;
     }
 
-    /// `kill -9`: it gets to write nothing more.
+    /// Kills the broker (`kill -9`).
     pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().expect("it is ours");
@@ -108,7 +108,7 @@ impl Nats {
         }
     }
 
-    /// It stands still, all of it, by the time this returns: connections stay, and nobody answers any more.
+    /// Stops the process (`SIGSTOP`): connections stay, and nothing answers.
     pub fn freeze(&self) {
         let process = self.process.as_ref().expect("it runs");
         let pid = Pid::from_raw(i32::try_from(process.id()).expect("a pid"));
@@ -117,22 +117,22 @@ impl Nats {
         assert!(matches!(stopped, WaitStatus::Stopped(..)), "{stopped:?}");
     }
 
-    /// Settings for its clients: as in life, only less patient.
+    /// Settings of clients, with short time-outs.
     pub fn settings(&self) -> BusSettings {
         BusSettings {
             url: format!("nats://127.0.0.1:{}", self.port),
             ack_wait: Duration::from_secs(1),
             publish_timeout: Duration::from_secs(1),
             // Each message is counted here; what travels together has tests of its own.
-            pack: 1,
+            max_pack: 1,
             ..BusSettings::default()
         }
     }
 
-    /// A connection, and all streams.
+    /// Connects, and creates all streams.
     pub async fn bus(&self) -> NatsBus {
         let bus = NatsBus::connect(self.settings(), "test").await.expect("an address");
-        in_time("the broker is reached", bus.reached()).await.expect("a new broker");
+        in_time("the broker is reached", bus.wait_until_connected()).await.expect("a new broker");
         bus.ensure_streams(&PRODUCERS).await.expect("streams");
         bus
     }
@@ -144,17 +144,17 @@ impl Drop for Nats {
     }
 }
 
-/// A message as the broker has it.
+/// Message in a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
     pub id: Uuid,
     pub subject: String,
     pub payload: bytes::Bytes,
-    /// The atomic batch it came in.
+    /// Atomic batch of the message.
     pub batch: Option<String>,
 }
 
-/// Everything that a stream holds, in its order.
+/// All messages of a stream in order.
 pub async fn stored(bus: &NatsBus, stream: &str) -> Vec<Stored> {
     let mut stream = bus.jetstream().get_stream(stream).await.expect("the stream");
     let state = stream.info().await.expect("its state").state.clone();
@@ -173,7 +173,7 @@ pub async fn stored(bus: &NatsBus, stream: &str) -> Vec<Stored> {
     messages
 }
 
-/// Entries of an outbox, as the relay hands them to the broker.
+/// Outbox entries with these numbers.
 pub fn entries(numbers: impl IntoIterator<Item = u32>) -> Vec<OutboxEntry> {
     numbers.into_iter().map(|number| entry(number, format!("payload {number}").into_bytes())).collect()
 }
@@ -190,7 +190,7 @@ pub fn entry(number: u32, payload: Vec<u8>) -> OutboxEntry {
     }
 }
 
-/// Which program to start.
+/// Path of nats-server.
 fn program() -> PathBuf {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace");
     let named = std::env::var_os("NATS_SERVER_BIN").map(PathBuf::from);
@@ -207,7 +207,7 @@ fn program() -> PathBuf {
     }
 }
 
-/// Whether `nats-server --version` says a version that will do.
+/// True for the output of `nats-server --version` of a supported version.
 pub fn is_new_enough(text: &str) -> bool {
     let version = || {
         let mut parts = text.strip_prefix("nats-server: v")?.split(['.', '-']);
@@ -238,7 +238,7 @@ fn no_two_brokers_are_given_the_same_port() {
     assert_eq!(ports.len(), brokers.len());
 }
 
-/// Whether something speaks NATS there.
+/// True if a NATS server listens on this port.
 fn greets(port: u16) -> bool {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
     let mut greeting = [0; 5];

@@ -1,4 +1,4 @@
-//! What operators want of dead letters, as admin says it.
+//! Operator commands about dead letters, as admin publishes them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,23 +15,23 @@ use uuid::Uuid;
 use super::depot::{Depot, operating};
 use super::facts::envelope;
 
-/// The service that holds the dead letters.
+/// Service that has the dead letters.
 const HERE: &str = "depot";
 
-/// Hand it back.
+/// Replays a dead letter.
 pub fn replay(dead_letter: Uuid, revision: u64) -> DeadLetterMessage {
     let service = HERE.to_owned();
     DeadLetterMessage::ReplayRequested(ReplayRequested { dead_letter, service, revision, edited: None })
 }
 
-/// Hand it back, with these bytes in place of those that were parked.
+/// Replays a dead letter with this payload.
 pub fn edit(dead_letter: Uuid, revision: u64, message_id: Uuid, payload: &[u8]) -> DeadLetterMessage {
     let edited = Some(EditedMessage { message_id, payload_base64: STANDARD.encode(payload) });
     let service = HERE.to_owned();
     DeadLetterMessage::ReplayRequested(ReplayRequested { dead_letter, service, revision, edited })
 }
 
-/// Give it up, as an older build says it.
+/// Discards a dead letter, without a number of replays.
 pub fn discard(dead_letter: Uuid, revision: u64) -> DeadLetterMessage {
     let service = HERE.to_owned();
     DeadLetterMessage::DeadLetterDiscarded(DeadLetterDiscarded {
@@ -42,7 +42,7 @@ pub fn discard(dead_letter: Uuid, revision: u64) -> DeadLetterMessage {
     })
 }
 
-/// Give it up, by somebody who knows of so many replays that failed.
+/// Discards a dead letter after so many failed replays.
 pub fn discard_after(replays: u32, dead_letter: Uuid, revision: u64) -> DeadLetterMessage {
     let mut command = discard(dead_letter, revision);
     if let DeadLetterMessage::DeadLetterDiscarded(discarded) = &mut command {
@@ -51,13 +51,13 @@ pub fn discard_after(replays: u32, dead_letter: Uuid, revision: u64) -> DeadLett
     command
 }
 
-/// Let it wait again.
+/// Restores a discarded dead letter.
 pub fn restore(dead_letter: Uuid, revision: u64) -> DeadLetterMessage {
     let service = HERE.to_owned();
     DeadLetterMessage::DeadLetterRestored(DeadLetterRestored { dead_letter, service, revision })
 }
 
-/// The same for another service, when it is a replay.
+/// Changes the service of a replay.
 pub fn for_another(mut command: DeadLetterMessage) -> DeadLetterMessage {
     if let DeadLetterMessage::ReplayRequested(replay) = &mut command {
         replay.service = "ferry".to_owned();
@@ -65,19 +65,19 @@ pub fn for_another(mut command: DeadLetterMessage) -> DeadLetterMessage {
     command
 }
 
-/// A command as the depot hears it. The same command is the same message.
+/// Message with a command. The same command is the same message.
 pub fn commanded(command: &DeadLetterMessage) -> Input<Depot> {
     Input::message(operating(), payload(command), Uuid::from_u128(405), 0)
 }
 
-/// The envelope of a command.
+/// Envelope of a command.
 pub fn payload(command: &DeadLetterMessage) -> Bytes {
     let data = command.encode().expect("a command has a JSON form");
     let id = ids::derived(&["command", command.message_type().name, data.get()]);
     envelope(id, "admin", command)
 }
 
-/// What an outbox says about dead letters, in its order, each with the id of its message.
+/// Announcements of dead letters in an outbox, with their message ids.
 pub fn announcements(entries: &[OutboxEntry]) -> Vec<(Uuid, DeadLetterMessage)> {
     let about = entries.iter().filter(|entry| entry.subject.starts_with("depot.dead_letter"));
     let read = |entry: &OutboxEntry| {

@@ -20,23 +20,23 @@ use super::engine_harness::{OWNER, Pace, rules};
 use super::operator_commands::{announcements, commanded};
 use super::writes::{at, due_query};
 
-/// The depot's work, done by hand.
+/// Depot whose batches are run by hand.
 pub struct OperatorHarness {
     rules: DecisionConfig,
     store: Option<Arc<dyn Store>>,
-    /// Batches until the process dies, and its messages come again.
+    /// Batches until the process dies, after which its messages are redelivered.
     lives: Option<usize>,
     asked: u128,
     folder: TempDir,
 }
 
 impl OperatorHarness {
-    /// With an empty database; each message and call gets one attempt.
+    /// Creates an empty database. Each message and task has one attempt.
     pub fn new() -> Self {
         Self::over(|_| ())
     }
 
-    /// Over a database that `made` may have made.
+    /// Uses a database that `made` may have created.
     pub fn over(made: impl FnOnce(&Path)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         made(&folder.path().join("depot.db"));
@@ -45,19 +45,19 @@ impl OperatorHarness {
         Self { rules, store, lives: None, asked: 0, folder }
     }
 
-    /// One whose process dies after `batches`, before anything is acknowledged.
+    /// Creates a process that dies after `batches`, before any acknowledgement.
     pub fn dying_after(batches: usize) -> Self {
         Self { lives: Some(batches), ..Self::new() }
     }
 
-    /// Attempts of messages and calls.
+    /// Sets the maximum attempts of messages and tasks.
     pub fn with_attempts(mut self, attempts: u32) -> Self {
         self.rules.retry.max_attempts = attempts;
         self.rules.task_retry.max_attempts = attempts;
         self
     }
 
-    /// Whether the process still has to die.
+    /// True if the process has not died yet.
     pub fn has_yet_to_die(&self) -> bool {
         self.lives.is_some()
     }
@@ -66,7 +66,7 @@ impl OperatorHarness {
         self.store.as_deref().expect("it is open")
     }
 
-    /// One batch of messages. When the process dies with them they come again, and nothing may happen twice.
+    /// Processes one batch of messages. After a death they are redelivered, and must have no second effect.
     pub async fn hears(
         &mut self,
         second: i64,
@@ -81,18 +81,18 @@ impl OperatorHarness {
         outcomes
     }
 
-    /// One message; answers the name of its outcome.
+    /// Processes one message, and returns the name of its outcome.
     pub async fn hears_one(&mut self, second: i64, input: impl Fn() -> Input<Depot>) -> &'static str {
         let [outcome] = &self.hears(second, || vec![input()]).await[..] else { panic!("one outcome") };
         outcome.name()
     }
 
-    /// An operator's command.
+    /// Processes an operator command.
     pub async fn is_told(&mut self, second: i64, command: DeadLetterMessage) -> &'static str {
         self.hears_one(second, || commanded(&command)).await
     }
 
-    /// A command through HTTP.
+    /// Executes a command through HTTP.
     pub async fn is_asked(&mut self, second: i64, command: DepotCommand) {
         self.asked += 1;
         let id = Uuid::from_u128(0xC0_0000 + self.asked);
@@ -101,7 +101,7 @@ impl OperatorHarness {
         self.dies();
     }
 
-    /// Tries again what is due, as the timers do. Answers the outcomes.
+    /// Processes due retries, as the timers do.
     pub async fn tries_again(&mut self, second: i64) -> Vec<&'static str> {
         let due = self.store().claim_due(due_query(at(second), 99, OWNER, at(second + 60))).await;
         let steps = steps_of::<Depot>();
@@ -115,7 +115,7 @@ impl OperatorHarness {
         outcomes.iter().map(Outcome::name).collect()
     }
 
-    /// The calls that are to be made now, claimed.
+    /// Claims the tasks that are due.
     pub async fn calls(&self, second: i64) -> Vec<Task> {
         self.store()
             .claim_due(due_query(at(second), 99, OWNER, at(second + 60)))
@@ -124,7 +124,7 @@ impl OperatorHarness {
             .tasks
     }
 
-    /// One batch, committed.
+    /// Processes and commits one batch.
     pub async fn settles(&self, second: i64, inputs: Vec<Input<Depot>>) -> Vec<Outcome<Depot>> {
         let inputs = Arc::new(inputs);
         let decided = Arc::new(Mutex::new(None));
@@ -141,7 +141,7 @@ impl OperatorHarness {
         decided.lock().take().expect("the batch was decided")
     }
 
-    /// Counts a batch. `true` when the process died after it: the store is a new one over the same file.
+    /// Counts a batch. True if the process died after it, and has a new store over the same file.
     pub fn dies(&mut self) -> bool {
         self.lives = match self.lives {
             Some(0) => None,
@@ -156,12 +156,12 @@ impl OperatorHarness {
         true
     }
 
-    /// The dead letters, newest first.
+    /// All dead letters, newest first.
     pub async fn dead_letters(&self) -> Vec<StoredDeadLetter> {
         self.store().dead_letters(99).await.expect("the store works").readable
     }
 
-    /// The one dead letter.
+    /// The only dead letter.
     #[track_caller]
     pub fn dead_letter(&self) -> impl Future<Output = StoredDeadLetter> {
         let caller = std::panic::Location::caller();
@@ -172,12 +172,12 @@ impl OperatorHarness {
         }
     }
 
-    /// What was said about dead letters, in order, under which message ids.
+    /// Announcements of dead letters in order, with their message ids.
     pub async fn announced(&self) -> Vec<(Uuid, DeadLetterMessage)> {
         announcements(&self.store().pending_entries(999).await.expect("the store works"))
     }
 
-    /// Messages that a step has handled, by the tallies.
+    /// Number of messages that a step has processed.
     pub async fn handled(&self, step: &str) -> u64 {
         let tallies = self.store().message_counts().await.expect("the store works");
         tallies.handled.get(step).copied().unwrap_or(0)

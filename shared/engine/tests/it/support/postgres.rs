@@ -16,14 +16,14 @@ use uuid::Uuid;
 
 use super::Depot;
 
-/// A server, stopped when dropped if it was started for this test.
+/// PostgreSQL server. Stopped when dropped if it was started for this test.
 pub struct PostgresServer {
     url: String,
     process: Option<Child>,
 }
 
 impl PostgresServer {
-    /// The one for all tests, or one for this test alone.
+    /// Server shared by all tests, or one for this test.
     pub fn any() -> Self {
         match std::env::var("SAGA_TEST_POSTGRES") {
             Ok(url) => Self { url, process: None },
@@ -31,7 +31,7 @@ impl PostgresServer {
         }
     }
 
-    /// One for this test alone.
+    /// Starts a server for this test.
     pub fn started(more: &[&str]) -> Self {
         let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scripts/private-postgres.sh");
         let mut process = Command::new(&script)
@@ -47,7 +47,7 @@ impl PostgresServer {
         Self { url: url.trim().to_owned(), process: Some(process) }
     }
 
-    /// A new database; its URL.
+    /// Creates a database, and returns its URL.
     pub async fn database(&self) -> String {
         let name = format!("t{}", Uuid::now_v7().simple());
         self.execute("postgres", &format!("CREATE DATABASE {name}")).await;

@@ -1,4 +1,4 @@
-//! The kind of row that the tests use: a shelf with pieces of one label.
+//! Row kind of the tests: a shelf with pieces of one label.
 
 use jiff::Timestamp;
 use saga_core::decider::{Decider, FieldValue, RetentionPolicy};
@@ -16,7 +16,7 @@ pub struct Shelf {
     pub check_at: Option<Timestamp>,
 }
 
-/// What may be asked of a shelf.
+/// Commands of a shelf.
 pub enum ShelfCommand {
     List,
     Put(u32),
@@ -25,12 +25,12 @@ pub enum ShelfCommand {
     Check,
 }
 
-/// What happened to a shelf.
+/// Events of a shelf.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ShelfEvent {
     Listed,
     Put { pieces: u32 },
-    GivenUp,
+    Advisory,
     CheckPlanned { at: Timestamp },
     Checked,
 }
@@ -55,7 +55,7 @@ impl Decider for Shelf {
             ShelfCommand::List => Ok(vec![ShelfEvent::Listed]),
             ShelfCommand::Put(0) => Err(Nothing),
             ShelfCommand::Put(pieces) => Ok(vec![ShelfEvent::Put { pieces: *pieces }]),
-            ShelfCommand::GiveUp => Ok(vec![ShelfEvent::GivenUp]),
+            ShelfCommand::GiveUp => Ok(vec![ShelfEvent::Advisory]),
             ShelfCommand::PlanCheck(at) => Ok(vec![ShelfEvent::CheckPlanned { at: *at }]),
             ShelfCommand::Check if self.check_at.is_none() => Ok(vec![]),
             ShelfCommand::Check => Ok(vec![ShelfEvent::Checked]),
@@ -66,7 +66,7 @@ impl Decider for Shelf {
         match event {
             ShelfEvent::Listed => self.listed = true,
             ShelfEvent::Put { pieces } => self.pieces += i64::from(*pieces),
-            ShelfEvent::GivenUp => self.given_up += 1,
+            ShelfEvent::Advisory => self.given_up += 1,
             ShelfEvent::CheckPlanned { at } => self.check_at = Some(*at),
             ShelfEvent::Checked => self.check_at = None,
         }
@@ -76,7 +76,7 @@ impl Decider for Shelf {
         match event {
             ShelfEvent::Listed => "Listed",
             ShelfEvent::Put { .. } => "Put",
-            ShelfEvent::GivenUp => "GivenUp",
+            ShelfEvent::Advisory => "Advisory",
             ShelfEvent::CheckPlanned { .. } => "CheckPlanned",
             ShelfEvent::Checked => "Checked",
         }

@@ -1,4 +1,4 @@
-//! The outside world of the tests: a supplier that does what it is told.
+//! Scripted supplier, the dependency of the depot.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -7,24 +7,24 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use saga_core::waiting::Task;
-use saga_engine::runtime::tasks::{CallFailed, TaskHandler};
+use saga_engine::runtime::task_runner::{CallFailed, TaskHandler};
 use serde_json::Value;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
 use super::depot::SUPPLIER;
 
-/// What the supplier does with one call.
+/// Behaviour at one call.
 pub enum Deed {
     Answer(u64),
     Fail,
-    /// Says that this can never work.
+    /// Fails finally.
     Refuse,
     Hang,
     Panic,
 }
 
-/// Does what it is told, then goes on answering one piece each time.
+/// Follows its script, then returns one piece at each call.
 #[derive(Default)]
 pub struct Supplier {
     script: Mutex<VecDeque<Deed>>,
@@ -33,7 +33,7 @@ pub struct Supplier {
     is_closed: AtomicBool,
     never_has: Option<&'static str>,
     under_way: Mutex<BTreeSet<Uuid>>,
-    /// Calls that were made while one under the same key was under way.
+    /// Calls made while another with the same key was in flight.
     overlaps: AtomicUsize,
 }
 
@@ -42,14 +42,14 @@ impl Supplier {
         Arc::new(Self { script: Mutex::new(deeds.into_iter().collect()), ..Self::default() })
     }
 
-    /// One that answers nobody until it opens.
+    /// Supplier that answers nothing until it opens.
     pub fn closed() -> Arc<Self> {
         let supplier = Self::default();
         supplier.is_closed.store(true, Ordering::Release);
         Arc::new(supplier)
     }
 
-    /// One that fails whenever it is asked for this label, and answers whatever else it is asked for.
+    /// Supplier that fails every call for this label.
     pub fn without(label: &'static str) -> Arc<Self> {
         Arc::new(Self { never_has: Some(label), ..Self::default() })
     }
@@ -62,18 +62,18 @@ impl Supplier {
         self.overlaps.load(Ordering::Acquire)
     }
 
-    /// The tasks it was called for, in order.
+    /// Ids of the called tasks in order.
     pub fn called(&self) -> Vec<Uuid> {
         self.called.lock().clone()
     }
 
-    /// Ends what hangs, with a failure.
+    /// Ends hanging calls with a failure.
     pub fn release(&self) {
         self.released.notify_waiters();
     }
 }
 
-/// A call until it ends.
+/// Call in flight.
 struct UnderWay<'a> {
     supplier: &'a Supplier,
     id: Uuid,

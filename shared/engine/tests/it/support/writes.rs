@@ -1,4 +1,4 @@
-//! Batches for the store, made by hand.
+//! Hand-made batches for the store.
 
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
@@ -13,12 +13,12 @@ use uuid::Uuid;
 
 use super::shelf::{Shelf, ShelfEvent};
 
-/// A time of day, long past: seconds after some midnight.
+/// Time in seconds after a fixed midnight.
 pub fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000_000 + second).expect("a time")
 }
 
-/// A message id or task id.
+/// Message or task id.
 pub fn id(number: u128) -> Uuid {
     Uuid::from_u128(number)
 }
@@ -31,7 +31,7 @@ pub fn put(pieces: u32) -> ShelfEvent {
     ShelfEvent::Put { pieces }
 }
 
-/// What a batch changes that finds a shelf with the history `before` and records `new`.
+/// Writes of a batch that finds a shelf with the history `before` and records `new`.
 pub fn recorded(label: &str, before: &[ShelfEvent], new: &[ShelfEvent]) -> Writes {
     let read_version = i64::try_from(before.len()).expect("a short history");
     let json = |event: &ShelfEvent| serde_json::to_string(event).expect("an event has a JSON form");
@@ -51,13 +51,13 @@ pub fn recorded(label: &str, before: &[ShelfEvent], new: &[ShelfEvent]) -> Write
     Writes { rows, events, decided_at: at(0), ..Writes::default() }
 }
 
-/// A promise to publish message `number`, which tells the `event`-th event of its batch.
+/// Outbox entry `number` for the `event`-th event of its batch.
 pub fn promise(number: u128, event: Option<usize>) -> OutboxWrite {
     let (subject, payload) = ("depot.stored".to_owned(), Bytes::from(format!("payload {number}")));
     OutboxWrite { trace: None, id: id(number), saga: id(number), subject, payload, event }
 }
 
-/// Promises to publish these messages.
+/// Outbox entries with these numbers.
 pub fn promises(numbers: impl IntoIterator<Item = u128>) -> Writes {
     let outbox = numbers.into_iter().map(|number| promise(number, None)).collect();
     Writes { outbox, decided_at: at(0), ..Writes::default() }
@@ -124,17 +124,17 @@ pub fn keyed(key: &str, reply: &str) -> (String, KeyedAnswer) {
     (key.to_owned(), KeyedAnswer { fingerprint: format!("digest of {key}"), reply: reply.to_owned() })
 }
 
-/// Commits `writes`, whatever is there.
+/// Commits `writes`.
 pub async fn commit(store: &dyn Store, writes: Writes) -> Result<(), StoreFault> {
     promised(store, writes).await.map(drop)
 }
 
-/// The same, and what of it whoever publishes need not read.
+/// Commits `writes`, and returns the outbox entries with their positions.
 pub async fn promised(store: &dyn Store, writes: Writes) -> Result<Vec<OutboxEntry>, StoreFault> {
     store.transact(Reads::default(), Box::new(move |_| writes.clone())).await
 }
 
-/// What a batch that asks for `reads` is given.
+/// Loads `reads` as a batch does.
 pub async fn load(store: &dyn Store, reads: Reads) -> Result<Loaded, StoreFault> {
     let (given, taken) = std::sync::mpsc::channel();
     let decide = move |loaded| {
@@ -145,14 +145,14 @@ pub async fn load(store: &dyn Store, reads: Reads) -> Result<Loaded, StoreFault>
     Ok(taken.into_iter().last().expect("the batch was decided"))
 }
 
-/// A look of `owner` at what is due until `now`: at most `limit` of each sort, tasks claimed until `until`.
+/// Query of `owner` for what is due at `now`.
 pub fn due_query(now: Timestamp, limit: usize, owner: &str, until: Timestamp) -> DueQuery {
     let (paused, owner) = (vec![], owner.to_owned());
     let (lease, longest_delay) = (until.duration_since(now), SignedDuration::MAX);
     DueQuery { now, limit, tasks: limit, paused, owner, lease, longest_delay, recover: false }
 }
 
-/// The newest dead letters, as they were parked.
+/// Newest dead letters.
 pub async fn parked(store: &dyn Store, limit: usize) -> Result<Vec<DeadLettered>, StoreFault> {
     Ok(store.dead_letters(limit).await?.readable.into_iter().map(|stored| stored.dead_letter).collect())
 }
@@ -162,7 +162,7 @@ pub fn of_row(label: &str) -> Reads {
     Reads { rows: [shelf(label)].into(), ..Reads::default() }
 }
 
-/// The state of a shelf, when it is there.
+/// State of a shelf, if it exists.
 pub async fn state(store: &dyn Store, label: &str) -> Result<Option<Shelf>, StoreFault> {
     let row = store.row(shelf(label)).await?;
     Ok(row.map(|row| serde_json::from_str(&row.state).expect("the state of a shelf")))

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use jiff::Timestamp;
 use saga_engine::nats::{BusSettings, NatsBus, Publisher};
-use saga_engine::runtime::faults::{FaultSettings, Faults};
+use saga_engine::runtime::injected_faults::{FaultSettings, InjectedFaults};
 use saga_engine::runtime::relay::{Relay, RelaySettings, Round};
 use serde_json::{Value, json};
 
@@ -23,10 +23,11 @@ pub async fn measure(folder: &Path, nats_server: &Path, length: Duration) -> any
     let server = Server::start(nats_server, folder.path()).await?;
     let settings = BusSettings { url: server.url.clone(), ..BusSettings::default() };
     let bus = NatsBus::connect(settings, "bench").await?;
-    bus.reached().await?;
+    bus.wait_until_connected().await?;
     bus.ensure_stream("bench").await?;
     let store = store::open(folder.path())?;
-    let publisher = Publisher::new(bus, "bench", Faults::new(FaultSettings::default(), &[], Vec::new()));
+    let publisher =
+        Publisher::new(bus, "bench", InjectedFaults::new(FaultSettings::default(), &[], Vec::new()));
     let mut relay = Relay::new(store.clone(), "bench".to_owned(), RelaySettings::default());
     let (mut took, mut published, mut us, mut rounds) = (Duration::ZERO, 0, 0, 0);
     while took < length {

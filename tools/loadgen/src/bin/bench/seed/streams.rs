@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
 use saga_engine::nats::{BusSettings, NatsBus, Publisher};
 use saga_engine::runtime::bus::Publish as _;
-use saga_engine::runtime::faults::{FaultSettings, Faults};
+use saga_engine::runtime::injected_faults::{FaultSettings, InjectedFaults};
 use saga_engine::store::OutboxEntry;
 
 use super::Made;
@@ -35,10 +35,10 @@ pub async fn fill(
     let server = Server::start(nats_server, &folder.join("nats")).await?;
     let settings = BusSettings { url: server.url.clone(), ..BusSettings::default() };
     let bus = NatsBus::connect(settings, "bench").await?;
-    bus.reached().await?;
+    bus.wait_until_connected().await?;
     let mut publishers = BTreeMap::new();
     for producer in PRODUCERS {
-        let faults = Faults::new(FaultSettings::default(), &[], Vec::new());
+        let faults = InjectedFaults::new(FaultSettings::default(), &[], Vec::new());
         publishers.insert(producer, Publisher::new(bus.clone(), producer, faults));
     }
     // By subject: facts of one saga wait for each other, and those of one order would travel alone.

@@ -1,0 +1,62 @@
+//! Shell: the log of a connection: each event once, and each reason for a failed connection once.
+
+use std::sync::Arc;
+
+use async_nats::Event;
+use parking_lot::Mutex;
+use tracing::{info, warn};
+
+use super::settings::BusSettings;
+
+pub(super) struct ConnectionLog {
+    settings: BusSettings,
+    /// Last problem, until there is a connection.
+    problem: Mutex<Option<Problem>>,
+}
+
+/// Reason for a failed connection.
+struct Problem {
+    text: String,
+    /// Advice for the operator, if the cause is known.
+    advice: Option<String>,
+}
+
+impl ConnectionLog {
+    pub(super) fn new(settings: BusSettings) -> Arc<Self> {
+        Arc::new(Self { settings, problem: Mutex::default() })
+    }
+
+    pub(super) fn log(&self, event: &Event) {
+        match event {
+            Event::Connected => {
+                *self.problem.lock() = None;
+                info!("broker connected");
+            }
+            Event::Disconnected => warn!("broker disconnected, reconnecting"),
+            Event::ServerError(error) => warn!("broker reports: {error}"),
+            Event::ClientError(error) => self.log_problem(error.to_string()),
+            Event::LameDuckMode | Event::Draining | Event::Closed | Event::SlowConsumer(_) => {
+                warn!("broker: {event}");
+            }
+        }
+    }
+
+    /// Logs a failed attempt, unless the one before failed for the same reason.
+    fn log_problem(&self, problem: String) {
+        let mut last = self.problem.lock();
+        if last.as_ref().is_some_and(|last| last.text == problem) {
+            return;
+        }
+        let advice = self.settings.advice(&problem);
+        let what_to_do = advice.as_ref().map_or_else(String::new, |advice| format!(": {advice}"));
+        warn!("broker connection failed: {}: {problem}{what_to_do}", self.settings.shown_url());
+        *last = Some(Problem { text: problem, advice });
+    }
+
+    /// Reason why the broker rejects this client, with advice. `None` if the broker is just down.
+    pub(super) fn rejection(&self) -> Option<String> {
+        let problem = self.problem.lock();
+        let Problem { text, advice } = problem.as_ref()?;
+        Some(format!("{text}: {}", advice.as_ref()?))
+    }
+}

@@ -1,0 +1,174 @@
+//! Credentials and TLS of a connection to the broker.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use saga_engine::nats::{BusSettings, NatsBus, TlsSettings};
+use tracing::subscriber::DefaultGuard;
+
+use crate::support::{Authority, Nats, in_time, wait_until};
+
+/// Keys of nobody, for these tests alone: the depot's public one, its seed, and the seed of another.
+const DEPOT_KEY: &str = "UDEANLVS5XY7T7RU4YIMEKX555HHBSCPE73BCVNLQRK2JRL7P6P6BQVS";
+const DEPOT_SEED: &str = "SUAKRVSKR7HHPQPBXKKUIP6CE6BD73QLYD6Z2RF2T2QAKPDIDCZ6WRG4UM";
+const OTHER_SEED: &str = "SUAFOG7UEY22277RGART7JZICIP5PC3DJTAF2W5YMJBMO7QETTZ4DW4HQE";
+
+impl Authority {
+    /// A broker that has a certificate of this authority, and wants one of its clients.
+    async fn broker(&self) -> Nats {
+        let (certificate, key) = self.sign("broker");
+        let tls = format!(
+            "tls {{ cert_file: {certificate:?}, key_file: {key:?}, ca_file: {:?}, verify: true }}\n",
+            self.ca()
+        );
+        Nats::start_with(tls).await
+    }
+}
+
+#[tokio::test]
+async fn client_with_certificate_connects_over_tls() {
+    let authority = Authority::new();
+    let nats = authority.broker().await;
+    let (cert, key) = authority.sign("client");
+    let tls = TlsSettings { ca: Some(authority.ca()), cert: Some(cert), key: Some(key) };
+    for scheme in ["tls", "nats"] {
+        let url = nats.settings().url.replace("nats:", &format!("{scheme}:"));
+        let settings = BusSettings { url, tls: tls.clone(), ..nats.settings() };
+        let bus = NatsBus::connect(settings, "test").await.expect("files that can be used");
+        in_time("the broker is reached", bus.wait_until_connected()).await.expect("a new broker");
+        bus.ensure_streams(&["depot"]).await.expect("streams");
+    }
+}
+
+#[tokio::test]
+async fn broker_of_another_authority_is_rejected_with_advice() {
+    let (log, _guard) = Log::kept();
+    let (authority, other) = (Authority::new(), Authority::new());
+    let nats = authority.broker().await;
+    let (cert, key) = authority.sign("client");
+    let tls = TlsSettings { ca: Some(other.ca()), cert: Some(cert), key: Some(key) };
+    let settings = BusSettings { tls, ..nats.settings() };
+    let bus = NatsBus::connect(settings, "test").await.expect("files that can be used");
+    wait_until("it is told", async || log.has("its certificate is not signed by whom")).await;
+    assert!(
+        log.has("or it wants one of this client (bus.tls.cert") && log.has(&other.ca().display().to_string())
+    );
+    assert!(!bus.is_connected());
+}
+
+/// The reason is logged once, however often it is tried.
+#[tokio::test]
+async fn client_connects_with_its_nkey_seed_and_others_are_rejected_with_advice() {
+    let (log, _guard) = Log::kept();
+    let folder = tempfile::tempdir().expect("a folder");
+    let nats = Nats::start_with(format!("authorization {{ users: [ {{ nkey: {DEPOT_KEY} }} ] }}\n")).await;
+    let with = |seed: &str| {
+        let file = folder.path().join(format!("{seed}.nk"));
+        std::fs::write(&file, format!("# the depot's\n{seed}\n")).expect("a file");
+        BusSettings { credentials: Some(file), ..nats.settings() }
+    };
+    let bus = NatsBus::connect_as(with(DEPOT_SEED), "depot", "depot-1").await.expect("a seed");
+    in_time("the broker is reached", bus.wait_until_connected()).await.expect("a new broker");
+    bus.warn_if_open();
+    assert!(!log.has("accepts anonymous clients"));
+
+    let stranger = NatsBus::connect(with(OTHER_SEED), "depot").await.expect("a seed");
+    wait_until("it is told", async || log.has("it does not know the user of")).await;
+    let nobody = NatsBus::connect(nats.settings(), "depot").await.expect("an address");
+    wait_until("it is told", async || {
+        log.has("it accepts only known users: name the file of one in bus.credentials")
+    })
+    .await;
+    assert!(!stranger.is_connected() && !nobody.is_connected());
+    // Whoever asks later hears why as well.
+    let missing = stranger.disconnected().expect("it is not connected");
+    assert!(
+        missing.starts_with("not connected: ") && missing.contains("authorization violation"),
+        "{missing}"
+    );
+    assert!(
+        missing.contains(&format!("{OTHER_SEED}.nk")) && missing.contains("bus.credentials"),
+        "{missing}"
+    );
+    assert_eq!(bus.disconnected(), None);
+    assert_eq!(log.count("it does not know the user of"), 1);
+    for seed in [DEPOT_SEED, OTHER_SEED] {
+        let shown = format!("{:?}", with(seed));
+        assert!(shown.contains("credentials"), "{shown}");
+        assert_eq!(log.count(&seed[..20]), log.count(&format!("{seed}.nk")), "only as a file's name");
+    }
+}
+
+#[tokio::test]
+async fn broker_without_authorization_is_logged() {
+    let (log, _guard) = Log::kept();
+    let nats = Nats::start().await;
+    nats.bus().await.warn_if_open();
+    assert_eq!(log.count("accepts anonymous clients"), 1);
+}
+
+#[tokio::test]
+async fn unusable_files_are_rejected_with_the_name_of_their_setting() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (nonsense, missing) = (folder.path().join("nonsense"), folder.path().join("missing"));
+    std::fs::write(&nonsense, "nonsense").expect("a file");
+    let tls = |ca: &Path| TlsSettings { ca: Some(ca.to_owned()), ..TlsSettings::default() };
+    let of = |credentials: &Path| BusSettings {
+        credentials: Some(credentials.to_owned()),
+        ..BusSettings::default()
+    };
+    for (settings, words) in [
+        (of(&missing), "bus.credentials"),
+        (of(&nonsense), "neither the seed of a user's nkey"),
+        (BusSettings { tls: tls(&missing), ..BusSettings::default() }, "bus.tls.ca"),
+        (BusSettings { tls: tls(&nonsense), ..BusSettings::default() }, "is not a PEM file"),
+    ] {
+        let Err(fault) = NatsBus::connect(settings, "test").await else { panic!("{words}") };
+        let chain = saga_core::retry::error_chain(&fault);
+        assert!(chain.contains(words) && chain.contains(&folder.path().display().to_string()), "{chain}");
+    }
+}
+
+#[tokio::test]
+async fn password_in_an_address_is_never_shown() {
+    let url = "nats://depot:hunter2@127.0.0.1:port,nats://127.0.0.1:4223".to_owned();
+    let settings = BusSettings { url, ..BusSettings::default() };
+    assert_eq!(settings.shown_url(), "nats://127.0.0.1:port,nats://127.0.0.1:4223");
+    assert!(!format!("{settings:?}").contains("hunter2"), "{settings:?}");
+    let Err(fault) = NatsBus::connect(settings, "test").await else { panic!("that is no address") };
+    assert!(!fault.to_string().contains("hunter2"), "{fault}");
+}
+
+/// Log of this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn kept() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber =
+            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    fn count(&self, words: &str) -> usize {
+        String::from_utf8_lossy(&self.0.lock()).matches(words).count()
+    }
+
+    fn has(&self, words: &str) -> bool {
+        self.count(words) > 0
+    }
+}
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! The stream of a service remembers the position of its database.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use saga_core::decision::Writes;
+use saga_core::service::Service as _;
+use saga_engine::nats::Publisher;
+use saga_engine::runtime::bus::Publish as _;
+use saga_engine::store::OpenOptions;
+use saga_engine::store::roles::History as _;
+use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::store::{Store, StoreFault};
+
+use super::all_done;
+use crate::support::{Depot, Nats, commit, entries, in_time, no_faults, promises, put, recorded};
+
+#[tokio::test]
+async fn database_behind_its_stream_is_detected() -> Result<(), StoreFault> {
+    let (nats, folder) = (Nats::start().await, tempfile::tempdir().expect("a folder"));
+    let bus = nats.bus().await;
+    let last = async || bus.last_position("depot").await.expect("the broker answers");
+    assert_eq!(last().await, None, "nothing was said yet");
+    let (path, copy) = (folder.path().join("depot.db"), folder.path().join("copy.db"));
+
+    // One by one, and as a batch: the last message says it.
+    for (count, events) in [(1, 2), (20, 5)] {
+        let store: Arc<dyn Store> = Arc::new(open(&path)?);
+        let puts: Vec<_> = (0..events).map(|_| put(1)).collect();
+        let before = usize::try_from(store.position().await?.events).expect("a few");
+        let outbox = promises(1..=3).outbox;
+        commit(store.as_ref(), Writes { outbox, ..recorded("tea", &puts[..before], &puts[before..]) })
+            .await?;
+        let publisher = Publisher::new(bus.clone(), "depot", no_faults()).with_position_header(store.clone());
+        let first = u32::try_from(events * 100).expect("a few");
+        all_done(publisher.publish(&entries(first..first + count)).await);
+        let (said, is) = (last().await.expect("a mark"), store.position().await?);
+        assert_eq!((said.id, said.events, is.events), (is.id, is.events, i64::from(events)));
+        assert_eq!(said.check(&is, ""), Ok(()));
+        drop((store, publisher));
+        if count == 1 {
+            checkpointed(&path);
+            std::fs::copy(&path, &copy).expect("a copy");
+        }
+    }
+    // Strangers say nothing of it.
+    let garbage = bus.jetstream().publish("depot.stored", Bytes::from_static(b"garbage")).await;
+    garbage.expect("sent").await.expect("stored");
+
+    let mark = last().await.expect("a mark");
+    for (path, lost) in
+        [(copy, "it had come to event 5"), (folder.path().join("new.db"), "it is another one")]
+    {
+        let behind = open(&path)?.position().await?;
+        let sentence = mark.check(&behind, "").expect_err("it is behind");
+        assert!(sentence.contains(lost), "{sentence}");
+        let name = sentence.rsplit_once("accept_loss=").expect("a name").1;
+        assert_eq!(mark.check(&behind, name), Ok(()), "it was accepted");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn missing_stream_has_no_position() {
+    let nats = Nats::start().await;
+    let bus = nats.bus().await;
+    bus.jetstream().delete_stream("DEPOT").await.expect("it was there");
+    assert_eq!(bus.last_position("depot").await.expect("the broker answers"), None);
+}
+
+#[tokio::test]
+async fn position_that_cannot_be_read_is_an_error() -> Result<(), StoreFault> {
+    let mut nats = Nats::start().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let store: Arc<dyn Store> = Arc::new(open(&folder.path().join("depot.db"))?);
+    let publisher =
+        Publisher::new(nats.bus().await, "depot", no_faults()).with_position_header(store.clone());
+    all_done(publisher.publish(&entries(1..2)).await);
+    nats.restart_denying("$JS.API.STREAM.MSG.GET.>").await;
+    let bus = nats.bus().await;
+    in_time("nobody says how far it came", bus.last_position("depot")).await.expect_err("no answer");
+    Ok(())
+}
+
+fn open(path: &Path) -> Result<SqliteStore, StoreFault> {
+    SqliteStore::open_as(path, Depot::rows(), &OpenOptions { service: "depot", ..OpenOptions::default() })
+}
+
+/// What is in its log is copied back.
+fn checkpointed(path: &Path) {
+    let conn = rusqlite::Connection::open(path).expect("the file");
+    conn.execute_batch("PRAGMA user_version = 0").expect("a pragma");
+}
