@@ -295,7 +295,7 @@ def outbox():
             " waiting. With written alone the relay has stalled.",
             [(f'sum(rate(outbox_written_total{{{here}}}[$__rate_interval]))', "written"),
              (f'sum(rate(outbox_published_total{{{here}}}[$__rate_interval]))', "published"),
-             (f'sum(rate(outbox_rejected_total{{{here}}}[$__rate_interval]))', "refused")], "outbox", trace=None, runbook="RelayStalled")
+             (f'sum(rate(outbox_rejected_total{{{here}}}[$__rate_interval]))', "rejected")], "outbox", trace=None, runbook="RelayStalled")
     d.graph("Messages published by service", "ops",
             "Messages per second. A service at 0 while others publish has no messages, or its relay has stalled.",
             [(f'sum by (service) (rate(outbox_published_total{{{here}}}[$__rate_interval]))', "{{service}}")], "outbox", runbook="RelayStalled")

@@ -39,7 +39,7 @@ pub enum OnReadError {
 pub struct Reloaded<T> {
     files: Vec<PathBuf>,
     read: Box<dyn Fn() -> Result<T, BadFile> + Send + Sync>,
-    damaged: OnReadError,
+    on_error: OnReadError,
     latest: Mutex<Latest<T>>,
 }
 
@@ -60,14 +60,14 @@ impl<T> Reloaded<T> {
     /// When the files cannot be used.
     pub fn open(
         files: Vec<PathBuf>,
-        damaged: OnReadError,
+        on_error: OnReadError,
         read: impl Fn() -> Result<T, BadFile> + Send + Sync + 'static,
     ) -> Result<Self, BadFile> {
         // Taken before the files are read, so that a change in between is noticed by the next check.
         let stamps = stamps(&files);
         let value = Some(Arc::new(read()?));
         let latest = Mutex::new(Latest { checked_at: Instant::now(), stamps, value, complaint: None });
-        Ok(Self { files, read: Box::new(read), damaged, latest })
+        Ok(Self { files, read: Box::new(read), on_error, latest })
     }
 
     /// Returns the current value, at most a quarter of a second old; `None` after it was dropped.
@@ -93,10 +93,10 @@ impl<T> Reloaded<T> {
             }
             Err(bad) => {
                 if latest.complaint.as_ref() != Some(&bad) {
-                    error!("{bad}; {}", self.damaged.consequence());
+                    error!("{bad}; {}", self.on_error.consequence());
                 }
                 latest.complaint = Some(bad);
-                match self.damaged {
+                match self.on_error {
                     OnReadError::KeepOld => {}
                     OnReadError::Clear => latest.value = None,
                 }
@@ -120,8 +120,8 @@ impl OnReadError {
 
 fn stamps(files: &[PathBuf]) -> Vec<Stamp> {
     let stamp = |file: &PathBuf| {
-        let about = fs::metadata(file).ok()?;
-        Some((about.modified().ok()?, about.len(), about.ino(), about.mode()))
+        let metadata = fs::metadata(file).ok()?;
+        Some((metadata.modified().ok()?, metadata.len(), metadata.ino(), metadata.mode()))
     };
     files.iter().map(stamp).collect()
 }
@@ -159,9 +159,9 @@ pub fn read_protected(
 mod tests {
     use super::*;
 
-    fn watched(file: &Path, damaged: OnReadError) -> Result<Reloaded<u32>, BadFile> {
+    fn reloaded(file: &Path, on_error: OnReadError) -> Result<Reloaded<u32>, BadFile> {
         let named = file.to_owned();
-        Reloaded::open(vec![file.to_owned()], damaged, move || {
+        Reloaded::open(vec![file.to_owned()], on_error, move || {
             let text = read_protected("http.test", &named, 0o077, "it is a number")?;
             let bad = |error: std::num::ParseIntError| BadFile {
                 setting: "http.test",
@@ -189,10 +189,10 @@ mod tests {
     fn changed_file_is_reloaded_and_damaged_file_keeps_or_clears_value() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("number");
-        assert!(watched(&file, OnReadError::Clear).is_err_and(|bad| bad.to_string().contains("http.test")));
+        assert!(reloaded(&file, OnReadError::Clear).is_err_and(|bad| bad.to_string().contains("http.test")));
         put(&file, "1");
         let [old, nothing] = [OnReadError::KeepOld, OnReadError::Clear]
-            .map(|damaged| watched(&file, damaged).expect("a number"));
+            .map(|on_error| reloaded(&file, on_error).expect("a number"));
         for (text, is_old, is_nothing) in [
             (Some("1"), Some(1), Some(1)),
             (Some("2"), Some(2), Some(2)),
@@ -217,7 +217,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("number");
         put(&file, "1");
-        let watched = watched(&file, OnReadError::Clear).expect("a number");
+        let watched = reloaded(&file, OnReadError::Clear).expect("a number");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("it is ours");
         assert_eq!(at_once(&watched), None, "it was safe when it was opened");
         // Its time, length and inode are as before.

@@ -117,9 +117,9 @@ impl Tracing {
             return Ok(Self { tracer: Tracer::off(), export: None });
         };
         let export = Arc::new(Export::to(&url, service, instance, metrics.clone())?);
-        let held = settings.keep_failed.then(TailSampler::default);
+        let tail_sampler = settings.keep_failed.then(TailSampler::default);
         let sampled_below = share_of_ids(settings.sample_ratio);
-        let recorded = Recorded { export: export.clone(), held, sampled_below };
+        let recorded = Recorder { export: export.clone(), tail_sampler, sampled_below };
         let tracer = Tracer::new(Arc::new(recorded), settings.callers);
         Ok(Self { tracer, export: Some(export) })
     }
@@ -134,10 +134,10 @@ impl Tracing {
 }
 
 /// Recorder that samples spans and exports them.
-struct Recorded {
+struct Recorder {
     export: Arc<Export>,
     /// Tail sampler of traces that were not sampled; `None` while `trace.keep_failed` is false.
-    held: Option<TailSampler>,
+    tail_sampler: Option<TailSampler>,
     /// Threshold of the random bits below which a trace is sampled.
     sampled_below: u64,
 }
@@ -151,29 +151,29 @@ fn share_of_ids(ratio: f64) -> u64 {
     (ratio * (1_u64 << RANDOM_BITS) as f64) as u64
 }
 
-impl RecordSpans for Recorded {
+impl RecordSpans for Recorder {
     fn samples(&self, trace_id: u128) -> bool {
         let chance = trace_id & ((1 << RANDOM_BITS) - 1);
         chance < u128::from(self.sampled_below) || self.has_kept(trace_id)
     }
 
     fn has_kept(&self, trace_id: u128) -> bool {
-        self.held.as_ref().is_some_and(|held| held.sampled.contains(trace_id))
+        self.tail_sampler.as_ref().is_some_and(|tail_sampler| tail_sampler.sampled.contains(trace_id))
     }
 
     fn holds(&self) -> bool {
-        self.held.is_some()
+        self.tail_sampler.is_some()
     }
 
     fn keep(&self, trace_id: u128) {
-        if let Some(held) = &self.held {
-            held.keep(trace_id).into_iter().for_each(|span| self.export.take(span));
+        if let Some(tail_sampler) = &self.tail_sampler {
+            tail_sampler.keep(trace_id).into_iter().for_each(|span| self.export.take(span));
         }
     }
 
     fn take(&self, span: Span) {
-        let span = match &self.held {
-            Some(held) => held.take(span, |before| self.export.take(before)),
+        let span = match &self.tail_sampler {
+            Some(tail_sampler) => tail_sampler.take(span, |before| self.export.take(before)),
             None => Some(span).filter(|span| span.begun.context.is_sampled),
         };
         span.into_iter().for_each(|span| self.export.take(span));
@@ -245,7 +245,7 @@ mod tests {
         const AT_MOST: usize = 10_000;
         let unsampled = TailSampler::default();
         for trace_id in 1..=1_000 {
-            assert_eq!(unsampled.take(span(trace_id, false), drop), None, "it is held");
+            assert_eq!(unsampled.take(span(trace_id, false), drop), None, "it is buffered");
             let (both, is_over) = (Barrier::new(2), AtomicBool::new(false));
             let take_others = || {
                 let (mut ended, mut recorded) = (0, 0);

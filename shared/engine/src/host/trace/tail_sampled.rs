@@ -22,14 +22,14 @@ impl Default for TailSampled {
 impl TailSampled {
     /// Adds a trace to the set.
     pub(super) fn insert(&self, trace_id: u128) {
-        let (slot, mark) = self.slot(trace_id);
-        slot.store(mark, Ordering::Relaxed);
+        let (slot, fingerprint) = self.slot(trace_id);
+        slot.store(fingerprint, Ordering::Relaxed);
     }
 
     /// True if the set has this trace. One of 2^49 other traces might be mistaken for it.
     pub(super) fn contains(&self, trace_id: u128) -> bool {
-        let (slot, mark) = self.slot(trace_id);
-        slot.load(Ordering::Relaxed) == mark
+        let (slot, fingerprint) = self.slot(trace_id);
+        slot.load(Ordering::Relaxed) == fingerprint
     }
 
     /// Returns the slot of a trace, and its fingerprint, which is not 0.
