@@ -6,7 +6,7 @@ use contract::metrics::RESERVED_UNITS;
 use saga_core::decider::Decider as _;
 use saga_core::query::{FoundRow, Query};
 use saga_core::retry::error_chain;
-use saga_engine::store::Store;
+use saga_engine::store::roles::Queries;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
 
@@ -45,7 +45,7 @@ pub async fn run(app: InventoryApp) {
     }
 }
 
-async fn reserved_units(store: &dyn Store) -> Result<u64, String> {
+async fn reserved_units(store: &dyn Queries) -> Result<u64, String> {
     let reserved = vec![("status", Reservation::Reserved(vec![]).status().into())];
     let query = Query { equals: reserved, limit: LIMIT, ..Query::default() };
     match timeout(READ_TIMEOUT, store.find(Reservation::KIND, query)).await {

@@ -11,6 +11,7 @@ use saga_core::shedding::{Bounds, Overload, Shedding};
 use tokio::time::Instant;
 
 use super::metrics::Metrics;
+use crate::store::roles::Queries;
 use crate::store::{Store, StoreFault};
 
 /// Limit on the in-flight sagas of a service, and how they are counted.
@@ -61,7 +62,7 @@ impl InFlight {
     pub(super) async fn new<X>(
         limit: &InFlightLimit<X>,
         settings: &X,
-        store: &dyn Store,
+        store: &dyn Queries,
         metrics: &Metrics,
     ) -> Result<Self, StoreFault> {
         let rows = limit.rows;
@@ -111,7 +112,7 @@ impl InFlight {
 
 /// Counts the rows of in-flight sagas.
 async fn count(
-    store: &dyn Store,
+    store: &dyn Queries,
     (kind, field, value): (&'static str, &'static str, &'static str),
 ) -> Result<u64, StoreFault> {
     let query = Query { equals: vec![(field, value.into())], ..Query::default() };

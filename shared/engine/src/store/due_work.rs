@@ -7,11 +7,11 @@ use saga_core::waiting::{Retry, Task};
 /// Parameters of a search for due work.
 #[derive(Debug, Clone)]
 pub struct DueQuery {
-    /// Current time.
+    /// Current time, by which work counts as due.
     pub now: Timestamp,
     /// Maximum number of rows of each kind, and of retries.
     pub limit: usize,
-    /// Maximum number of tasks.
+    /// Maximum number of tasks to claim.
     pub tasks: usize,
     /// Steps whose retries are left alone.
     pub paused: Vec<String>,
@@ -25,7 +25,7 @@ pub struct DueQuery {
     pub recover: bool,
 }
 
-/// Work that is due.
+/// Due work that was found and claimed.
 #[derive(Debug, Clone, Default)]
 pub struct Due {
     /// Due rows, with their due times.
@@ -41,7 +41,7 @@ pub struct Due {
 /// Task whose last attempt failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailingTask {
-    /// The task.
+    /// The task that will be tried again.
     pub task: Task,
     /// Time of the next attempt.
     pub next_attempt: Timestamp,

@@ -2,7 +2,6 @@
 
 use jiff::Timestamp;
 
-/// Microseconds since 1970.
 pub(super) fn micros(at: Timestamp) -> i64 {
     at.as_microsecond()
 }

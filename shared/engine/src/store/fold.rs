@@ -20,7 +20,7 @@ const WRITTEN_AT_ONCE: usize = 500;
 pub(super) struct EventRow {
     pub(super) row_id: String,
     pub(super) version: i64,
-    /// The event as JSON.
+    /// Data of the event, as JSON.
     pub(super) data: String,
     pub(super) recorded_at: i64,
     pub(super) is_published: bool,
@@ -68,7 +68,7 @@ pub(super) struct Snapshot {
     pub(super) created_at: i64,
 }
 
-/// Rows to read.
+/// Selection of the rows to read.
 #[derive(Debug, Clone)]
 pub(super) enum Rows {
     /// All rows with greater ids.
@@ -100,7 +100,7 @@ pub(super) trait HistorySql {
     /// True if any row of the kind has a snapshot.
     async fn has_snapshots(&self, kind: &RowKind) -> Result<bool, StoreFault>;
 
-    /// Snapshot of a row.
+    /// Snapshot of a row, if it has one.
     async fn snapshot(&self, kind: &RowKind, id: &str) -> Result<Option<Snapshot>, StoreFault>;
 
     /// Value as the column of the field stores it.
@@ -112,7 +112,7 @@ pub(super) trait RebuildSql: HistorySql {
     /// Locks the rows of a kind and deletes them.
     async fn delete_rows(&self, kind: &RowKind) -> Result<(), StoreFault>;
 
-    /// Inserts folded rows.
+    /// Inserts folded rows into the emptied table.
     async fn insert_rows(&self, kind: &RowKind, rows: Vec<FoldedRow>) -> Result<(), StoreFault>;
 
     /// States of restored rows of a kind.

@@ -14,7 +14,7 @@ use super::encoding::hex;
 /// Id of a row, with its state and history at some position; `None` if part of that history is gone.
 pub type RowAt = (String, Option<(FoundRow, Vec<StoredEvent>)>);
 
-/// Rows that changed.
+/// Rows that changed after a position.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Ids of the rows, each once, in no particular order.

@@ -9,7 +9,7 @@ pub const RELAY_LEASE: &str = "relay";
 /// Time-limited, exclusive permission among the replicas of a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// Owner of the lease.
+    /// Name of the replica that owns the lease.
     pub owner: String,
     /// Fencing token; grows with each new owner. Writes under an older one have no effect.
     pub fence: i64,

@@ -29,10 +29,10 @@ impl Migration {
     }
 }
 
-/// Returns the `known` migrations that are not `applied`, in order.
+/// Returns the missing migrations in order.
 ///
 /// # Errors
-/// If the database has an unknown migration that is not additive, or if a migration was changed after it was applied.
+/// For an unknown migration that is not additive, and for one that was changed after it was applied.
 pub(super) fn missing(known: &[&'static str], applied: &[Applied]) -> Result<Vec<Migration>, StoreFault> {
     if !applied.iter().skip(known.len()).all(|unknown| unknown.is_additive) {
         return Err(StoreFault::Unusable(format!(

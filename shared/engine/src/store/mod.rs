@@ -1,7 +1,7 @@
 //! Shell: the database of a service, as the rest of the engine uses it: a trait for each role, and two implementations.
 //!
-//! [`sqlite::SqliteStore`] keeps a file that one process uses. [`postgres::PostgresStore`] keeps a database that several
-//! replicas share. Whatever both do alike stands in this folder, above them: folding, verification, retention, leases,
+//! The [`sqlite::SqliteStore`] keeps a file that one process uses. The [`postgres::PostgresStore`] keeps a database that
+//! several replicas share. Whatever both do alike stands in this folder, above them: folding, verification, retention, leases,
 //! migrations. The implementations add their SQL.
 
 mod due_work;
@@ -41,23 +41,23 @@ use self::roles::{
 };
 pub use self::verification::{VerificationPart, VerificationReport, VerifiedPage, VerifiedRow, VerifiedRows};
 
-/// Failure of a store.
+/// Failure of a store operation, by what the caller may do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreFault {
     /// The database failed; the same may succeed later.
     #[error("database: {context}")]
     Database {
-        /// Operation that failed.
+        /// Operation that failed, for the error text.
         context: &'static str,
-        /// Error of the driver.
+        /// Error of the database driver.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The database rejects these values for good: they conflict with stored ones, or cannot be read or written.
     #[error("database: {context}")]
     Rejected {
-        /// Operation that failed.
+        /// Operation that failed, for the error text.
         context: &'static str,
-        /// Error of the driver.
+        /// Error of the database driver.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Another transaction changed a row. The caller runs the batch again from its reads.
@@ -69,7 +69,7 @@ pub enum StoreFault {
     /// The work of one request panicked: a bug. Other requests go on.
     #[error("panicked: {0}")]
     Panicked(String),
-    /// The store was closed.
+    /// The store was closed by its owner.
     #[error("the store is closed")]
     Closed,
 }
@@ -127,13 +127,13 @@ pub type Answer<'a, T> = BoxFuture<'a, Result<T, StoreFault>>;
 /// dropped is interrupted.
 ///
 /// Replicas may share a database, if the implementation allows it. Then these guarantees hold between them:
-/// - Batches commit one after the other. Positions of events and entries follow the order of commits.
-/// - Of two batches that change one row, or process one message or key, the second is decided on the result of the first.
-/// - One replica claims a due task. A failure reported under an outdated claim has no effect.
-/// - One replica holds a lease at a time. A settlement under an outdated lease has no effect.
-/// - One replica receives a due retry. Another receives it if the first does nothing about it for some seconds.
-/// - All replicas receive due rows. The second one to decide finds the row already processed.
-/// - Purging and trimming skip what a batch has locked.
+/// - Commit order: batches commit one after the other, and positions of events and entries follow that order.
+/// - Isolation: of two batches that touch one row, message or key, the second is decided on the result of the first.
+/// - Tasks: one replica claims a due task. Failures reported under an outdated claim have no effect.
+/// - Leases: one replica holds a lease at a time. Settlements under an outdated lease have no effect.
+/// - Retries: one replica receives a due retry, and another one if the first does nothing for some seconds.
+/// - Due rows: all replicas receive them, and the second to decide finds the row already processed.
+/// - Retention: purging and trimming skip what a batch has locked.
 pub trait Store:
     Transactions
     + Replicas

@@ -5,7 +5,7 @@ use saga_core::dead_letter::StoredDeadLetter;
 /// Dead letters of a store.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StoredDeadLetters {
-    /// Readable ones, newest first.
+    /// Dead letters that could be read, newest first.
     pub readable: Vec<StoredDeadLetter>,
     /// Ids of damaged ones, as hexadecimal digits if the id itself is damaged. A damaged dead letter hides no other.
     pub unreadable: Vec<String>,

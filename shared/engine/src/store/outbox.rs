@@ -18,7 +18,7 @@ pub struct OutboxEntry {
     pub saga: Uuid,
     /// Subject to publish to, e.g. `order.created`.
     pub subject: String,
-    /// Bytes of the envelope.
+    /// Bytes of the envelope to publish.
     pub payload: Bytes,
     /// Trace context of the input that caused the message.
     pub trace: Option<TraceContext>,
@@ -45,14 +45,14 @@ pub struct PublishedRun {
     pub last: i64,
     /// Number of entries by subject.
     pub subjects: BTreeMap<String, i64>,
-    /// Time of publication.
+    /// Time at which the broker stored them.
     pub at: Timestamp,
 }
 
 /// Page of entries that were marked to be published again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RepublishPage {
-    /// Number of marked entries.
+    /// Number of entries that were marked.
     pub count: usize,
     /// Position of the last marked entry.
     pub last: Option<i64>,

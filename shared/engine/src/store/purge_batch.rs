@@ -39,18 +39,18 @@ pub struct TrimCutoffs {
 /// Event to purge, or to restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PurgedEvent {
-    /// Kind of its row.
+    /// Kind of the row that the event belongs to.
     pub kind: &'static str,
-    /// Id of its row.
+    /// Id of the row that the event belongs to.
     pub row: String,
-    /// The event.
+    /// The event itself, as it is stored.
     pub event: StoredEvent,
 }
 
 /// Snapshot that replaces purged events of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowSnapshot {
-    /// The row.
+    /// Row whose events are replaced.
     pub key: RowKey,
     /// Version of the row after the last purged event.
     pub version: i64,
@@ -63,7 +63,7 @@ pub struct RowSnapshot {
 /// Finished row to purge, with all its events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PurgedRow {
-    /// The row.
+    /// Row to delete, with its events.
     pub key: RowKey,
     /// Version that was found. A row that has another version by then is kept.
     pub version: i64,

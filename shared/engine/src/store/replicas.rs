@@ -6,13 +6,13 @@ use saga_core::row::RowKey;
 /// Hint about a commit of another replica. Hints may get lost: receivers poll as well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplicaSignal {
-    /// Outbox entries were stored.
+    /// Outbox entries were stored and can be published.
     EntriesStored,
     /// Work becomes due at this time.
     Due(Timestamp),
-    /// Rows were changed.
+    /// Rows of a watched kind were changed.
     RowsChanged(Vec<RowKey>),
-    /// Operators changed the overrides.
+    /// Operators changed the overrides, which must be reloaded.
     OverridesChanged,
     /// Signals were lost: any of the above may have happened.
     Missed,

@@ -1,9 +1,9 @@
 //! Shell: retention: finds old history and purges it, and restores it from an archive, for every store.
 //!
-//! What may be purged is found first, so that the caller can archive it before it is deleted. The log is scanned once, from
-//! its oldest event on. An old event lets earlier ones of its row be purged, with a snapshot in their place; the last event
-//! of a finished row lets the whole row be purged. The last event of a row that lives on stays. So does the last event of
-//! all, whose position must not be assigned twice.
+//! A batch is found first, so that the caller can archive it before it is deleted. The log is scanned once, from its oldest
+//! event on. An old event lets earlier events of its row be purged, with a snapshot in their place. The last event of a
+//! finished row lets the whole row be purged. The last event of a row that lives on is kept. So is the last event of all,
+//! whose position must not be assigned twice.
 //!
 //! The algorithm is written once; a store supplies the SQL of [`RetentionSql`].
 
@@ -31,11 +31,11 @@ pub(super) struct ScannedEvent {
     pub(super) kind: String,
     pub(super) row_id: String,
     pub(super) version: i64,
-    /// Size of the event.
+    /// Size of the event data in bytes.
     pub(super) bytes: i64,
 }
 
-/// SQL of retention.
+/// SQL that retention needs from a store.
 pub(super) trait RetentionSql: RebuildSql {
     /// Position of the last scanned event.
     async fn scan_position(&self) -> Result<i64, StoreFault>;

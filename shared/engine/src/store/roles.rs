@@ -18,7 +18,7 @@ use super::{
     VerificationReport, VerifiedPage, VerifiedRows,
 };
 
-/// Executes batches.
+/// Executes batches, each in one transaction.
 pub trait Transactions: Send + Sync {
     /// Runs one batch in one transaction: loads `reads`, calls `decide`, writes the result, commits.
     ///
@@ -66,7 +66,7 @@ pub trait Replicas: Send + Sync {
     }
 }
 
-/// Grants leases.
+/// Grants exclusive leases to one replica at a time.
 pub trait Leases: Send + Sync {
     /// Acquires or renews the lease of this name until `until`; `None` while another owner holds it.
     fn acquire_lease<'a>(
@@ -164,7 +164,7 @@ pub trait Queries: Send + Sync {
 
 /// Reads past states, and what changed since.
 pub trait History: Send + Sync {
-    /// These rows as of the event at position `seq`, each with its history until then. Omits rows that did not exist yet.
+    /// Reads these rows as of the event at position `seq`, each with its history until then. Omits rows that did not exist yet.
     fn rows_at(&self, kind: &'static str, ids: Vec<String>, seq: i64) -> Answer<'_, Vec<RowAt>>;
 
     /// Rows of `kind` among the next `limit` events after position `after`.
@@ -182,8 +182,8 @@ pub trait Verification: Send + Sync {
     /// Verifies every row of every kind against the fold of its events.
     fn verify(&self) -> Answer<'_, VerificationReport>;
 
-    /// Verifies a part of all rows. The store keeps progress in memory for one verification at a time; another one that
-    /// runs beside it may have to restart a kind, and ends all the same.
+    /// Verifies a part of all rows. The store keeps progress in memory for one verification at a time. A second one beside it
+    /// may have to restart a kind, and still ends.
     fn verify_part(&self, part: VerificationPart) -> Answer<'_, VerificationReport>;
 
     /// Verifies the rows that changed in the next `events` events after position `after`. Skips rows with a long history.
@@ -232,13 +232,13 @@ pub trait Monitoring: Send + Sync {
     /// Tasks whose last attempt failed, oldest first.
     fn failing_tasks(&self, limit: usize) -> Answer<'_, Vec<FailingTask>>;
 
-    /// Dead letters, newest first.
+    /// Dead letters for operators, newest first.
     fn dead_letters(&self, limit: usize) -> Answer<'_, StoredDeadLetters>;
 }
 
 /// Keeps the overrides by operators.
 pub trait Overrides: Send + Sync {
-    /// Current overrides.
+    /// Overrides that are stored now.
     fn overrides(&self) -> Answer<'_, StoredOverrides>;
 
     /// Replaces the overrides of this revision. Returns `false`, and changes nothing, if the revision is outdated.

@@ -12,7 +12,7 @@ use super::history::ChangedRows;
 /// Result of verifying rows against their events.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, Eq)]
 pub struct VerificationReport {
-    /// Number of verified rows.
+    /// Number of rows that were verified.
     pub rows: u64,
     /// Number of folded events. A verification in parts may fold events of a row more than once.
     pub events: u64,
@@ -61,16 +61,16 @@ pub struct VerifiedRows {
 pub enum VerifiedRow {
     /// Row that equals the fold of all its events.
     Fold {
-        /// Id of the row.
+        /// Id of the row within its kind.
         id: String,
         /// [`WithHistory`](saga_core::row::WithHistory) of the row's decider; without events unless they were requested.
         row: AnyWithHistory,
     },
     /// Row that differs from its fold, or has purged events.
     Other {
-        /// Id of the row.
+        /// Id of the row within its kind.
         id: String,
-        /// State as JSON.
+        /// State of the row as JSON.
         state: String,
         /// Existing events, oldest first; empty unless they were requested.
         history: Vec<StoredEvent>,
@@ -98,7 +98,7 @@ impl VerificationReport {
     }
 }
 
-/// SQL of verification.
+/// SQL that verification needs from a store.
 pub(super) trait VerificationSql: HistorySql {
     /// Rows among the next `limit` events after a position.
     async fn changed(&self, after: i64, limit: usize) -> Result<ChangedRows, StoreFault>;
@@ -107,13 +107,13 @@ pub(super) trait VerificationSql: HistorySql {
     async fn stored_history(&self, kind: &RowKind, id: &str) -> Result<Vec<StoredEvent>, StoreFault>;
 }
 
-/// Verdict on a row.
+/// Verdict on a row and its history.
 pub(super) enum Verdict {
     /// Equals the fold of its events.
     Equal(Box<dyn Folding>),
-    /// Differs, or is missing.
+    /// Row that differs, or is missing.
     Different,
-    /// Row without any event.
+    /// Row that has no event at all.
     WithoutEvents,
 }
 
@@ -181,7 +181,7 @@ pub(super) trait Scan<S> {
     ) -> Result<Option<ScanProgress>, StoreFault>;
 }
 
-/// Progress of a [`Scan`].
+/// Progress of a [`Scan`] after a part.
 pub(super) enum ScanProgress {
     /// All rows of the kind are verified.
     Finished,

@@ -10,12 +10,13 @@ use serde::{Deserialize, Serialize};
 use super::ledger::MAX_IDS;
 use crate::host::http::Problem;
 use crate::store::Store;
+use crate::store::roles::History;
 
 /// Reads the position of the event at `at`, or of the last event, in the database's history.
 ///
 /// # Errors
 /// When the store fails.
-pub async fn position(store: &dyn Store, at: Option<i64>) -> Result<HistoryPosition, Problem> {
+pub async fn position(store: &dyn History, at: Option<i64>) -> Result<HistoryPosition, Problem> {
     let mark = store.position().await?;
     let event = at.unwrap_or(mark.events);
     let of = store.event_fingerprint(event).await?.unwrap_or_default();

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::list::{MAX_LIMIT, checked_limit};
 use crate::host::http::Problem;
-use crate::store::Store;
+use crate::store::roles::Queries;
 
 /// Event of a row's history, with secrets blanked out.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -56,7 +56,7 @@ pub struct EventPage {
 /// # Errors
 /// 404 for a row without events, 422 for a limit other than 1 to 100.
 pub async fn history(
-    store: &dyn Store,
+    store: &dyn Queries,
     key: RowKey,
     params: HistoryParams,
     secret: &[&str],
@@ -94,7 +94,7 @@ const EVENTS_PER_READ: usize = 32;
 /// # Errors
 /// When the store fails, or `each` does.
 pub async fn for_each_event(
-    store: &dyn Store,
+    store: &dyn Queries,
     key: RowKey,
     mut each: impl FnMut(StoredEvent) -> Result<(), Problem>,
 ) -> Result<(), Problem> {

@@ -3,7 +3,7 @@
 use saga_core::query::{FoundRow, Query};
 
 use crate::host::http::Problem;
-use crate::store::Store;
+use crate::store::roles::Queries;
 
 /// Maps rows by `view`, and returns the ids of damaged rows apart: one damaged row hides no other. Logs what is wrong with
 /// each.
@@ -34,7 +34,7 @@ pub(super) const MAX_LIMIT: usize = 100;
 /// # Errors
 /// 422 for a limit out of range, or when the store fails.
 pub async fn list_page(
-    store: &dyn Store,
+    store: &dyn Queries,
     kind: &'static str,
     limit: Option<usize>,
     query: Query,

@@ -14,10 +14,9 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
 use crate::unverified_tls;
 
-/// TLS connector.
 pub(super) type Tls = MakeRustlsConnect;
 
-/// Time-out for connecting.
+/// Time-out for connecting to the server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time after which a peer that acknowledges nothing, or does not answer keep-alive probes, counts as dead.
@@ -28,7 +27,7 @@ const DEAD_AFTER: Duration = Duration::from_secs(10);
 const SERVER_OPTIONS: &str = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 \
      -c tcp_user_timeout=10000 -c client_min_messages=warning";
 
-/// Database on a server.
+/// Location of a database on a server, and how to connect to it.
 #[derive(Clone)]
 pub struct DbLocation {
     pub(super) config: Config,

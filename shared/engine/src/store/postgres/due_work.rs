@@ -110,7 +110,7 @@ async fn due_retries(conn: &Connection, limit: i64, wanted: &DueQuery) -> Result
     Ok(retries)
 }
 
-/// Columns of a [`Task`].
+/// Columns of a [`Task`], in the order that [`task`] reads.
 pub(super) const TASK: &str =
     "id, kind, correlation_id, payload, attempts, claim, created_at, dead_letter_id, trace";
 
@@ -134,7 +134,7 @@ async fn claim_tasks(conn: &Connection, at: i64, wanted: &DueQuery) -> Result<Ve
     Ok(tasks)
 }
 
-/// Reads the columns [`TASK`].
+/// Reads a task from the columns [`TASK`].
 pub(super) fn task(row: &Row) -> Task {
     Task {
         id: row.get(0),

@@ -16,7 +16,6 @@ use crate::store::fold::{Cell, EventRow, FoldedRow, HistorySql, RebuildSql, Rows
 use crate::store::history::ChangedRows;
 use crate::store::verification::VerificationSql;
 
-/// Context of faults.
 const READING: &str = "reading the history";
 
 /// Column of the first searchable value of a row.

@@ -19,7 +19,6 @@ macro_rules! held {
     };
 }
 
-/// Statement of [`has_others`].
 pub(super) const HAS_OTHERS: &str = concat!("SELECT count(*) > 1 ", held!());
 
 const IS_HELD: &str = concat!("SELECT EXISTS (SELECT ", held!(), " AND objid = $2::int::oid)");

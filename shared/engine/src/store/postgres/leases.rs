@@ -1,5 +1,4 @@
-//! Shell: leases on PostgreSQL. The lease of a replica that has died ends at once: the replica no longer holds its name, so
-//! that others need not wait for the end of the lease.
+//! Shell: leases on PostgreSQL. The lease of a dead replica is free early: a replica that no longer holds its name is dead.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

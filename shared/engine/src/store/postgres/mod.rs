@@ -81,8 +81,8 @@ impl PostgresStore {
     /// Opens the database, and brings its tables up to date.
     ///
     /// # Errors
-    /// If the database cannot be used: no such server, database or user, a server that is too old, no right to create tables,
-    /// tables of a newer build, or those of another service. The text says which; nothing was changed then.
+    /// [`StoreFault::Unusable`] with the reason. Examples are a missing server or database, an old server, missing rights, and
+    /// tables of a newer build or another service. Nothing was changed then.
     pub async fn open(
         location: &DbLocation,
         kinds: Vec<RowKind>,

@@ -1,4 +1,4 @@
-//! Shell: what operators and metrics read on PostgreSQL.
+//! Shell: statistics and lists for operators and metrics on PostgreSQL.
 
 use std::collections::BTreeMap;
 

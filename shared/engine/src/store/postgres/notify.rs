@@ -39,7 +39,6 @@ const MAX_ROW_BYTES: usize = 3_000;
 /// Interval of checks whether there are other replicas.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// Pause before connecting again.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Maximum wait for a name that the connection of an earlier process still holds.
@@ -49,18 +48,16 @@ const NAME_WITHIN: Duration = Duration::from_secs(5);
 /// finds whatever is due later.
 const ANNOUNCED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Payload of a notification.
+/// Payload of a notification, as JSON.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Payload {
     /// Id of the sending process.
     sender: Uuid,
-    /// Outbox entries were stored.
     #[serde(default)]
     entries: bool,
     /// Time at which work becomes due, in microseconds since 1970.
     #[serde(default)]
     due: Option<i64>,
-    /// Overrides were changed.
     #[serde(default)]
     overrides: bool,
     /// Kinds and ids of changed rows.
@@ -86,7 +83,7 @@ impl Notifications {
     /// Takes the name of the replica, if it has one, and starts to listen.
     ///
     /// # Errors
-    /// If another replica has the name, if there is another process and there must be none, or without a connection.
+    /// If another replica has the name. Also without a connection, or beside another process if there must be none.
     pub(super) async fn start(
         location: &DbLocation,
         kinds: &[RowKind],

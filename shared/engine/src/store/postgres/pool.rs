@@ -37,7 +37,7 @@ const QUICK_OPTIONS: &str = "-c plan_cache_mode=force_generic_plan -c enable_seq
 const SCAN_OPTIONS: &str =
     "-c jit=off -c idle_in_transaction_session_timeout=60s -c statement_timeout=0 -c synchronous_commit=on";
 
-/// Connections to a database.
+/// Connection pools of a database, one for each lane.
 pub(super) struct Lanes {
     quick: Pool,
     scan: Pool,

@@ -28,10 +28,8 @@ const CHECK_EVERY: Duration = Duration::from_millis(200);
 /// Outbox entries of a batch, and the announcement for other replicas; `None` if nothing was written.
 type Done = Option<(Vec<OutboxEntry>, Option<Announcement>)>;
 
-/// Outcome of an attempt.
 enum Attempt {
     Committed(Done),
-    /// Nothing happened.
     Failed(StoreFault),
     /// The reply to the commit was lost.
     Unclear(Done, StoreFault),

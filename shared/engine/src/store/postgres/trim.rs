@@ -28,8 +28,8 @@ pub(super) async fn trim(conn: &Connection, cutoffs: TrimCutoffs, limit: usize) 
     trimmed.await.map_err(db_fault("trimming finished entries"))
 }
 
-/// Deletes old ids of each step: from the lowest id on, since an id begins with the time of its saga; and from a random id
-/// on, for ids that do not, such as those of dead letters.
+/// Deletes old ids of each step. Ids begin with the time of their saga, so that the oldest ones come first. A second pass begins
+/// at a random id, for ids without a saga such as those of dead letters.
 async fn trim_inbox(conn: &Connection, cutoff: Timestamp, limit: i64) -> Result<u64, Error> {
     /// Number of ids to read for each to delete. Ids of old sagas that were processed lately come first and are kept.
     const READ_FACTOR: i64 = 10;

@@ -18,7 +18,6 @@ use super::pool::Connection;
 use crate::store::StoreFault;
 pub(super) use crate::store::encoding::{micros, timestamp};
 
-/// Parameters of a statement.
 pub(super) type Values<'v> = [&'v (dyn ToSql + Sync)];
 
 /// Parameters of a statement that is built before it is sent.
@@ -151,7 +150,6 @@ pub(super) async fn query(conn: &Connection, sql: &str, values: &Values<'_>) -> 
     conn.client().query(&prepared(conn, sql).await?, values).await
 }
 
-/// Reads exactly one row.
 pub(super) async fn query_one(conn: &Connection, sql: &str, values: &Values<'_>) -> Result<Row, Error> {
     conn.client().query_one(&prepared(conn, sql).await?, values).await
 }

@@ -41,7 +41,6 @@ pub(super) enum Returned {
     Nothing,
 }
 
-/// Statements to send.
 #[derive(Default)]
 pub(super) struct Statements(Vec<(String, Owned, Returned)>);
 
@@ -264,8 +263,8 @@ fn write_history(statements: &mut Statements, writes: &Writes, at: i64) {
     );
 }
 
-/// Writes inbox ids and replies to keys. If anything was written since the load, the states of the messages must not have
-/// changed, and the keys must still be unused: two replicas may receive one message, one key, or one retry.
+/// Writes inbox ids and replies to keys. Two replicas may receive one message, one key, or one retry. If anything was written
+/// since the load, the message states must be unchanged, and the keys still unused.
 fn write_messages(
     statements: &mut Statements,
     assumptions: Assumptions,

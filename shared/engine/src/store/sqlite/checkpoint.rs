@@ -47,7 +47,7 @@ pub(super) struct Checkpoints {
     log: LogLength,
     /// Length of the log when the thread last began to copy.
     begun_at: u32,
-    /// Number of copied pages.
+    /// Number of pages copied so far.
     done: u32,
     /// True if the thread has copied what it could of this log.
     is_copied: bool,
@@ -83,7 +83,7 @@ impl Checkpoints {
         Ok(Self { log, begun_at: 0, done: 0, is_copied: false, every, conn: Some(conn), copying: None, file })
     }
 
-    /// Length of the log.
+    /// Length of the log, shared with the readers.
     pub(super) fn log(&self) -> LogLength {
         self.log.clone()
     }
@@ -261,7 +261,7 @@ mod tests {
         insert_until(&writer, &mut checkpoints, |before, after, _| after < before);
     }
 
-    /// As a verification in parts does: the pauses between its reads are shorter than a copy by the thread.
+    /// Reads like a verification in parts: the pauses between its reads are shorter than a copy by the thread.
     #[test]
     fn log_with_nearly_constant_readers_restarts_in_pause() {
         let (folder, writer, mut checkpoints) = every(64);

@@ -10,7 +10,7 @@ use crate::store::StoreFault;
 #[derive(Debug, Clone)]
 pub(super) struct DbLocation {
     path: PathBuf,
-    /// Device and inode.
+    /// Device and inode of the file.
     file: (u64, u64),
 }
 

@@ -68,10 +68,10 @@ impl DatabasePosition {
         }
     }
 
-    /// Checks a database that is `found` at some position against this position, which was kept elsewhere.
+    /// Checks a database that is `found` at a position against this one, which was kept elsewhere.
     ///
     /// # Errors
-    /// The loss, and the command that accepts it, unless exactly this loss is accepted.
+    /// Describes a loss that was not accepted, and the command that accepts it.
     pub fn check(&self, found: &Self, accept_loss: &str) -> Result<(), Reason> {
         let Some(lost) = self.lost(Some(found)) else { return Ok(()) };
         // Without the found position, which grows until this one is written again.

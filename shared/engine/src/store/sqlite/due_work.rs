@@ -8,7 +8,7 @@ use saga_core::waiting::{Retry, Task, latest_end};
 use super::values::{db_fault, limit_of, micros, timestamp, trace};
 use crate::store::{Due, DueQuery, StoreFault};
 
-/// Columns of a [`Task`].
+/// Columns of a [`Task`], in the order that [`task`] reads.
 pub(super) const TASK: &str =
     "id, kind, correlation_id, payload, attempts, claim, created_at, dead_letter_id, trace";
 
@@ -132,7 +132,7 @@ fn claim_tasks(conn: &Connection, at: i64, query: &DueQuery) -> rusqlite::Result
     Ok(tasks)
 }
 
-/// Reads the columns [`TASK`].
+/// Reads a task from the columns [`TASK`].
 pub(super) fn task(row: &rusqlite::Row<'_>) -> rusqlite::Result<Task> {
     Ok(Task {
         id: row.get(0)?,

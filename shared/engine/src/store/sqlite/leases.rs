@@ -1,4 +1,4 @@
-//! Shell: leases on SQLite.
+//! Shell: leases in a SQLite file, with fencing tokens.
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};

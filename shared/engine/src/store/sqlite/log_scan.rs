@@ -15,7 +15,6 @@ use crate::store::StoreFault;
 use crate::store::fold::{EventRow, Folded, HistorySql, Rows, SideBySide};
 use crate::store::verification::{Place, Scan, ScanProgress, Verdict, VerificationReport, compare};
 
-/// Context of faults.
 const SCANNING: &str = "scanning the log";
 
 /// Maximum number of rows that are folded at once, some tens of megabytes. More rows are verified row by row.

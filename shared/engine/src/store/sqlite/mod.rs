@@ -59,7 +59,7 @@ pub struct SqliteStore {
     /// `None` beside an inline writer, whose connection also reads.
     readers: Option<Readers>,
     kinds: Arc<Kinds>,
-    /// `None` in memory.
+    /// Location of the file; `None` in memory.
     location: Option<DbLocation>,
     /// Progress of a verification in parts.
     scan: Arc<Mutex<Option<LogScan>>>,
@@ -99,11 +99,11 @@ impl SqliteStore {
         Self::open_as(path, kinds, &OpenOptions::default())
     }
 
-    /// Opens the file, or creates it with its folder; brings its tables up to date and starts the writer thread.
+    /// Opens or creates the file, brings its tables up to date and starts the writer thread.
     ///
     /// # Errors
-    /// If the file cannot be used: no permission, no database, damaged, of a newer build, of another service, used by
-    /// another process, or behind the position that it had. The text says which.
+    /// [`StoreFault::Unusable`] with the reason. Examples are missing permission, a damaged file, and a file of a newer build,
+    /// of another service, in use by another process, or behind its position.
     pub fn open_as(path: &Path, kinds: Vec<RowKind>, options: &OpenOptions<'_>) -> Result<Self, StoreFault> {
         let unusable = |what: &str, error: &dyn std::fmt::Display| {
             StoreFault::Unusable(format!("database {}: {what}: {error}", path.display()))

@@ -1,4 +1,4 @@
-//! Shell: what operators and metrics read on SQLite.
+//! Shell: statistics and lists for operators and metrics on SQLite.
 
 use std::collections::BTreeMap;
 

@@ -24,7 +24,7 @@ const PUBLISHED_UP_TO: &str = "(SELECT coalesce(max(up_to), 0) FROM publication)
 const IS_BLOCKED: &str = "EXISTS (SELECT 1 FROM outbox AS blocking
      WHERE blocking.saga = outbox.saga AND blocking.status IN ('FAILED', 'BLOCKED'))";
 
-/// Columns of an [`OutboxEntry`].
+/// Columns of an [`OutboxEntry`], in the order that [`entry`] reads.
 const ENTRY: &str = "seq, id, saga, subject, payload, trace";
 
 /// Entries to republish are at most this fraction of a batch, so that new entries do not wait for them.

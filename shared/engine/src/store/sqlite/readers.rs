@@ -29,13 +29,13 @@ const CHECK_EVERY: Duration = Duration::from_millis(5);
 /// Kind of read, by its duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lane {
-    /// Entries for the relay.
+    /// Entries that the relay publishes next.
     Relay,
     /// Statistics for readiness and metrics.
     Health,
-    /// One row, or a page of its history.
+    /// Single rows, and pages of their histories.
     Row,
-    /// Lists and counts.
+    /// Lists and counts over many rows.
     Scan,
     /// Verification; one at a time.
     Verification,
@@ -54,7 +54,7 @@ pub(super) struct Readers {
 }
 
 struct Connections {
-    /// One permit for each idle connection.
+    /// Permits, one for each idle connection.
     free: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
     /// Closed after the connections: closing a file of the database ends SQLite's locks on it.

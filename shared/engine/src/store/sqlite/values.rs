@@ -56,7 +56,7 @@ pub(super) fn field_value(value: &FieldValue) -> Value {
     }
 }
 
-/// Reverses [`field_value`].
+/// Reads a value that [`field_value`] wrote.
 pub(super) fn read_field(value: ValueRef<'_>) -> FieldValue {
     match value {
         ValueRef::Text(text) => FieldValue::Text(String::from_utf8_lossy(text).into_owned()),

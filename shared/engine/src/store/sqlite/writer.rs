@@ -34,7 +34,7 @@ pub(super) struct Job {
     urgency: Urgency,
 }
 
-/// Urgency of a job.
+/// Urgency of the commit of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Urgency {
     /// Committed at once, with the other waiting jobs.
