@@ -10,9 +10,6 @@ use saga_core::row::{Folding, PastEvent, Projected, RowKind, SearchedBy};
 use super::StoreFault;
 use super::encoding::{micros, timestamp};
 
-/// Number of events or rows that are read at once.
-const PAGE: i64 = 1_000;
-
 /// Number of folded rows that are written at once.
 const WRITTEN_AT_ONCE: usize = 500;
 
@@ -79,6 +76,9 @@ pub(super) enum Rows {
 
 /// SQL by which rows and histories are read, in the order of ids and versions.
 pub(super) trait HistorySql {
+    /// Number of events or rows to read at once.
+    const PAGE: i64;
+
     /// Events of the rows after the event (`row`, `version`), at most `limit`.
     async fn events(
         &self,
@@ -288,7 +288,7 @@ impl<'s, S: HistorySql> SideBySide<'s, S> {
         if self.table_rows.is_empty()
             && let Some(last) = self.last_row.take()
         {
-            self.table_rows = self.sql.table_rows(self.kind, &self.rows, &last, PAGE).await?.into();
+            self.table_rows = self.sql.table_rows(self.kind, &self.rows, &last, S::PAGE).await?.into();
             self.last_row = self
                 .next_page_after(self.table_rows.len(), || self.table_rows.back().map(|row| row.id.clone()));
         }
@@ -299,8 +299,8 @@ impl<'s, S: HistorySql> SideBySide<'s, S> {
         if self.events.is_empty()
             && let Some((row, version)) = self.last_event.take()
         {
-            self.events = self.sql.events(self.kind, &self.rows, (&row, version), PAGE).await?.into();
-            let is_full = i64::try_from(self.events.len()).is_ok_and(|count| count >= PAGE);
+            self.events = self.sql.events(self.kind, &self.rows, (&row, version), S::PAGE).await?.into();
+            let is_full = i64::try_from(self.events.len()).is_ok_and(|count| count >= S::PAGE);
             self.last_event =
                 self.events.back().filter(|_| is_full).map(|last| (last.row_id.clone(), last.version));
         }
@@ -309,7 +309,7 @@ impl<'s, S: HistorySql> SideBySide<'s, S> {
 
     fn next_page_after(&self, count: usize, last: impl FnOnce() -> Option<String>) -> Option<String> {
         // The one row is not read twice.
-        let is_full = i64::try_from(count).is_ok_and(|count| count >= PAGE);
+        let is_full = i64::try_from(count).is_ok_and(|count| count >= S::PAGE);
         if is_full && matches!(self.rows, Rows::After(_)) { last() } else { None }
     }
 

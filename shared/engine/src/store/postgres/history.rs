@@ -22,6 +22,8 @@ const READING: &str = "reading the history";
 const FIRST_FIELD: usize = 6;
 
 impl HistorySql for Connection {
+    const PAGE: i64 = 1_000;
+
     async fn events(
         &self,
         kind: &RowKind,

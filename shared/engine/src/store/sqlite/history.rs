@@ -16,6 +16,9 @@ use crate::store::verification::VerificationSql;
 const READING: &str = "reading the history";
 
 impl HistorySql for Connection {
+    // Small, because a read that nobody waits for is interrupted only within SQL.
+    const PAGE: i64 = 200;
+
     async fn events(
         &self,
         kind: &RowKind,
