@@ -21,21 +21,22 @@ scope() {
   local file
   case $1 in
     saga-core | contract) ;;
-    order | bank) files=(services/"$1"/src/{domain,policy}.rs) ;;
-    inventory) files=(services/inventory/src/{domain,policy,monitor}.rs) ;;
-    payment) files=(services/payment/src/{domain,policy,bank_client}.rs) ;;
+    order) files=(services/order/src/{domain,policy,service}.rs) ;;
+    bank) files=(services/bank/src/{domain,service}.rs) ;;
+    inventory) files=(services/inventory/src/{domain,policy,service,replenishment}.rs) ;;
+    payment) files=(services/payment/src/{domain,policy,service,bank_client}.rs) ;;
     admin)
       for file in reconciliation redrive dead_letter; do files+=("services/admin/src/$file/*.rs"); done
       files+=(services/admin/src/{policy,rows,request}.rs)
       ;;
     # Only the parts of the engine whose tests need no broker or process; the rest would take days.
     saga-engine)
-      files=(shared/engine/src/host/{reading,settings,resilience}.rs 'shared/engine/src/host/metrics/*.rs')
-      tests+=(-- reading:: settings:: metrics::)
+      files=(shared/engine/src/host/{reloaded,resilience}.rs 'shared/engine/src/host/settings/*.rs' 'shared/engine/src/host/metrics/*.rs')
+      tests+=(-- reloaded:: settings:: metrics::)
       ;;
     loadgen)
       # Only the measurements; the rest needs a running system.
-      files=(tools/loadgen/src/{backlog,ledger,measured,options,percentiles,report,schedule}.rs)
+      files=(tools/loadgen/src/{backlog,ledger,measurements,options,percentiles,report,schedule}.rs)
       tests=(--lib)
       ;;
     *) die "unknown crate $1; choose from: ${crates[*]}" ;;
