@@ -42,7 +42,7 @@ pub fn routes(app: BankApp) -> OpenApiRouter {
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewCharge {
-    /// Amount to capture; positive.
+    /// Amount to capture, at least 1 minor unit.
     #[garde(custom(is_positive))]
     #[schema(value_type = Amount)]
     amount: Money,
@@ -65,7 +65,7 @@ struct Amount {
     /// Amount in minor units: 1299 is 12.99 EUR.
     #[schema(minimum = 1, example = 1299)]
     amount_minor: i64,
-    /// ISO 4217 code.
+    /// ISO 4217 code of the currency.
     #[schema(schema_with = contract::money::currency_schema)]
     currency: Currency,
 }

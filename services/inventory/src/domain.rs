@@ -15,7 +15,7 @@ pub struct Product {
     pub reserved: u32,
     /// Pieces sold and not put back.
     pub sold: u32,
-    /// All pieces ever supplied.
+    /// All pieces ever supplied, listed ones included.
     pub supplied: u32,
     /// Increases with each change of listing or price.
     pub revision: u64,
@@ -25,7 +25,6 @@ pub struct Product {
 pub struct Listing {
     pub name: String,
     pub unit_price: Money,
-    /// True if replenished automatically.
     pub replenish: bool,
 }
 

@@ -51,11 +51,11 @@ pub fn routes(app: InventoryApp) -> OpenApiRouter {
         .with_state(app)
 }
 
-/// A new product.
+/// Request to list a product.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewProduct {
-    /// Stock keeping unit.
+    /// Stock keeping unit, unique among all products.
     #[garde(length(chars, min = 1, max = 64), custom(is_sku))]
     #[schema(
         min_length = 1,
@@ -69,11 +69,11 @@ struct NewProduct {
     #[schema(min_length = 1, max_length = 200, format = "trimmed-line", example = "Coffee beans, 1 kg")]
     #[serde(deserialize_with = "trimmed")]
     name: String,
-    /// Price of one piece.
+    /// Price of one piece, positive.
     #[garde(custom(is_price))]
     #[schema(value_type = Price)]
     unit_price: Money,
-    /// Pieces on hand.
+    /// Pieces on hand at the start.
     #[garde(range(max = MAX_PIECES))]
     #[schema(maximum = 1_000_000, example = 100)]
     quantity: u32,
@@ -91,7 +91,7 @@ struct Price {
     /// Amount in minor units: 1299 is 12.99 EUR.
     #[schema(minimum = 1, maximum = 1_000_000_000_000_i64, example = 1299)]
     amount_minor: i64,
-    /// ISO 4217 code.
+    /// ISO 4217 code of the currency.
     #[schema(schema_with = contract::money::currency_schema)]
     currency: Currency,
 }
@@ -122,7 +122,7 @@ fn is_price(price: &Money, (): &()) -> garde::Result {
     }
 }
 
-/// List a product.
+/// List a product, so that it can be ordered.
 #[utoipa::path(post, path = "/api/products", params(IdempotencyKey), request_body = NewProduct, responses(
     (status = 201, body = ProductView, headers(("Location", description = "where the product is"))),
     (status = 409, description = "the sku is another product's"),
@@ -191,7 +191,7 @@ async fn restock(
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewPrice {
-    /// Price of one piece.
+    /// New price of one piece, positive.
     #[garde(custom(is_price))]
     #[schema(value_type = Price)]
     unit_price: Money,
@@ -233,7 +233,7 @@ struct ProductPage {
     next: Option<String>,
 }
 
-/// List products, by sku.
+/// List products in the order of their sku.
 #[utoipa::path(get, path = "/api/products", params(ListParams), responses(
     (status = 200, body = ProductPage),
 ))]
@@ -253,7 +253,7 @@ fn parse_product(row: &FoundRow) -> Result<ProductView, Problem> {
         .ok_or_else(|| Problem::internal(&"a stored product that was never listed"))
 }
 
-/// Show a product.
+/// Show a product with its stock.
 #[utoipa::path(get, path = "/api/products/{sku}", params(("sku" = String, Path)), responses(
     (status = 200, body = ProductView), (status = 404),
 ))]
@@ -279,15 +279,15 @@ async fn events(
     history(app.store.as_ref(), RowKey::of::<Product>(sku), params, &SECRETS).await.map(Json)
 }
 
-/// Reservation of an order.
+/// The reservation of an order.
 #[derive(Debug, Serialize, ToSchema)]
 struct ReservationView {
-    /// Id of the order.
+    /// Id of the order that reserved.
     order: String,
     /// `RESERVED`, `REFUSED`, `SOLD`, `RELEASED`, or `VOID` for an order that was cancelled before its
     /// request arrived.
     status: &'static str,
-    /// Reserved or sold lines.
+    /// Lines that are reserved or sold.
     lines: Vec<StockLine>,
 }
 

@@ -50,7 +50,7 @@ pub struct ReplenishSettings {
     pub enabled: bool,
     /// Pieces on hand below which a product is replenished.
     pub threshold: u32,
-    /// Pieces added at once.
+    /// Pieces added to a product at once.
     pub amount: u32,
     /// Pause between two checks of the stock.
     #[serde(with = "humantime_serde")]

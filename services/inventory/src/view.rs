@@ -9,21 +9,21 @@ use crate::domain::Product;
 /// A product and its stock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProductView {
-    /// Stock keeping unit.
+    /// Stock keeping unit of the product.
     pub sku: String,
-    /// Name for people.
+    /// Name of the product, for people.
     pub name: String,
-    /// Price of one piece.
+    /// Price of one piece, as new orders pay it.
     pub unit_price: Money,
     /// Pieces free to be ordered.
     pub on_hand: u32,
-    /// Pieces reserved for orders.
+    /// Pieces reserved for orders in flight.
     pub reserved: u32,
     /// Pieces sold and not put back.
     pub sold: u32,
     /// All pieces ever supplied: on hand + reserved + sold.
     pub supplied: u32,
-    /// True if replenished automatically.
+    /// True if the monitor replenishes the product.
     pub replenish: bool,
 }
 

@@ -51,7 +51,7 @@ pub fn routes(app: OrderApp) -> OpenApiRouter {
         .with_state(app)
 }
 
-/// A new order.
+/// Request to place an order.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct PlaceOrder {
@@ -64,7 +64,7 @@ struct PlaceOrder {
     #[garde(length(min = 1, max = 100), dive)]
     #[schema(min_items = 1, max_items = 100)]
     lines: Vec<PlaceLine>,
-    /// Payment method and card.
+    /// Payment method and card of the customer.
     #[garde(dive)]
     payment: PlacePayment,
 }
@@ -73,7 +73,7 @@ struct PlaceOrder {
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct PlaceLine {
-    /// Stock keeping unit.
+    /// Stock keeping unit of the product.
     #[garde(length(chars, min = 1, max = 64), custom(one_line))]
     #[schema(min_length = 1, max_length = 64, format = "one-line", example = "coffee-beans-1kg")]
     sku: String,
@@ -98,11 +98,11 @@ struct PlacePayment {
     token: String,
 }
 
-/// Payment method.
+/// Means by which an order can be paid.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Method {
-    /// Card, by token.
+    /// Paid by card, identified by a token.
     #[default]
     Card,
 }
@@ -268,16 +268,16 @@ struct ListParams {
     cursor: Option<Uuid>,
 }
 
-/// Status of an order.
+/// Status of an order in filters.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "UPPERCASE")]
 #[strum(serialize_all = "UPPERCASE")]
 enum Status {
     /// Waits for stock and payment.
     Pending,
-    /// Paid; stock is sold.
+    /// Paid, and its stock is sold.
     Confirmed,
-    /// Undone, or being undone.
+    /// Undone, or being undone by every participant.
     Cancelled,
 }
 
@@ -294,7 +294,7 @@ struct OrderPage {
     next: Option<String>,
 }
 
-/// List orders, newest first.
+/// List orders by age, newest first.
 #[utoipa::path(get, path = "/api/orders", params(ListParams), responses(
     (status = 200, body = OrderPage),
 ))]

@@ -9,21 +9,21 @@ use uuid::Uuid;
 
 use crate::domain::Order;
 
-/// An order.
+/// An order as its customer sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OrderView {
     /// Id of the order and of its saga.
     pub id: Uuid,
-    /// `PENDING`, `CONFIRMED` or `CANCELLED`.
+    /// `PENDING`, `CONFIRMED` or `CANCELLED`, as the order stands now.
     pub status: String,
-    /// Reason of the cancellation.
+    /// Reason of the cancellation; absent unless cancelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cancelled_because: Option<CancelReason>,
     /// Customer who ordered and pays.
     pub customer: String,
     /// Ordered products, at the prices of that time.
     pub lines: Vec<Line>,
-    /// Sum of all lines.
+    /// Sum of all lines, which is charged.
     pub total: Money,
     /// Time at which the order was placed.
     #[schema(value_type = String, format = DateTime)]

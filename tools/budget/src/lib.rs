@@ -15,7 +15,6 @@ pub struct Figures {
     pub orders: u64,
     /// Orders per batch: inputs of one transaction, messages of one publish.
     pub batch: u64,
-    /// Total cost by service.
     pub services: BTreeMap<String, Cost>,
 }
 
@@ -32,21 +31,18 @@ pub struct Cost {
     /// Growth of the write-ahead log.
     pub log_bytes: u64,
     pub database_bytes: u64,
-    /// Published messages, by subject.
     pub messages: BTreeMap<String, u64>,
     pub message_bytes: u64,
     /// Allocations of Rust code, without those of SQLite.
     pub allocations: u64,
-    /// Bytes of these allocations.
     pub allocated_bytes: u64,
 }
 
 /// A figure that is compared.
 #[derive(Debug, Clone, Copy)]
 pub struct Count {
-    /// Name for people.
     pub name: &'static str,
-    /// Permitted difference in thousandths.
+    /// Permitted difference from the stored figure, in thousandths.
     pub tolerance: u64,
     pub of: fn(&Cost) -> u64,
     /// Parts of the figure, if they are counted separately.

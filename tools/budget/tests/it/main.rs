@@ -37,9 +37,7 @@ use self::site::{NOON, PublishedBatch, ScriptedClock, Site};
 /// grow to a realistic size.
 const WARM_UP: u64 = 1_000;
 const WARM_UP_BATCH: u64 = 250;
-/// Orders that are counted.
 const ORDERS: u64 = 200;
-/// Orders per batch.
 const BATCH: u64 = 50;
 const PRODUCTS: u64 = 50;
 
