@@ -1,7 +1,6 @@
 //! Pure: the decisions of a payment for each state and command, and the effect of its events.
 
 use contract::payment::PaymentFailure;
-use contract::payment_id;
 use saga_core::decider::{Decider, FieldValue, RetentionPolicy};
 
 use crate::domain::{Payment, PaymentCommand, PaymentEvent, PaymentRejection, RefundReason, Resolved};
@@ -75,7 +74,7 @@ impl Decider for Payment {
     }
 
     fn fields(&self, order: &str) -> Vec<FieldValue> {
-        let id = order.parse().map(|order| payment_id(order).to_string());
+        let id = order.parse().map(|order| self.id(order).to_string());
         vec![self.status().into(), id.map_or(FieldValue::Null, FieldValue::Text)]
     }
 

@@ -2,7 +2,9 @@
 
 use contract::order::PaymentContext;
 use contract::payment::PaymentFailure;
+use contract::payment_id;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// A payment. An order has exactly one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,6 +128,12 @@ impl Payment {
             Self::Void | Self::Voided(_) => "VOID",
             Self::ResolvedManually(_) => "RESOLVED_MANUALLY",
         }
+    }
+
+    /// Id of the payment. Taken from the context where there is one, since deriving it costs allocations.
+    #[must_use]
+    pub fn id(&self, order: Uuid) -> Uuid {
+        self.context().map_or_else(|| payment_id(order), |context| context.id)
     }
 
     /// Customer, amount and card; `None` if no charge was requested.

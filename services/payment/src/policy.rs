@@ -1,9 +1,9 @@
 //! Pure: whenever this happens to a payment, call the bank or publish that.
 
+use contract::Fact;
 use contract::metrics::{MONEY, count_money};
 use contract::money::{Currency, Money};
 use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided};
-use contract::{Fact, payment_id};
 use saga_core::{Policy, UnitOfWork};
 use uuid::Uuid;
 
@@ -17,7 +17,9 @@ use crate::manual_resolution::ManualResolution;
 impl Policy<Fact> for Payment {
     fn whenever(event: &PaymentEvent, id: &str, before: &Self, work: &mut UnitOfWork<'_, Fact>) {
         let order = order_id(id);
-        let (payment, amount) = (payment_id(order), amount(before));
+        let amount = amount(before);
+        let payment =
+            if let PaymentEvent::Requested(context) = event { context.id } else { before.id(order) };
         match event {
             PaymentEvent::Requested(context) => {
                 let deadline = match work.message() {
@@ -79,7 +81,7 @@ fn repeat_abandoned_call(order: Uuid, resolved: &Resolved, work: &mut UnitOfWork
         | Payment::Voided(_)
         | Payment::ResolvedManually(_) => return,
     };
-    work.add_task(REFUND, &BankTask { order, payment: payment_id(order), call });
+    work.add_task(REFUND, &BankTask { order, payment: resolved.before.id(order), call });
 }
 
 impl Policy<Fact> for ManualResolution {}

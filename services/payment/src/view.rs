@@ -2,7 +2,6 @@
 
 use contract::money::Money;
 use contract::payment::PaymentFailure;
-use contract::payment_id;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -54,7 +53,7 @@ impl PaymentView {
         };
         let context = payment.context();
         Some(Self {
-            id: payment_id(order),
+            id: payment.id(order),
             order,
             status: payment.status().to_owned(),
             customer: context.map(|context| context.customer.clone()),

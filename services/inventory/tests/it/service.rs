@@ -226,7 +226,7 @@ fn stock_that_disagrees_with_reservation_is_dead_lettered_without_partial_effect
         warehouse.hears(created(ORDER, &lines));
         warehouse.kept.rows.remove(&RowKey::of::<Product>("mug"));
         warehouse.hears(fact).parks(step, "disagree");
-        assert_eq!(warehouse.row::<Reservation>(ORDER).status(), "HELD");
+        assert_eq!(warehouse.row::<Reservation>(ORDER).status(), "RESERVED");
         assert_eq!(stock(&warehouse, "beans"), (8, 2, 0));
     }
 }
