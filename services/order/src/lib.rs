@@ -25,7 +25,7 @@ use contract::topology;
 use saga_core::decider::Decider as _;
 use saga_core::fault::FaultKind;
 use saga_core::service::{Step, Subscription};
-use saga_core::shedding::Bounds;
+use saga_core::shedding::InFlightLimits;
 use saga_engine::host::app::{App, Program, no_calls};
 use saga_engine::host::in_flight::InFlightLimit;
 use serde::de::Error as _;
@@ -118,10 +118,10 @@ pub fn program() -> Program<OrderService, OrderSettings> {
         background: |_| Vec::new(),
         overload: http::overload,
         in_flight_limit: Some(InFlightLimit {
-            bounds: |settings| Bounds {
-                few: settings.min_in_flight_limit,
-                wait: settings.max_queue_time,
-                most: settings.max_in_flight.get(),
+            bounds: |settings| InFlightLimits {
+                min_limit: settings.min_in_flight_limit,
+                max_wait: settings.max_queue_time,
+                max_limit: settings.max_in_flight.get(),
             },
             rows: (Order::KIND, "status", "PENDING"),
             began: &contract::metrics::PLACED,

@@ -3,18 +3,18 @@
 use saga_core::fault::FaultKind;
 
 /// The bank answers 503 and does nothing.
-pub const ERROR: FaultKind = FaultKind::new("bank_error", "it answers 503 and does nothing");
+pub const ERROR: FaultKind = FaultKind::new("bank_error", "the bank answers 503 and does nothing");
 /// The bank delays each answer.
-pub const LATENCY: FaultKind = FaultKind::new("bank_latency", "it answers --delay later").with_delay();
+pub const LATENCY: FaultKind = FaultKind::new("bank_latency", "the bank answers --delay later").with_delay();
 /// The bank accepts requests and never answers.
-pub const HANG: FaultKind = FaultKind::new("bank_hang", "it never answers");
+pub const HANG: FaultKind = FaultKind::new("bank_hang", "the bank never answers");
 /// The bank declines a charge.
-pub const DECLINE: FaultKind = FaultKind::new("bank_decline", "it declines the charge");
+pub const DECLINE: FaultKind = FaultKind::new("bank_decline", "the bank declines charges");
 /// The bank does what it is asked, and answers 500.
 pub const LOSE_ANSWER: FaultKind =
-    FaultKind::new("bank_lose_answer", "it does what it is asked, and answers 500");
+    FaultKind::new("bank_lose_answer", "the bank does what it is asked, and answers 500");
 /// The bank rejects every refund.
-pub const REFUSE_REFUND: FaultKind = FaultKind::new("bank_refuse_refund", "it refuses to give money back");
+pub const REFUSE_REFUND: FaultKind = FaultKind::new("bank_refuse_refund", "the bank rejects refunds");
 
 /// Every fault of the bank.
 pub const FAULTS: [FaultKind; 6] = [ERROR, LATENCY, HANG, DECLINE, LOSE_ANSWER, REFUSE_REFUND];

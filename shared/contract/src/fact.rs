@@ -174,7 +174,7 @@ impl ImmutableMember {
     };
     const LINES: Self = Self {
         member: "lines",
-        consequence: "other goods would be reserved and sold than the order has, at prices that nobody agreed to",
+        consequence: "other goods would be reserved and sold than were ordered, at other prices",
     };
     const PAYMENT: Self = Self {
         member: "payment",
@@ -217,14 +217,14 @@ impl Message for Fact {
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "every other fact asks for something, or tells of it")]
-    fn gives_up(&self) -> bool {
+    fn asks_to_stop(&self) -> bool {
         match self {
             Self::ManualResolutionRequested(request) => request.resolved,
             _ => false,
         }
     }
 
-    fn went_wrong(&self) -> bool {
+    fn is_failure(&self) -> bool {
         match self {
             Self::OrderCancelled(_)
             | Self::StockReservationFailed(_)
@@ -251,7 +251,7 @@ impl Message for Fact {
 
     fn decode<'de, D: Deserializer<'de>>(message_type: MessageType, data: D) -> Result<Self, D::Error> {
         let fact_type = FactType::named(message_type.name)
-            .ok_or_else(|| Error::custom(format!("nobody says {}", message_type.name)))?;
+            .ok_or_else(|| Error::custom(format!("unknown fact {}", message_type.name)))?;
         Ok(match fact_type {
             FactType::OrderCreated => Self::OrderCreated(Deserialize::deserialize(data)?),
             FactType::OrderConfirmed => Self::OrderConfirmed(Deserialize::deserialize(data)?),
@@ -278,10 +278,10 @@ impl Message for Fact {
 }
 
 macro_rules! from {
-    ($($said:ident),*) => {
-        $(impl From<$said> for Fact {
-            fn from(said: $said) -> Self {
-                Self::$said(said)
+    ($($fact:ident),*) => {
+        $(impl From<$fact> for Fact {
+            fn from(fact: $fact) -> Self {
+                Self::$fact(fact)
             }
         })*
     };

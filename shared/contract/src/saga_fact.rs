@@ -131,14 +131,14 @@ impl FactDetail {
 
     fn of_dead_letter(message: &DeadLetterMessage) -> Self {
         match message {
-            DeadLetterMessage::DeadLettered(said) => Self {
-                dead_lettered: Some(DeadLetterRef { dead_letter: said.id, step: said.step.clone() }),
-                note: Some(format!("{}: {}", said.step, said.reason)),
+            DeadLetterMessage::DeadLettered(message) => Self {
+                dead_lettered: Some(DeadLetterRef { dead_letter: message.id, step: message.step.clone() }),
+                note: Some(format!("{}: {}", message.step, message.reason)),
                 ..Self::default()
             },
-            DeadLetterMessage::DeadLetterResolved(said) => Self {
-                resolved: Some(said.dead_letter),
-                note: Some(format!("{}, replay {}", said.step, said.replays)),
+            DeadLetterMessage::DeadLetterResolved(message) => Self {
+                resolved: Some(message.dead_letter),
+                note: Some(format!("{}, replay {}", message.step, message.replays)),
                 ..Self::default()
             },
             DeadLetterMessage::DeadLetterForgotten(_)

@@ -349,7 +349,7 @@ impl Admission {
 
     /// Forgets the failures of a task that is not tried again.
     pub fn forget(&mut self, task: Uuid) {
-        self.outages.settled(task);
+        self.outages.forget(task);
     }
 
     fn of_step<'a>(&'a self, step: &'a Step) -> impl Iterator<Item = &'a Breaker> {

@@ -20,30 +20,33 @@ pub struct FaultKind {
 impl FaultKind {
     /// Attempts of a step fail with a transient error.
     pub const FAIL_TRANSIENTLY: Self =
-        Self::new("fail_transiently", "a try of the step fails, and may work later; --step").of_a_step();
+        Self::new("fail_transiently", "attempts of the step fail with a transient error; --step").of_a_step();
     /// Attempts of a step fail with a permanent error.
     pub const FAIL_PERMANENTLY: Self = Self::new(
         "fail_permanently",
-        "a try of the step fails for good: its message becomes a dead letter; --step",
+        "attempts of the step fail for good: the message is dead-lettered; --step",
     )
     .of_a_step();
     /// Attempts of a step take longer.
     pub const DELAY: Self =
-        Self::new("delay", "a try of the step takes --delay longer; --step").of_a_step().with_delay();
+        Self::new("delay", "attempts of the step take --delay longer; --step").of_a_step().with_delay();
     /// Messages reach the broker twice, and broker deduplication does not notice.
     pub const PUBLISH_TWICE: Self =
-        Self::new("publish_twice", "a message reaches the broker twice, and the broker does not notice");
+        Self::new("publish_twice", "messages reach the broker twice, without deduplication");
     /// Garbage is published beside real messages.
     pub const PUBLISH_GARBAGE: Self =
-        Self::new("publish_garbage", "something that is no message is published beside a real one");
+        Self::new("publish_garbage", "garbage is published beside real messages");
     /// The process ends after a commit, before it acknowledges.
     pub const CRASH_BEFORE_ACK: Self =
-        Self::new("crash_before_ack", "the process dies after a commit, before it acknowledges").deadly();
+        Self::new("crash_before_ack", "the process ends after a commit, before the acknowledgement").deadly();
     /// The process ends after a publish, before it settles the outbox entry.
-    pub const CRASH_AFTER_PUBLISH: Self =
-        Self::new("crash_after_publish", "the process dies after publishing, before it notes that").deadly();
+    pub const CRASH_AFTER_PUBLISH: Self = Self::new(
+        "crash_after_publish",
+        "the process ends after a publish, before it settles the outbox entry",
+    )
+    .deadly();
     /// The step pulls no messages.
-    pub const PAUSE: Self = Self::new("pause", "the step takes no messages; --step").of_a_step();
+    pub const PAUSE: Self = Self::new("pause", "the step pulls no messages; --step").of_a_step();
 
     /// Kinds that a service on the broker supports.
     pub const OF_A_SERVICE: [Self; 8] = [

@@ -216,11 +216,7 @@ impl<S: Service> Input<S> {
     /// Creates the check before an attempt: [`Service::is_task_needed`] decides whether the call is made.
     #[must_use]
     pub fn task_check(task: Task) -> Self {
-        Self::task_result(
-            task,
-            Err(FailedAttempt::new(FailureKind::NeverAttempted, "nobody wants it any more")),
-            0,
-        )
+        Self::task_result(task, Err(FailedAttempt::new(FailureKind::NeverAttempted, "no longer needed")), 0)
     }
 
     /// Creates the input of a due row.
@@ -357,7 +353,7 @@ impl<F> StepMessage<F> {
     pub(crate) fn reports_dead_letter(&self) -> bool {
         let is_parked = self.prior.as_ref().is_some_and(|prior| prior.dead_letter.is_some());
         let is_told = |name: &&String| {
-            DEAD_LETTER_TYPES.iter().any(|told| told.name == *name) && self.step.consumes_type(name)
+            DEAD_LETTER_TYPES.iter().any(|reported| reported.name == *name) && self.step.consumes_type(name)
         };
         !is_parked && self.content.is_ok() && self.message_type.as_ref().filter(is_told).is_some()
     }

@@ -68,13 +68,13 @@ pub trait Message: Debug + Clone + PartialEq + Send + Sync + Sized + 'static {
 
     /// True if the message reports a failure or causes a compensation. The trace of its saga may then be recorded
     /// although it was not sampled.
-    fn went_wrong(&self) -> bool {
+    fn is_failure(&self) -> bool {
         false
     }
 
     /// True if the message only asks to stop work on its saga. A service that has purged the saga then has nothing
     /// to do.
-    fn gives_up(&self) -> bool {
+    fn asks_to_stop(&self) -> bool {
         false
     }
 
@@ -115,7 +115,7 @@ impl Message for Infallible {
     }
 
     fn decode<'de, D: Deserializer<'de>>(message_type: MessageType, _: D) -> Result<Self, D::Error> {
-        Err(Error::custom(format!("nobody says {} here", message_type.name)))
+        Err(Error::custom(format!("unknown message type {}", message_type.name)))
     }
 }
 

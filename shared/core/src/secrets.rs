@@ -88,8 +88,9 @@ impl FailedAttempt {
     pub fn redacted(&self, payload: &[u8], names: &[&str]) -> Self {
         let spans = secret_spans(payload, names).into_iter();
         let texts: Vec<_> = spans.filter_map(|(from, to)| text_of(&payload[from..to])).collect();
-        let said = |link: &String| texts.iter().fold(link.clone(), |link, text| link.replace(text, BLANK));
-        Self { kind: self.kind, chain: self.chain.iter().map(said).collect() }
+        let redacted =
+            |link: &String| texts.iter().fold(link.clone(), |link, text| link.replace(text, BLANK));
+        Self { kind: self.kind, chain: self.chain.iter().map(redacted).collect() }
     }
 }
 

@@ -77,7 +77,7 @@ impl Step {
     /// True if the step consumes messages of the type with this name.
     #[must_use]
     pub fn consumes_type(&self, name: &str) -> bool {
-        self.consumes.iter().flat_map(|subscription| subscription.types).any(|heard| heard.name == name)
+        self.consumes.iter().flat_map(|subscription| subscription.types).any(|consumed| consumed.name == name)
     }
 
     /// Subject on which `producer` publishes this type of message to `listener`, the owner of the step.
@@ -87,7 +87,7 @@ impl Step {
     pub fn subject_of(&self, producer: &str, name: &str, listener: &str) -> Option<String> {
         let of_producer = self.consumes.iter().filter(|subscription| subscription.producer == producer);
         let mut types = of_producer.flat_map(|subscription| subscription.types);
-        types.find(|heard| heard.name == name).map(|heard| heard.subject(producer, listener))
+        types.find(|consumed| consumed.name == name).map(|consumed| consumed.subject(producer, listener))
     }
 
     /// True if the engine itself handles the messages: the commands of operators. No service declares such a step.
@@ -184,7 +184,7 @@ impl<J> HandlerError<J> {
     /// declaration.
     #[must_use]
     pub fn unhandled(step: &Step, message: &Received<impl Message>) -> Self {
-        Self::Permanent(format!("{} has no reaction to {}", step.name, message.fact.message_type().name))
+        Self::Permanent(format!("{} has no handler for {}", step.name, message.fact.message_type().name))
     }
 }
 
@@ -244,7 +244,7 @@ pub trait Service: Sized + Send + Sync + 'static {
         work: &mut UnitOfWork<'_, Self::Fact>,
     ) -> Result<Self::Reply, HandlerError<Self::Rejection>> {
         let _ = (command, work);
-        Err(HandlerError::Permanent(format!("{} takes no commands", Self::NAME)))
+        Err(HandlerError::Permanent(format!("{} has no command handler", Self::NAME)))
     }
 
     /// Rows that a message reads. By default the row of each kind whose id is the saga's.
@@ -306,7 +306,11 @@ pub trait Service: Sized + Send + Sync + 'static {
         work: &mut UnitOfWork<'_, Self::Fact>,
     ) -> HandlerResult<Self> {
         let _ = work;
-        Err(HandlerError::Permanent(format!("{} makes no calls ({})", Self::NAME, result.kind)))
+        Err(HandlerError::Permanent(format!(
+            "{} has no handler for results of task {}",
+            Self::NAME,
+            result.kind
+        )))
     }
 
     /// Handles a row whose due time has come. Only that row is read.
@@ -316,7 +320,7 @@ pub trait Service: Sized + Send + Sync + 'static {
     fn on_deadline(&self, row: &RowKey, work: &mut UnitOfWork<'_, Self::Fact>) -> HandlerResult<Self> {
         let _ = work;
         Err(HandlerError::Permanent(format!(
-            "no row of {} is ever due ({}/{})",
+            "{} has no handler for due rows ({}/{})",
             Self::NAME,
             row.kind,
             row.id

@@ -102,18 +102,4 @@ impl ServiceStats {
         let is_idle = stats.outbox_pending == 0 && stats.retries == 0 && stats.tasks == 0;
         is_idle && self.steps.iter().all(|step| step.waiting == Some(0))
     }
-
-    /// Describes the work in flight, for people.
-    #[must_use]
-    pub fn what_is_under_way(&self) -> String {
-        let (service, stats) = (&self.service, &self.stats);
-        let heard = |step: &StepStats| match step.waiting {
-            Some(0) => None,
-            Some(count) => Some(format!(", {count} for {}", step.step)),
-            None => Some(format!(", {} does not reach the broker", step.step)),
-        };
-        let steps: String = self.steps.iter().filter_map(heard).collect();
-        let (outbox, retries, tasks) = (stats.outbox_pending, stats.retries, stats.tasks);
-        format!("{service}: {outbox} to publish, {retries} to try again, {tasks} calls open{steps}")
-    }
 }

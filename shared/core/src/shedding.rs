@@ -8,35 +8,35 @@ use std::time::Duration;
 
 /// Limits of work in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
+pub struct InFlightLimits {
     /// Lower bound of the limit: so few are never too many, however slowly they end.
-    pub few: u64,
+    pub min_limit: u64,
     /// Maximum time that new work may have to wait for its end.
-    pub wait: Duration,
+    pub max_wait: Duration,
     /// Upper bound of the limit, outages included.
-    pub most: u64,
+    pub max_limit: u64,
 }
 
 /// Work in flight and its completions. Times count from any origin of a monotonic clock.
 #[derive(Debug)]
 pub struct Shedding {
-    bounds: Bounds,
+    limits: InFlightLimits,
     /// Admitted, and neither begun nor rejected yet.
-    asking: u64,
+    admitted: u64,
     begun: u64,
     ended: Recent,
     /// Time of the last regular completion.
-    flowed: Duration,
+    last_completion: Duration,
     /// Completions above the limit that no new work has replaced.
     credit: u64,
 }
 
 /// Rejection of new work under overload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{under_way} are under way, {per_second} end in a second: more would make all of them late")]
+#[error("{in_flight} are in flight and {per_second} ended in the last second: more would end too late")]
 pub struct Overload {
     /// Number of pieces of work in flight.
-    pub under_way: u64,
+    pub in_flight: u64,
     /// Completions in the last second.
     pub per_second: u64,
 }
@@ -46,93 +46,93 @@ pub struct Overload {
 const OUTAGE: Duration = Duration::from_millis(750);
 
 /// Completions that admit one new piece of work while the limit is exceeded.
-const ENDS_FOR_ONE: u64 = 2;
+const ENDS_PER_ADMISSION: u64 = 2;
 
 impl Shedding {
     /// Starts with nothing in flight.
     #[must_use]
-    pub fn new(bounds: Bounds) -> Self {
+    pub fn new(limits: InFlightLimits) -> Self {
         // With a limit of zero nothing could ever complete.
-        let bounds = Bounds { few: bounds.few.max(1), ..bounds };
+        let limits = InFlightLimits { min_limit: limits.min_limit.max(1), ..limits };
         Self {
-            bounds,
-            asking: 0,
+            limits,
+            admitted: 0,
             begun: 0,
             ended: Recent::default(),
-            flowed: Duration::ZERO,
-            credit: bounds.few / 2,
+            last_completion: Duration::ZERO,
+            credit: limits.min_limit / 2,
         }
     }
 
-    /// Admits new work. [`Self::answered`] must follow.
+    /// Admits new work. [`Self::record_answer`] must follow.
     ///
     /// # Errors
     /// If too much is in flight.
-    pub fn let_in(&mut self, at: Duration) -> Result<(), Overload> {
-        let under_way = self.under_way();
-        let per_second = self.ended.in_a_second(at);
-        let overload = Overload { under_way, per_second };
-        if under_way >= self.bounds.most {
+    pub fn admit(&mut self, at: Duration) -> Result<(), Overload> {
+        let in_flight = self.in_flight();
+        let per_second = self.ended.last_second(at);
+        let overload = Overload { in_flight, per_second };
+        if in_flight >= self.limits.max_limit {
             return Err(overload);
         }
-        if under_way == 0 {
+        if in_flight == 0 {
             // Nothing could complete until now.
-            self.flowed = at;
+            self.last_completion = at;
         }
         // If completions reach the lower limit, no dependency of all work is unavailable.
-        if at.saturating_sub(self.flowed) >= OUTAGE && per_second < self.bounds.few {
-            self.credit = self.bounds.few / 2;
-        } else if under_way >= self.bound(per_second) {
-            self.credit = self.credit.checked_sub(ENDS_FOR_ONE).ok_or(overload)?;
+        if at.saturating_sub(self.last_completion) >= OUTAGE && per_second < self.limits.min_limit {
+            self.credit = self.limits.min_limit / 2;
+        } else if in_flight >= self.bound(per_second) {
+            self.credit = self.credit.checked_sub(ENDS_PER_ADMISSION).ok_or(overload)?;
         }
-        self.asking += 1;
+        self.admitted += 1;
         Ok(())
     }
 
-    /// Records that admitted work has begun, which [`Self::begun`] counts, or was rejected.
-    pub const fn answered(&mut self) {
-        self.asking = self.asking.saturating_sub(1);
+    /// Records that admitted work has begun, which [`Self::record_begin`] counts, or was rejected.
+    pub const fn record_answer(&mut self) {
+        self.admitted = self.admitted.saturating_sub(1);
     }
 
     /// Records that work has begun.
-    pub const fn begun(&mut self) {
+    pub const fn record_begin(&mut self) {
         self.begun += 1;
     }
 
     /// Records that work has ended, regularly or otherwise.
-    pub fn ended(&mut self, by_the_whole_way: bool, at: Duration) {
+    pub fn record_end(&mut self, completed: bool, at: Duration) {
         self.begun = self.begun.saturating_sub(1);
-        self.ended.one_more(at);
-        if by_the_whole_way {
-            self.flowed = at;
+        self.ended.add(at);
+        if completed {
+            self.last_completion = at;
         }
-        self.credit = (self.credit + 1).min(self.bounds.few / 2);
+        self.credit = (self.credit + 1).min(self.limits.min_limit / 2);
     }
 
     /// Adds work that had begun before this process started.
-    pub const fn had_begun(&mut self, begun: u64) {
+    pub const fn restore(&mut self, begun: u64) {
         self.begun += begun;
     }
 
     /// Corrects the number in flight from the database. Replicas share the work, and each sees only a part of what
     /// ends. How the rest ended is unknown.
-    pub fn recounted(&mut self, count: u64, at: Duration) {
+    pub fn recount(&mut self, count: u64, at: Duration) {
         for _ in count..self.begun {
-            self.ended(false, at);
+            self.record_end(false, at);
         }
         self.begun = count;
     }
 
     /// Number of pieces of work in flight.
     #[must_use]
-    pub const fn under_way(&self) -> u64 {
-        self.begun + self.asking
+    pub const fn in_flight(&self) -> u64 {
+        self.begun + self.admitted
     }
 
     /// Limit at this rate of completions: more would have to wait for too long.
     fn bound(&self, per_second: u64) -> u64 {
-        let wait = u64::try_from(self.bounds.wait.as_millis()).unwrap_or(u64::MAX);
-        self.bounds.few.max(per_second.saturating_mul(wait) / 1_000)
+        let wait = u64::try_from(self.limits.max_wait.as_millis()).unwrap_or(u64::MAX);
+        self.limits.min_limit.max(per_second.saturating_mul(wait) / 1_000)
     }
 }
 
@@ -145,12 +145,12 @@ struct Recent {
 }
 
 impl Recent {
-    fn one_more(&mut self, at: Duration) {
+    fn add(&mut self, at: Duration) {
         self.turn(at);
         self.tenths[Self::slot(self.now)] += 1;
     }
 
-    fn in_a_second(&mut self, at: Duration) -> u64 {
+    fn last_second(&mut self, at: Duration) -> u64 {
         self.turn(at);
         self.tenths.iter().sum()
     }
@@ -175,7 +175,8 @@ mod tests {
 
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { few: 500, wait: Duration::from_millis(300), most: 20_000 };
+    const LIMITS: InFlightLimits =
+        InFlightLimits { min_limit: 500, max_wait: Duration::from_millis(300), max_limit: 20_000 };
 
     /// Simulated service of a fixed capacity, first come first served, with requests at a steady rate, by the
     /// millisecond.
@@ -185,26 +186,26 @@ mod tests {
         queue: VecDeque<Duration>,
         arrived: u64,
         served: u64,
-        by_the_whole_way: bool,
+        completed: bool,
     }
 
     /// Counts of a simulated period.
     #[derive(Debug, Default, PartialEq, Eq)]
     struct While {
         taken: u64,
-        refused: u64,
+        rejected: u64,
         longest: Duration,
         most: u64,
     }
 
     impl World {
         fn new() -> Self {
-            Self::bounded(BOUNDS)
+            Self::bounded(LIMITS)
         }
 
-        fn bounded(bounds: Bounds) -> Self {
-            let (shedding, now, queue) = (Shedding::new(bounds), Duration::ZERO, VecDeque::new());
-            Self { shedding, now, queue, arrived: 0, served: 0, by_the_whole_way: true }
+        fn bounded(limits: InFlightLimits) -> Self {
+            let (shedding, now, queue) = (Shedding::new(limits), Duration::ZERO, VecDeque::new());
+            Self { shedding, now, queue, arrived: 0, served: 0, completed: true }
         }
 
         /// Simulates `come` requests and `capacity` completions a second for `ms` milliseconds.
@@ -215,13 +216,13 @@ mod tests {
                 self.arrived += come;
                 while self.arrived >= 1_000 {
                     self.arrived -= 1_000;
-                    if self.shedding.let_in(self.now).is_ok() {
+                    if self.shedding.admit(self.now).is_ok() {
                         came_to.taken += 1;
                         self.queue.push_back(self.now);
-                        self.shedding.answered();
-                        self.shedding.begun();
+                        self.shedding.record_answer();
+                        self.shedding.record_begin();
                     } else {
-                        came_to.refused += 1;
+                        came_to.rejected += 1;
                     }
                 }
                 self.served = (self.served + capacity).min(1_000 * 50);
@@ -229,9 +230,9 @@ mod tests {
                     self.served -= 1_000;
                     let Some(since) = self.queue.pop_front() else { continue };
                     came_to.longest = came_to.longest.max(self.now - since);
-                    self.shedding.ended(self.by_the_whole_way, self.now);
+                    self.shedding.record_end(self.completed, self.now);
                 }
-                came_to.most = came_to.most.max(self.shedding.under_way());
+                came_to.most = came_to.most.max(self.shedding.in_flight());
             }
             came_to
         }
@@ -240,21 +241,21 @@ mod tests {
     /// Replicas share the work: each sees a part of what ends.
     #[test]
     fn recount_corrects_in_flight_for_other_replicas() {
-        let (mut shedding, at) = (Shedding::new(BOUNDS), Duration::from_secs(1));
-        (0..5_000).for_each(|_| shedding.begun());
-        shedding.recounted(100, at);
-        assert_eq!(shedding.under_way(), 100);
-        shedding.let_in(at).expect("there is room");
-        shedding.answered();
-        shedding.recounted(30_000, at);
-        assert_eq!(shedding.let_in(at).expect_err("there is none").under_way, 30_000);
+        let (mut shedding, at) = (Shedding::new(LIMITS), Duration::from_secs(1));
+        (0..5_000).for_each(|_| shedding.record_begin());
+        shedding.recount(100, at);
+        assert_eq!(shedding.in_flight(), 100);
+        shedding.admit(at).expect("there is room");
+        shedding.record_answer();
+        shedding.recount(30_000, at);
+        assert_eq!(shedding.admit(at).expect_err("there is none").in_flight, 30_000);
     }
 
     #[test]
     fn load_within_capacity_is_never_rejected() {
         let mut world = World::new();
         for rate in [10, 300, 3_000] {
-            assert_eq!(world.run(rate, 3_100, 5_000).refused, 0, "{rate}");
+            assert_eq!(world.run(rate, 3_100, 5_000).rejected, 0, "{rate}");
         }
     }
 
@@ -268,7 +269,7 @@ mod tests {
         // A second later nothing is left of it.
         world.run(1_500, 3_000, 1_000);
         let after = world.run(1_500, 3_000, 1_000);
-        assert_eq!((after.refused, after.longest), (0, Duration::ZERO), "{after:?}");
+        assert_eq!((after.rejected, after.longest), (0, Duration::ZERO), "{after:?}");
     }
 
     #[test]
@@ -282,7 +283,7 @@ mod tests {
     fn slow_system_is_limited() {
         let mut world = World::new();
         let overload = world.run(300, 100, 60_000);
-        assert!(overload.most <= BOUNDS.few + BOUNDS.few / 2, "{overload:?}");
+        assert!(overload.most <= LIMITS.min_limit + LIMITS.min_limit / 2, "{overload:?}");
         assert!(overload.taken >= 5_900, "{overload:?}");
     }
 
@@ -302,20 +303,24 @@ mod tests {
         let mut world = World::new();
         world.run(300, 3_000, 2_000);
         let outage = world.run(300, 0, 20_000);
-        assert_eq!((outage.refused, outage.most), (0, 6_000));
+        assert_eq!((outage.rejected, outage.most), (0, 6_000));
         // A few requests probe whether the outage is over.
         let probed = world.run(300, 10, 300);
-        assert_eq!(probed.refused, 0, "{probed:?}");
+        assert_eq!(probed.rejected, 0, "{probed:?}");
         let after = world.run(300, 3_000, 10_000);
-        assert_eq!((after.refused, world.shedding.under_way()), (0, 0), "{after:?}");
+        assert_eq!((after.rejected, world.shedding.in_flight()), (0, 0), "{after:?}");
     }
 
     /// Limits of the order service.
     #[test]
     fn nothing_is_rejected_before_outage_is_detected() {
-        let mut world = World::bounded(Bounds { few: 750, wait: Duration::from_millis(200), most: 50_000 });
-        assert_eq!(world.run(1_000, 3_000, 2_000).refused, 0);
-        assert_eq!(world.run(1_000, 0, 5_000).refused, 0);
+        let mut world = World::bounded(InFlightLimits {
+            min_limit: 750,
+            max_wait: Duration::from_millis(200),
+            max_limit: 50_000,
+        });
+        assert_eq!(world.run(1_000, 3_000, 2_000).rejected, 0);
+        assert_eq!(world.run(1_000, 0, 5_000).rejected, 0);
     }
 
     /// Everything ends early and nothing completes regularly: an overload, no outage.
@@ -323,7 +328,7 @@ mod tests {
     fn rush_of_early_ends_is_limited() {
         let mut world = World::new();
         world.run(1_500, 3_000, 2_000);
-        world.by_the_whole_way = false;
+        world.completed = false;
         let rush = world.run(9_000, 3_000, 3_000);
         assert!(rush.longest < Duration::from_millis(600), "{rush:?}");
         assert!(rush.most < 2_000, "{rush:?}");
@@ -333,25 +338,25 @@ mod tests {
     fn outage_is_limited_by_upper_bound() {
         let mut world = World::new();
         let outage = world.run(3_000, 0, 10_000);
-        assert_eq!(outage.most, BOUNDS.most);
+        assert_eq!(outage.most, LIMITS.max_limit);
     }
 
     #[test]
     fn admitted_work_counts_until_answered() {
-        let mut shedding = Shedding::new(BOUNDS);
+        let mut shedding = Shedding::new(LIMITS);
         let at = Duration::from_secs(1);
-        let let_in = (0..).take_while(|_| shedding.let_in(at).is_ok()).count() as u64;
-        assert_eq!(let_in, BOUNDS.few + BOUNDS.few / 2 / ENDS_FOR_ONE);
-        (0..let_in).for_each(|_| shedding.answered());
-        assert_eq!(shedding.under_way(), 0);
-        assert_eq!(shedding.let_in(at), Ok(()));
+        let admitted = (0..).take_while(|_| shedding.admit(at).is_ok()).count() as u64;
+        assert_eq!(admitted, LIMITS.min_limit + LIMITS.min_limit / 2 / ENDS_PER_ADMISSION);
+        (0..admitted).for_each(|_| shedding.record_answer());
+        assert_eq!(shedding.in_flight(), 0);
+        assert_eq!(shedding.admit(at), Ok(()));
     }
 
     #[test]
     fn work_begun_before_restart_counts() {
-        let mut shedding = Shedding::new(BOUNDS);
-        shedding.had_begun(BOUNDS.most);
-        let refused = shedding.let_in(Duration::from_secs(1));
-        assert_eq!(refused, Err(Overload { under_way: BOUNDS.most, per_second: 0 }));
+        let mut shedding = Shedding::new(LIMITS);
+        shedding.restore(LIMITS.max_limit);
+        let rejected = shedding.admit(Duration::from_secs(1));
+        assert_eq!(rejected, Err(Overload { in_flight: LIMITS.max_limit, per_second: 0 }));
     }
 }

@@ -44,7 +44,7 @@ pub struct Tokens {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
     /// Token that was never issued, or was revoked.
-    #[error("the token is unknown: it was revoked, or is of another system")]
+    #[error("the token is unknown: it was revoked, or belongs to another system")]
     NeverIssued,
     /// Token whose validity has ended.
     #[error("the token has expired")]
@@ -55,13 +55,15 @@ pub enum Unknown {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Name with characters that are not allowed, or of a wrong length.
-    #[error("{0:?} is no name of a token: 1 to 100 of a-z, A-Z, 0-9, dots, dashes, underscores and @")]
+    #[error(
+        "{0:?} is no valid token name: use 1 to 100 characters of a-z, A-Z, 0-9, dots, dashes, underscores and @"
+    )]
     BadName(String),
     /// Name with another meaning in the audit log.
-    #[error("{0:?} is what the audit log calls others: choose another name")]
+    #[error("{0:?} has another meaning in the audit log: choose another name")]
     Taken(String),
     /// Name that another token has already.
-    #[error("there is a token of the name {0:?}: revoke it first, or choose another name")]
+    #[error("a token of the name {0:?} exists: revoke it first, or choose another name")]
     Exists(String),
 }
 

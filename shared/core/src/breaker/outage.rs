@@ -27,7 +27,7 @@ impl OutageDetector {
     }
 
     /// Forgets a task that is not tried again.
-    pub fn settled(&mut self, task: Uuid) {
+    pub fn forget(&mut self, task: Uuid) {
         self.failed_at.remove(&task);
     }
 }
@@ -56,7 +56,7 @@ mod tests {
         assert!(!detector.failed(TASK, at(1)));
         detector.answered(at(2));
         assert!(detector.failed(TASK, at(3)));
-        assert!(!detector.failed(TASK, at(4)), "nobody was answered since");
+        assert!(!detector.failed(TASK, at(4)), "no other call was answered since");
         assert!(!detector.failed(OTHER, at(5)), "its first");
     }
 
@@ -65,7 +65,7 @@ mod tests {
         let mut detector = OutageDetector::default();
         detector.failed(TASK, at(1));
         detector.answered(at(2));
-        detector.settled(TASK);
+        detector.forget(TASK);
         assert!(!detector.failed(TASK, at(3)));
     }
 }

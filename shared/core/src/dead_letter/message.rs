@@ -160,17 +160,20 @@ impl DeadLetterMessage {
     #[must_use]
     pub fn command(&self) -> Option<OperatorCommand<'_>> {
         let (dead_letter, service, revision, kind) = match self {
-            Self::ReplayRequested(said) => (
-                said.dead_letter,
-                &said.service,
-                said.revision,
-                OperatorCommandKind::Replay(said.edited.as_ref()),
+            Self::ReplayRequested(message) => (
+                message.dead_letter,
+                &message.service,
+                message.revision,
+                OperatorCommandKind::Replay(message.edited.as_ref()),
             ),
-            Self::DeadLetterDiscarded(said) => {
-                (said.dead_letter, &said.service, said.revision, OperatorCommandKind::Discard(said.replays))
-            }
-            Self::DeadLetterRestored(said) => {
-                (said.dead_letter, &said.service, said.revision, OperatorCommandKind::Restore)
+            Self::DeadLetterDiscarded(message) => (
+                message.dead_letter,
+                &message.service,
+                message.revision,
+                OperatorCommandKind::Discard(message.replays),
+            ),
+            Self::DeadLetterRestored(message) => {
+                (message.dead_letter, &message.service, message.revision, OperatorCommandKind::Restore)
             }
             Self::DeadLettered(_) | Self::DeadLetterResolved(_) | Self::DeadLetterForgotten(_) => {
                 return None;
@@ -198,8 +201,8 @@ impl Message for DeadLetterMessage {
 
     fn saga(&self) -> Option<Uuid> {
         match self {
-            Self::DeadLettered(said) => said.saga,
-            Self::DeadLetterResolved(said) => said.saga,
+            Self::DeadLettered(message) => message.saga,
+            Self::DeadLetterResolved(message) => message.saga,
             Self::DeadLetterForgotten(_)
             | Self::ReplayRequested(_)
             | Self::DeadLetterDiscarded(_)
@@ -208,7 +211,7 @@ impl Message for DeadLetterMessage {
     }
 
     // Every message about dead letters concerns a failure.
-    fn went_wrong(&self) -> bool {
+    fn is_failure(&self) -> bool {
         true
     }
 
@@ -228,7 +231,7 @@ impl Message for DeadLetterMessage {
             REPLAY_REQUESTED => Self::ReplayRequested(Deserialize::deserialize(data)?),
             DEAD_LETTER_DISCARDED => Self::DeadLetterDiscarded(Deserialize::deserialize(data)?),
             DEAD_LETTER_RESTORED => Self::DeadLetterRestored(Deserialize::deserialize(data)?),
-            MessageType { name, .. } => return Err(Error::custom(format!("the engine does not say {name}"))),
+            MessageType { name, .. } => return Err(Error::custom(format!("unknown engine message {name}"))),
         })
     }
 }
@@ -267,17 +270,17 @@ impl<F: Message> Message for OperatorMessage<F> {
         }
     }
 
-    fn went_wrong(&self) -> bool {
+    fn is_failure(&self) -> bool {
         match self {
-            Self::Fact(fact) => fact.went_wrong(),
-            Self::DeadLetter(message) => message.went_wrong(),
+            Self::Fact(fact) => fact.is_failure(),
+            Self::DeadLetter(message) => message.is_failure(),
         }
     }
 
-    fn gives_up(&self) -> bool {
+    fn asks_to_stop(&self) -> bool {
         match self {
-            Self::Fact(fact) => fact.gives_up(),
-            Self::DeadLetter(message) => message.gives_up(),
+            Self::Fact(fact) => fact.asks_to_stop(),
+            Self::DeadLetter(message) => message.asks_to_stop(),
         }
     }
 

@@ -120,7 +120,7 @@ impl<'a, S: Service> Batch<'a, S> {
 
     fn write(&mut self, input: &Input<S>, effects: Effects<S::Fact>) {
         // All effects belong to the failed part of the trace, not only the message that reports it.
-        let trace = match effects.published.iter().any(|publication| publication.fact.went_wrong()) {
+        let trace = match effects.published.iter().any(|publication| publication.fact.is_failure()) {
             true => self.failed_trace(input),
             false => input.trace,
         };

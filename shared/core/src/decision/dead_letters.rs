@@ -186,7 +186,7 @@ fn replay<S: Service>(
 ) -> Result<(), String> {
     let is_under_way = stored.status == DeadLetterStatus::Replaying;
     if is_under_way && edited.is_some() && stored.dead_letter.origin == DeadLetterOrigin::Task {
-        return Err("a call that is being replayed may be under way: it cannot be edited".to_owned());
+        return Err("the task is being replayed and may be in flight: it cannot be edited".to_owned());
     }
     if let Some(edited) = edited {
         stored.dead_letter.take_edit(edited);

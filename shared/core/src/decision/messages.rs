@@ -71,12 +71,12 @@ impl<S: Service> Batch<'_, S> {
         })?;
         match content {
             Content::Fact(message) if self.is_purged(message.correlation_id, delivered) => {
-                if message.fact.gives_up() {
+                if message.fact.asks_to_stop() {
                     return Ok(());
                 }
                 let saga = message.correlation_id;
                 Err(InputError::permanent(format!(
-                    "what is said is about {saga}, which has left (retention.history)"
+                    "the message is about saga {saga}, which was purged (retention.history)"
                 )))
             }
             Content::Fact(message) => {

@@ -13,33 +13,15 @@ use saga_core::service_stats::{ServiceStats, StepStats, StoreStats};
 #[test]
 fn service_is_quiet_without_work_in_flight() {
     let stats = StoreStats { outbox_failed: 1, dead_letters: 1, ..StoreStats::default() };
-    let quiet = || service_stats(stats.clone(), [Some(0), Some(0)]);
-    assert!(quiet().is_quiet());
-    assert_eq!(quiet().what_is_under_way(), "till: 0 to publish, 0 to try again, 0 calls open");
-    for (busy, text) in [
-        (
-            service_stats(StoreStats { outbox_pending: 1, ..stats.clone() }, [Some(0); 2]),
-            "till: 1 to publish, 0 to try again, 0 calls open",
-        ),
-        (
-            service_stats(StoreStats { retries: 2, ..stats.clone() }, [Some(0); 2]),
-            "till: 0 to publish, 2 to try again, 0 calls open",
-        ),
-        (
-            service_stats(StoreStats { tasks: 3, ..stats.clone() }, [Some(0); 2]),
-            "till: 0 to publish, 0 to try again, 3 calls open",
-        ),
-        (
-            service_stats(stats.clone(), [Some(0), Some(4)]),
-            "till: 0 to publish, 0 to try again, 0 calls open, 4 for second",
-        ),
-        (
-            service_stats(stats.clone(), [None, Some(0)]),
-            "till: 0 to publish, 0 to try again, 0 calls open, first does not reach the broker",
-        ),
+    assert!(service_stats(stats.clone(), [Some(0), Some(0)]).is_quiet());
+    for busy in [
+        service_stats(StoreStats { outbox_pending: 1, ..stats.clone() }, [Some(0); 2]),
+        service_stats(StoreStats { retries: 2, ..stats.clone() }, [Some(0); 2]),
+        service_stats(StoreStats { tasks: 3, ..stats.clone() }, [Some(0); 2]),
+        service_stats(stats.clone(), [Some(0), Some(4)]),
+        service_stats(stats.clone(), [None, Some(0)]),
     ] {
-        assert!(!busy.is_quiet(), "{text}");
-        assert_eq!(busy.what_is_under_way(), text);
+        assert!(!busy.is_quiet(), "{busy:?}");
     }
 }
 

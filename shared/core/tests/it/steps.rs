@@ -92,10 +92,10 @@ fn undeclared_input_is_a_permanent_error() {
     assert!(writes.to_read.is_empty(), "nothing is on record");
     let reasons: Vec<_> = outcomes.iter().map(|outcome| format!("{outcome:?}")).collect();
     for (reason, expected) in reasons.iter().zip([
-        "Command(Faulted(\"bare takes no commands\"))",
-        "Message(Dead(\"listening has no reaction to Rung\"))",
-        "Message(Dead(\"bare makes no calls (collect)\"))",
-        "Due(Faulted(\"no row of bare is ever due (tin/a)\"))",
+        "Command(Faulted(\"bare has no command handler\"))",
+        "Message(Dead(\"listening has no handler for Rung\"))",
+        "Message(Dead(\"bare has no handler for results of task collect\"))",
+        "Due(Faulted(\"bare has no handler for due rows (tin/a)\"))",
         "Message(Duplicate)",
     ]) {
         assert_eq!(reason, expected);
@@ -152,13 +152,13 @@ fn message_about_purged_saga_is_dead_lettered() {
         let (_, outcomes) = decide(&Bare, &[rung()], loaded, &rules(retry), Timestamp::UNIX_EPOCH);
         format!("{:?}", outcomes[0])
     };
-    assert!(said(Some(3), BTreeMap::new()).contains("has left (retention.history)"));
+    assert!(said(Some(3), BTreeMap::new()).contains("was purged (retention.history)"));
     for (purged_before, rows) in [
         (None, BTreeMap::new()),
         (Some(2), BTreeMap::new()),
         (Some(3), BTreeMap::from([(tin.clone(), there)])),
     ] {
-        assert!(said(purged_before, rows).contains("has no reaction"), "{purged_before:?}");
+        assert!(said(purged_before, rows).contains("has no handler"), "{purged_before:?}");
     }
 }
 
@@ -199,7 +199,7 @@ impl Message for Rung {
         [RUNG, HUNG_UP].into_iter().find(|known| known.name == name)
     }
 
-    fn gives_up(&self) -> bool {
+    fn asks_to_stop(&self) -> bool {
         *self == Self::HungUp
     }
 

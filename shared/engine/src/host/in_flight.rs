@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use saga_core::metric::{Measurement, Metric};
 use saga_core::query::Query;
-use saga_core::shedding::{Bounds, Overload, Shedding};
+use saga_core::shedding::{InFlightLimits, Overload, Shedding};
 use tokio::time::Instant;
 
 use super::metrics::Metrics;
@@ -17,7 +17,7 @@ use crate::store::{Store, StoreFault};
 /// Limit on the in-flight sagas of a service, and how they are counted.
 pub struct InFlightLimit<X> {
     /// Bounds above which new sagas are rejected.
-    pub bounds: fn(&X) -> Bounds,
+    pub bounds: fn(&X) -> InFlightLimits,
     /// Kind, field and value of the rows of in-flight sagas.
     pub rows: (&'static str, &'static str, &'static str),
     /// Counter of sagas that began.
@@ -49,7 +49,7 @@ pub struct InFlightPermit(InFlight);
 
 impl Drop for InFlightPermit {
     fn drop(&mut self) {
-        self.0.0.shedding.lock().answered();
+        self.0.0.shedding.lock().record_answer();
     }
 }
 
@@ -67,16 +67,16 @@ impl InFlight {
     ) -> Result<Self, StoreFault> {
         let rows = limit.rows;
         let mut shedding = Shedding::new((limit.bounds)(settings));
-        shedding.had_begun(count(store, rows).await?);
+        shedding.restore(count(store, rows).await?);
         let shared = Self(Arc::new(Inner { shedding: Mutex::new(shedding), origin: Instant::now(), rows }));
         let (began, ended, full_path_outcomes) = (limit.began, limit.ended, limit.full_path_outcomes);
         let listener = shared.clone();
         metrics.listen(move |measurement: &Measurement| {
             if measurement.metric.name == began.name {
-                listener.0.shedding.lock().begun();
+                listener.0.shedding.lock().record_begin();
             } else if measurement.metric.name == ended.name {
                 let end = measurement.labels.first().map_or("", String::as_str);
-                listener.with(|shedding, at| shedding.ended(full_path_outcomes.contains(&end), at));
+                listener.with(|shedding, at| shedding.record_end(full_path_outcomes.contains(&end), at));
             }
         });
         Ok(shared)
@@ -89,7 +89,7 @@ impl InFlight {
                 tokio::time::sleep(RECOUNT_INTERVAL).await;
                 // The readiness check `store` reports a database that does not answer.
                 if let Ok(count) = count(store.as_ref(), self.0.rows).await {
-                    self.with(|shedding, at| shedding.recounted(count, at));
+                    self.with(|shedding, at| shedding.recount(count, at));
                 }
             }
         })
@@ -100,7 +100,7 @@ impl InFlight {
     /// # Errors
     /// When too many sagas are in flight.
     pub fn admit(&self) -> Result<InFlightPermit, Overload> {
-        self.with(Shedding::let_in).map(|()| InFlightPermit(self.clone()))
+        self.with(Shedding::admit).map(|()| InFlightPermit(self.clone()))
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Shedding, Duration) -> T) -> T {

@@ -81,7 +81,7 @@ fn unnecessary_task_reports_if_it_was_ever_attempted() {
         world.take(look);
         let (writes, outcomes) = world.takes(&[Input::task_check(task.clone())]);
         let Outcome::Message(MessageOutcome::Dead(reason)) = &outcomes[0] else { panic!("{outcomes:?}") };
-        assert_eq!(*reason, format!("{kind} nobody wants it any more"));
+        assert_eq!(*reason, format!("{kind} no longer needed"));
         assert_eq!((writes.tasks_done.len(), writes.new_dead_letters[0].attempts), (1, 0));
         assert_eq!(world.take(Input::task_check(task)).1, "duplicate");
     }

@@ -71,7 +71,7 @@ impl Message for Fact {
     }
 
     /// Marks facts about the tin of this name as failures.
-    fn went_wrong(&self) -> bool {
+    fn is_failure(&self) -> bool {
         matches!(self, Self::Counted { in_tin, .. } if in_tin == "wrong")
     }
 
