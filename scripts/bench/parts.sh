@@ -51,7 +51,7 @@ bench_throughput() {
     stop_system
   done
   note throughput "$(jq -n --slurpfile steps "$folder/steps" --slurpfile closed "$folder/closed" --argjson sustained "$sustained" '
-    {sustained_per_s: $sustained, at_sustained: ([$steps[] | select(.held and .rate_wanted == $sustained)] | last),
+    {sustained_per_s: $sustained, at_sustained: ([$steps[] | select(.held and .target_rate == $sustained)] | last),
      steps: $steps, closed: $closed, reasons: ($closed | map(.reasons[]))}')"
 }
 
@@ -64,9 +64,9 @@ bench_latency() {
   for percent in 25 50 75; do
     load "$folder/run.json" --rate "$(of_sustained "$percent")" --warmup "${warmup_s}s" --duration "${step_s}s" --mix happy=100 ||
       die "the run at $percent % failed"
-    show "$(jq -r --arg percent "$percent" '"  \($percent) %, \(.rate_wanted)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms, \(.cpu_ms_per_order) ms CPU"' "$folder/run.json")"
+    show "$(jq -r --arg percent "$percent" '"  \($percent) %, \(.target_rate)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms, \(.cpu_ms_per_order) ms CPU"' "$folder/run.json")"
     against "$folder/run.json" "$percent %"
-    in_short "$folder/run.json" | jq --argjson percent "$percent" '. + {percent: $percent, rate: .rate_wanted}' >>"$folder/at"
+    in_short "$folder/run.json" | jq --argjson percent "$percent" '. + {percent: $percent, rate: .target_rate}' >>"$folder/at"
   done
   stop_system
   note latency "$(jq -s '{at: ., reasons: map(.reasons[])}' "$folder/at")"
@@ -164,9 +164,9 @@ bench_mixed() {
   start_system "$bin"
   load "$folder/run.json" --rate "$(of_sustained 50)" --warmup "${warmup_s}s" --duration "${step_s}s" \
     --mix happy=80,declined=10,out_of_stock=5,cancelled=5 || die "the run failed"
-  show "$(jq -r '"  \(.rate_wanted)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms; \(.completed) confirmed, \(.compensated) compensated, \(.cpu_ms_per_order) ms CPU"' "$folder/run.json")"
+  show "$(jq -r '"  \(.target_rate)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms; \(.completed) confirmed, \(.compensated) compensated, \(.cpu_ms_per_order) ms CPU"' "$folder/run.json")"
   against "$folder/run.json" mixed
-  note mixed "$(in_short "$folder/run.json" | jq '. + {rate: .rate_wanted}')"
+  note mixed "$(in_short "$folder/run.json" | jq '. + {rate: .target_rate}')"
   stop_system
 }
 
@@ -177,7 +177,7 @@ bench_overload() {
   load "$folder/run.json" --rate "$((sustained * 3))" --duration "${overload_s}s" --then "$(of_sustained 50)=${overload_s}s" \
     --drain 2m --mix happy=100 --may-shed --timeline || die "the run failed"
   local overload
-  overload=$(jq '{rate: .rate_wanted, valid, reasons, started, shed, shed_latency_ms, latency_ms, http_latency_ms, errors_by_reason,
+  overload=$(jq '{rate: .target_rate, valid, reasons, started, shed, shed_latency_ms, latency_ms, http_latency_ms, errors_by_reason,
     services_rss_mib_max: (.timeline | map(.rss_mib - .broker_rss_mib) | max * 10 | round / 10), order_rss_mib_max: (.timeline | map(.order_rss_mib) | max), rss_mib, timeline}' \
     "$folder/run.json")
   show "$(jq -r '"  \(.shed) rejected with 503 and Retry-After within \(.shed_latency_ms.p99) ms (p99); accepted orders p99 \(.latency_ms.p99) ms; services at most \(.services_rss_mib_max) MiB, order \(.order_rss_mib_max)"' <<<"$overload")"
@@ -204,7 +204,7 @@ bench_history() {
   whole=$(timed_audit --whole)
   load "$folder/run.json" --rate "$(of_sustained 75)" --warmup "${warmup_s}s" --duration "${step_s}s" --mix happy=100 || die "the run failed"
   again=$(timed_audit)
-  show "$(jq -r '"  \(.rate_wanted)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms, \(.cpu_ms_per_order) ms CPU, \(.rss_mib_total) MiB with the broker"' "$folder/run.json")"
+  show "$(jq -r '"  \(.target_rate)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms, \(.cpu_ms_per_order) ms CPU, \(.rss_mib_total) MiB with the broker"' "$folder/run.json")"
   show "$(jq -r -n --argjson whole "$whole" --argjson again "$again" '"  reconciliation: \($whole.seconds) s for all \($whole.orders) orders, then \($again.seconds) s, reading \($again.orders_read)"')"
   against "$folder/run.json" history
   note history "$(in_short "$folder/run.json" | jq --argjson orders "$history" --argjson whole "$whole" --argjson again "$again" \
@@ -250,10 +250,10 @@ bench_soak() {
   soak=$(jq '(.timeline | length) as $all | ([($all / 10 | floor), 1] | max) as $tenth
     # Short stalls of the machine are accepted: up to one rejection per thousand orders.
     | (if .shed * 1000 > .started then ["\(.shed) orders of \(.started) were rejected"] else [] end) as $refused
-    | {rate: .rate_wanted, duration_s, valid: (.valid and $refused == []), reasons: (.reasons + $refused), started, shed, latency_ms, cpu_ms_per_order, rss_mib,
+    | {rate: .target_rate, duration_s, valid: (.valid and $refused == []), reasons: (.reasons + $refused), started, shed, latency_ms, cpu_ms_per_order, rss_mib,
        services_rss_mib_first: (.timeline[$tenth] | .rss_mib - .broker_rss_mib | round),
        services_rss_mib_last: (.timeline[-1] | .rss_mib - .broker_rss_mib | round),
-       seconds_with_refusals: [.timeline[] | select(.refused > 0) | {at, refused, p99_ms}][:100],
+       seconds_with_rejections: [.timeline[] | select(.rejected > 0) | {at, rejected, p99_ms}][:100],
        timeline: [.timeline | to_entries[] | select(.key % $tenth == 0) | .value]}' "$folder/run.json")
   show "$(jq -r '"  \(.rate)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms; memory of the services \(.services_rss_mib_first) → \(.services_rss_mib_last) MiB; \(.shed) of \(.started) orders rejected"' <<<"$soak")"
   printf '%s\n' "$soak" >"$folder/soak.json"

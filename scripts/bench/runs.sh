@@ -37,10 +37,10 @@ step() {
   local file=$folder/step.json held
   load "$file" --rate "$1" --warmup "${warmup_s}s" --duration "${step_s}s" --mix happy=100 || return 1
   held=$(jq --argjson limit "$limit_p99_ms" --argjson share "$least_share" \
-    '.valid and .latency_ms.p99 <= $limit and .rate_in_time * 100 >= .rate_wanted * $share' "$file")
+    '.valid and .latency_ms.p99 <= $limit and .rate_in_time * 100 >= .target_rate * $share' "$file")
   in_short "$file" | jq -c --argjson held "$held" '. + {held: $held}' >>"$folder/steps"
   show "$(jq -r --arg held "$([[ $held == true ]] && echo '✔' || echo '✘')" \
-    '"  \($held) \(.rate_wanted)/s: \(.rate_in_time)/s ended, p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms, \(.cpu_ms_per_order) ms CPU\(.reasons | map("; " + .) | join(""))"' "$file")"
+    '"  \($held) \(.target_rate)/s: \(.rate_in_time)/s ended, p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms, \(.cpu_ms_per_order) ms CPU\(.reasons | map("; " + .) | join(""))"' "$file")"
   # Orders in flight would disturb the next step.
   [[ $(jq '.unfinished + .failed' "$file") == 0 ]] || { stop_system && start_system "$bin"; }
   [[ $held == true ]]

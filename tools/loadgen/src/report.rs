@@ -30,7 +30,7 @@ pub struct Report {
     reasons: Vec<String>,
     /// Orders per second of an open loop.
     #[serde(skip_serializing_if = "Option::is_none")]
-    rate_wanted: Option<u32>,
+    target_rate: Option<u32>,
     /// Clients of a closed loop.
     #[serde(skip_serializing_if = "Option::is_none")]
     clients: Option<u64>,
@@ -99,9 +99,9 @@ impl Report {
         let failed = run.ledger.failed();
         let unfinished = run.ledger.in_flight().saturating_sub(failed);
         let ending = run.ends.map_or(Duration::ZERO, |(first, last)| last - first);
-        let rate_wanted = run.schedule.highest_rate();
+        let target_rate = run.schedule.highest_rate();
         // A closed loop has no backlog.
-        let backlog_grew = rate_wanted.is_some_and(|rate| run.backlog.grew(from, until, rate));
+        let backlog_grew = target_rate.is_some_and(|rate| run.backlog.grew(from, until, rate));
         let generator = Generator {
             cpu_us_per_order: per_order(cost.generator, run.late.count()) * 1_000.0,
             late_ms: run.late.percentiles(),
@@ -119,7 +119,7 @@ impl Report {
         Self {
             valid: reasons.is_empty(),
             reasons,
-            rate_wanted,
+            target_rate,
             clients: run.schedule.clients(),
             rate_achieved: per_second(counts.completed + counts.compensated, ending.max(until - from)),
             rate_in_time: per_second(run.ended_in_time, until - from),
@@ -241,7 +241,7 @@ fn shown(report: &Report, view: &View) -> String {
 
 /// Rate of an open loop, or clients of a closed one.
 fn intended(report: &Report) -> String {
-    let of_rate = report.rate_wanted.map(|rate| format!(" of {rate} wanted"));
+    let of_rate = report.target_rate.map(|rate| format!(" of {rate} wanted"));
     of_rate.or(report.clients.map(|clients| format!(" for {clients} clients"))).unwrap_or_default()
 }
 
@@ -380,7 +380,7 @@ mod tests {
         ];
         for (component, value) in [
             ("valid", serde_json::json!(false)),
-            ("rate_wanted", serde_json::json!(10)),
+            ("target_rate", serde_json::json!(10)),
             ("rate_achieved", serde_json::json!(8.5)),
             ("duration_s", serde_json::json!(2.0)),
             ("warmup_orders", serde_json::json!(10)),

@@ -107,7 +107,7 @@ mod tests {
         timeline.close(1, Memory { all: 101.0, broker: 50.0, order: 21.0 });
         let shown = serde_json::to_value(timeline.seconds()).expect("JSON");
         let of =
-            |at: usize| ["at", "sent", "ended", "refused", "in_flight"].map(|name| shown[at][name].clone());
+            |at: usize| ["at", "sent", "ended", "rejected", "in_flight"].map(|name| shown[at][name].clone());
         assert_eq!(of(0), [0, 3, 1, 1, 1].map(Into::<serde_json::Value>::into));
         assert_eq!(of(1), [1, 0, 0, 0, 1].map(Into::<serde_json::Value>::into));
         assert!(shown[0]["p99_ms"].as_f64() >= Some(10.0) && shown[1]["p99_ms"] == 0.0, "{shown:#}");

@@ -1,4 +1,4 @@
-//! Shell: the broker alone, with the messages and the deliveries of a saga and nothing behind them.
+//! Shell: throughput of the broker alone, with the messages and deliveries of sagas.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use futures::future::try_join_all;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::nats_server::NatsServer;
 use crate::proc::cpu_us;
-use crate::server::Server;
 
-/// Messages that are published at once.
+/// Messages in a batch.
 const BATCH: usize = 256;
-/// What a saga that ends well says: the stream, the subject, the bytes of its message.
+/// Messages of a confirmed saga: stream, subject, size in bytes.
 const MESSAGES: [(&str, &str, usize); 4] = [
     ("ORDER", "order.created", 800),
     ("INVENTORY", "inventory.stock-reserved", 560),
     ("PAYMENT", "payment.processed", 480),
     ("ORDER", "order.confirmed", 360),
 ];
-/// Who hears it, each a durable consumer; admin hears everything.
+/// Durable consumers: stream, name, filter. Admin consumes everything.
 const CONSUMERS: [(&str, &str, &str); 7] = [
     ("ORDER", "admin", "order.>"),
     ("ORDER", "inventory-reservation", "order.created"),
@@ -37,18 +37,18 @@ const CONSUMERS: [(&str, &str, &str); 7] = [
     ("PAYMENT", "admin", "payment.>"),
     ("PAYMENT", "order", "payment.>"),
 ];
-/// Deliveries of one saga.
+/// Number of deliveries of a saga.
 const DELIVERIES: u64 = 8;
-/// Who publishes at the same time: while one waits for the disk, the broker has something to do.
+/// Concurrent publishers, so that the broker is busy while one waits for the disk.
 const PUBLISHERS: u64 = 3;
-/// Sagas that each has published and are not yet heard to their end.
-const AHEAD: u64 = 4_096;
-/// As the system's consumers have it.
-const ACK_PENDING: i64 = 4_096;
+/// Maximum number of sagas that a publisher is ahead of the consumers.
+const MAX_AHEAD: u64 = 4_096;
+/// As in the system.
+const MAX_ACK_PENDING: i64 = 4_096;
 
-/// Publishes in batches and consumes with acknowledgements; sagas per second, and what each costs.
+/// Measures sagas per second and their cost, with batches of messages and acknowledged deliveries.
 pub async fn measure(folder: &Path, nats_server: &Path, length: Duration) -> anyhow::Result<Value> {
-    let server = Server::start(nats_server, folder).await?;
+    let server = NatsServer::start(nats_server, folder).await?;
     let jetstream = jetstream::new(server.connect().await?);
     for name in ["ORDER", "INVENTORY", "PAYMENT"] {
         let config = stream::Config {
@@ -60,11 +60,11 @@ pub async fn measure(folder: &Path, nats_server: &Path, length: Duration) -> any
         };
         jetstream.create_stream(config).await?;
     }
-    let heard = Arc::new(AtomicU64::new(0));
+    let delivered = Arc::new(AtomicU64::new(0));
     for (name, durable, filter) in CONSUMERS {
-        // A connection for each service would be nearer; one for each consumer is no cheaper for the broker.
+        // The system has a connection for each service; one for each consumer costs the broker no less.
         let jetstream = jetstream::new(server.connect().await?);
-        consume(&jetstream, name, durable, filter, heard.clone()).await?;
+        consume(&jetstream, name, durable, filter, delivered.clone()).await?;
     }
     let (us_of_broker, us_of_self) = (cpu_us(server.pid())?, cpu_us(std::process::id())?);
     let began = Instant::now();
@@ -72,13 +72,13 @@ pub async fn measure(folder: &Path, nats_server: &Path, length: Duration) -> any
     for _ in 0..PUBLISHERS {
         clients.push(server.connect().await?);
     }
-    let publishers = clients.iter().map(|client| publish_until(client, began + length, &heard));
+    let publishers = clients.iter().map(|client| publish_until(client, began + length, &delivered));
     let sagas = try_join_all(publishers).await?.into_iter().sum::<u64>();
     let until = Instant::now() + Duration::from_secs(30);
-    while heard.load(Ordering::Relaxed) < sagas * DELIVERIES && Instant::now() < until {
+    while delivered.load(Ordering::Relaxed) < sagas * DELIVERIES && Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    let (took, deliveries) = (began.elapsed(), heard.load(Ordering::Relaxed));
+    let (took, deliveries) = (began.elapsed(), delivered.load(Ordering::Relaxed));
     if deliveries < sagas * DELIVERIES {
         bail!("the broker delivered {deliveries} of {} messages", sagas * DELIVERIES);
     }
@@ -94,11 +94,11 @@ pub async fn measure(folder: &Path, nats_server: &Path, length: Duration) -> any
     }))
 }
 
-/// All messages of so many sagas at a time, each subject's as a batch, until then. Answers how many sagas.
-async fn publish_until(client: &Client, until: Instant, heard: &AtomicU64) -> anyhow::Result<u64> {
+/// Publishes sagas until a time, each subject in batches. Returns their number.
+async fn publish_until(client: &Client, until: Instant, delivered: &AtomicU64) -> anyhow::Result<u64> {
     let mut sagas = 0;
     while Instant::now() < until {
-        if sagas > heard.load(Ordering::Relaxed) / DELIVERIES / PUBLISHERS + AHEAD {
+        if sagas > delivered.load(Ordering::Relaxed) / DELIVERIES / PUBLISHERS + MAX_AHEAD {
             tokio::time::sleep(Duration::from_millis(1)).await;
             continue;
         }
@@ -113,13 +113,13 @@ async fn consume(
     name: &str,
     durable: &str,
     filter: &str,
-    heard: Arc<AtomicU64>,
+    delivered: Arc<AtomicU64>,
 ) -> anyhow::Result<()> {
     let config = pull::Config {
         durable_name: Some(durable.to_owned()),
         filter_subject: filter.to_owned(),
         ack_policy: AckPolicy::Explicit,
-        max_ack_pending: ACK_PENDING,
+        max_ack_pending: MAX_ACK_PENDING,
         ..pull::Config::default()
     };
     let stream = jetstream.get_stream(name).await?;
@@ -131,7 +131,7 @@ async fn consume(
             if message.ack().await.is_err() {
                 return;
             }
-            heard.fetch_add(1, Ordering::Relaxed);
+            delivered.fetch_add(1, Ordering::Relaxed);
         }
     });
     Ok(())
@@ -155,7 +155,7 @@ async fn publish(client: &Client, subject: &'static str, bytes: usize) -> anyhow
     let answer = client.request_with_headers(subject, last, payload).await?;
     let answer: Value = serde_json::from_slice(&answer.payload).context("the broker's answer")?;
     if let Some(error) = answer.get("error") {
-        bail!("the broker did not take a batch: {error}");
+        bail!("the broker rejected a batch: {error}");
     }
     Ok(())
 }

@@ -1,24 +1,16 @@
-//! Pure: charts as SVG, readable on light and on dark ground.
+//! Pure: line charts and bar charts as SVG.
 
-#![expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "drawn, to a tenth of a point")]
+#![expect(clippy::float_arithmetic, reason = "drawn")]
 
-use std::fmt::Write as _;
+use anyhow::anyhow;
+use plotters::prelude::*;
 
-const WIDTH: f64 = 720.0;
-const HEIGHT: f64 = 320.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 16.0;
-const TOP: f64 = 56.0;
-const BOTTOM: f64 = 44.0;
-/// Lines across, beside the one at zero.
-const GRID: u32 = 4;
-const STYLE: &str = "<style>\
-svg{font:12px system-ui,sans-serif;--ink:#1f2328;--soft:#8c959f;--a:#0969da;--b:#bc4c00;--c:#1a7f37;--d:#8250df}\
-@media(prefers-color-scheme:dark){svg{--ink:#e6edf3;--soft:#6e7681;--a:#58a6ff;--b:#ffa657;--c:#56d364;--d:#d2a8ff}}\
-text{fill:var(--ink)}.g{stroke:var(--soft);stroke-width:.5}.t{font-size:15px;font-weight:600}\
-.s0{stroke:var(--a)}.s1{stroke:var(--b)}.s2{stroke:var(--c)}.s3{stroke:var(--d)}\
-rect.s0{fill:var(--a)}rect.s1{fill:var(--b)}rect.s2{fill:var(--c)}rect.s3{fill:var(--d)}\
-polyline{fill:none;stroke-width:2}</style>";
+const SIZE: (u32, u32) = (720, 320);
+const FONT: &str = "sans-serif";
+const TITLE: (&str, u32) = (FONT, 16);
+const LABEL: (&str, u32) = (FONT, 12);
+const COLORS: [RGBColor; 4] =
+    [RGBColor(9, 105, 218), RGBColor(188, 76, 0), RGBColor(26, 127, 55), RGBColor(130, 80, 223)];
 
 /// One line of a chart.
 pub struct Series {
@@ -26,97 +18,101 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Lines over a common ground. Values above `most` are drawn at it, so that one outlier does not flatten the rest.
-pub fn lines(title: &str, x_label: &str, y_label: &str, series: &[Series], most: Option<f64>) -> String {
+/// Line chart. Values above `limit` are drawn at it, so that outliers do not flatten the rest.
+pub fn lines(
+    title: &str,
+    (x_label, y_label): (&str, &str),
+    series: &[Series],
+    limit: Option<f64>,
+) -> anyhow::Result<String> {
     let all = || series.iter().flat_map(|series| &series.points);
     let x_max = all().map(|(x, _)| *x).fold(1.0, f64::max);
-    let y_seen = all().map(|(_, y)| *y).fold(1e-9, f64::max);
-    let y_max = most.map_or(y_seen, |most| y_seen.min(most));
-    let mut svg = ground(title, x_label, y_label, y_max);
-    for step in 0..=GRID {
-        let x = x_max * f64::from(step) / f64::from(GRID);
-        let at = LEFT + (WIDTH - LEFT - RIGHT) * x / x_max;
-        let _ = write!(
-            svg,
-            r#"<text x="{at:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
-            HEIGHT - BOTTOM + 16.0,
-            short(x)
-        );
-    }
-    for (number, Series { name, points }) in series.iter().enumerate() {
-        let class = number % 4;
-        let _ = write!(svg, r#"<polyline class="s{class}" points=""#);
-        for (x, y) in points {
-            let x = LEFT + (WIDTH - LEFT - RIGHT) * x / x_max;
-            let _ = write!(svg, "{x:.1},{:.1} ", height_of(*y, y_max));
+    let y_max = all().map(|(_, y)| y.min(limit.unwrap_or(f64::MAX))).fold(1e-9, f64::max);
+    draw(|root| {
+        let mut chart = ChartBuilder::on(root)
+            .caption(title, TITLE)
+            .margin(12)
+            .x_label_area_size(36)
+            .y_label_area_size(52)
+            .build_cartesian_2d(0.0..x_max, 0.0..y_max)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .x_desc(x_label)
+            .y_desc(y_label)
+            .label_style(LABEL)
+            .x_label_formatter(&|x| short(*x))
+            .y_label_formatter(&|y| short(*y))
+            .draw()?;
+        for (Series { name, points }, color) in series.iter().zip(COLORS.into_iter().cycle()) {
+            let points = points.iter().map(|(x, y)| (*x, y.min(y_max)));
+            chart
+                .draw_series(LineSeries::new(points, color.stroke_width(2)))?
+                .label(*name)
+                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 10, y + 5)], color.filled()));
         }
-        let at = LEFT + 150.0 * number as f64;
-        let _ = write!(
-            svg,
-            r#""/><rect class="s{class}" x="{at:.1}" y="34" width="10" height="10"/><text x="{:.1}" y="43">{}</text>"#,
-            at + 15.0,
-            escaped(name)
-        );
-    }
-    svg + "</svg>\n"
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .background_style(WHITE.mix(0.8))
+            .label_font(LABEL)
+            .draw()?;
+        Ok(())
+    })
 }
 
-/// A bar for each name.
-pub fn bars(title: &str, y_label: &str, bars: &[(String, f64)]) -> String {
-    let y_max = bars.iter().map(|(_, value)| *value).fold(1e-9, f64::max);
-    let mut svg = ground(title, "", y_label, y_max);
-    let room = (WIDTH - LEFT - RIGHT) / bars.len().max(1) as f64;
-    for (number, (name, value)) in bars.iter().enumerate() {
-        let (x, top) = (LEFT + room * (number as f64 + 0.15), height_of(*value, y_max));
-        let middle = x + room * 0.35;
-        let _ = write!(
-            svg,
-            r#"<rect class="s0" x="{x:.1}" y="{top:.1}" width="{:.1}" height="{:.1}"/><text x="{middle:.1}" y="{:.1}" text-anchor="middle">{}</text><text x="{middle:.1}" y="{:.1}" text-anchor="middle">{}</text>"#,
-            room * 0.7,
-            HEIGHT - BOTTOM - top,
-            top - 5.0,
-            short(*value),
-            HEIGHT - BOTTOM + 16.0,
-            escaped(name)
-        );
-    }
-    svg + "</svg>\n"
+/// Bar chart with a bar for each name.
+pub fn bars(title: &str, y_label: &str, bars: &[(String, f64)]) -> anyhow::Result<String> {
+    let y_max = bars.iter().map(|(_, value)| *value).fold(1e-9, f64::max) * 1.1;
+    draw(|root| {
+        let mut chart = ChartBuilder::on(root)
+            .caption(title, TITLE)
+            .margin(12)
+            .x_label_area_size(24)
+            .y_label_area_size(52)
+            .build_cartesian_2d((0..bars.len()).into_segmented(), 0.0..y_max)?;
+        let name = |at: &SegmentValue<usize>| match at {
+            SegmentValue::CenterOf(at) => bars.get(*at).map_or_else(String::new, |(name, _)| name.clone()),
+            SegmentValue::Exact(_) | SegmentValue::Last => String::new(),
+        };
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .y_desc(y_label)
+            .label_style(LABEL)
+            .x_labels(bars.len() + 1)
+            .x_label_formatter(&name)
+            .y_label_formatter(&|y| short(*y))
+            .draw()?;
+        let bar = |(at, (_, value)): (usize, &(String, f64))| {
+            let ends = [(SegmentValue::Exact(at), 0.0), (SegmentValue::Exact(at + 1), *value)];
+            let mut bar = Rectangle::new(ends, COLORS[0].filled());
+            bar.set_margin(0, 0, 12, 12);
+            bar
+        };
+        chart.draw_series(bars.iter().enumerate().map(bar))?;
+        let value = |(at, (_, value)): (usize, &(String, f64))| {
+            Text::new(short(*value), (SegmentValue::CenterOf(at), *value + y_max * 0.05), LABEL)
+        };
+        chart.draw_series(bars.iter().enumerate().map(value))?;
+        Ok(())
+    })
 }
 
-fn ground(title: &str, x_label: &str, y_label: &str, y_max: f64) -> String {
-    let mut svg = format!(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{title}">{STYLE}<text class="t" x="{LEFT}" y="22">{title}</text>"#,
-        title = escaped(title)
-    );
-    for step in 0..=GRID {
-        let value = y_max * f64::from(step) / f64::from(GRID);
-        let y = height_of(value, y_max);
-        let _ = write!(
-            svg,
-            r#"<line class="g" x1="{LEFT}" x2="{:.1}" y1="{y:.1}" y2="{y:.1}"/><text x="{:.1}" y="{:.1}" text-anchor="end">{}</text>"#,
-            WIDTH - RIGHT,
-            LEFT - 6.0,
-            y + 4.0,
-            short(value)
-        );
-    }
-    let middle = (TOP + HEIGHT - BOTTOM) / 2.0;
-    let _ = write!(
-        svg,
-        r#"<text x="{:.1}" y="{:.1}" text-anchor="middle">{}</text><text transform="translate(14 {middle:.1}) rotate(-90)" text-anchor="middle">{}</text>"#,
-        f64::midpoint(LEFT, WIDTH - RIGHT),
-        HEIGHT - 8.0,
-        escaped(x_label),
-        escaped(y_label)
-    );
-    svg
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type DrawingResult = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+
+/// SVG with a white background, readable on a dark page too.
+fn draw(content: impl FnOnce(&Area<'_>) -> DrawingResult) -> anyhow::Result<String> {
+    let mut svg = String::new();
+    let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+    let drawn = root.fill(&WHITE).and_then(|()| content(&root)).and_then(|()| root.present());
+    drawn.map_err(|error| anyhow!("a chart cannot be drawn: {error}"))?;
+    drop(root);
+    Ok(svg)
 }
 
-fn height_of(value: f64, y_max: f64) -> f64 {
-    HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * (value / y_max).min(1.0)
-}
-
-/// As few digits as tell.
+/// Number with as few digits as needed.
 fn short(value: f64) -> String {
     if value >= 10.0 || value == 0.0 {
         format!("{value:.0}")
@@ -127,31 +123,23 @@ fn short(value: f64) -> String {
     }
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_line_stays_on_its_ground_and_an_outlier_does_not_flatten_the_rest() {
+    fn line_chart_ends_at_its_limit_and_names_its_series() {
         let series = [Series { name: "p99", points: vec![(0.0, 0.0), (10.0, 50.0), (20.0, 9_000.0)] }];
-        let svg = lines("latency", "orders/s", "ms", &series, Some(100.0));
-        assert!(svg.contains("64.0,276.0 384.0,166.0 704.0,56.0 "), "{svg}");
-        assert!(svg.contains(">100</text>") && svg.contains("p99") && svg.ends_with("</svg>\n"));
-        assert!(svg.contains("prefers-color-scheme:dark"));
+        let svg = lines("latency", ("orders/s", "ms"), &series, Some(100.0)).expect("a chart");
+        assert!(svg.contains("p99") && svg.contains("orders/s") && svg.contains("polyline"), "{svg}");
+        assert!(svg.contains(">\n100\n<") && !svg.contains("9000"), "{svg}");
     }
 
     #[test]
-    fn a_bar_says_its_value_and_what_stands_in_a_name_is_text() {
-        let svg = bars("CPU", "ms", &[("a<b".to_owned(), 0.25), ("c".to_owned(), 0.5)]);
-        assert!(
-            svg.contains("a&lt;b") && svg.contains(">0.25</text>") && svg.contains(">0.50</text>"),
-            "{svg}"
-        );
-        assert!(bars("none", "", &[]).ends_with("</svg>\n"));
+    fn bar_chart_shows_names_and_values_and_escapes_them() {
+        let svg = bars("CPU", "ms", &[("a<b".to_owned(), 0.25), ("c".to_owned(), 0.5)]).expect("a chart");
+        assert!(svg.contains("a&lt;b") && svg.contains("0.25") && svg.contains("0.50"), "{svg}");
+        assert!(bars("none", "", &[]).is_ok());
         assert_eq!([short(0.0), short(1.25), short(12.5)], ["0", "1.2", "12"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Shell: what the machine can do at all: results of different machines compare as shares of it.
+//! Shell: limits of the machine. Results of different machines are compared as shares of them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{broker, fsync, store};
 
-/// One fsync, the broker alone, the store alone, one after another.
+/// Measures fsync, the store alone and the broker alone, one after another.
 pub async fn measure(folder: &Path, nats_server: &Path, length: Duration) -> anyhow::Result<Value> {
     let folder = tempfile::tempdir_in(folder)?;
     let fsync = fsync::measure(folder.path(), length.min(Duration::from_secs(2)))?;

@@ -1,4 +1,4 @@
-//! Shell: one fsync: what a promise to keep something costs at least.
+//! Shell: latency of fsync, the lower bound of a durable write.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -9,12 +9,12 @@ use anyhow::Context as _;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// A page of a database.
+/// Size of a database page.
 const PAGE: usize = 4096;
-/// Those that grow the file for the first time are others.
+/// The first writes, which grow the file, take longer.
 const WARM_UP: usize = 20;
 
-/// Appends a page and waits until it is on the disk, again and again. Microseconds.
+/// Appends pages with an fsync each. Latencies are in microseconds.
 pub fn measure(folder: &Path, length: Duration) -> anyhow::Result<Value> {
     let path = folder.join("fsync");
     let mut file = File::create(&path).with_context(|| format!("{} cannot be written", path.display()))?;

@@ -1,4 +1,4 @@
-//! Shell: what this machine is, and which SQLite runs on it, without its name, its paths or its people.
+//! Shell: description of the machine and its SQLite, without names or paths.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::proc::number_in;
 
-/// Processor, memory, kernel, file system and disk; `folder` is on the disk that is meant.
-pub fn look(folder: &Path) -> anyhow::Result<Value> {
+/// Processor, memory, kernel, and the file system and disk of `folder`.
+pub fn describe(folder: &Path) -> anyhow::Result<Value> {
     let cpus = fs::read_to_string("/proc/cpuinfo")?;
     let model =
         cpus.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split_once(':'));
@@ -27,7 +27,7 @@ pub fn look(folder: &Path) -> anyhow::Result<Value> {
     }))
 }
 
-/// The device and the file system that hold the path: the mount nearest to it.
+/// Device and file system of a path.
 fn mounted(path: &Path) -> anyhow::Result<(String, String)> {
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     let mounts = mounts.lines().filter_map(|line| {
@@ -40,7 +40,7 @@ fn mounted(path: &Path) -> anyhow::Result<(String, String)> {
     Ok((device.to_owned(), kind.to_owned()))
 }
 
-/// What kind of disk it is: its driver's family, and whether it may spin, as far as the kernel says.
+/// Driver family of a disk, and its rotational flag.
 fn disk(device: &str) -> String {
     let Some(name) = device.strip_prefix("/dev/") else { return "none of its own".to_owned() };
     let family = ["nvme", "xvd", "vd", "sd", "mapper", "dm-", "md", "loop"];
@@ -58,8 +58,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_says_what_it_is() {
-        let machine = look(Path::new("/tmp")).expect("a machine");
+    fn machine_is_described() {
+        let machine = describe(Path::new("/tmp")).expect("a machine");
         assert!(
             machine["cores"].as_u64() > Some(0) && machine["memory_mib"].as_u64() > Some(100),
             "{machine:#}"

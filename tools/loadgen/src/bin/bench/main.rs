@@ -1,28 +1,27 @@
-//! Shell: the tools of scripts/bench.sh: what the machine can do at all, what processes use, and the page that is made
-//! of the results.
+//! Shell: tools of scripts/bench.sh: limits of the machine, resource usage of processes, the page of the results.
 
-// What can be had of this machine, without the system.
+// Limits of the machine without the system.
 mod broker;
 mod floor;
 mod fsync;
 mod machine;
+mod nats_server;
 mod relay;
-mod server;
 mod store;
 
-// A long past.
+// A large history.
 mod seed;
 
-// What processes use.
-mod counts;
+// Resource usage.
 mod proc;
+mod usage;
 
-// What is not measured, as nobody has built it.
-mod hot;
+// A simulation of a design that does not exist.
+mod partitioning;
 
-// What is made of the results.
+// Page of the results.
+mod budget_page;
 mod chart;
-mod cost;
 mod page;
 
 use std::io::Write as _;
@@ -33,73 +32,72 @@ use std::time::Duration;
 use clap::Parser;
 use serde_json::Value;
 
-/// Measures what is below the system, and shows what was measured.
+/// Measures the limits of the machine, and shows results.
 #[derive(Debug, Parser)]
 enum Arguments {
-    /// The machine's own limits: one fsync, the broker alone, the store alone
-    Floor(Place),
-    /// The store alone: events per second, by size of the transaction
+    /// Measure the limits of the machine: fsync, the broker alone, the store alone
+    Floor(MeasureOptions),
+    /// Measure the store alone: events per second by transaction size
     Store {
         #[command(flatten)]
-        place: Place,
-        /// An empty database of PostgreSQL that is meant, in place of SQLite's in the folder.
+        options: MeasureOptions,
+        /// Use this empty PostgreSQL database instead of SQLite.
         #[arg(long, value_name = "URL")]
         postgres: Option<String>,
     },
-    /// The relay alone: what it publishes per second of a full outbox
-    Relay(Place),
-    /// Many finished orders beside those of a local system that is down, in all of its databases and streams
-    Seed(seed::Wanted),
-    /// What hot products cost when the work is spread over 1, 4 and 16 partitions: a simulation
-    Hot(hot::World),
-    /// What this machine is
+    /// Measure the relay alone: messages per second from a full outbox
+    Relay(MeasureOptions),
+    /// Add many finished orders to the databases and streams of a stopped local system
+    Seed(seed::SeedOptions),
+    /// Simulate the cost of hot products with 1, 4 and 16 partitions
+    Hot(partitioning::World),
+    /// Describe this machine
     Machine {
-        /// Folder whose file system is meant.
+        /// Folder on the file system to describe.
         folder: PathBuf,
     },
-    /// What each process has used so far: NAME=PID…
+    /// Print the resource usage of processes: NAME=PID…
     Usage {
-        /// Processes.
-        #[arg(value_parser = counts::named_pid, required = true)]
+        /// Processes, e.g. order=123.
+        #[arg(value_parser = usage::named_pid, required = true)]
         processes: Vec<(String, u32)>,
     },
-    /// What each used between two answers of `usage`
+    /// Print the difference of two results of `usage` per saga
     Used {
-        /// The earlier answer.
+        /// Earlier result.
         before: PathBuf,
-        /// The later one.
+        /// Later result.
         after: PathBuf,
-        /// Sagas that ended in between.
+        /// Number of sagas that ended in between.
         sagas: u64,
     },
-    /// The results as a table, for a terminal
+    /// Print results as a table
     Table {
-        /// The results of a run.
+        /// File with the results of a run.
         results: PathBuf,
     },
-    /// The results as a page with charts
+    /// Write results as a page with charts
     Page {
-        /// The results of a run.
+        /// File with the results of a run.
         results: PathBuf,
-        /// Where README.md, its charts and budget.md go.
+        /// Folder for README.md, its charts and budget.md.
         folder: PathBuf,
     },
 }
 
-/// Where and how long something is measured.
 #[derive(Debug, clap::Args)]
-struct Place {
-    /// Folder on the disk that is meant; nothing is left in it.
+struct MeasureOptions {
+    /// Folder on the disk to measure; left empty.
     folder: PathBuf,
-    /// How long each is measured.
+    /// Time for each measurement.
     #[arg(long, default_value = "5")]
     seconds: u64,
-    /// The broker's program.
+    /// Path of nats-server.
     #[arg(long, env = "NATS_SERVER_BIN", default_value = "nats-server")]
     nats_server: PathBuf,
 }
 
-impl Place {
+impl MeasureOptions {
     const fn length(&self) -> Duration {
         Duration::from_secs(self.seconds)
     }
@@ -109,7 +107,7 @@ fn main() -> ExitCode {
     match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody listens when standard error is closed.
+            // Standard error may be closed.
             let _ = writeln!(std::io::stderr(), "bench: {error:#}");
             ExitCode::FAILURE
         }
@@ -119,26 +117,26 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     match arguments {
-        Arguments::Floor(place) => {
-            let length = place.length();
-            say(&runtime.block_on(floor::measure(&place.folder, &place.nats_server, length))?)
+        Arguments::Floor(options) => {
+            let length = options.length();
+            say(&runtime.block_on(floor::measure(&options.folder, &options.nats_server, length))?)
         }
-        Arguments::Store { place, postgres } => say(&runtime.block_on(async {
+        Arguments::Store { options, postgres } => say(&runtime.block_on(async {
             match &postgres {
-                Some(url) => store::measure_on_a_server(url, place.length()).await,
-                None => store::measure(&place.folder, place.length()).await,
+                Some(url) => store::measure_postgres(url, options.length()).await,
+                None => store::measure_sqlite(&options.folder, options.length()).await,
             }
         })?),
-        Arguments::Relay(place) => {
-            let length = place.length();
-            say(&runtime.block_on(relay::measure(&place.folder, &place.nats_server, length))?)
+        Arguments::Relay(options) => {
+            let length = options.length();
+            say(&runtime.block_on(relay::measure(&options.folder, &options.nats_server, length))?)
         }
-        Arguments::Seed(wanted) => say(&runtime.block_on(seed::make(&wanted))?),
-        Arguments::Hot(world) => say(&hot::simulate(&world)?),
-        Arguments::Machine { folder } => say(&machine::look(&folder)?),
-        Arguments::Usage { processes } => say(&counts::look(&processes)?),
+        Arguments::Seed(options) => say(&runtime.block_on(seed::add_orders(&options))?),
+        Arguments::Hot(world) => say(&partitioning::simulate(&world)?),
+        Arguments::Machine { folder } => say(&machine::describe(&folder)?),
+        Arguments::Usage { processes } => say(&usage::read(&processes)?),
         Arguments::Used { before, after, sagas } => {
-            say(&counts::between(&read(&before)?, &read(&after)?, sagas))
+            say(&usage::per_saga(&read(&before)?, &read(&after)?, sagas))
         }
         Arguments::Table { results } => print(&page::table(&read(&results)?)),
         Arguments::Page { results, folder } => {

@@ -1,4 +1,4 @@
-//! Shell: the relay alone: a full outbox, and a broker that takes all of it.
+//! Shell: throughput of the relay alone, from a full outbox to a broker without consumers.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,17 +10,17 @@ use saga_engine::runtime::injected_faults::{FaultSettings, InjectedFaults};
 use saga_engine::runtime::relay::{Relay, RelaySettings, Round};
 use serde_json::{Value, json};
 
+use crate::nats_server::NatsServer;
 use crate::proc::cpu_us;
-use crate::server::Server;
 use crate::store;
 
-/// What the outbox is filled with before, each time that it is empty.
+/// Number of entries that are added when the outbox is empty.
 const ENTRIES: usize = 20 * store::BATCH;
 
-/// Entries per second from the outbox to the broker and settled, the filling left out.
+/// Measures entries published and settled per second, without the time to fill the outbox.
 pub async fn measure(folder: &Path, nats_server: &Path, length: Duration) -> anyhow::Result<Value> {
     let folder = tempfile::tempdir_in(folder)?;
-    let server = Server::start(nats_server, folder.path()).await?;
+    let server = NatsServer::start(nats_server, folder.path()).await?;
     let settings = BusSettings { url: server.url.clone(), ..BusSettings::default() };
     let bus = NatsBus::connect(settings, "bench").await?;
     bus.wait_until_connected().await?;
@@ -39,8 +39,8 @@ pub async fn measure(folder: &Path, nats_server: &Path, length: Duration) -> any
             match relay.round(&publisher, &(), Timestamp::now()).await? {
                 Round::Published(count) => published += count as u64,
                 Round::Idle => break,
-                Round::Delayed(reason) => bail!("the broker does not take it: {reason}"),
-                Round::Standby => bail!("somebody else holds the lease"),
+                Round::Delayed(reason) => bail!("the broker rejects an entry: {reason}"),
+                Round::Standby => bail!("another relay holds the lease"),
             }
             rounds += 1;
         }

@@ -1,4 +1,4 @@
-//! Shell: the store alone: the writes of a saga's step, so many in a transaction.
+//! Shell: throughput of the store alone, with the writes of saga steps by transaction size.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,21 +19,21 @@ use uuid::Uuid;
 
 use crate::proc::cpu_us;
 
-/// Events in a transaction, when there are many.
+/// Events in a large transaction.
 pub const BATCH: usize = 256;
-/// Bytes of an event, of a row and of a message, as those of a payment have about.
-const EVENT: usize = 120;
-const STATE: usize = 260;
-const MESSAGE: usize = 480;
+/// Sizes of an event, a row and a message, about those of a payment.
+const EVENT_BYTES: usize = 120;
+const STATE_BYTES: usize = 260;
+const MESSAGE_BYTES: usize = 480;
 const STEP: &str = "bench-step";
-/// At most so much is made before it is measured.
-const EVENTS_AHEAD: usize = 4096;
-const TRANSACTIONS_AHEAD: usize = 256;
+/// Bounds on the transactions that are prepared before each measurement.
+const MAX_EVENTS: usize = 4096;
+const MAX_TRANSACTIONS: usize = 256;
 
 const SIZES: [usize; 4] = [1, 16, 64, BATCH];
 
-/// By size of the transaction, alone, few, many: a new database of SQLite for each.
-pub async fn measure(folder: &Path, length: Duration) -> anyhow::Result<Value> {
+/// Measures each transaction size with a new SQLite database.
+pub async fn measure_sqlite(folder: &Path, length: Duration) -> anyhow::Result<Value> {
     let mut sizes = Vec::new();
     for batch in SIZES {
         let folder = tempfile::tempdir_in(folder)?;
@@ -42,11 +42,11 @@ pub async fn measure(folder: &Path, length: Duration) -> anyhow::Result<Value> {
     Ok(Value::from(sizes))
 }
 
-/// The same of one database of PostgreSQL, which must be empty.
-pub async fn measure_on_a_server(url: &str, length: Duration) -> anyhow::Result<Value> {
-    let place = DbLocation::of(url, None).map_err(anyhow::Error::msg)?;
-    let opening = OpenOptions { service: "bench", ..OpenOptions::default() };
-    let store = PostgresStore::open(&place, vec![RowKind::of::<Ticket>()], &opening).await?;
+/// Measures each transaction size with an empty PostgreSQL database.
+pub async fn measure_postgres(url: &str, length: Duration) -> anyhow::Result<Value> {
+    let location = DbLocation::of(url, None).map_err(anyhow::Error::msg)?;
+    let options = OpenOptions { service: "bench", ..OpenOptions::default() };
+    let store = PostgresStore::open(&location, vec![RowKind::of::<Ticket>()], &options).await?;
     let mut sizes = Vec::new();
     for batch in SIZES {
         sizes.push(of_store(&store, batch, length / 4).await?);
@@ -54,21 +54,21 @@ pub async fn measure_on_a_server(url: &str, length: Duration) -> anyhow::Result<
     Ok(Value::from(sizes))
 }
 
-/// Of a new database of SQLite.
+/// Measures one transaction size with a new SQLite database.
 pub async fn of(folder: &Path, batch: usize, length: Duration) -> anyhow::Result<Value> {
     of_store(open(folder)?.as_ref(), batch, length).await
 }
 
-/// Transactions of this size: each event looks for its message in the inbox, writes a row, itself, a promise and a mark.
-/// They are made before they are measured: what is measured is the store alone.
+/// Measures transactions of a size. Each event reads and marks the inbox, and writes a row, itself and an outbox entry.
+/// Transactions are prepared before the measurement.
 async fn of_store(store: &dyn Store, batch: usize, length: Duration) -> anyhow::Result<Value> {
     let (mut took, mut us, mut transactions) = (Duration::ZERO, 0, 0);
     while took < length {
-        let ahead = (EVENTS_AHEAD / batch).clamp(1, TRANSACTIONS_AHEAD);
-        let made: Vec<_> = (0..ahead).map(|_| transaction(batch)).collect();
-        transactions += made.len();
+        let ahead = (MAX_EVENTS / batch).clamp(1, MAX_TRANSACTIONS);
+        let prepared: Vec<_> = (0..ahead).map(|_| transaction(batch)).collect();
+        transactions += prepared.len();
         let (began, us_before) = (Instant::now(), cpu_us(std::process::id())?);
-        for (reads, writes) in made {
+        for (reads, writes) in prepared {
             store.transact(reads, once(writes)).await?;
         }
         took += began.elapsed();
@@ -82,19 +82,19 @@ async fn of_store(store: &dyn Store, batch: usize, length: Duration) -> anyhow::
     }))
 }
 
-/// An empty database.
+/// Opens an empty SQLite database.
 pub fn open(folder: &Path) -> anyhow::Result<Arc<dyn Store>> {
     Ok(Arc::new(SqliteStore::open(&folder.join("store.db"), vec![RowKind::of::<Ticket>()])?))
 }
 
-/// One transaction of so many events, each of a saga of its own.
+/// Runs a transaction of events of different sagas.
 pub async fn write(store: &dyn Store, events: usize) -> anyhow::Result<()> {
     let (reads, writes) = transaction(events);
     store.transact(reads, once(writes)).await?;
     Ok(())
 }
 
-/// Decided already, and once: nobody else writes there, so that no store has a reason to ask again.
+/// Prepared writes. Without other writers no store decides a second time.
 fn once(writes: Writes) -> Decide {
     let mut writes = Some(writes);
     Box::new(move |_| match writes.take() {
@@ -115,15 +115,21 @@ fn transaction(events: usize) -> (Reads, Writes) {
             key: key.clone(),
             read_version: 0,
             version: 1,
-            projected: Projected { state: text(STATE), fields: vec![], due: None },
+            projected: Projected { state: text(STATE_BYTES), fields: vec![], due: None },
             searched_by: None,
         });
-        writes.events.push(EventWrite { key, version: 1, name: "Written", data: text(EVENT), causation_id });
+        writes.events.push(EventWrite {
+            key,
+            version: 1,
+            name: "Written",
+            data: text(EVENT_BYTES),
+            causation_id,
+        });
         writes.outbox.push(OutboxWrite {
             id: message_id(saga, "bench", causation_id, 0),
             saga,
             subject: "bench.written".to_owned(),
-            payload: Bytes::from(text(MESSAGE)),
+            payload: Bytes::from(text(MESSAGE_BYTES)),
             event: Some(index),
             trace: None,
         });
@@ -132,12 +138,12 @@ fn transaction(events: usize) -> (Reads, Writes) {
     (reads, writes)
 }
 
-/// JSON of so many bytes.
+/// JSON of a size.
 fn text(bytes: usize) -> String {
     format!(r#"{{"x":"{}"}}"#, "x".repeat(bytes - 8))
 }
 
-/// What is stored: it decides nothing.
+/// Row without behaviour.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Ticket {
     x: String,

@@ -1,4 +1,4 @@
-//! Pure: the results of a run as a table for people, and as a page with charts.
+//! Pure: results of a run as a table for a terminal, and as a page with charts.
 
 mod charts;
 mod rows;
@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use self::charts::charts;
 use self::rows::{Row, rows};
-use crate::cost;
+use crate::budget_page;
 
-/// What `scripts/bench.sh all` measures, beside the floor.
+/// Parts of `scripts/bench.sh all` in addition to the floor.
 const PARTS: [&str; 11] = [
     "idle",
     "throughput",
@@ -26,7 +26,7 @@ const PARTS: [&str; 11] = [
     "counts",
 ];
 
-/// The table, for a terminal.
+/// Table for a terminal.
 pub fn table(results: &Value) -> String {
     let rows = rows(results);
     let wide = |of: fn(&Row) -> &str| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
@@ -43,12 +43,12 @@ pub fn table(results: &Value) -> String {
     text
 }
 
-/// The page and its charts, by file name.
-pub fn files(results: &Value) -> serde_json::Result<Vec<(String, String)>> {
+/// Page and charts by file name.
+pub fn files(results: &Value) -> anyhow::Result<Vec<(String, String)>> {
     let mut page = String::from(
-        "# Benchmarks\n\nWritten by `scripts/bench.sh all --write`. What each part does: `scripts/bench.sh --help`.\n\
-         The floor is what this machine can do without the system, in the same run: compare shares of it, not \
-         numbers of different machines.\nWhat each part of a saga costs each process, and what for: \
+        "# Benchmarks\n\nWritten by `scripts/bench.sh all --write`. `scripts/bench.sh --help` explains each part.\n\
+         The floor is what this machine can do without the system, measured in the same run. Compare shares of it, not \
+         numbers of different machines.\nCost of each part of a saga in each process: \
          [budget.md](budget.md).\n\n| | |\n| --- | --- |\n",
     );
     for (name, said) in head(results) {
@@ -62,12 +62,12 @@ pub fn files(results: &Value) -> serde_json::Result<Vec<(String, String)>> {
         let _ = writeln!(page, "\n**Not valid:** {reason}");
     }
     let mut files = Vec::new();
-    for (name, svg) in charts(results) {
+    for (name, svg) in charts(results)? {
         let _ = writeln!(page, "\n![{name}]({name}.svg)");
         files.push((format!("{name}.svg"), svg));
     }
     files.push(("README.md".to_owned(), page));
-    files.push(("budget.md".to_owned(), cost::page(&serde_json::from_str(budget::STORED)?, results)));
+    files.push(("budget.md".to_owned(), budget_page::page(&serde_json::from_str(budget::STORED)?, results)));
     files.push(("results.json".to_owned(), format!("{}\n", serde_json::to_string_pretty(results)?)));
     Ok(files)
 }
@@ -116,12 +116,12 @@ fn head(results: &Value) -> Vec<(&'static str, String)> {
         head.push(("left out", left_out.join(", ")));
     }
     if results["quick"] == true {
-        head.push(("quick", "short runs: a trial, no result".to_owned()));
+        head.push(("quick", "short runs: no valid result".to_owned()));
     }
     head
 }
 
-/// What each part that did not hold says against itself.
+/// Reasons of the parts that failed.
 fn reasons(results: &Value) -> Vec<String> {
     let parts = results.as_object().into_iter().flatten();
     let of = |(part, result): (&String, &Value)| {
@@ -147,12 +147,12 @@ mod tests {
             "throughput": {
                 "sustained_per_s": 1000, "reasons": ["the backlog grew"],
                 "at_sustained": {"latency_ms": {"p50": 1.0, "p99": 2.0}, "cpu_ms": {"order": 500}, "completed": 1000, "rss_mib": {"order": 60.6, "bank": 40, "nats": 160.2}},
-                "steps": [{"rate_wanted": 400, "latency_ms": {"p50": 1.0, "p99": 2.0}}],
+                "steps": [{"target_rate": 400, "latency_ms": {"p50": 1.0, "p99": 2.0}}],
                 "closed": [{"clients": 64, "rate_in_time": 900.0, "latency_ms": {"p50": 1.0, "p99": 2.0},
                     "settings": ["order.service.min_in_flight_limit=164"]}]
             },
-            "overload": {"rate": 3000, "services_rss_mib_max": 310.5, "order_rss_mib_max": 75, "rss_mib": {"order": 70, "nats": 161}, "timeline": [{"at": 0, "ended": 5, "refused": 1, "sent": 6, "p99_ms": 4.0}]},
-            "history": {"orders": 5000, "rate_wanted": 750, "latency_ms": {"p50": 1.0, "p99": 2.0}, "rss_mib": {"admin": 300.4, "nats": 100},
+            "overload": {"rate": 3000, "services_rss_mib_max": 310.5, "order_rss_mib_max": 75, "rss_mib": {"order": 70, "nats": 161}, "timeline": [{"at": 0, "ended": 5, "rejected": 1, "sent": 6, "p99_ms": 4.0}]},
+            "history": {"orders": 5000, "target_rate": 750, "latency_ms": {"p50": 1.0, "p99": 2.0}, "rss_mib": {"admin": 300.4, "nats": 100},
                 "audit_whole": {"seconds": 60.5, "orders_read": 5600}, "audit_again": {"seconds": 0.025, "orders_read": 0}},
             "drain": {"per_s": 7000, "queued": 9900, "settings": ["order.service.deadline=30m", "order.service.max_publish_stall=10m"]},
             "store": {"sizes": [{"batch": 1, "events_per_s": 5000, "cpu_us_per_event": 106}, {"batch": 16, "events_per_s": 38000, "cpu_us_per_event": 19}]},
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn results_stand_beside_the_floor_and_what_did_not_hold_is_said() {
+    fn results_are_compared_with_the_floor_and_failures_are_shown() {
         let shown = table(&results());
         assert!(shown.contains("1000 sagas/s  25 % of the broker alone"), "{shown}");
         assert!(shown.contains("12.0 fsyncs") && shown.contains("SQLite synchronous=FULL"), "{shown}");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_has_its_rows() {
+    fn each_part_has_rows() {
         let page = page(&results());
         for row in [
             "| 64 clients that wait | 900 sagas/s, p50 1.0 ms, p99 2.0 ms | \
@@ -201,11 +201,11 @@ mod tests {
         ] {
             assert!(page.contains(row), "{row}\n{page}");
         }
-        assert!(!page.contains("per saga: instructions"), "nobody has counted them: {page}");
+        assert!(!page.contains("per saga: instructions"), "not measured: {page}");
     }
 
     #[test]
-    fn a_page_says_which_build_was_measured_and_what_was_left_out() {
+    fn page_names_the_build_and_omitted_parts() {
         let mut results = results();
         assert!(page(&results).contains("| versions | abc, dirty (dist profile); rustc 1, "));
         assert!(page(&results).contains("| left out | latency |"), "{}", page(&results));
@@ -214,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_are_those_of_the_script() {
+    fn parts_match_the_script() {
         let script = include_str!("../../../../../../scripts/bench.sh");
         assert!(script.contains(&format!("\nparts=({})\n", PARTS.join(" "))));
     }
 
     #[test]
-    fn a_page_names_its_charts() {
+    fn page_links_its_charts() {
         let files = files(&results()).expect("JSON");
         let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
         let charts = ["latency.svg", "cpu.svg", "overload.svg", "overload-latency.svg"];
@@ -228,18 +228,18 @@ mod tests {
         assert_eq!(names, wanted);
         let page = page(&results());
         assert!(charts.iter().all(|name| page.contains(&format!("({name})"))), "{page}");
-        assert!(!table(&json!({})).contains("sagas/s"), "of nothing nothing is said");
+        assert!(!table(&json!({})).contains("sagas/s"), "no results, no rows");
     }
 
     #[test]
-    fn all_that_the_repository_shows_is_made_of_the_results_and_figures_that_it_stores() {
+    fn stored_page_and_charts_match_stored_results() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/benchmarks");
         let read = |name: &str| std::fs::read_to_string(format!("{folder}/{name}")).unwrap_or_default();
         let results = serde_json::from_str(&read("results.json")).expect("results");
         for (name, made) in files(&results).expect("JSON") {
             assert!(
                 read(&name) == made,
-                "{name} is of other results or figures; write it anew: \
+                "{name} does not match the stored results; write it with: \
                  cargo run --bin bench -- page docs/benchmarks/results.json docs/benchmarks"
             );
         }

@@ -1,4 +1,4 @@
-//! Pure: the rows of the table, part by part.
+//! Pure: rows of the table.
 
 #![expect(clippy::float_arithmetic, reason = "shown to people")]
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::text;
 
-/// A row of the table: what, how much, beside the machine's floor.
+/// Row of the table: name, value, comparison with the floor.
 pub struct Row {
     pub what: String,
     pub value: String,
@@ -17,7 +17,7 @@ fn row(what: impl Into<String>, value: impl Into<String>, beside: impl Into<Stri
     Row { what: what.into(), value: value.into(), beside: beside.into() }
 }
 
-/// What the machine can do without the system, as far as that was measured.
+/// Limits of the machine without the system, if they were measured.
 struct Floor {
     fsync_ms: Option<f64>,
     sagas_per_s: Option<f64>,
@@ -32,7 +32,7 @@ impl Floor {
         }
     }
 
-    /// A rate as a share of what the broker alone can do.
+    /// Rate as a share of that of the broker alone.
     fn share(&self, rate: Option<f64>) -> String {
         match rate.zip(self.sagas_per_s) {
             Some((rate, most)) if most > 0.0 => format!("{:.0} % of the broker alone", rate * 100.0 / most),
@@ -41,7 +41,7 @@ impl Floor {
     }
 }
 
-/// All of them, as far as there are results.
+/// Rows of the parts that have results.
 pub fn rows(results: &Value) -> Vec<Row> {
     let parts: [fn(&Value, &Floor) -> Vec<Row>; 11] =
         [of_floor, idle, throughput, latency, drain, alone, mixed, overload, history, soak, counts];
@@ -122,7 +122,7 @@ fn drain(results: &Value, _floor: &Floor) -> Vec<Row> {
     )]
 }
 
-/// The store and the relay.
+/// Store and relay alone.
 fn alone(results: &Value, _floor: &Floor) -> Vec<Row> {
     let of_store = |of: &Value, what: &str, whose: &str| {
         row(
@@ -157,7 +157,7 @@ fn overload(results: &Value, _floor: &Floor) -> Vec<Row> {
     let mut rows = vec![row(
         format!("overload, {}/s", text(&overload["rate"])),
         ms(&overload["latency_ms"]),
-        format!("{shed} refused, p99 {shed_p99_ms} ms"),
+        format!("{shed} rejected, p99 {shed_p99_ms} ms"),
     )];
     rows.extend(number(&overload["services_rss_mib_max"]).map(|most| {
         row(
@@ -176,8 +176,8 @@ fn overload(results: &Value, _floor: &Floor) -> Vec<Row> {
 
 fn history(results: &Value, _floor: &Floor) -> Vec<Row> {
     let Some(history) = results.get("history") else { return Vec::new() };
-    let (orders, rate) = (text(&history["orders"]), text(&history["rate_wanted"]));
-    let books =
+    let (orders, rate) = (text(&history["orders"]), text(&history["target_rate"]));
+    let verification =
         |audit: &Value| format!("{} s, {} orders read", text(&audit["seconds"]), text(&audit["orders_read"]));
     vec![
         row(
@@ -185,28 +185,28 @@ fn history(results: &Value, _floor: &Floor) -> Vec<Row> {
             ms(&history["latency_ms"]),
             format!("memory {}", services_memory(&history["rss_mib"])),
         ),
-        row("  their books, from nothing", books(&history["audit_whole"]), ""),
-        row("  their books, then", books(&history["audit_again"]), ""),
+        row("  full verification of them", verification(&history["audit_whole"]), ""),
+        row("  incremental verification after that", verification(&history["audit_again"]), ""),
     ]
 }
 
 fn soak(results: &Value, _floor: &Floor) -> Vec<Row> {
     let Some(soak) = results.get("soak") else { return Vec::new() };
-    let refused = match number(&soak["shed"]) {
-        Some(shed) => format!("; {shed:.0} of {} orders refused", text(&soak["started"])),
+    let rejected = match number(&soak["shed"]) {
+        Some(shed) => format!("; {shed:.0} of {} orders rejected", text(&soak["started"])),
         None => String::new(),
     };
     vec![row(
         format!("soak, {} s at {}/s", text(&soak["duration_s"]), text(&soak["rate"])),
         ms(&soak["latency_ms"]),
         match (number(&soak["services_rss_mib_first"]), number(&soak["services_rss_mib_last"])) {
-            (Some(first), Some(last)) => format!("memory {first} → {last} MiB{refused}"),
+            (Some(first), Some(last)) => format!("memory {first} → {last} MiB{rejected}"),
             _ => String::new(),
         },
     )]
 }
 
-/// What a saga costs: names in the results, and what people call it.
+/// Costs of a saga: name in the results, label.
 const COUNTS: [(&str, &str); 11] = [
     ("cpu_us", "CPU µs"),
     ("switches", "context switches"),
@@ -233,14 +233,14 @@ fn counts(results: &Value, _floor: &Floor) -> Vec<Row> {
     rows
 }
 
-/// What is said beside a result, and the settings under which it was measured, where they were not the usual ones.
-fn beside(said: String, of: &Value) -> String {
+/// Comparison, followed by settings that differ from the defaults.
+fn beside(comparison: String, of: &Value) -> String {
     let settings = list(&of["settings"]).iter().map(text);
-    let all: Vec<_> = [said].into_iter().chain(settings).filter(|said| !said.is_empty()).collect();
+    let all: Vec<_> = [comparison].into_iter().chain(settings).filter(|text| !text.is_empty()).collect();
     all.join("; ")
 }
 
-/// Of all processes but the broker, by what each holds.
+/// Memory of all processes except the broker.
 fn services_memory(rss_mib: &Value) -> String {
     let services = rss_mib.as_object().into_iter().flatten().filter(|(process, _)| *process != "nats");
     format!("{:.0} MiB", services.filter_map(|(_, mib)| number(mib)).sum::<f64>())

@@ -1,4 +1,4 @@
-//! Shell: the rows, events, marks and tallies of many orders, in each service's database: one thread for each.
+//! Shell: rows, events, inbox entries and counts of the copied orders, written by a thread for each database.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,17 +7,21 @@ use anyhow::{Context as _, anyhow};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params, params_from_iter};
 
-use super::template::{Change, Products, Repeated, Row, SERVICES, Template};
-use super::{Made, open};
+use super::order_template::{Change, Instance, Products, Row, SERVICES, Template};
+use super::{OrderCopy, open};
 
-/// Orders in one transaction.
-const AT_ONCE: u64 = 20_000;
-/// What one connection may keep of its pages, in KiB: five of them write at once.
+/// Orders in a transaction.
+const BATCH: u64 = 20_000;
+/// Page cache of a connection.
 const CACHE_KIB: i64 = 512 * 1024;
-/// Products are listed so long before the first order.
-const BEFORE_MICROS: i64 = 60_000_000;
+/// Age of the products at the first order.
+const PRODUCT_AGE_MICROS: i64 = 60_000_000;
 
-/// How a product stands, by its name and number.
+const INSERT_EVENT: &str =
+    "INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at, is_published)
+     VALUES (?1, ?2, 1, ?3, ?4, ?5, ?6, ?7)";
+
+/// Products by name and number.
 type Stock<'t> = BTreeMap<(&'t str, u64), Count>;
 
 #[derive(Default)]
@@ -28,20 +32,20 @@ struct Count {
     updated_at: i64,
 }
 
-/// Writes so many orders into every database.
+/// Writes the copied orders into every database.
 pub fn fill(
     folder: &Path,
     orders: u64,
     templates: &[Template],
     products: &Products,
-    made: impl Fn(u64) -> Made + Sync,
+    copy: impl Fn(u64) -> OrderCopy + Sync,
 ) -> anyhow::Result<()> {
-    let made = &made;
+    let copy = &copy;
     std::thread::scope(|scope| {
         let fill = |service: &'static str| {
             scope.spawn(move || {
                 let filling = Filling { conn: open(folder, service)?, service, orders, templates, products };
-                filling.all(made).with_context(|| format!("filling the database of {service}"))
+                filling.all(copy).with_context(|| format!("filling the database of {service}"))
             })
         };
         let threads: Vec<_> = SERVICES.into_iter().map(fill).collect();
@@ -58,27 +62,27 @@ struct Filling<'t> {
 }
 
 impl<'t> Filling<'t> {
-    fn all(&self, made: &(impl Fn(u64) -> Made + Sync)) -> anyhow::Result<()> {
-        // Whoever loses power here begins anew.
+    fn all(&self, copy: &(impl Fn(u64) -> OrderCopy + Sync)) -> anyhow::Result<()> {
+        // After a power cut the data is created again.
         self.conn.pragma_update(None, "synchronous", "OFF")?;
         self.conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
         self.conn.set_prepared_statement_cache_capacity(64);
-        let listed_at = made(0).at_ms * 1_000 - BEFORE_MICROS;
+        let listed_at = copy(0).at_ms * 1_000 - PRODUCT_AGE_MICROS;
         let mut stock = Stock::new();
         self.conn.execute_batch("BEGIN")?;
         match self.service {
             "inventory" => self.list(listed_at)?,
-            "order" => self.hear_of_products(listed_at)?,
+            "order" => self.copy_catalogue(listed_at)?,
             _ => {}
         }
         for number in 0..self.orders {
-            if number % AT_ONCE == AT_ONCE - 1 {
+            if number % BATCH == BATCH - 1 {
                 self.conn.execute_batch("COMMIT; BEGIN")?;
             }
             let template = &self.templates[usize::try_from(number)? % self.templates.len()];
-            let repeated = template.repeated(&made(number), self.products.each());
+            let instance = template.instance(&copy(number), self.products.each());
             for row in template.rows.get(self.service).into_iter().flatten() {
-                self.write(row, &repeated, template, &mut stock)?;
+                self.write(row, &instance, template, &mut stock)?;
             }
         }
         if self.service == "inventory" {
@@ -92,15 +96,15 @@ impl<'t> Filling<'t> {
     fn write(
         &self,
         row: &Row,
-        repeated: &Repeated<'_>,
+        instance: &Instance<'_>,
         template: &'t Template,
         stock: &mut Stock<'t>,
     ) -> anyhow::Result<()> {
-        let mut values: Vec<Value> = row.cells.iter().map(|cell| repeated.value(cell)).collect();
+        let mut values: Vec<Value> = row.cells.iter().map(|cell| instance.value(cell)).collect();
         if let Some(change) = &row.change {
             let name = template.sku(change.sku);
             let count = stock
-                .entry((name, repeated.product))
+                .entry((name, instance.product))
                 .or_insert_with(|| Count { version: 1, ..Count::default() });
             let at = |column: &str| row.columns.iter().position(|known| known == column);
             count.take(change);
@@ -119,7 +123,15 @@ impl<'t> Filling<'t> {
 
     fn list(&self, at: i64) -> anyhow::Result<()> {
         for (sku, _, _, listed) in self.products.all() {
-            self.event("product", &sku, "Listed", &listed.event, &listed.causation, at, true)?;
+            self.conn.prepare_cached(INSERT_EVENT)?.execute(params![
+                "product",
+                sku,
+                "Listed",
+                listed.event,
+                listed.causation,
+                at,
+                true
+            ])?;
         }
         Ok(())
     }
@@ -151,10 +163,18 @@ impl<'t> Filling<'t> {
         Ok(())
     }
 
-    fn hear_of_products(&self, at: i64) -> anyhow::Result<()> {
+    fn copy_catalogue(&self, at: i64) -> anyhow::Result<()> {
         for (sku, _, _, listed) in self.products.all() {
-            let (event, state) = &listed.heard;
-            self.event("catalogue_item", &sku, "PriceHeard", event, &listed.causation, at, false)?;
+            let (event, state) = &listed.copy;
+            self.conn.prepare_cached(INSERT_EVENT)?.execute(params![
+                "catalogue_item",
+                sku,
+                "PriceHeard",
+                event,
+                listed.causation,
+                at,
+                false
+            ])?;
             self.conn
                 .prepare_cached(
                     "INSERT INTO row_catalogue_item (id, version, state, created_at, updated_at)
@@ -165,27 +185,7 @@ impl<'t> Filling<'t> {
         Ok(())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the columns of a table")]
-    fn event(
-        &self,
-        kind: &str,
-        row_id: &str,
-        name: &str,
-        data: &str,
-        causation: &Value,
-        at: i64,
-        is_published: bool,
-    ) -> anyhow::Result<()> {
-        self.conn
-            .prepare_cached(
-                "INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at, is_published)
-                 VALUES (?1, ?2, 1, ?3, ?4, ?5, ?6, ?7)",
-            )?
-            .execute(params![kind, row_id, name, data, causation, at, is_published])?;
-        Ok(())
-    }
-
-    /// What was published and handled, as the tallies have it.
+    /// Adds to the counts of published and processed messages.
     fn count(&self) -> anyhow::Result<()> {
         let mut counts: BTreeMap<(&str, String), u64> = BTreeMap::new();
         let each = self.orders / self.templates.len() as u64;
@@ -201,7 +201,7 @@ impl<'t> Filling<'t> {
             }
         }
         let products = self.products.count();
-        match (self.service, &self.products.heard_by) {
+        match (self.service, &self.products.consumer) {
             ("inventory", _) => {
                 counts.insert(("published", "inventory.product_listed".to_owned()), products);
             }

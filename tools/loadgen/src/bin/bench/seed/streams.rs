@@ -1,4 +1,4 @@
-//! Shell: the facts of many orders, in the streams, and every consumer behind them: all were handled.
+//! Shell: facts of the copied orders in the streams, acknowledged by every consumer.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,26 +13,26 @@ use saga_engine::runtime::bus::Publish as _;
 use saga_engine::runtime::injected_faults::{FaultSettings, InjectedFaults};
 use saga_engine::store::OutboxEntry;
 
-use super::Made;
-use super::template::{Products, Template};
-use crate::server::Server;
+use super::OrderCopy;
+use super::order_template::{Products, Template};
+use crate::nats_server::NatsServer;
 
-/// Facts that are published together.
-const AT_ONCE: usize = 4_000;
-/// Messages that a consumer takes together.
-const TAKEN: usize = 1_000;
+/// Facts in a batch.
+const BATCH: usize = 4_000;
+/// Messages in a pull.
+const PULL: usize = 1_000;
 /// The producers of facts of orders.
 const PRODUCERS: [&str; 3] = ["order", "inventory", "payment"];
 
-/// Publishes the facts of these orders, and lets every consumer take them. Answers how many there are.
+/// Publishes the facts of the orders, and acknowledges them for every consumer. Returns their number.
 pub async fn fill(
     folder: &Path,
     nats_server: &Path,
     templates: &[Template],
     products: &Products,
-    orders: impl Iterator<Item = Made>,
+    orders: impl Iterator<Item = OrderCopy>,
 ) -> anyhow::Result<u64> {
-    let server = Server::start(nats_server, &folder.join("nats")).await?;
+    let server = NatsServer::start(nats_server, &folder.join("nats")).await?;
     let settings = BusSettings { url: server.url.clone(), ..BusSettings::default() };
     let bus = NatsBus::connect(settings, "bench").await?;
     bus.wait_until_connected().await?;
@@ -41,21 +41,21 @@ pub async fn fill(
         let faults = InjectedFaults::new(FaultSettings::default(), &[], Vec::new());
         publishers.insert(producer, Publisher::new(bus.clone(), producer, faults));
     }
-    // By subject: facts of one saga wait for each other, and those of one order would travel alone.
+    // By subject: facts of one saga are published in order, so that batches of one order would be small.
     let mut waiting: BTreeMap<String, Vec<OutboxEntry>> = BTreeMap::new();
-    let mut told = 0;
-    for made in orders {
-        let template = &templates[usize::try_from(made.number)? % templates.len()];
-        let repeated = template.repeated(&made, products.each());
+    let mut published = 0;
+    for copy in orders {
+        let template = &templates[usize::try_from(copy.number)? % templates.len()];
+        let instance = template.instance(&copy, products.each());
         for (subject, parts) in &template.facts {
             let Some(publisher) = publisher_of(&publishers, subject) else { continue };
-            let payload = Bytes::from(repeated.text(parts));
-            let (saga, id) = (repeated.order(), uuid::Uuid::now_v7());
+            let payload = Bytes::from(instance.text(parts));
+            let (saga, id) = (instance.order(), uuid::Uuid::now_v7());
             let waiting = waiting.entry(subject.clone()).or_default();
             let subject = subject.clone();
-            waiting.push(OutboxEntry { trace: None, seq: told, id, saga, subject, payload });
-            told += 1;
-            if waiting.len() >= AT_ONCE {
+            waiting.push(OutboxEntry { trace: None, seq: published, id, saga, subject, payload });
+            published += 1;
+            if waiting.len() >= BATCH {
                 publish(publisher, std::mem::take(waiting)).await?;
             }
         }
@@ -67,10 +67,10 @@ pub async fn fill(
     }
     let jetstream = jetstream::new(server.connect().await?);
     for producer in PRODUCERS {
-        take_all(&jetstream, &producer.to_uppercase()).await?;
+        acknowledge_all(&jetstream, &producer.to_uppercase()).await?;
     }
     server.stop()?;
-    Ok(u64::try_from(told)?)
+    Ok(u64::try_from(published)?)
 }
 
 fn publisher_of<'p>(publishers: &'p BTreeMap<&str, Publisher>, subject: &str) -> Option<&'p Publisher> {
@@ -78,13 +78,13 @@ fn publisher_of<'p>(publishers: &'p BTreeMap<&str, Publisher>, subject: &str) ->
 }
 
 async fn publish(publisher: &Publisher, entries: Vec<OutboxEntry>) -> anyhow::Result<()> {
-    let published = publisher.publish(&entries).await;
-    ensure!(published.done.len() == entries.len(), "the broker does not take it: {:?}", published.delayed);
+    let outcome = publisher.publish(&entries).await;
+    ensure!(outcome.done.len() == entries.len(), "the broker rejects a batch: {:?}", outcome.delayed);
     Ok(())
 }
 
-/// Has every consumer of a stream acknowledge all that is in it.
-async fn take_all(jetstream: &jetstream::Context, stream: &str) -> anyhow::Result<()> {
+/// Acknowledges all messages of a stream for every consumer.
+async fn acknowledge_all(jetstream: &jetstream::Context, stream: &str) -> anyhow::Result<()> {
     let stream = jetstream.get_stream(stream).await?;
     let names: Vec<String> = stream.consumer_names().try_collect().await?;
     for name in names {
@@ -96,7 +96,7 @@ async fn take_all(jetstream: &jetstream::Context, stream: &str) -> anyhow::Resul
                 break;
             }
             let fetched =
-                consumer.fetch().max_messages(TAKEN).expires(Duration::from_secs(1)).messages().await?;
+                consumer.fetch().max_messages(PULL).expires(Duration::from_secs(1)).messages().await?;
             let mut fetched = std::pin::pin!(fetched);
             while let Some(message) = fetched.next().await {
                 message.map_err(anyhow::Error::from_boxed)?.ack().await.map_err(anyhow::Error::from_boxed)?;

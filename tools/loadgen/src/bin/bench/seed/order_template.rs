@@ -1,4 +1,4 @@
-//! Shell: what there is of one order in every database, with the places of its ids, times and names.
+//! Shell: an order as a template: its rows and facts in all services, with placeholders for ids, times and names.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,38 +11,37 @@ use rusqlite::types::Value;
 use serde_json::Value as Json;
 use uuid::Uuid;
 
-use super::{Made, open};
+use super::{OrderCopy, open};
 
-/// The services that know of orders.
+/// Services that store orders.
 pub const SERVICES: [&str; 5] = ["order", "inventory", "payment", "bank", "admin"];
 
-/// Whole numbers from here on are times in microseconds: it is the year 2001.
-const FIRST_MICROS: i64 = 1_000_000_000_000_000;
+/// Integers above this (the year 2001) are times in microseconds.
+const MIN_MICROS: i64 = 1_000_000_000_000_000;
 
-/// All that there is of one order.
+/// Rows and facts of an order.
 pub struct Template {
     order: Uuid,
     payment: Uuid,
     customer: String,
-    /// What it ordered, in the order of names.
+    /// Skus in alphabetical order.
     skus: Vec<String>,
-    /// Its rows, by service.
+    /// Rows by service.
     pub rows: BTreeMap<&'static str, Vec<Row>>,
-    /// What was told of it, in the order of the streams: subject and payload.
+    /// Subject and payload of its facts, in the order of publication.
     pub facts: Vec<(String, Vec<Part>)>,
 }
 
-/// A row of some table.
 pub struct Row {
-    /// `event`, `inbox` or that of a kind of rows.
+    /// `event`, `inbox` or the table of a row kind.
     pub table: String,
     pub columns: Vec<String>,
     pub cells: Vec<Cell>,
-    /// What it changes of a product, when it is an event of one.
+    /// Change of a product, if it is an event of one.
     pub change: Option<Change>,
 }
 
-/// An event of a product: which of the order's, and how many pieces of it.
+/// Event of a product: index of its sku in the order, and number of pieces.
 pub struct Change {
     pub sku: usize,
     pub is_sale: bool,
@@ -56,38 +55,38 @@ pub enum Cell {
     Micros(i64),
 }
 
-/// A part of a text.
+/// Part of a text.
 pub enum Part {
     Same(String),
-    /// An id that begins with the time of its saga; this is the rest.
+    /// Id without its first six bytes, the time of the saga.
     Id([u8; 10]),
     Payment,
-    /// The bank's word for the payment.
+    /// Reference of the payment at the bank.
     Reference,
     At(Timestamp),
     Customer,
     Sku(usize),
 }
 
-/// What a repetition is made with.
-pub struct Repeated<'t> {
+/// Template with the values of a copy.
+pub struct Instance<'t> {
     template: &'t Template,
     at_ms: i64,
     by: SignedDuration,
     payment: Uuid,
     customer: u64,
-    /// Which of the products of each of its names it ordered.
+    /// Number of the product among those of each name.
     pub product: u64,
 }
 
-/// Reads at most so many confirmed orders; those whose ids share a millisecond are left out.
-pub fn read(folder: &Path, most: usize) -> anyhow::Result<Vec<Template>> {
+/// Reads confirmed orders, except those that share the millisecond of their ids.
+pub fn read(folder: &Path, max: usize) -> anyhow::Result<Vec<Template>> {
     let orders = open(folder, "order")?;
     let sql = "SELECT min(id), min(customer) FROM row_order GROUP BY substr(id, 1, 13)
                HAVING count(*) = 1 AND min(status) = 'CONFIRMED' ORDER BY 1 LIMIT ?1";
     let found: Vec<(String, String)> = orders
         .prepare(sql)?
-        .query_map([i64::try_from(most)?], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .query_map([i64::try_from(max)?], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<Result<_, _>>()?;
     let connections: Vec<_> = SERVICES
         .iter()
@@ -106,9 +105,11 @@ impl Template {
         template.skus = template.ordered(connections)?;
         for (service, conn) in connections {
             rows.insert(*service, template.rows_of(conn)?);
-            let mut told = conn.prepare("SELECT created_at, subject, payload FROM outbox WHERE saga = ?1")?;
-            let told = told.query_map([order], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-            for fact in told {
+            let mut published =
+                conn.prepare("SELECT created_at, subject, payload FROM outbox WHERE saga = ?1")?;
+            let published =
+                published.query_map([order], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+            for fact in published {
                 let (at, subject, payload): (i64, String, Vec<u8>) = fact?;
                 facts.push((at, subject, template.parts(&String::from_utf8(payload)?)));
             }
@@ -174,7 +175,7 @@ impl Template {
         let (name, pieces) = data.into_iter().next().context("an event of a product without pieces")?;
         let sku = self.skus.iter().position(|sku| sku == text("row_id"));
         Ok(Some(Change {
-            sku: sku.context("a product that nobody ordered")?,
+            sku: sku.context("a product that was not ordered")?,
             is_sale: name == "Sold",
             pieces,
         }))
@@ -182,14 +183,14 @@ impl Template {
 
     fn cell(&self, value: Value) -> Cell {
         match value {
-            Value::Integer(micros) if micros > FIRST_MICROS => Cell::Micros(micros),
+            Value::Integer(micros) if micros > MIN_MICROS => Cell::Micros(micros),
             Value::Blob(id) if id.len() == 16 && id[..6] == self.order.as_bytes()[..6] => Cell::Id(rest(&id)),
             Value::Text(text) => Cell::Text(self.parts(&text)),
             other @ (Value::Null | Value::Integer(_) | Value::Real(_) | Value::Blob(_)) => Cell::Same(other),
         }
     }
 
-    /// The parts of a text: of JSON, or of one value alone.
+    /// Parts of a text, which is JSON or a single value.
     fn parts(&self, text: &str) -> Vec<Part> {
         if !text.starts_with(['{', '[', '"']) {
             return vec![self.token(text).unwrap_or_else(|| Part::Same(text.to_owned()))];
@@ -231,12 +232,12 @@ impl Template {
         token.ends_with('Z').then(|| token.parse().ok().map(Part::At)).flatten()
     }
 
-    /// The name of a product that it ordered.
+    /// Sku by index.
     pub fn sku(&self, index: usize) -> &str {
         self.skus.get(index).map_or("", String::as_str)
     }
 
-    /// The steps of a service that handled something of it, once for each time.
+    /// Steps of a service that have processed its messages, once for each message.
     pub fn steps(&self, service: &str) -> impl Iterator<Item = String> {
         let marks = self.rows.get(service).into_iter().flatten().filter(|row| row.table == "inbox");
         marks.filter_map(|row| {
@@ -256,19 +257,19 @@ impl Template {
         })
     }
 
-    /// This order once more.
-    pub fn repeated(&self, made: &Made, products: u64) -> Repeated<'_> {
+    /// Copies the order.
+    pub fn instance(&self, copy: &OrderCopy, products: u64) -> Instance<'_> {
         let placed = self.order.get_timestamp().map_or(0, |at| {
             let (seconds, nanos) = at.to_unix();
             i64::try_from(seconds).unwrap_or(0) * 1_000 + i64::from(nanos / 1_000_000)
         });
-        Repeated {
+        Instance {
             template: self,
-            at_ms: made.at_ms,
-            by: SignedDuration::from_millis(made.at_ms - placed),
-            payment: payment_id(with_time(made.at_ms, &rest(self.order.as_bytes()))),
-            customer: made.number / 4,
-            product: made.number % products,
+            at_ms: copy.at_ms,
+            by: SignedDuration::from_millis(copy.at_ms - placed),
+            payment: payment_id(with_time(copy.at_ms, &rest(self.order.as_bytes()))),
+            customer: copy.number / 4,
+            product: copy.number % products,
         }
     }
 }
@@ -286,7 +287,7 @@ fn with_time(at_ms: i64, rest: &[u8; 10]) -> Uuid {
     Uuid::from_bytes(bytes)
 }
 
-impl Repeated<'_> {
+impl Instance<'_> {
     pub fn id(&self, rest: &[u8; 10]) -> Uuid {
         with_time(self.at_ms, rest)
     }
@@ -307,7 +308,7 @@ impl Repeated<'_> {
         use std::fmt::Write as _;
         let mut text = String::new();
         for part in parts {
-            // Writing to memory cannot fail.
+            // Writing to a string cannot fail.
             let _ = match part {
                 Part::Same(same) => text.write_str(same),
                 Part::Id(rest) => write!(text, "{}", self.id(rest)),
@@ -335,26 +336,26 @@ fn sku(name: &str, number: u64) -> String {
     format!("{name}-{number:05}")
 }
 
-/// A large shop has many products: each that was ordered becomes so many.
+/// Products of the copied orders: each product that was ordered is multiplied.
 pub struct Products {
-    /// What was listed, by name.
+    /// Products by name.
     listed: BTreeMap<String, Listed>,
-    /// How many each becomes.
+    /// Copies of each product.
     each: u64,
-    /// The step by which the order service hears of them.
-    pub heard_by: Option<String>,
+    /// Step of the order service that consumes their facts.
+    pub consumer: Option<String>,
 }
 
-/// A product as it was listed.
+/// A listed product.
 pub struct Listed {
-    /// Its first event.
+    /// First event.
     pub event: String,
-    /// Its state up to the number of pieces.
+    /// State up to the number of pieces.
     pub listing: String,
     pub replenish: Value,
     pub supplied: u64,
-    /// The order service's copy: event and state.
-    pub heard: (String, String),
+    /// Event and state of the copy in the order service.
+    pub copy: (String, String),
     pub causation: Value,
 }
 
@@ -366,37 +367,37 @@ impl Products {
                    WHERE kind = 'product' AND event.version = 1 AND row_product.version > 1";
         let mut select = inventory.prepare(sql)?;
         let mut rows = select.query([])?;
-        let (mut listed, mut heard_by) = (BTreeMap::new(), None);
+        let (mut listed, mut consumer) = (BTreeMap::new(), None);
         while let Some(row) = rows.next()? {
             let (name, event, state): (String, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
             let data: Json = serde_json::from_str(&event)?;
-            let supplied = data["Listed"][1].as_u64().context("a product that begins otherwise")?;
+            let supplied = data["Listed"][1].as_u64().context("a product without a listing")?;
             let listing = state.split("\"on_hand\"").next().unwrap_or_default().to_owned();
-            let heard = "SELECT data, (SELECT state FROM row_catalogue_item WHERE id = ?1),
+            let sql = "SELECT data, (SELECT state FROM row_catalogue_item WHERE id = ?1),
                          (SELECT step FROM inbox WHERE message_id = causation_id)
                          FROM event WHERE kind = 'catalogue_item' AND row_id = ?1 AND version = 1";
-            let heard = order.query_row(heard, [&name], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
-            let (heard, copy, step): (String, String, Option<String>) = heard?;
-            heard_by = heard_by.or(step);
+            let copied = order.query_row(sql, [&name], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+            let (event_copy, state_copy, step): (String, String, Option<String>) = copied?;
+            consumer = consumer.or(step);
             let (replenish, causation) = (row.get(3)?, row.get(4)?);
-            let heard = (heard, copy);
-            listed.insert(name, Listed { event, listing, replenish, supplied, heard, causation });
+            let copy = (event_copy, state_copy);
+            listed.insert(name, Listed { event, listing, replenish, supplied, copy, causation });
         }
         let each = count.div_ceil(u64::try_from(listed.len().max(1))?).max(1);
-        Ok(Self { listed, each, heard_by })
+        Ok(Self { listed, each, consumer })
     }
 
-    /// How many of each name there are.
+    /// Number of copies of each product.
     pub const fn each(&self) -> u64 {
         self.each
     }
 
-    /// How many there are.
+    /// Number of all products.
     pub fn count(&self) -> u64 {
         self.each * self.listed.len() as u64
     }
 
-    /// All of them, by name.
+    /// All products: sku, name, number, listing.
     pub fn all(&self) -> impl Iterator<Item = (String, &str, u64, &Listed)> {
         self.listed.iter().flat_map(|(name, listed)| {
             (0..self.each).map(move |number| (sku(name, number), name.as_str(), number, listed))
@@ -411,7 +412,7 @@ mod tests {
     const FACT: &str = r#"{"id":"01a20a13-da51-8409-b571-0bde06ee16f2","at":"2026-11-23T20:23:22.961280202Z","data":{"payment":"PAYMENT","reference":"ch_REFERENCE","customer":"ada","lines":[{"sku":"mug","quantity":1}],"note":"ada's mug"}}"#;
 
     #[test]
-    fn an_order_that_is_repeated_has_ids_times_and_names_of_its_own_and_nothing_else_changes() {
+    fn copy_has_its_own_ids_times_and_names_and_is_otherwise_equal() {
         let order: Uuid = "01a20a13-da51-742b-8dc3-4c3ed5b8991e".parse().expect("an id");
         let payment = payment_id(order);
         let template = Template {
@@ -426,15 +427,15 @@ mod tests {
             FACT.replace("PAYMENT", &payment.to_string())
                 .replace("REFERENCE", &payment.as_simple().to_string())
         };
-        // A second later, to the millisecond of its id.
-        let made = Made { number: 9, at_ms: 0x01a2_0a13_da51 + 1_000 };
-        let repeated = template.repeated(&made, 4);
-        let wanted = text(payment_id(repeated.order()))
+        // A second later, by the millisecond of its id.
+        let copy = OrderCopy { number: 9, at_ms: 0x01a2_0a13_da51 + 1_000 };
+        let instance = template.instance(&copy, 4);
+        let wanted = text(payment_id(instance.order()))
             .replace("01a20a13-da51", "01a20a13-de39")
             .replace("22.961280202", "23.961280202")
             .replace(r#""ada""#, r#""shopper-2""#)
             .replace(r#""mug""#, r#""mug-00001""#);
-        assert_eq!(repeated.text(&template.parts(&text(payment))), wanted);
-        assert_eq!(repeated.order().to_string(), "01a20a13-de39-742b-8dc3-4c3ed5b8991e");
+        assert_eq!(instance.text(&template.parts(&text(payment))), wanted);
+        assert_eq!(instance.order().to_string(), "01a20a13-de39-742b-8dc3-4c3ed5b8991e");
     }
 }

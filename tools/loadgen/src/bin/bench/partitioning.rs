@@ -1,48 +1,46 @@
-//! Pure: what hot products cost when the work is spread over partitions: a simulation, the same for the same seed.
+//! Pure: deterministic simulation of partitioned work with hot products.
 //!
-//! Two ways to spread it. *By product*: each product lives in one partition, and an order goes to every partition that has a line
-//! of it. *By order*: an order lives in one partition, which has a share of the stock of every product, and asks another for
-//! some of its share when its own runs low.
+//! *By product*: each product belongs to one partition, and an order involves every partition that has one of its lines.
+//! *By order*: an order belongs to one partition, which has a share of the stock of every product, and takes over some of
+//! the share of another partition when its own runs low.
 
 use anyhow::ensure;
 use clap::Args;
 use serde_json::{Value, json};
 
-/// What is simulated.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct World {
-    /// Orders.
+    /// Number of orders.
     #[arg(long, default_value_t = 200_000)]
     orders: usize,
-    /// Products.
+    /// Number of products.
     #[arg(long, default_value_t = 1_000)]
     products: usize,
-    /// The hundredth part is the exponent of Zipf's law, by which products are chosen: 100, and the second most wanted is
-    /// wanted half as often as the first.
+    /// Exponent of Zipf's law for the choice of products, in hundredths. With 100, the second product is ordered half as
+    /// often as the first.
     #[arg(long, default_value_t = 100)]
     zipf: u32,
-    /// Of each product there are so many percent of what is wanted.
+    /// Stock of each product in percent of its demand.
     #[arg(long, default_value_t = 102)]
     stock: usize,
-    /// Where its chances begin.
+    /// Seed of the random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// Partitions that are compared.
+/// Numbers of partitions.
 const PARTITIONS: [usize; 3] = [1, 4, 16];
-/// An order has one to so many lines of one piece each.
-const MOST_LINES: u64 = 3;
-/// A partition asks for more of a product when it has less than this part of its first share.
-const LOW: usize = 10;
+/// Maximum number of lines of an order, of one piece each.
+const MAX_LINES: u64 = 3;
+/// Fraction of its initial share below which a partition takes over stock.
+const LOW_FRACTION: usize = 10;
 
-/// Products of an order.
 type Order = Vec<usize>;
 
 /// # Errors
-/// When there is nothing to be simulated.
+/// If there are no orders or no products.
 pub fn simulate(world: &World) -> anyhow::Result<Value> {
-    ensure!(world.orders > 0 && world.products > 0, "there must be orders, and products");
+    ensure!(world.orders > 0 && world.products > 0, "at least one order and one product are needed");
     let orders = orders(world);
     let rows: Vec<Value> =
         PARTITIONS.into_iter().map(|partitions| compare(world, &orders, partitions)).collect();
@@ -50,7 +48,7 @@ pub fn simulate(world: &World) -> anyhow::Result<Value> {
         "orders": world.orders,
         "products": world.products,
         "zipf_hundredths": world.zipf,
-        "hottest_product_percent": percent(wanted(world, &orders).into_iter().max().unwrap_or(0), lines(&orders)),
+        "hottest_product_percent": percent(demand(world, &orders).into_iter().max().unwrap_or(0), lines(&orders)),
         "partitions": rows,
     }))
 }
@@ -67,9 +65,9 @@ fn compare(world: &World, orders: &[Order], partitions: usize) -> Value {
         },
         "by_order": {
             "speedup_hundredths": partitions * 100,
-            "refused_though_there_permille": permille(kept.refused_though_there, orders.len()),
+            "rejected_with_stock_permille": permille(kept.rejected_with_stock, orders.len()),
             "with_moves": {
-                "refused_though_there_permille": permille(moved.refused_though_there, orders.len()),
+                "rejected_with_stock_permille": permille(moved.rejected_with_stock, orders.len()),
                 "moves_permille": permille(moved.moves, orders.len()),
             },
         },
@@ -77,26 +75,26 @@ fn compare(world: &World, orders: &[Order], partitions: usize) -> Value {
 }
 
 struct ByProduct {
-    /// How much faster all is done than by one, in hundredths: the one with the most to do takes the longest.
+    /// Speed-up over one partition in hundredths; the busiest partition limits it.
     speedup_hundredths: usize,
-    /// Orders with lines in more than one.
+    /// Orders with lines in more than one partition.
     in_several: usize,
 }
 
 fn by_product(orders: &[Order], partitions: usize) -> ByProduct {
     let (mut work, mut in_several) = (vec![0_usize; partitions], 0);
     for order in orders {
-        let mut where_ = order.iter().map(|product| home(*product, partitions)).collect::<Vec<_>>();
-        where_.sort_unstable();
-        where_.dedup();
-        in_several += usize::from(where_.len() > 1);
-        where_.into_iter().for_each(|partition| work[partition] += 1);
+        let mut involved = order.iter().map(|product| home(*product, partitions)).collect::<Vec<_>>();
+        involved.sort_unstable();
+        involved.dedup();
+        in_several += usize::from(involved.len() > 1);
+        involved.into_iter().for_each(|partition| work[partition] += 1);
     }
     let most = work.into_iter().max().unwrap_or(1).max(1);
     ByProduct { speedup_hundredths: orders.len() * 100 / most, in_several }
 }
 
-/// Neighbours in rank are not neighbours in place (Fibonacci hashing; Knuth, The Art of Computer Programming 3, 6.4).
+/// Partition of a product (Fibonacci hashing; Knuth, The Art of Computer Programming 3, 6.4).
 fn home(product: usize, partitions: usize) -> usize {
     let mixed = (product as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     usize::try_from(mixed).unwrap_or_default() % partitions
@@ -104,16 +102,16 @@ fn home(product: usize, partitions: usize) -> usize {
 
 #[derive(Default)]
 struct ByOrder {
-    /// Orders that were refused for want of pieces that another partition had.
-    refused_though_there: usize,
-    /// Times that one gave another some.
+    /// Orders rejected although another partition had stock.
+    rejected_with_stock: usize,
+    /// Transfers of stock between partitions.
     moves: usize,
 }
 
 fn by_order(world: &World, orders: &[Order], partitions: usize, may_move: bool) -> ByOrder {
-    let first: Vec<usize> = wanted(world, orders)
+    let first: Vec<usize> = demand(world, orders)
         .iter()
-        .map(|wanted| (wanted * world.stock / 100).div_ceil(partitions))
+        .map(|demand| (demand * world.stock / 100).div_ceil(partitions))
         .collect();
     let mut shares = vec![first.clone(); partitions];
     let mut dice = Dice(world.seed ^ 0xd1ce);
@@ -121,12 +119,12 @@ fn by_order(world: &World, orders: &[Order], partitions: usize, may_move: bool) 
     for order in orders {
         let here = dice.below(partitions as u64);
         for product in order {
-            let is_low = shares[here][*product] * LOW <= first[*product];
+            let is_low = shares[here][*product] * LOW_FRACTION <= first[*product];
             if may_move
                 && is_low
                 && let Some(from) = richest(&shares, *product, here)
             {
-                // Half of what it has more: then both have as much.
+                // Afterwards both have the same.
                 let some = (shares[from][*product] - shares[here][*product]).div_ceil(2);
                 shares[from][*product] -= some;
                 shares[here][*product] += some;
@@ -136,24 +134,24 @@ fn by_order(world: &World, orders: &[Order], partitions: usize, may_move: bool) 
         if order.iter().all(|product| shares[here][*product] > 0) {
             order.iter().for_each(|product| shares[here][*product] -= 1);
         } else if order.iter().all(|product| shares.iter().any(|share| share[*product] > 0)) {
-            result.refused_though_there += 1;
+            result.rejected_with_stock += 1;
         }
     }
     result
 }
 
-/// Who has the most of a product, if that is enough to give some.
+/// Partition with the most stock of a product, if it has stock to transfer.
 fn richest(shares: &[Vec<usize>], product: usize, but: usize) -> Option<usize> {
     let others = (0..shares.len()).filter(|partition| *partition != but);
     let most = others.max_by_key(|partition| shares[*partition][product])?;
     (shares[most][product] > shares[but][product] + 1).then_some(most)
 }
 
-/// How many pieces of each product are wanted.
-fn wanted(world: &World, orders: &[Order]) -> Vec<usize> {
-    let mut wanted = vec![0; world.products];
-    orders.iter().flatten().for_each(|product| wanted[*product] += 1);
-    wanted
+/// Demand for each product.
+fn demand(world: &World, orders: &[Order]) -> Vec<usize> {
+    let mut demand = vec![0; world.products];
+    orders.iter().flatten().for_each(|product| demand[*product] += 1);
+    demand
 }
 
 fn lines(orders: &[Order]) -> usize {
@@ -164,7 +162,7 @@ fn lines(orders: &[Order]) -> usize {
 fn orders(world: &World) -> Vec<Order> {
     let exponent = f64::from(world.zipf) / 100.0;
     let mut sum = 0.0;
-    // A product of so high a rank is wanted so often, and those before it.
+    // Cumulative demand by rank.
     let mut up_to = Vec::with_capacity(world.products);
     let ranks = u32::try_from(world.products).unwrap_or(u32::MAX);
     for rank in 1..=ranks {
@@ -173,13 +171,12 @@ fn orders(world: &World) -> Vec<Order> {
     }
     let mut dice = Dice(world.seed);
     let mut product = || {
-        // 32 bits are exact.
         let drawn = f64::from(u32::try_from(dice.next() >> 32).unwrap_or(u32::MAX)) / 4_294_967_296.0 * sum;
         up_to.partition_point(|up_to| *up_to <= drawn).min(world.products - 1)
     };
     let mut lengths = Dice(world.seed ^ 0x11e5);
     let order = |_| {
-        let mut order: Order = (0..=lengths.below(MOST_LINES)).map(|_| product()).collect();
+        let mut order: Order = (0..=lengths.below(MAX_LINES)).map(|_| product()).collect();
         order.sort_unstable();
         order.dedup();
         order
@@ -218,31 +215,31 @@ mod tests {
     const WORLD: World = World { orders: 20_000, products: 100, zipf: 100, stock: 102, seed: 1 };
 
     #[test]
-    fn one_partition_is_as_quick_as_one_and_refuses_nothing_that_is_there() {
+    fn one_partition_has_no_speedup_and_rejects_nothing_in_stock() {
         let orders = orders(&WORLD);
         let one = by_product(&orders, 1);
         assert_eq!((one.speedup_hundredths, one.in_several), (100, 0));
-        assert_eq!(by_order(&WORLD, &orders, 1, false).refused_though_there, 0);
+        assert_eq!(by_order(&WORLD, &orders, 1, false).rejected_with_stock, 0);
     }
 
     #[test]
-    fn a_hot_product_holds_up_those_that_are_spread_by_product() {
+    fn hot_products_limit_the_speedup_by_product() {
         let speedup = |zipf| by_product(&orders(&World { zipf, ..WORLD }), 16).speedup_hundredths;
         assert!(speedup(0) > speedup(100) && speedup(100) > speedup(150), "the hotter the slower");
-        // All orders of one product are in one partition, however many there are.
+        // All orders of one product are in one partition.
         assert_eq!(by_product(&vec![vec![7]; 100], 16).speedup_hundredths, 100);
     }
 
     #[test]
-    fn shares_that_move_refuse_less_than_shares_that_stay() {
+    fn transfers_of_stock_reduce_rejections() {
         let orders = orders(&WORLD);
         let (kept, moved) = (by_order(&WORLD, &orders, 16, false), by_order(&WORLD, &orders, 16, true));
-        assert!(kept.refused_though_there > 0 && kept.moves == 0);
-        assert!(moved.refused_though_there < kept.refused_though_there / 4 && moved.moves > 0);
+        assert!(kept.rejected_with_stock > 0 && kept.moves == 0);
+        assert!(moved.rejected_with_stock < kept.rejected_with_stock / 4 && moved.moves > 0);
     }
 
     #[test]
-    fn what_happens_follows_from_the_seed() {
+    fn result_depends_on_the_seed_only() {
         let of = |seed| simulate(&World { seed, ..WORLD }).expect("a world").to_string();
         assert_eq!(of(1), of(1));
         assert_ne!(of(1), of(2));

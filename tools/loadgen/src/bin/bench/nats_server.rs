@@ -1,4 +1,4 @@
-//! Shell: a broker of its own, as durable as the system's, for as long as it is measured.
+//! Shell: a temporary nats-server with the durability of the system.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -8,22 +8,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use async_nats::Client;
 
-/// It starts within a moment.
-const STARTS_WITHIN: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A broker that ends with this value.
-pub struct Server {
+/// nats-server that is killed when this is dropped.
+pub struct NatsServer {
     child: Child,
     pub url: String,
 }
 
-impl Server {
-    /// Starts it with an empty store below `folder`, on a port that nobody has.
+impl NatsServer {
+    /// Starts it with its store below `folder` on a free port.
     pub async fn start(program: &Path, folder: &Path) -> anyhow::Result<Self> {
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
         let config = folder.join("nats.conf");
         let store = folder.join("jetstream");
-        // As the system's own: every acknowledgement is on the disk.
+        // As in the system: every acknowledged message is on disk.
         let text = format!(
             "host: 127.0.0.1\nport: {port}\njetstream {{ store_dir: \"{}\", sync_interval: always }}\n",
             store.display()
@@ -33,7 +32,7 @@ impl Server {
         command.arg("-c").arg(&config).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
         let server = Self { child, url: format!("nats://127.0.0.1:{port}") };
-        let until = Instant::now() + STARTS_WITHIN;
+        let until = Instant::now() + START_TIMEOUT;
         while server.connect().await.is_err() {
             if Instant::now() > until {
                 bail!("the broker does not answer at {}", server.url);
@@ -47,7 +46,7 @@ impl Server {
         Ok(async_nats::connect(&self.url).await?)
     }
 
-    /// Ends it as its own system would: it writes down what it knows of its consumers.
+    /// Stops it gracefully, so that it stores the state of its consumers.
     pub fn stop(mut self) -> anyhow::Result<()> {
         Command::new("kill").arg(self.child.id().to_string()).status()?;
         self.child.wait()?;
@@ -59,9 +58,9 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for NatsServer {
     fn drop(&mut self) {
-        // It may have ended by itself; its store goes with the folder.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
