@@ -15,7 +15,6 @@ use nix::unistd::Uid;
 const HAS_NAMESPACE: &str = "SAGA_CHAOS_NAMESPACE";
 /// Enough for a run of an hour. A tmpfs takes memory only for what is written.
 const SIZE: &str = "size=1g";
-/// Size of a write.
 const CHUNK: usize = 4 * 1024 * 1024;
 
 /// A disk mounted at a folder.
@@ -60,7 +59,6 @@ impl SmallDisk {
         self.0.join("filler")
     }
 
-    /// Fills the disk.
     pub fn fill(&self) -> anyhow::Result<()> {
         let path = self.filler();
         let mut file = fs::File::create(&path).with_context(|| path.display().to_string())?;
@@ -75,7 +73,6 @@ impl SmallDisk {
         Ok(())
     }
 
-    /// Frees the space again.
     pub fn free(&self) -> io::Result<()> {
         fs::remove_file(self.filler())
     }

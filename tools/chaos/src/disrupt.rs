@@ -23,7 +23,6 @@ const CLEAR_RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration:
 /// Without an answer in this time admin is disrupted itself.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Disruptions in progress.
 pub struct Disruptor<'a> {
     running: &'a mut RunningSystem,
     links: &'a Links,

@@ -12,7 +12,6 @@ const AFTERMATH: Duration = Duration::from_secs(10);
 /// Life of an order as its customer saw it. Times count from the start of the run.
 #[derive(Debug, Clone, Copy)]
 pub struct Span {
-    /// First request.
     pub placed: Duration,
     /// Answer that it is confirmed or cancelled.
     pub ended: Duration,
@@ -26,7 +25,6 @@ pub struct Latency {
     p99_ms: u64,
 }
 
-/// Effect of a disruption.
 #[derive(Debug, Serialize)]
 pub struct Effect {
     disruption: String,

@@ -60,7 +60,6 @@ pub enum FaultKind {
     PublishTwice,
     /// The next five attempts fail.
     FailTransiently,
-    /// No step consumes messages.
     Pause,
 }
 

@@ -14,14 +14,11 @@ use devstack::component::Component;
 /// Maximum number of problems of one kind that are shown.
 const MAX_SHOWN: usize = 10;
 
-/// Results of the customers.
 #[derive(Debug, Default)]
 pub struct Orders {
-    /// Accepted orders.
     pub taken: Vec<Uuid>,
     /// Orders whose end is known.
     pub spans: Vec<Span>,
-    /// Wrong or missing answers.
     pub problems: Vec<String>,
 }
 
@@ -42,19 +39,15 @@ impl Orders {
 pub struct Found {
     /// Unfinished orders, at most a page of them; `None` without an answer.
     pub pending: Option<usize>,
-    /// Result of the reconciliation.
     pub balanced: bool,
-    /// Report of the reconciliation.
     pub report: Value,
     /// Pending dead letters; `None` without an answer.
     pub dead_letters: Option<u64>,
-    /// Processes that have crashed.
     pub crashed: Vec<Component>,
     /// Time from the end of the last disruption until every order had ended.
     pub recovered_after: Duration,
 }
 
-/// Verdict on a run.
 #[derive(Debug, Serialize)]
 pub struct Verdict {
     seed: u64,
@@ -67,7 +60,6 @@ pub struct Verdict {
     recovered_after_s: f64,
     /// The longest time in which no order ended.
     longest_pause_s: f64,
-    /// Effect of each disruption.
     timeline: Vec<Effect>,
     /// Problems found; empty if nothing was lost, duplicated or left unfinished.
     problems: Vec<String>,

@@ -15,7 +15,6 @@ pub struct Limits {
 pub enum Frame {
     /// Borders, and a space at each side of a cell.
     Box,
-    /// Two spaces between cells.
     Bare,
 }
 

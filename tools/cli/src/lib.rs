@@ -1,4 +1,4 @@
-//! Shell: what command-line programs share: output for people and for programs, exit codes, argument parsers.
+//! Shell: conventions of command-line programs: output for people and for programs, exit codes, argument parsers.
 
 pub mod exit;
 

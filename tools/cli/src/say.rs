@@ -43,7 +43,6 @@ fn settings() -> &'static Settings {
     SETTINGS.get_or_init(|| Settings::new(Color::Auto, false))
 }
 
-/// View of standard output.
 pub fn view() -> View {
     let settings = settings();
     View { width: settings.width, now: settings.is_terminal.then(Timestamp::now) }

@@ -3,9 +3,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     Good,
-    /// In progress, or waiting.
     Busy,
-    /// Needs attention.
     Bad,
 }
 

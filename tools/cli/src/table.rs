@@ -26,17 +26,14 @@ enum Cell<T> {
     Moment(fn(&T) -> Option<Timestamp>),
 }
 
-/// Column of texts.
 pub const fn left<T>(header: &'static str, cell: fn(&T) -> String) -> Column<T> {
     Column { header, alignment: CellAlignment::Left, cell: Cell::Text(cell), is_cut: false, goes: None }
 }
 
-/// Column of numbers.
 pub const fn right<T>(header: &'static str, cell: fn(&T) -> String) -> Column<T> {
     Column { header, alignment: CellAlignment::Right, cell: Cell::Text(cell), is_cut: false, goes: None }
 }
 
-/// Column of times.
 pub const fn when<T>(header: &'static str, cell: fn(&T) -> Option<Timestamp>) -> Column<T> {
     Column { header, alignment: CellAlignment::Left, cell: Cell::Moment(cell), is_cut: false, goes: None }
 }

@@ -5,7 +5,6 @@ use strum::{EnumString, VariantNames};
 
 use super::time;
 
-/// Use of colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, EnumString, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub enum Color {
@@ -27,7 +26,6 @@ impl Color {
     }
 }
 
-/// Properties of the output.
 #[derive(Debug, Clone, Copy)]
 pub struct View {
     /// Width of the terminal; `None` if nothing is to be cut.

@@ -12,7 +12,6 @@ use saga_core::access::Token;
 use saga_core::access::token::PREFIX;
 use saga_core::secrets::BLANK;
 
-/// Access to an admin.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     pub token: Option<Token>,

@@ -45,7 +45,6 @@ impl Answer {
 }
 
 impl Http {
-    /// Client without a token.
     pub fn new() -> anyhow::Result<Self> {
         Self::by(&Access::default())
     }

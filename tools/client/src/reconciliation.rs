@@ -19,7 +19,6 @@ pub const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Transfer time of the answer, in addition to the wait.
 const TRANSFER_TIME: Duration = Duration::from_secs(3);
 
-/// Answer of admin.
 #[derive(Debug)]
 pub struct Reconciliation {
     pub verdict: Verdict,
@@ -37,7 +36,6 @@ impl Reconciliation {
         self.verdict == Verdict::InFlight && unanswered.is_some_and(|services| !services.is_empty())
     }
 
-    /// Text for people.
     pub fn shown(&self, view: &View) -> String {
         view::shown(self, view)
     }

@@ -16,7 +16,6 @@ use super::secret_file::{create_private_dir, ensure_secret, read_secret, write_p
 use super::system::System;
 use super::users;
 
-/// Oldest supported version.
 const MIN_VERSION: (u64, u64) = (2, 15);
 
 /// Finds a supported nats-server: `NATS_SERVER_BIN`, else below `target/tools`, else on `PATH`.
@@ -175,10 +174,8 @@ fn public_key(file: &Path) -> anyhow::Result<String> {
     Ok(pair.with_context(damaged)?.public_key())
 }
 
-/// User of the broker.
 struct User {
     name: &'static str,
-    /// Public key.
     key: String,
     permissions: Permissions,
 }

@@ -43,7 +43,6 @@ const SHOP: [(&str, &str, i64, u32); 12] = [
 const NEVER_LISTED: &str = "sagactl-asks-what-is-known";
 /// An order has at most 100 lines, one of which is [`NEVER_LISTED`].
 const PROBE_SIZE: usize = 99;
-/// Usually a few milliseconds.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// `sagactl seed`: lists the demo's products and waits until they can be ordered. Existing ones stay as they are.
@@ -59,7 +58,6 @@ pub async fn seed(endpoints: &Endpoints) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Products of the demo.
 pub fn shop() -> Vec<Product> {
     let product = |(sku, name, price_minor, quantity): (&str, &str, i64, u32)| Product {
         sku: sku.to_owned(),
@@ -89,7 +87,6 @@ pub async fn list(http: &Http, endpoints: &Endpoints, product: &Product) -> anyh
     }
 }
 
-/// Adds stock.
 pub async fn restock(http: &Http, endpoints: &Endpoints, sku: &str, quantity: u32) -> anyhow::Result<()> {
     let url = format!("{}/api/products/{sku}/restock", endpoints.url_of(Component::INVENTORY));
     let answer = http.post(&url, &json!({ "quantity": quantity })).await?;

@@ -11,7 +11,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// A process of the local system, or all replicas of a service. Logs and data folders have the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Component {
-    /// Name of the program.
     name: &'static str,
     /// Number of the replica, from 1. 0 means a single process, or all replicas together.
     replica: u8,

@@ -37,7 +37,6 @@ impl Endpoints {
         Ok(Self { bus: BusSettings { url, credentials, ..BusSettings::default() }, ..endpoints })
     }
 
-    /// Host and port.
     pub fn authority_of(&self, component: Component) -> String {
         let port = self.ports.of(component);
         match self.is_by_name {

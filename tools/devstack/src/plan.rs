@@ -34,7 +34,6 @@ impl FromStr for Setting {
     }
 }
 
-/// Database of the services.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum StoreKind {
@@ -49,7 +48,6 @@ pub enum StoreKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     pub store: StoreKind,
-    /// Processes of each service.
     pub replicas: u8,
     /// Brokers; more than one form a cluster.
     pub nats_nodes: u8,
@@ -99,7 +97,6 @@ impl Layout {
         Component::NATS.replicas(self.nats_nodes)
     }
 
-    /// Processes of all services.
     pub fn services(self) -> impl Iterator<Item = Component> {
         Component::services().flat_map(move |service| service.replicas(self.replicas))
     }
@@ -130,7 +127,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Adds settings.
     pub fn with(mut self, settings: Vec<Setting>) -> Self {
         for setting in settings {
             self.settings.entry(setting.service).or_default().push(setting.flag);

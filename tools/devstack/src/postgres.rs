@@ -16,7 +16,6 @@ use super::data_dir::unwritable;
 use super::secret_file::{random_secret, read_secret, write_secret};
 use super::system::System;
 
-/// Oldest supported version.
 const MIN_VERSION: u32 = 15;
 /// Folders in which distributions install the programs of each version.
 const FOLDERS: [(&str, &str); 2] = [("/usr/lib/postgresql", "bin"), ("/usr", "bin")];

@@ -34,7 +34,6 @@ const MAX_STDERR_BYTES: u64 = 1024 * 1024;
 const PORT_TIMEOUT: Duration = Duration::from_secs(5);
 const PORT_POLL: Duration = Duration::from_millis(20);
 
-/// A process that runs.
 #[derive(Debug, Clone, Copy)]
 pub struct RunningProcess {
     pub pid: u32,
@@ -119,7 +118,6 @@ pub fn find(system: &System, component: Component) -> Option<RunningProcess> {
 struct Observation {
     process: RunningProcess,
     is_alive: bool,
-    /// Seconds since 1970.
     started_at_s: u64,
 }
 

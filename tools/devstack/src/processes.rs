@@ -23,7 +23,6 @@ pub struct Processes {
     pub each: Vec<ProcessStatus>,
 }
 
-/// Status of a process.
 #[derive(Debug, Clone, Serialize)]
 pub struct ProcessStatus {
     pub name: Component,
@@ -93,7 +92,6 @@ impl Processes {
     }
 }
 
-/// Readiness in a word.
 pub const fn ready(row: &ProcessStatus) -> &'static str {
     match (row.pid, row.ready, row.degraded) {
         (None, _, _) => "not running",

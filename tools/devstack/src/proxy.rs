@@ -40,7 +40,6 @@ struct Replica {
     health: watch::Sender<Health>,
 }
 
-/// Replicas of a service.
 struct Service {
     replicas: Vec<Replica>,
     next: AtomicUsize,

@@ -29,7 +29,6 @@ pub struct Readiness {
     pub ready: bool,
     /// True if it works although a check has failed.
     pub degraded: bool,
-    /// Checks by name.
     pub checks: Value,
     /// Failed checks in the words of the service.
     pub complaints: Vec<String>,

@@ -87,7 +87,6 @@ impl RunningSystem {
         Ok(())
     }
 
-    /// Reaps children that ended.
     fn reap(&mut self) {
         self.children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
     }

@@ -19,7 +19,6 @@ use super::{process, process_output};
 /// Brokers of this machine answer at once, unless they have no majority.
 const BROKER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Status of all processes.
 pub async fn processes(system: &System) -> anyhow::Result<Processes> {
     let http = Http::new()?;
     let statuses = future::join_all(system.components().map(|component| status_of(&http, system, component)));
@@ -90,7 +89,6 @@ async fn status_of(http: &Http, system: &System, component: Component) -> Proces
 /// Resources of a process, or of all replicas of a service.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Usage {
-    /// Resident memory.
     pub rss_mib: f64,
     /// Processor time since the start.
     pub cpu_ms: u64,

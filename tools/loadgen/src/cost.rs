@@ -8,7 +8,6 @@ use nix::sys::time::TimeValLike as _;
 
 use devstack::{Component, Usage};
 
-/// Processor time so far.
 #[derive(Debug, Clone, Default)]
 pub struct CpuTime {
     pub generator: Duration,

@@ -23,17 +23,13 @@ pub struct Counts {
     pub warmup: u64,
     /// Orders sent and not rejected.
     pub started: u64,
-    /// Orders confirmed.
     pub completed: u64,
-    /// Orders cancelled and compensated.
     pub compensated: u64,
     /// Orders that ended otherwise than their kind demands.
     pub unexpected: u64,
-    /// Rejected orders by reason.
     pub errors: BTreeMap<String, u64>,
 }
 
-/// An order in flight.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     due: Duration,
@@ -67,7 +63,6 @@ pub struct Ended {
     pub at: Duration,
 }
 
-/// Orders of a run.
 #[derive(Debug)]
 pub struct Ledger {
     schedule: Schedule,

@@ -82,7 +82,6 @@ impl Measurements {
         }
     }
 
-    /// Records an accepted order.
     pub fn answered(&mut self, number: u64, order: Uuid, now: Duration) {
         let (due, ended) = self.ledger.answered(number, order, now);
         if let Some(due) = due {

@@ -50,7 +50,6 @@ impl Latencies {
     }
 }
 
-/// Latencies in milliseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Percentiles {
     pub p50: f64,

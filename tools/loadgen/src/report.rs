@@ -24,7 +24,6 @@ const LATE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// True without reasons.
     valid: bool,
     /// Reasons why the run has failed.
     reasons: Vec<String>,
@@ -75,11 +74,9 @@ struct Generator {
     cpu_us_per_order: f64,
     /// From due time to request.
     late_ms: Percentiles,
-    /// Orders sent too late.
     late: u64,
 }
 
-/// Failures that are tolerated.
 #[derive(Debug, Clone, Copy)]
 pub struct Tolerance {
     pub may_shed: bool,
@@ -180,7 +177,6 @@ fn reasons(
     numbers.chain(backlog).chain(ledgers).collect()
 }
 
-/// Milliseconds, to a thousandth.
 #[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "shown to people, far below 2^52")]
 fn per_order(time: Duration, orders: u64) -> f64 {
     if orders == 0 {

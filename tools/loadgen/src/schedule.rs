@@ -73,7 +73,6 @@ impl Schedule {
         }
     }
 
-    /// Closed loop.
     pub fn of_clients(clients: u32, warmup: Duration, duration: Duration, mix: Mix, run: &str) -> Self {
         let customer_prefix = format!("load-{run}-");
         Self {
@@ -136,7 +135,6 @@ impl Schedule {
         self.measured_from
     }
 
-    /// End of the sending.
     pub const fn end(&self) -> Duration {
         self.end
     }

@@ -30,7 +30,6 @@ const MAX_HEADERS: usize = 32;
 pub enum Request {
     /// Places an order with this body.
     Place(String),
-    /// Cancels an order.
     Cancel(Uuid),
 }
 
@@ -42,7 +41,6 @@ struct Job {
     sent: Instant,
 }
 
-/// Answer to a request.
 pub struct Answer {
     pub number: u64,
     pub sent: Instant,

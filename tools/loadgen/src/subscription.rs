@@ -34,7 +34,6 @@ const PRODUCERS: [(&str, &[FactType]); 3] = [
     ("payment", &[FactType::PaymentFailed, FactType::PaymentRefunded, FactType::PaymentVoided]),
 ];
 
-/// Fact that may end a saga.
 pub enum EndingFact {
     Confirmed,
     Other(Box<SagaFact>),
@@ -134,7 +133,6 @@ impl Source {
         }
     }
 
-    /// Subscribes with retries.
     async fn resubscribe(&self) -> Ordered {
         loop {
             tokio::time::sleep(POLL).await;
@@ -156,7 +154,6 @@ fn parse(subject: &str, payload: &[u8], confirmed: &str) -> Option<(Uuid, Ending
     Some((opened.fact.saga()?, EndingFact::Other(Box::new(SagaFact::of(&opened)))))
 }
 
-/// Part of an envelope.
 #[derive(Deserialize)]
 struct Head {
     correlation_id: Uuid,

@@ -67,7 +67,6 @@ impl Timeline {
         self.rejections.record(took);
     }
 
-    /// Ends a second.
     pub fn close(&mut self, in_flight: u64, memory: Memory) {
         let (ends, rejections) = (self.latencies.percentiles(), self.rejections.percentiles());
         self.seconds.push(Second {

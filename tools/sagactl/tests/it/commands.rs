@@ -22,7 +22,7 @@ fn debug_in(text: &str) -> Option<String> {
 }
 
 #[test]
-fn debug_is_recognised() {
+fn debug_output_is_recognised() {
     for bad in ["is Some(7)", "of None, twice", "Err(x)", "a Stock { sku: 1 }"] {
         assert!(debug_in(bad).is_some(), "{bad}");
     }
@@ -82,7 +82,7 @@ const LISTS: [&str; 14] = [
 
 /// A command that nobody runs here, or a list in another shape, fails this test: it walks what the manual names.
 #[tokio::test]
-async fn no_command_speaks_as_a_compiler_does_and_every_list_has_one_shape() {
+async fn commands_print_no_debug_output_and_lists_share_one_shape() {
     let system = System::start(&[PATIENT]);
     system.list("pen", 20).await;
     let orders = system.park(3).await;

@@ -51,7 +51,7 @@ async fn assert_all_end(system: &System, ids: &[String]) {
 
 /// Laws 1 to 4, with real processes: every order ends, and the ledgers agree.
 #[tokio::test]
-async fn killing_each_service_under_load_loses_and_doubles_nothing() {
+async fn killing_each_service_under_load_loses_and_duplicates_nothing() {
     let system = System::start(&["order.service.deadline=10s"]);
     system.list("pen", 100_000).await;
     system.list("ink", 100_000).await;
@@ -88,7 +88,7 @@ async fn killing_each_service_under_load_loses_and_doubles_nothing() {
 
 /// Laws 1 to 4 and 7: killed, paused and cut off at random, and in the end as if nothing had happened.
 #[test]
-fn chaos_loses_nothing_and_doubles_nothing() {
+fn chaos_loses_and_duplicates_nothing() {
     crate::system::programs();
     let chaos = std::process::Command::new(env!("CARGO_BIN_EXE_sagactl"))
         .args(["chaos", "--seed", "3", "--for", "15s", "--rate", "5", "--json"])
@@ -105,7 +105,7 @@ fn chaos_loses_nothing_and_doubles_nothing() {
 
 /// Law 1 beyond the broker: what it lost with its disk is noticed, and told again to whoever had not heard it.
 #[tokio::test]
-async fn what_a_broker_lost_with_its_disk_is_published_again() {
+async fn messages_lost_with_the_broker_disk_are_republished() {
     let system = System::start(&["order.service.deadline=60s"]);
     system.list("pen", 1_000).await;
     system.list("ink", 1_000).await;
@@ -154,7 +154,7 @@ async fn what_a_broker_lost_with_its_disk_is_published_again() {
 /// Law 7: an outage of the broker consumes no attempts and makes no dead letters. Who takes what it promises to take is
 /// ready all the while, and says what is wrong.
 #[tokio::test]
-async fn a_dead_broker_delays_orders_and_loses_none() {
+async fn broker_outage_delays_orders_and_loses_none() {
     let system = System::start(&["order.service.deadline=60s"]);
     system.list("pen", 1_000).await;
     system.list("ink", 1_000).await;
@@ -196,7 +196,7 @@ async fn a_dead_broker_delays_orders_and_loses_none() {
 
 /// Law 3: every order ends; what comes late is undone.
 #[tokio::test]
-async fn a_participant_that_comes_back_after_the_deadline_undoes_its_late_work() {
+async fn participant_that_returns_after_the_deadline_compensates_its_late_work() {
     let system = System::start(&["order.service.deadline=2s"]);
     system.list("pen", 10).await;
     system.sagactl(&["stop", "payment"]);

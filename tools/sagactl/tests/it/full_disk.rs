@@ -61,7 +61,7 @@ async fn full_disk_of_the_broker_is_reported_rejects_orders_and_is_repaired_by_a
 /// A defect: unless it is told how much it may store, nats-server takes three quarters of what is free when it starts.
 /// It refused everything while a quarter of its disk was free, and after a restart what it stored was more than that.
 #[tokio::test]
-async fn messages_may_take_all_of_the_brokers_disk_and_after_a_restart_what_room_there_is() {
+async fn streams_may_fill_the_broker_disk_before_and_after_a_restart() {
     let (system, mut watched) = with_a_small_disk();
     wait_until("everything is ready", async || watched.log().contains("ready after")).await;
     system.list("pen", 1_000).await;

@@ -59,7 +59,7 @@ const PURE_PACKAGES: [&str; 24] = [
 const PURE_CRATES: [&str; 2] = ["shared/core", "shared/contract"];
 
 #[test]
-fn every_file_says_which_layer_it_is() {
+fn every_file_names_its_layer() {
     let silent = |source: &&Source| source.layer.is_none() && !source.is_only_a_list_of_modules();
     let tree = Tree::read();
     let silent: Vec<_> = tree.sources.iter().filter(silent).map(Source::name).collect();
@@ -72,7 +72,7 @@ fn every_file_says_which_layer_it_is() {
 }
 
 #[test]
-fn pure_files_are_pure_and_use_only_what_is_pure() {
+fn pure_files_are_pure_and_use_only_pure_code() {
     let tree = Tree::read();
     let pure: Vec<_> = tree.sources.iter().filter(|source| source.layer == Some(Layer::Pure)).collect();
     assert!(pure.len() >= 60, "the pure core was here once: {} files", pure.len());
@@ -81,14 +81,14 @@ fn pure_files_are_pure_and_use_only_what_is_pure() {
 }
 
 #[test]
-fn no_two_modules_of_one_folder_need_each_other() {
+fn no_two_modules_of_a_folder_depend_on_each_other() {
     let circles = Tree::read().circles();
     assert!(circles.is_empty(), "each of these needs the next, and the last needs the first: {circles:#?}");
 }
 
 /// The test of the tests: a small tree with one fault of each kind.
 #[test]
-fn faults_in_the_layers_are_found() {
+fn layer_violations_are_found() {
     let tree = |files: &[(&str, &str)]| {
         let source =
             |(path, text): &(&str, &str)| Source::new("services/x", Path::new(path), (*text).to_owned());

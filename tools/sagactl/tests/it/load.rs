@@ -15,7 +15,7 @@ fn report_of(run: &Output) -> Value {
 
 /// Orders, their kinds and their ends, counted against what the system says.
 #[tokio::test]
-async fn a_run_counts_what_the_system_did_and_is_good() {
+async fn load_report_matches_the_reconciliation() {
     let system = System::start(&[]);
     let arguments = [
         "load",
@@ -44,7 +44,7 @@ async fn a_run_counts_what_the_system_did_and_is_good() {
 
 /// Who waits for the end of an order before the next is sent cannot pile anything up, and ends with the run. Some cancel.
 #[tokio::test]
-async fn clients_that_wait_send_one_order_at_a_time() {
+async fn closed_loop_clients_have_one_order_in_flight_each() {
     let system = System::start(&[]);
     let mix = "happy=50,declined=20,out_of_stock=10,cancelled=20";
     let arguments = [
@@ -77,7 +77,7 @@ async fn clients_that_wait_send_one_order_at_a_time() {
 
 /// A broker that was restarted knows nothing of who listened: what was published meanwhile is heard all the same.
 #[tokio::test]
-async fn a_run_goes_on_behind_a_restart_of_the_broker_and_at_another_rate() {
+async fn load_continues_after_a_broker_restart_and_at_another_rate() {
     let system = System::start(&["order.service.deadline=10m"]);
     let arguments = [
         "load",
@@ -112,7 +112,7 @@ async fn a_run_goes_on_behind_a_restart_of_the_broker_and_at_another_rate() {
 
 /// A system that refuses every order is not a quick one.
 #[tokio::test]
-async fn a_run_whose_orders_are_refused_is_not_good() {
+async fn load_fails_if_orders_are_rejected() {
     // Whatever waits to be published is too much.
     let system = System::start(&["order.service.max_outbox_age=0s", "order.service.max_outbox_entries=0"]);
     let run = system.try_sagactl(&["load", "--rate", "400", "--duration", "3s", "--json"]);
@@ -129,7 +129,7 @@ async fn a_run_whose_orders_are_refused_is_not_good() {
 }
 
 #[tokio::test]
-async fn a_run_that_somebody_ends_says_what_it_knows() {
+async fn interrupted_load_prints_its_result_so_far() {
     let system = System::start(&[]);
     let mut load = system.command(&["load", "--rate", "20", "--duration", "10m"]);
     let load = load.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("sagactl runs");
@@ -142,12 +142,12 @@ async fn a_run_that_somebody_ends_says_what_it_knows() {
     let ended = load.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(130), "{said}");
-    assert!(said.contains(" started: ") && said.contains("the books were not asked"), "{said}");
+    assert!(said.contains(" started: ") && said.contains("the reconciliation was not run"), "{said}");
 }
 
 /// Admin takes its time: here it has been stopped.
 #[test]
-fn a_run_that_somebody_ends_while_the_books_are_asked_says_what_it_knows() {
+fn load_interrupted_during_reconciliation_prints_its_result_so_far() {
     let system = System::start(&[]);
     let pid = std::fs::read_to_string(system.path().join("run/admin.pid")).expect("it runs");
     let is_digit = |character: &char| character.is_ascii_digit();
@@ -163,7 +163,7 @@ fn a_run_that_somebody_ends_while_the_books_are_asked_says_what_it_knows() {
         let mut load = load.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("sagactl runs");
         let mut said = BufReader::new(load.stderr.take().expect("it is piped"));
         let mut line = String::new();
-        while !line.starts_with("asking whether the books balance") {
+        while !line.starts_with("reconciling, for") {
             line.clear();
             assert_ne!(said.read_line(&mut line).expect("text"), 0, "it ended by itself");
         }
@@ -177,7 +177,7 @@ fn a_run_that_somebody_ends_while_the_books_are_asked_says_what_it_knows() {
     signal("-CONT", &admin);
     assert_eq!((of_many, of_rest), (Some(130), Some(130)), "{many}\n{at_rest}");
     assert!(
-        many.contains(": 10 started: 10 completed, ") && many.contains("the books have not answered"),
+        many.contains(": 10 started: 10 completed, ") && many.contains("the reconciliation has no result"),
         "{many}"
     );
     assert!(at_rest.contains("ended after 2 of 2 orders: p50 "), "{at_rest}");

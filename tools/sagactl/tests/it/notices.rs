@@ -46,7 +46,7 @@ fn new(notice: &Value) -> &Value {
 
 /// Whoever starts it again may have another shell: secrets are in none of its arguments, and readable by nobody else.
 #[test]
-fn what_up_found_in_the_environment_is_there_when_a_service_is_started_again() {
+fn environment_of_up_is_kept_for_later_starts() {
     use std::os::unix::fs::PermissionsExt as _;
     let system = System::not_started();
     let up = system.up(&["--detach", "--no-seed"], &[]);
@@ -71,7 +71,7 @@ fn what_up_found_in_the_environment_is_there_when_a_service_is_started_again() {
 
 // Its receiver answers while sagactl runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_letter_is_told_within_seconds_and_so_is_that_all_is_well_again() {
+async fn notifications_of_a_dead_letter_and_of_its_end_arrive_within_seconds() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}/hidden", listener.local_addr().expect("an address"));
     let heard = Arc::new(Mutex::new(Heard::default()));

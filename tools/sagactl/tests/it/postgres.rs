@@ -50,7 +50,7 @@ fn confirmed() -> BTreeSet<String> {
 
 /// Laws 1 to 4 on the other store: happy, refused, killed and started again, its server too.
 #[tokio::test]
-async fn the_system_keeps_its_promises_on_postgresql() {
+async fn system_works_on_postgresql() {
     let system = System::start_large(&[], &["order.service.deadline=10s"]);
     system.list("pen", 1_000).await;
     system.list("ink", 3).await;
@@ -93,7 +93,7 @@ async fn every_ledger_has_a_second_page() {
 /// Several of each share one database, and the messages are stored by three brokers: nothing is done twice, and the others go
 /// on when one is killed.
 #[tokio::test]
-async fn of_several_the_others_go_on_when_one_is_killed() {
+async fn other_replicas_continue_when_one_is_killed() {
     let system =
         System::start_large(&["--replicas", "2", "--nats-nodes", "3"], &["order.service.deadline=60s"]);
     system.list("pen", 5_000).await;
@@ -132,7 +132,7 @@ async fn of_several_the_others_go_on_when_one_is_killed() {
 
 /// Whoever is killed while it tries a letter again, another one ends the try and says so: none stands in REPLAYING for good.
 #[tokio::test]
-async fn a_replay_whose_owner_is_killed_is_answered_by_another() {
+async fn replay_is_completed_by_another_replica_after_a_kill() {
     let system = System::start_large(&["--replicas", "2"], &[PATIENT]);
     system.list("pen", 50).await;
     let mut resolved = 0;
@@ -170,7 +170,7 @@ async fn a_replay_whose_owner_is_killed_is_answered_by_another() {
 
 /// After all brokers were down, one with an empty disk, the consumers go on by themselves and that one is filled again.
 #[tokio::test]
-async fn a_cluster_that_was_down_goes_on_and_a_broker_with_an_empty_disk_is_filled_again() {
+async fn broker_cluster_resumes_after_downtime_and_refills_an_empty_broker() {
     let system = System::start_large(&["--nats-nodes", "3"], &["order.service.deadline=60s"]);
     system.list("pen", 5_000).await;
     system.list("ink", 5_000).await;
@@ -204,7 +204,7 @@ fn has_streams(folder: &std::path::Path) -> bool {
 
 /// Not two of one name, and nobody who counts on being alone.
 #[tokio::test]
-async fn a_name_used_twice_and_a_repair_of_what_runs_are_refused_in_one_line() {
+async fn duplicate_instance_name_and_rebuild_of_a_running_service_are_rejected_in_one_line() {
     let system = System::start_large(&["--replicas", "2"], &[]);
     let port = system.url("order", "").rsplit_once(':').map(|(_, port)| port.parse::<u16>()).expect("a port");
     let database = format!("postgres://saga_order@127.0.0.1:{}/saga_order", port.expect("a port") + 5);

@@ -23,7 +23,7 @@ fn alone(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
 }
 
 #[tokio::test]
-async fn what_up_tells_can_be_typed_and_the_ports_are_remembered() {
+async fn commands_printed_by_up_work_and_ports_are_kept() {
     let system = System::not_started();
     let up = system.try_sagactl(&system.up(&["--detach"], &[]));
     let told = text(&up.stdout);
@@ -39,7 +39,7 @@ async fn what_up_tells_can_be_typed_and_the_ports_are_remembered() {
 }
 
 #[tokio::test]
-async fn a_system_that_was_killed_is_not_said_to_have_been_stopped() {
+async fn killed_system_is_not_reported_as_stopped() {
     let system = System::not_started();
     let mut command = system.command(&system.up(&[], &[]));
     let mut up = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("sagactl runs");
@@ -60,7 +60,7 @@ async fn a_system_that_was_killed_is_not_said_to_have_been_stopped() {
 }
 
 #[tokio::test]
-async fn a_broker_whose_folder_was_deleted_starts_and_a_late_service_says_what_it_waits_for() {
+async fn broker_starts_without_its_folder_and_late_service_names_its_failed_check() {
     let system = System::start(&[]);
     system.sagactl(&["stop", "payment"]);
     system.sagactl(&["stop", "nats"]);
@@ -84,7 +84,7 @@ async fn a_broker_whose_folder_was_deleted_starts_and_a_late_service_says_what_i
 }
 
 #[test]
-fn variables_that_are_empty_count_as_not_set() {
+fn empty_variables_count_as_not_set() {
     let empty = ["SAGA_DATA", "SAGA_ADMIN", "SAGA_OPERATOR", "NO_COLOR"].map(|name| (name, ""));
     let without = alone(&["dlq", "count", "--data", "/nowhere"], &[]);
     let with = alone(&["dlq", "count", "--data", "/nowhere"], &empty);
@@ -94,7 +94,7 @@ fn variables_that_are_empty_count_as_not_set() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_a_sentence_with_what_was_meant() {
+fn invalid_command_is_rejected_with_a_suggestion() {
     for (arguments, because) in [
         (&["breaker", "list"][..], "breakers"),
         (&["dlq", "lst"], "list"),
@@ -118,7 +118,7 @@ fn what_makes_no_sense_is_refused_in_a_sentence_with_what_was_meant() {
 }
 
 #[test]
-fn whoever_closes_the_pipe_has_read_enough() {
+fn closed_pipe_is_no_failure() {
     let program = programs().join("sagactl");
     for words in ["faults kinds --json", "faults kinds", "completions bash", "--help"] {
         let line = format!("{} {words} | true; exit ${{PIPESTATUS[0]}}", program.display());
@@ -136,19 +136,19 @@ fn whoever_closes_the_pipe_has_read_enough() {
 }
 
 #[test]
-fn colours_are_for_who_wants_them_and_shells_complete_what_there_is() {
+fn colours_completion_and_help_are_available() {
     let kinds = alone(&["faults", "kinds", "--color", "always", "--wide"], &[]);
     assert!(kinds.status.success());
     let script = text(&alone(&["completions", "bash"], &[]).stdout);
     assert!(script.contains("sagactl") && script.contains("redrive"), "{script}");
     let help = text(&alone(&["--help"], &[]).stdout);
-    for said in ["How it is printed", "Which system", "Reasons:", "items", "Exit codes:"] {
+    for said in ["Output:", "System and operator:", "Reasons:", "items", "Exit codes:"] {
         assert!(help.contains(said), "{said} is not in:\n{help}");
     }
 }
 
 #[tokio::test]
-async fn a_loss_is_accepted_for_one_start() {
+async fn loss_is_accepted_for_a_single_start() {
     let system = System::start(&[]);
     system.list("pen", 5).await;
     system.order(&[("pen", 1)], "tok_ok").await;

@@ -83,7 +83,7 @@ fn up_help_lists_all_options_without_a_build() {
     let help =
         Command::new(env!("CARGO_BIN_EXE_sagactl")).args(["up", "--help"]).output().expect("sagactl runs");
     let help = String::from_utf8(help.stdout).expect("text");
-    let own = help.split("\nWhich system").next().expect("its own options");
+    let own = help.split("\nSystem and operator").next().expect("its own options");
     let options = own.split_whitespace().filter(|word| word.starts_with("--") && *word != "--help");
     assert!(options.clone().count() >= 6, "{help}");
     for option in options.map(|option| option.trim_end_matches([',', '.'])) {

@@ -27,7 +27,7 @@ fn refusal(service: &str, settings: &[String]) -> String {
 
 /// What watches over a container has nothing but the program itself to ask with.
 #[test]
-fn a_service_says_whether_the_one_that_runs_is_ready() {
+fn healthy_command_reports_readiness_of_the_running_service() {
     let system = System::start(&[]);
     let bind = format!("http.bind={}", system.url("order", "").trim_start_matches("http://"));
     let healthy = || Command::new(programs().join("order")).args(["healthy", "--set", &bind]).output();
@@ -46,7 +46,7 @@ fn store_in(folder: &Path, name: &str) -> String {
 
 /// A collector would get spans in another form than was asked for.
 #[test]
-fn a_form_of_spans_that_nobody_can_be_sent_is_refused_in_one_line() {
+fn unsupported_span_format_is_rejected_in_one_line() {
     for (variable, value, because) in [
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd", "it has to be gzip or none"),
         ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "brotli", "it has to be gzip or none"),
@@ -74,7 +74,7 @@ fn a_form_of_spans_that_nobody_can_be_sent_is_refused_in_one_line() {
 }
 
 #[test]
-fn what_makes_a_start_impossible_is_said_in_one_line() {
+fn impossible_start_is_explained_in_one_line() {
     let folder = TempDir::new().expect("a temporary folder");
     let path = folder.path();
     std::fs::write(path.join("noise.db"), vec![7_u8; 8192]).expect("written");
@@ -128,7 +128,7 @@ fn what_makes_a_start_impossible_is_said_in_one_line() {
 }
 
 #[test]
-fn a_second_process_on_one_database_is_refused() {
+fn second_process_on_a_database_is_rejected() {
     let system = System::start(&[]);
     let url = store_in(system.path(), "order/order.db");
     let line = refusal("order", &[url, "http.bind=127.0.0.1:0".to_owned()]);
@@ -136,7 +136,7 @@ fn a_second_process_on_one_database_is_refused() {
 }
 
 #[test]
-fn a_second_up_harms_nothing() {
+fn second_up_changes_nothing() {
     let system = System::start(&[]);
     let again = system.try_sagactl(&["up", "--detach"]);
     assert!(!again.status.success(), "a second up is refused");
@@ -145,7 +145,7 @@ fn a_second_up_harms_nothing() {
 
 /// A broker of another age: it greets, and nothing more is asked of it.
 #[test]
-fn a_broker_that_is_too_old_is_named_in_one_line() {
+fn old_broker_version_is_rejected_in_one_line() {
     let folder = TempDir::new().expect("a temporary folder");
     let greeter = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = greeter.local_addr().expect("an address");
@@ -165,7 +165,7 @@ fn a_broker_that_is_too_old_is_named_in_one_line() {
 }
 
 #[tokio::test]
-async fn requests_beyond_the_limit_are_shed_and_probes_are_not() {
+async fn requests_beyond_the_limit_are_shed_but_probes_are_not() {
     let system = System::start(&["order.http.max_requests=1"]);
     system.list("pen", 10).await;
     system.sagactl(&["stop", "payment"]);
@@ -204,7 +204,7 @@ impl Drop for Process {
 }
 
 #[tokio::test]
-async fn a_service_without_a_broker_waits_visibly_and_becomes_ready_later() {
+async fn service_without_a_broker_is_not_ready_and_becomes_ready_later() {
     let folder = TempDir::new().expect("a temporary folder");
     let base = free_ports();
     let service = Command::new(programs().join("order"))

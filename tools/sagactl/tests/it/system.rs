@@ -110,7 +110,7 @@ fn free_tens(count: u16) -> u16 {
 }
 
 #[test]
-fn no_two_systems_are_given_the_same_ports() {
+fn no_two_systems_get_the_same_ports() {
     let bases: std::collections::BTreeSet<_> = (0..100).map(|_| free_ports()).collect();
     assert_eq!(bases.len(), 100);
 }

@@ -30,7 +30,7 @@ fn signed(folder: &Path) -> [PathBuf; 3] {
 
 /// The bank is no admin, and says so: by then the handshake is done.
 #[tokio::test]
-async fn an_admin_over_tls_is_asked_by_whoever_trusts_its_authority_and_by_nobody_else() {
+async fn admin_over_tls_requires_trust_in_its_authority() {
     let folder = tempfile::tempdir().expect("a folder");
     let [ca, cert, key] = signed(folder.path());
     let port = free_ports();
@@ -64,7 +64,7 @@ async fn an_admin_over_tls_is_asked_by_whoever_trusts_its_authority_and_by_nobod
     };
     refused("https", None, 1, "is not trusted: name a file with the certificate of its authority with --ca");
     refused("https", Some(&cert), 1, "--ca");
-    refused("http", Some(&ca), 1, "it seems to speak TLS; write https:// instead");
+    refused("http", Some(&ca), 1, "it seems to use TLS: write https:// instead");
     refused("https", Some(&key), 2, "no certificates");
     // Its own check asks it as well, whatever it is trusted by.
     let mut healthy = Command::new(programs().join("bank"));
@@ -75,7 +75,7 @@ async fn an_admin_over_tls_is_asked_by_whoever_trusts_its_authority_and_by_nobod
 
 /// Answers as a server does that takes the handshake for a request, and as one that hangs up.
 #[tokio::test]
-async fn a_port_without_tls_is_told_from_one_where_nobody_is() {
+async fn port_without_tls_is_distinguished_from_a_closed_port() {
     for answer in ["HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n", ""] {
         let plain = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = plain.local_addr().expect("an address");
@@ -89,6 +89,6 @@ async fn a_port_without_tls_is_told_from_one_where_nobody_is() {
         let output = sagactl.output().expect("sagactl runs");
         server.join().expect("it answered");
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains("it seems to speak plain HTTP; write http:// instead"), "{answer:?}: {said}");
+        assert!(said.contains("it seems to use plain HTTP: write http:// instead"), "{answer:?}: {said}");
     }
 }

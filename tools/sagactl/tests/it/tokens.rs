@@ -44,7 +44,7 @@ async fn status(request: RequestBuilder) -> StatusCode {
 }
 
 #[tokio::test]
-async fn viewers_look_operators_mend_and_what_is_revoked_is_refused_while_everything_goes_on() {
+async fn roles_limit_commands_and_revoked_tokens_are_rejected() {
     let (system, said) = System::guarded(&[PATIENT]);
     assert!(said.contains("tokens      on"), "{said}");
     // The shop's own interface needs none.
@@ -149,7 +149,7 @@ fn no_token_is_anywhere(system: &System, tokens: &[String]) {
 }
 
 #[test]
-fn without_tokens_it_is_said_that_anybody_may_ask_and_nobody_is_needed_for_it() {
+fn system_without_tokens_reports_open_access_without_a_finding() {
     let system = System::not_started();
     let said = system.sagactl(&system.up(&["--detach"], &[]));
     assert!(said.contains("tokens      off") && said.contains("up --tokens"), "{said}");
@@ -163,7 +163,7 @@ fn without_tokens_it_is_said_that_anybody_may_ask_and_nobody_is_needed_for_it() 
 }
 
 #[tokio::test]
-async fn doors_that_were_closed_stay_closed_when_the_system_begins_anew() {
+async fn tokens_stay_on_after_a_fresh_start() {
     let (system, _) = System::guarded(&[]);
     let old = system.token("ada", "admin");
     system.sagactl(&["down"]);
@@ -178,7 +178,7 @@ async fn doors_that_were_closed_stay_closed_when_the_system_begins_anew() {
 
 /// Whoever else, most often root, once issued a token left a lock of his own.
 #[test]
-fn a_lock_of_somebody_else_is_in_nobodys_way_or_it_is_said_whose_it_is_and_what_to_do() {
+fn lock_of_another_user_is_used_or_reported_with_its_owner() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     fs::copy(env!("CARGO_BIN_EXE_sagactl"), at("sagactl")).expect("a copy that others reach too");

@@ -69,7 +69,7 @@ async fn is_refused(system: &System, user: &str, subject: &str, body: String) {
 
 /// The one thing that nobody but payment may say confirms an order.
 #[tokio::test]
-async fn a_payment_that_another_service_forges_is_refused_by_the_broker() {
+async fn broker_rejects_a_payment_forged_by_another_service() {
     let system = System::start(&["payment.faults.seed=1"]);
     system.list("pen", 10).await;
     system.sagactl(&["stop", "payment"]);
@@ -98,7 +98,7 @@ async fn a_payment_that_another_service_forges_is_refused_by_the_broker() {
 /// Whoever may change a stream has the broker copy from it to any subject, which the broker does as itself. What it refuses
 /// order to say it stores all the same; nobody takes it for payment's word.
 #[tokio::test]
-async fn a_payment_that_the_broker_copied_from_anothers_stream_confirms_nothing() {
+async fn payment_republished_from_another_stream_confirms_nothing() {
     let system = System::start(&[]);
     system.list("pen", 10).await;
     system.sagactl(&["stop", "payment"]);
@@ -132,7 +132,7 @@ async fn a_payment_that_the_broker_copied_from_anothers_stream_confirms_nothing(
 }
 
 #[tokio::test]
-async fn no_user_may_change_what_is_anothers_or_read_its_answers() {
+async fn broker_users_cannot_change_or_read_what_belongs_to_others() {
     let system = System::start(&[]);
     let producers = ["order", "inventory", "payment", "admin"];
     let a_consumer = |stream: &str, name: &str| {
@@ -204,7 +204,7 @@ async fn lost_broker_key_is_reported_with_the_commands_that_create_another() {
 
 /// What the broker says of a key that it does not know is told by the service, once in its log.
 #[tokio::test]
-async fn a_service_that_the_broker_does_not_know_says_so_and_names_its_file() {
+async fn service_with_unknown_key_reports_it_and_names_its_file() {
     let system = System::start(&[]);
     system.sagactl(&["stop", "payment"]);
     let key = system.credentials("order");

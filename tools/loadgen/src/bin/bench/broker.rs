@@ -18,7 +18,6 @@ use uuid::Uuid;
 use crate::nats_server::NatsServer;
 use crate::proc::cpu_us;
 
-/// Messages in a batch.
 const BATCH: usize = 256;
 /// Messages of a confirmed saga: stream, subject, size in bytes.
 const MESSAGES: [(&str, &str, usize); 4] = [
@@ -43,7 +42,6 @@ const DELIVERIES: u64 = 8;
 const PUBLISHERS: u64 = 3;
 /// Maximum number of sagas that a publisher is ahead of the consumers.
 const MAX_AHEAD: u64 = 4_096;
-/// As in the system.
 const MAX_ACK_PENDING: i64 = 4_096;
 
 /// Measures sagas per second and their cost, with batches of messages and acknowledged deliveries.

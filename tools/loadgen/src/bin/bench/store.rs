@@ -138,12 +138,10 @@ fn transaction(events: usize) -> (Reads, Writes) {
     (reads, writes)
 }
 
-/// JSON of a size.
 fn text(bytes: usize) -> String {
     format!(r#"{{"x":"{}"}}"#, "x".repeat(bytes - 8))
 }
 
-/// Row without behaviour.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Ticket {
     x: String,

@@ -56,7 +56,6 @@ pub fn per_saga(before: &Value, after: &Value, sagas: u64) -> Value {
     Value::Object(all.map(|(name, now)| (name.clone(), of(name, now))).collect())
 }
 
-/// Quotient to a thousandth.
 #[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "shown to people, far below 2^52")]
 fn thousandths(count: u64, sagas: u64) -> f64 {
     (count as f64 * 1_000.0 / sagas.max(1) as f64).round() / 1_000.0

@@ -26,7 +26,6 @@ const PARTS: [&str; 11] = [
     "counts",
 ];
 
-/// Table for a terminal.
 pub fn table(results: &Value) -> String {
     let rows = rows(results);
     let wide = |of: fn(&Row) -> &str| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);

@@ -122,7 +122,6 @@ fn drain(results: &Value, _floor: &Floor) -> Vec<Row> {
     )]
 }
 
-/// Store and relay alone.
 fn alone(results: &Value, _floor: &Floor) -> Vec<Row> {
     let of_store = |of: &Value, what: &str, whose: &str| {
         row(

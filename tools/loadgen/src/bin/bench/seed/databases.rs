@@ -10,7 +10,6 @@ use rusqlite::{Connection, params, params_from_iter};
 use super::order_template::{Change, Instance, Products, Row, SERVICES, Template};
 use super::{OrderCopy, open};
 
-/// Orders in a transaction.
 const BATCH: u64 = 20_000;
 /// Page cache of a connection.
 const CACHE_KIB: i64 = 512 * 1024;

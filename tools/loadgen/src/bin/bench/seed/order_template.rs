@@ -13,7 +13,6 @@ use uuid::Uuid;
 
 use super::{OrderCopy, open};
 
-/// Services that store orders.
 pub const SERVICES: [&str; 5] = ["order", "inventory", "payment", "bank", "admin"];
 
 /// Integers above this (the year 2001) are times in microseconds.
@@ -24,9 +23,7 @@ pub struct Template {
     order: Uuid,
     payment: Uuid,
     customer: String,
-    /// Skus in alphabetical order.
     skus: Vec<String>,
-    /// Rows by service.
     pub rows: BTreeMap<&'static str, Vec<Row>>,
     /// Subject and payload of its facts, in the order of publication.
     pub facts: Vec<(String, Vec<Part>)>,
@@ -55,7 +52,6 @@ pub enum Cell {
     Micros(i64),
 }
 
-/// Part of a text.
 pub enum Part {
     Same(String),
     /// Id without its first six bytes, the time of the saga.
@@ -232,7 +228,6 @@ impl Template {
         token.ends_with('Z').then(|| token.parse().ok().map(Part::At)).flatten()
     }
 
-    /// Sku by index.
     pub fn sku(&self, index: usize) -> &str {
         self.skus.get(index).map_or("", String::as_str)
     }
@@ -257,7 +252,6 @@ impl Template {
         })
     }
 
-    /// Copies the order.
     pub fn instance(&self, copy: &OrderCopy, products: u64) -> Instance<'_> {
         let placed = self.order.get_timestamp().map_or(0, |at| {
             let (seconds, nanos) = at.to_unix();
@@ -338,17 +332,13 @@ fn sku(name: &str, number: u64) -> String {
 
 /// Products of the copied orders: each product that was ordered is multiplied.
 pub struct Products {
-    /// Products by name.
     listed: BTreeMap<String, Listed>,
-    /// Copies of each product.
     each: u64,
     /// Step of the order service that consumes their facts.
     pub consumer: Option<String>,
 }
 
-/// A listed product.
 pub struct Listed {
-    /// First event.
     pub event: String,
     /// State up to the number of pieces.
     pub listing: String,
@@ -392,7 +382,6 @@ impl Products {
         self.each
     }
 
-    /// Number of all products.
     pub fn count(&self) -> u64 {
         self.each * self.listed.len() as u64
     }

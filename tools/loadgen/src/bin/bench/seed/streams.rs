@@ -17,9 +17,7 @@ use super::OrderCopy;
 use super::order_template::{Products, Template};
 use crate::nats_server::NatsServer;
 
-/// Facts in a batch.
 const BATCH: usize = 4_000;
-/// Messages in a pull.
 const PULL: usize = 1_000;
 /// The producers of facts of orders.
 const PRODUCERS: [&str; 3] = ["order", "inventory", "payment"];
