@@ -42,7 +42,7 @@ pub struct ChaosOptions {
     /// Seed of all random choices. Default: a random one.
     #[arg(long)]
     seed: Option<u64>,
-    /// How long to place orders and disrupt the system.
+    /// Length of the run.
     #[arg(long = "for", value_name = "DURATION", default_value = "1m", value_parser = length)]
     length: Duration,
     /// Orders per second.

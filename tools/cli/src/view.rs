@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn colours_are_for_terminals_by_default() {
-        for (color, is_terminal, no_color, wanted) in [
+        for (color, is_terminal, no_color, expected) in [
             (Color::Auto, true, None, true),
             (Color::Auto, true, Some(""), true),
             (Color::Auto, true, Some("1"), false),
@@ -67,7 +67,7 @@ mod tests {
             (Color::Always, false, Some("1"), true),
             (Color::Never, true, None, false),
         ] {
-            assert_eq!(color.decide(is_terminal, no_color), wanted, "{color:?} {is_terminal} {no_color:?}");
+            assert_eq!(color.decide(is_terminal, no_color), expected, "{color:?} {is_terminal} {no_color:?}");
         }
     }
 

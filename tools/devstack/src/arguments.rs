@@ -102,10 +102,10 @@ mod tests {
     #[test]
     fn services_get_necessary_settings_and_then_those_of_the_user() {
         let order = system(Path::new("/data")).arguments_of(Component::ORDER).join(" ");
-        let wanted = "--set http.bind=127.0.0.1:7001 --set store.url=sqlite:/data/order/order.db \
+        let expected = "--set http.bind=127.0.0.1:7001 --set store.url=sqlite:/data/order/order.db \
             --set log.format=json --set log.file=/data/log/order.log --set faults.enabled=true --set bus.url=nats://127.0.0.1:7005 \
             --set bus.credentials=/data/credentials/order.nk --set service.deadline=5s";
-        assert_eq!(order, wanted);
+        assert_eq!(order, expected);
         let bank = system(Path::new("/data")).arguments_of("bank".parse().expect("a component")).join(" ");
         assert!(!bank.contains("bus.url") && bank.ends_with("log.filter=debug"), "{bank}");
         let admin = system(Path::new("/data")).arguments_of(Component::ADMIN).join(" ");
@@ -119,7 +119,7 @@ mod tests {
         let system = System::planned(Path::new("/data"), plan(layout).with(settings.into()));
         let of = |name: &str| system.arguments_of(name.parse().expect("a component")).join(" ");
         let (one, two, admin) = (of("order-1"), of("order-2"), of("admin-1"));
-        for wanted in [
+        for expected in [
             "http.bind=127.0.0.1:7021",
             "store.url=postgres://saga_order@127.0.0.1:7006/saga_order?sslmode=disable",
             "store.password_file=/data/credentials/order.password",
@@ -127,7 +127,7 @@ mod tests {
             "bus.url=nats://127.0.0.1:7015,nats://127.0.0.1:7025,nats://127.0.0.1:7035",
             "bus.replicas=3",
         ] {
-            assert!(two.contains(wanted), "{wanted}: {two}");
+            assert!(two.contains(expected), "{expected}: {two}");
         }
         assert!(two.ends_with("--set a=1 --set b=2") && one.ends_with("--set a=1"), "{two}");
         assert!(admin.contains("service.payment=http://127.0.0.1:7003"), "{admin}");

@@ -280,14 +280,14 @@ mod tests {
             cluster: Some(cluster),
         };
         let text = config(&options, &[]);
-        for wanted in [
+        for expected in [
             "server_name: \"nats-2\"",
             "  listen: \"127.0.0.1:6232\"",
             "    \"nats://routes:secret@127.0.0.1:6242\"\n",
             "authorization { user: \"routes\", password: \"secret\" }",
             "no_advertise: true",
         ] {
-            assert!(text.contains(wanted), "{wanted}: {text}");
+            assert!(text.contains(expected), "{expected}: {text}");
         }
     }
 }

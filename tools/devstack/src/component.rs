@@ -50,7 +50,7 @@ impl Component {
         numbers.map(move |replica| Self { replica, ..self })
     }
 
-    /// Same component without its replica number.
+    /// Component without its replica number.
     #[must_use]
     pub const fn kind(self) -> Self {
         Self::single(self.name)

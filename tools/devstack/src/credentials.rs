@@ -117,7 +117,7 @@ mod tests {
         let names_created = create_missing(folder).expect("created");
         let created = files(folder);
         let names: Vec<_> = created.keys().map(String::as_str).collect();
-        let wanted = [
+        let expected = [
             "admin/broker.nk",
             "admin/http.token",
             "http/tokens.json",
@@ -129,10 +129,10 @@ mod tests {
             "sagactl/broker.nk",
             "sagactl/http.token",
         ];
-        assert_eq!(names, wanted);
+        assert_eq!(names, expected);
         assert_eq!(
             names_created.len(),
-            wanted.len() - 1,
+            expected.len() - 1,
             "the list of tokens is no secret: {names_created:?}"
         );
         let open: Vec<_> = created.iter().filter(|(_, (mode, _))| mode & 0o077 != 0).collect();
@@ -154,7 +154,7 @@ mod tests {
         create_missing(folder.path()).expect("created");
         let created = files(folder.path());
         let (config, tokens) = (&created["nats/nats.conf"].1, &created["http/tokens.json"].1);
-        for wanted in [
+        for expected in [
             "listen: \"0.0.0.0:4222\"",
             "http: \"0.0.0.0:8222\"",
             "store_dir: \"/data\"",
@@ -162,7 +162,7 @@ mod tests {
             "sync_interval: always",
             "order.created",
         ] {
-            assert!(config.contains(wanted), "{wanted}: {config}");
+            assert!(config.contains(expected), "{expected}: {config}");
         }
         for (name, (_, secret)) in
             created.iter().filter(|(name, _)| !name.contains("nats") && !name.contains("json"))

@@ -28,7 +28,7 @@ pub fn check_is_ours(folder: &Path) -> anyhow::Result<()> {
         Err(error) => return Err(error).with_context(|| unwritable(folder)),
     };
     let names: Vec<_> = entries.filter_map(Result::ok).map(|entry| entry.file_name()).collect();
-    let has = |wanted: &str| names.iter().any(|name| name == wanted);
+    let has = |expected: &str| names.iter().any(|name| name == expected);
     // Lock without plan: an interrupted start or deletion, or a damaged plan that was removed.
     if names.is_empty() || has(PLAN_FILE) || (has(LOCK_FILE) && names.iter().all(|name| is_of_a_system(name)))
     {

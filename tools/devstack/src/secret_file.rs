@@ -90,9 +90,9 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
         let (inner, path) = (folder.path().join("inner"), folder.path().join("inner/secret.nk"));
         create_private_dir(&inner).expect("a folder");
-        for left_behind in [&path, &path.with_extension("new")] {
-            fs::write(left_behind, "old").expect("a file");
-            fs::set_permissions(left_behind, fs::Permissions::from_mode(0o644)).expect("it is ours");
+        for leftover in [&path, &path.with_extension("new")] {
+            fs::write(leftover, "old").expect("a file");
+            fs::set_permissions(leftover, fs::Permissions::from_mode(0o644)).expect("it is ours");
         }
         write_private(&path, b"new").expect("it is written");
         assert_eq!((mode(&inner), mode(&path)), (0o700, 0o600));

@@ -55,7 +55,7 @@ mod tests {
         assert!(grew(|sample| 10 + sample * 10));
     }
 
-    /// Such as after the restart of a broker.
+    /// Peak such as after the restart of a broker.
     #[test]
     fn peak_that_is_over_at_the_end_is_no_growth() {
         assert!(grew(|sample| if sample > 460 { 2_000 } else { 10 }));

@@ -171,8 +171,8 @@ mod tests {
 
     #[expect(clippy::float_arithmetic, reason = "a histogram tells three digits")]
     #[track_caller]
-    fn assert_about(shown: f64, wanted: f64) {
-        assert!((wanted..wanted * 1.002).contains(&shown), "{shown} for {wanted}");
+    fn assert_about(shown: f64, expected: f64) {
+        assert!((expected..expected * 1.002).contains(&shown), "{shown} for {expected}");
     }
 
     #[test]

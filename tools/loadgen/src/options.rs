@@ -25,16 +25,16 @@ pub struct LoadOptions {
     /// Continue at another rate, e.g. 500=20s (may be repeated).
     #[arg(long, value_name = "RATE=LENGTH", value_parser = then, conflicts_with_all = ["clients", "rest", "at_rest"])]
     pub then: Vec<(u32, Duration)>,
-    /// How long to send and measure orders.
+    /// Length of the measured part.
     #[arg(long, default_value = "60s", value_parser = run_length)]
     pub duration: Duration,
-    /// How long to send orders before that without measuring.
+    /// Length of the warm-up, which is not measured.
     #[arg(long, default_value = "0s", value_parser = duration)]
     pub warmup: Duration,
     /// Kinds of orders in percent: happy, declined, out_of_stock, cancelled.
     #[arg(long, value_name = "KIND=PERCENT,…", default_value = "happy=90,declined=5,out_of_stock=5")]
     pub mix: Mix,
-    /// How long to wait for orders in flight after the last one.
+    /// Time limit for orders in flight after the last one.
     #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = run_length)]
     pub drain: Duration,
     /// An order that is rejected with 503 and told when to come again does not speak against the run.
@@ -51,7 +51,7 @@ pub struct LoadOptions {
     /// Send N orders one after another instead, each measured from POST to CONFIRMED.
     #[arg(long, value_name = "N", conflicts_with_all = ["rate", "clients", "at_rest"], value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub rest: Option<u32>,
-    /// Same as --rest COUNT.
+    /// Equivalent of --rest COUNT.
     #[arg(long, conflicts_with_all = ["rate", "clients"], requires = "count")]
     pub at_rest: bool,
     /// Number of orders with --at-rest.

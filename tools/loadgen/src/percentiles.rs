@@ -88,8 +88,8 @@ mod tests {
         (1..=1_000).for_each(|tenth| latencies.record(Duration::from_micros(tenth * 100)));
         assert_eq!(latencies.count(), 1_000);
         let Percentiles { p50, p90, p99, p999, max } = latencies.percentiles();
-        for (found, wanted) in [(p50, 50.0), (p90, 90.0), (p99, 99.0), (p999, 99.9), (max, 100.0)] {
-            assert!((wanted..wanted * 1.002).contains(&found), "{found} for {wanted}");
+        for (found, expected) in [(p50, 50.0), (p90, 90.0), (p99, 99.0), (p999, 99.9), (max, 100.0)] {
+            assert!((expected..expected * 1.002).contains(&found), "{found} for {expected}");
         }
         assert_eq!(latencies.beyond(Duration::from_millis(60)), 400, "to three digits");
         latencies.record(Duration::from_hours(3));

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::percentiles::Latencies;
 
-/// One second of a run, including warm-up and drain.
+/// Values of a second, including warm-up and drain.
 #[derive(Debug, Clone, Serialize)]
 pub struct Second {
     /// Number of the second, from the start of the run.

@@ -163,14 +163,14 @@ fn shown(value: f64) -> String {
 }
 
 fn of_service(page: &mut String, cost: &Cost, orders: u64) {
-    let said = |parts: &BTreeMap<String, u64>| {
+    let list = |parts: &BTreeMap<String, u64>| {
         let parts: Vec<_> =
             parts.iter().map(|(name, count)| format!("{} {name}", per_saga(*count, orders))).collect();
         parts.join(", ")
     };
-    let _ = writeln!(page, "Inputs: {}.", said(&cost.inputs));
+    let _ = writeln!(page, "Inputs: {}.", list(&cost.inputs));
     if !cost.messages.is_empty() {
-        let _ = writeln!(page, "Messages: {}.", said(&cost.messages));
+        let _ = writeln!(page, "Messages: {}.", list(&cost.messages));
     }
     let inputs = budget::sum(&cost.inputs).max(1);
     let _ = writeln!(

@@ -12,7 +12,7 @@ const LABEL: (&str, u32) = (FONT, 12);
 const COLORS: [RGBColor; 4] =
     [RGBColor(9, 105, 218), RGBColor(188, 76, 0), RGBColor(26, 127, 55), RGBColor(130, 80, 223)];
 
-/// One line of a chart.
+/// Line of a chart.
 pub struct Series {
     pub name: &'static str,
     pub points: Vec<(f64, f64)>,

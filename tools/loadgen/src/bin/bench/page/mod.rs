@@ -31,7 +31,7 @@ pub fn table(results: &Value) -> String {
     let wide = |of: fn(&Row) -> &str| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
     let (what, value) = (wide(|row| &row.what), wide(|row| &row.value));
     let mut text =
-        head(results).into_iter().map(|(name, said)| format!("{name:12} {said}\n")).collect::<String>();
+        head(results).into_iter().map(|(name, value)| format!("{name:12} {value}\n")).collect::<String>();
     text.push('\n');
     for row in &rows {
         let _ = writeln!(text, "{:what$}  {:>value$}  {}", row.what, row.value, row.beside);
@@ -50,8 +50,8 @@ pub fn files(results: &Value) -> anyhow::Result<Vec<(String, String)>> {
          numbers of different machines.\nCost of each part of a saga in each process: \
          [budget.md](budget.md).\n\n| | |\n| --- | --- |\n",
     );
-    for (name, said) in head(results) {
-        let _ = writeln!(page, "| {name} | {said} |");
+    for (name, value) in head(results) {
+        let _ = writeln!(page, "| {name} | {value} |");
     }
     page.push_str("\n| what | | beside the floor |\n| --- | ---: | --- |\n");
     for row in rows(results) {
@@ -223,8 +223,8 @@ mod tests {
         let files = files(&results()).expect("JSON");
         let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
         let charts = ["latency.svg", "cpu.svg", "overload.svg", "overload-latency.svg"];
-        let wanted = [&charts[..], &["README.md", "budget.md", "results.json"]].concat();
-        assert_eq!(names, wanted);
+        let expected = [&charts[..], &["README.md", "budget.md", "results.json"]].concat();
+        assert_eq!(names, expected);
         let page = page(&results());
         assert!(charts.iter().all(|name| page.contains(&format!("({name})"))), "{page}");
         assert!(!table(&json!({})).contains("sagas/s"), "no results, no rows");

@@ -419,12 +419,12 @@ mod tests {
         // A second later, by the millisecond of its id.
         let copy = OrderCopy { number: 9, at_ms: 0x01a2_0a13_da51 + 1_000 };
         let instance = template.instance(&copy, 4);
-        let wanted = text(payment_id(instance.order()))
+        let expected = text(payment_id(instance.order()))
             .replace("01a20a13-da51", "01a20a13-de39")
             .replace("22.961280202", "23.961280202")
             .replace(r#""ada""#, r#""shopper-2""#)
             .replace(r#""mug""#, r#""mug-00001""#);
-        assert_eq!(instance.text(&template.parts(&text(payment))), wanted);
+        assert_eq!(instance.text(&template.parts(&text(payment))), expected);
         assert_eq!(instance.order().to_string(), "01a20a13-de39-742b-8dc3-4c3ed5b8991e");
     }
 }
