@@ -135,8 +135,8 @@ impl<S: Service, X> App<S, X> {
     /// When the store fails. Entries marked until then are published all the same; repeating the call is safe.
     pub async fn republish(&self, since: Timestamp) -> Result<Republished, StoreFault> {
         let kept_since = self.settings.retention.cutoffs(self.clock.now()).published;
-        let marking = tokio::spawn(mark_all(self.store.clone(), self.engine.relay_queue(), since));
-        let republished = marking.await.unwrap_or(Err(StoreFault::Closed))?;
+        let republishing = tokio::spawn(mark_all(self.store.clone(), self.engine.relay_queue(), since));
+        let republished = republishing.await.unwrap_or(Err(StoreFault::Closed))?;
         Ok(Republished { republished, kept_since })
     }
 }

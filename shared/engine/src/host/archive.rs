@@ -104,7 +104,7 @@ impl Archive {
     ///
     /// # Errors
     /// When the archive cannot be written. The rows must then not be deleted.
-    pub fn write(&self, leaving: &PurgeBatch) -> io::Result<()> {
+    pub fn write(&self, batch: &PurgeBatch) -> io::Result<()> {
         let mut files: BTreeMap<PathBuf, Vec<u8>> = BTreeMap::new();
         let mut line = |at: Timestamp, line: &Line| -> io::Result<()> {
             let text = files.entry(self.file_of(at)).or_default();
@@ -112,13 +112,13 @@ impl Archive {
             text.push(b'\n');
             Ok(())
         };
-        for PurgedEvent { kind, row, event } in &leaving.events {
+        for PurgedEvent { kind, row, event } in &batch.events {
             let StoredEvent { version, name, data, causation_id, recorded_at, is_published } = event.clone();
             let (kind, row) = ((*kind).to_owned(), row.clone());
             let event = EventLine { kind, row, version, name, data, causation_id, recorded_at, is_published };
             line(recorded_at, &Line::Event(Box::new(event)))?;
         }
-        for StoredDeadLetter { dead_letter, status, inbox_id, .. } in leaving.dead_letters.clone() {
+        for StoredDeadLetter { dead_letter, status, inbox_id, .. } in batch.dead_letters.clone() {
             let (at, status) = (dead_letter.last_failed_at, status.as_str().to_owned());
             let letter = DeadLetterLine { status, inbox_id, dead_letter };
             line(at, &Line::DeadLetter(Box::new(letter)))?;
@@ -230,16 +230,16 @@ pub async fn purge(
     chunk: usize,
 ) -> Result<(), PurgeError> {
     loop {
-        let leaving = store.find_purgeable(before, chunk).await?;
-        if leaving.is_over() {
+        let batch = store.find_purgeable(before, chunk).await?;
+        if batch.is_over() {
             return Ok(());
         }
-        let leaving = match archive.cloned() {
-            Some(archive) => archive_chunk(archive, leaving).await.map_err(PurgeError::Archive)?,
-            None => leaving,
+        let batch = match archive.cloned() {
+            Some(archive) => archive_chunk(archive, batch).await.map_err(PurgeError::Archive)?,
+            None => batch,
         };
-        let has_moved = leaving.from != leaving.up_to;
-        if store.purge(leaving).await? == 0 && !has_moved {
+        let has_moved = batch.from != batch.up_to;
+        if store.purge(batch).await? == 0 && !has_moved {
             // All rows have changed since they were read: the next purge tries again.
             return Ok(());
         }
@@ -247,8 +247,8 @@ pub async fn purge(
     }
 }
 
-async fn archive_chunk(archive: Archive, leaving: PurgeBatch) -> io::Result<PurgeBatch> {
-    let writing = tokio::task::spawn_blocking(move || archive.write(&leaving).map(|()| leaving));
+async fn archive_chunk(archive: Archive, batch: PurgeBatch) -> io::Result<PurgeBatch> {
+    let writing = tokio::task::spawn_blocking(move || archive.write(&batch).map(|()| batch));
     writing.await.map_err(io::Error::other)?
 }
 

@@ -124,7 +124,7 @@ impl RetentionSettings {
     /// Returns the times before which rows may be purged. Where other services may still ask for rows, they are kept
     /// for `delivered` longer.
     #[must_use]
-    pub fn departures(&self, now: Timestamp, rows: &[RowKind], delivered: Duration) -> RetentionCutoffs {
+    pub fn purge_cutoffs(&self, now: Timestamp, rows: &[RowKind], delivered: Duration) -> RetentionCutoffs {
         let waits = rows.iter().any(|kind| kind.retention == RetentionPolicy::PurgeRows);
         let delivered = if waits { delivered } else { Duration::ZERO };
         let (history, ahead) = match self.history {

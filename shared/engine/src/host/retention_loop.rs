@@ -16,7 +16,7 @@ pub(super) async fn run<S: Service, X: Send + Sync + 'static>(app: App<S, X>, ar
         tokio::time::sleep(app.settings.retention.every).await;
         trim(&app).await;
         let retention = &app.settings.retention;
-        let before = retention.departures(app.clock.now(), &rows, app.settings.bus.retention);
+        let before = retention.purge_cutoffs(app.clock.now(), &rows, app.settings.bus.retention);
         if let Err(fault) = purge(app.store.as_ref(), archive.as_ref(), before, retention.chunk).await {
             error!("old rows cannot be purged: {}", error_chain(&fault));
         }

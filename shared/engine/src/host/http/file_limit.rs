@@ -9,15 +9,15 @@ use super::connection_pool::PROBE_RESERVE;
 /// reserve for probes.
 const OTHERS: u64 = 320 + PROBE_RESERVE as u64;
 
-/// Raises the process's limit as far as allowed, and returns how many of `wanted` connections fit.
-pub(super) fn connection_limit(wanted: usize) -> usize {
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return wanted };
+/// Raises the process's limit as far as allowed, and returns how many of `requested` connections fit.
+pub(super) fn connection_limit(requested: usize) -> usize {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return requested };
     let limit =
         if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft };
-    let held = bounded(wanted, limit);
-    if held < wanted {
+    let held = bounded(requested, limit);
+    if held < requested {
         warn!(
-            "http.max_connections is {wanted}, and this process may hold {limit} files open: {held} connections at \
+            "http.max_connections is {requested}, and this process may hold {limit} files open: {held} connections at \
              most; raise the limit (ulimit -n), or lower the setting"
         );
     }
@@ -25,9 +25,9 @@ pub(super) fn connection_limit(wanted: usize) -> usize {
 }
 
 /// Leaves files to the rest of the process, or half of them where there are very few.
-fn bounded(wanted: usize, limit: u64) -> usize {
+fn bounded(requested: usize, limit: u64) -> usize {
     let left = limit.saturating_sub(OTHERS.min(limit / 2)).max(1);
-    usize::try_from(left).map_or(wanted, |left| wanted.min(left))
+    usize::try_from(left).map_or(requested, |left| requested.min(left))
 }
 
 #[cfg(test)]
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn connection_limit_leaves_files_to_rest_of_process() {
-        for (wanted, limit, held) in [
+        for (requested, limit, held) in [
             (10_000, u64::MAX, 10_000),
             (10_000, 20_000, 10_000),
             (10_000, 1_024, 640),
@@ -44,7 +44,7 @@ mod tests {
             (10_000, 256, 128),
             (10_000, 0, 1),
         ] {
-            assert_eq!(bounded(wanted, limit), held, "{wanted} of {limit}");
+            assert_eq!(bounded(requested, limit), held, "{requested} of {limit}");
         }
     }
 }

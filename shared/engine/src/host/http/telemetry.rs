@@ -83,19 +83,19 @@ impl Drop for RequestRecord {
         let (took, parent) = (self.began.elapsed(), self.parent());
         let Self { telemetry: RequestTelemetry { metrics, tracer, .. }, method, .. } = self;
         let is_refused = self.status.is_some_and(|status| DENIED.contains(&status));
-        let begun = tracer::request_span().filter(|_| parent.is_none() || !is_refused);
+        let span = tracer::request_span().filter(|_| parent.is_none() || !is_refused);
         let status = self.status.map_or(CLIENT_CLOSED_REQUEST, |status| status.as_u16());
         let route = self.route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
-        metrics.record_request((method, route, &status.to_string()), took, begun.map(|begun| begun.context));
-        let Some(begun) = begun else { return };
+        metrics.record_request((method, route, &status.to_string()), took, span.map(|span| span.context));
+        let Some(span) = span else { return };
         let failed = self.status.filter(StatusCode::is_server_error).map(|status| status.to_string());
         if failed.is_some() {
-            tracer.keep(begun.context);
+            tracer.keep(span.context);
         }
         let path = self.route.as_ref().map(|path| path.as_str().to_owned());
         let operation = SpanOperation::Answer { method, route: path, status };
         let links = self.caller_context.filter(|_| parent.is_none()).into_iter().collect();
-        tracer.end(begun, took, || SpanDetails { operation, failed, links });
+        tracer.end(span, took, || SpanDetails { operation, failed, links });
     }
 }
 

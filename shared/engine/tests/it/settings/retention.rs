@@ -36,10 +36,11 @@ fn retention_is_forever_or_longer_than_redelivery() {
     );
     let now: jiff::Timestamp = "2026-03-03T12:00:00Z".parse().expect("a time");
     let week = Duration::from_hours(24 * 7);
-    assert_eq!(defaults.departures(now, &[], week).history, jiff::Timestamp::MIN);
+    assert_eq!(defaults.purge_cutoffs(now, &[], week).history, jiff::Timestamp::MIN);
     let flags = ["retention.history=90d", "retention.dead_letter=forever", "retention.archive_period=day"];
     let settings = retention(&flags).expect("good settings");
-    let of = |retention| settings.departures(now, &[RowKind { retention, ..RowKind::of::<Shelf>() }], week);
+    let of =
+        |retention| settings.purge_cutoffs(now, &[RowKind { retention, ..RowKind::of::<Shelf>() }], week);
     for retention in [RetentionPolicy::Keep, RetentionPolicy::PurgeEvents, RetentionPolicy::PurgeRowsFirst] {
         assert_eq!(of(retention).history.to_string(), "2025-12-03T12:00:00Z", "{retention:?}");
     }
