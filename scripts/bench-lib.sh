@@ -124,6 +124,6 @@ wait_for() {
   done
 }
 
-audit_is_good() { [[ $(get "$admin/api/admin/audit?wait=30" .verdict) == BALANCED ]]; }
+audit_is_good() { [[ $(get "$admin/api/admin/reconciliation?wait=30" .verdict) == BALANCED ]]; }
 letters_in() { get "$admin/api/admin/dlq/count" ".by_status.$1"; }
 has_letters() { [[ $(letters_in "$1") == "$2" ]]; }

@@ -83,18 +83,18 @@ night() {
   timed "fix the charge" 0 faults clear payment
   local redrive
   redrive=$(get "$admin/api/admin/dlq/redrive" '.redrives[0].id')
-  timed "resume the redrive" 0 redrive resume "$redrive" --reason "now it is fixed"
-  timed "wait for the redrive" 0 redrive follow "$redrive"
-  timed "redrive of the charges" 0 dlq redrive --fingerprint "$charge" --canary 5 --reason "fixed"
-  timed "resolve the refunds manually" 0 dlq settle --step payment-refund --reason "cheques, sent by the accountant"
-  timed "audit log" 0 log list
+  timed "on with the redrive" 0 redrive resume "$redrive" --reason "now it is mended"
+  timed "until all are sold" 0 redrive follow "$redrive"
+  timed "a redrive of the charges" 0 dlq redrive --fingerprint "$charge" --canary 5 --reason "mended"
+  timed "the refunds, by cheque" 0 dlq resolve --step payment-refund --reason "cheques, sent by the accountant"
+  timed "what have I done?" 0 log list
 
   must "the load ends" wait "$load"
-  must "no dead letter is pending" wait_for 60 has_letters PENDING 0
-  timed "reconciliation" 0 audit
-  timed "status at the end" 0 status
+  must "no dead letter waits" wait_for 60 has_letters PENDING 0
+  timed "do the books balance?" 0 reconcile
+  timed "is anything left?" 0 status
   local settled
-  settled=$(get "$admin/api/admin/audit" .settled_count)
+  settled=$(get "$admin/api/admin/reconciliation" .resolved_count)
   must "the audit lists the $refunds refunds that were settled" test "$settled" = "$refunds"
   note night "$(jq -n --argjson rows "$rows" --argjson first "$first" --slurpfile load "$folder/load.json" \
     --argjson resolved "$(letters_in RESOLVED)" --argjson settled "$settled" \

@@ -92,6 +92,6 @@ say "waiting for the load to end"
 wait "$loading" || true
 loading=''
 unfinished=$(jq .unfinished "$folder/load.json") || die "no load: $(tail -n 3 "$folder/load.err")"
-say "$(jq -r '"\(.started) orders: \(.completed) confirmed, \(.compensated) compensated, \(.unfinished) unfinished, \(.shed) rejected, \(.errors) without an answer; p50 \(.latency_ms.p50 | round) ms, p99 \(.latency_ms.p99 | round) ms"' "$folder/load.json")"
-"$used" --data "$data" audit --wait 30s || die "the ledgers do not balance"
+say "$(jq -r '"\(.started) orders: \(.completed) confirmed, \(.compensated) undone, \(.unfinished) unfinished, \(.shed) refused, \(.errors) got no answer; p50 \(.latency_ms.p50 | round) ms, p99 \(.latency_ms.p99 | round) ms"' "$folder/load.json")"
+"$used" --data "$data" reconcile --wait 30s || die "the books do not balance"
 ((unfinished == 0)) || die "$unfinished orders did not end"

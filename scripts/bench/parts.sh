@@ -216,8 +216,8 @@ bench_history() {
 timed_audit() {
   local began took
   began=$(date +%s%N)
-  timeout 900 "$sagactl" --data "$data" audit --json "$@" >"$folder/audit.json" 2>"$folder/audit.err" ||
-    die "the ledgers do not balance: $(tail -n 2 "$folder/audit.err")"
+  timeout 900 "$sagactl" --data "$data" reconcile --json "$@" >"$folder/audit.json" 2>"$folder/audit.err" ||
+    die "the books do not balance: $(tail -n 2 "$folder/audit.err")"
   took=$((($(date +%s%N) - began) / 1000000))
   jq -c --argjson took "$took" '{seconds: ($took / 1000), orders: .summary.orders,
     orders_read: (if .scope.whole then .summary.orders else .scope.orders_read end)}' "$folder/audit.json"

@@ -62,8 +62,8 @@ scenario() {
   expect "dead letters in this group" 0 "$(size_of_group "$fingerprint")"
   expect "dead letters as before" "$dead" "$(dead_letters)"
   expect "on hand, reserved, sold" "0 0 300" "$(stock "$sku")"
-  shown='[.entries[] | {at, operator, action, reason}]' request GET "$admin/api/admin/audit/log?target=$redrive"
-  expect "actions in the audit log, oldest first" "redrive.start redrive.stop redrive.resume" \
+  shown='[.entries[] | {at, operator, action, reason}]' request GET "$admin/api/admin/audit?target=$redrive"
+  expect "in the audit log, oldest first" "redrive.start redrive.stop redrive.resume" \
     "$(field '[.entries[].action] | reverse | join(" ")')"
 }
 

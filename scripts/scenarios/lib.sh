@@ -389,9 +389,9 @@ is() {
 
 reconcile() {
   local report verdict
-  step "reconciliation"
-  show "  ${blue}→ GET $admin/api/admin/audit?wait=30${plain}"
-  report=$(get "$admin/api/admin/audit?wait=30" tojson)
+  step "do the books balance?"
+  show "  ${blue}→ GET $admin/api/admin/reconciliation?wait=30${plain}"
+  report=$(get "$admin/api/admin/reconciliation?wait=30" tojson)
   verdict=$(jq -r 'if .verdict then .verdict + (.summary | ": \(.orders) orders, \(.confirmed) confirmed, \(.cancelled) cancelled"
     + " · \(.captured) charges captured, \(.refunded) refunded · \(.on_hand) units on hand + \(.reserved) reserved"
     + " + \(.sold) sold = \(.supplied) · \(.dead_letters) dead letters") else .detail end' <<<"$report")
@@ -399,6 +399,6 @@ reconcile() {
     pass "$verdict"
   else
     fail "$verdict"
-    jq -r '"    " + ((.under_way[]? | "\(.what); waits for \(.waits_for)"), (.unanswered[]? | "\(.service): \(.why)"), (.discrepancies[:10][]? | "\(.rule) · \(.subject) · \(.detail)"))' <<<"$report"
+    jq -r '"    " + ((.in_flight[]? | "\(.what); waits for \(.waits_for)"), (.unanswered[]? | "\(.service): \(.why)"), (.discrepancies[:10][]? | "\(.rule) · \(.subject) · \(.detail)"))' <<<"$report"
   fi
 }

@@ -1,6 +1,9 @@
-//! Pure: whatever the services say, admin keeps a view of it; whatever an operator asks for changes a row, tells
-//! the service concerned, and is written down, all at once or not at all.
+//! Pure: what messages and commands change: rows, messages to services and audit entries, in one transaction.
 
+use admin_api::actor::Actor;
+use admin_api::audit_log::{Action, Entry};
+use admin_api::bulk::{BulkOutcome, Rejected};
+use admin_api::redrives::RedriveStatus;
 use contract::Fact;
 use contract::manual_resolution::{Accepted, ManualResolution, ResolutionWithdrawal};
 use contract::order::DeadlineExtensionRequested;
@@ -19,42 +22,44 @@ use saga_core::{Policy, UnitOfWork};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::audit_log::{ASKED, Action, AuditCommand, AuditEntry, DONE, Entry};
-use crate::books::{Books, BooksCommand, THE_BOOKS};
-use crate::commands::{Command, CommandKind, Many, Refused, Rejection, Reply};
-use crate::dead_letter::events::{DeadLetterCommand, DeadLetterEvent, Forgotten};
-use crate::dead_letter::item::DeadLetterItem;
-use crate::dead_letter::view::DeadLetterView;
-use crate::push::notice::{NOTICE, Notice};
-use crate::push::told::{THE_TOLD, Told, ToldCommand, ToldEvent};
-use crate::reconciliation::closing::{Closing, THE_CLOSING};
+use crate::audit_log::{ASKED, AuditCommand, AuditEntry, DONE};
+use crate::commands::{Command, CommandKind, Rejection, Reply};
+use crate::dead_letters::events::{DeadLetterCommand, DeadLetterEvent, Forgotten, Tag};
+use crate::dead_letters::filter::key_of;
+use crate::dead_letters::item::item_of;
+use crate::dead_letters::view::DeadLetterView;
+use crate::ledgers::checkpoint::{CHECKPOINT, Checkpoint};
+use crate::ledgers::state::{RECONCILIATION_STATE, ReconciliationCommand, ReconciliationState};
+use crate::notifications::content::{NOTIFICATION_TASK, Notification};
+use crate::notifications::state::{
+    NOTIFICATION_STATE, NotificationCommand, NotificationEvent, NotificationState,
+};
+use crate::redrive::active::{ACTIVE_REDRIVES, ActiveChange, ActiveRedrives};
 use crate::redrive::decider::{Counted, Redrive};
-use crate::redrive::events::{Plan, RedriveCommand, RedriveRejection, RedriveStatus};
-use crate::redrive::roster::{Roster, RosterChange, THE_ROSTER};
-use crate::request::By;
-use crate::settling::{Case, Named, Settling};
+use crate::redrive::events::{Plan, RedriveCommand, RedriveRejection};
+use crate::resolution::{Direction, Resolution, Target};
+use crate::topology::{NAME, STEPS};
 
-/// The admin service's reactions.
 #[derive(Debug)]
 pub struct AdminService;
 
-/// What admin hears and says: the facts of the shop, and the engine's own messages.
+/// Facts of the shop, and the engine's own messages.
 pub type AdminMessage = OperatorMessage<Fact>;
 
 type Work<'a> = UnitOfWork<'a, AdminMessage>;
 
-/// Whenever an operator has a dead letter handed back, given up or taken up again, its service is told.
+/// Publishes the request of an operator to the service that has the dead letter.
 impl Policy<AdminMessage> for DeadLetterView {
     fn whenever(event: &DeadLetterEvent, id: &str, _: &Self, work: &mut Work<'_>) {
         let Some(revision) = event.revision() else { return };
-        let service = work.row::<Self>(id).said().map(|said| said.service.clone()).unwrap_or_default();
-        let Ok(dead_letter) = id.parse() else { panic!("{id:?} is no dead letter's id") };
+        let service = work.row::<Self>(id).report().map(|report| report.service.clone()).unwrap_or_default();
+        let Ok(dead_letter) = id.parse() else { panic!("{id:?} is not the id of a dead letter") };
         work.publish(match event {
             DeadLetterEvent::Replayed { edited, .. } => {
                 let edited = edited.clone();
                 DeadLetterMessage::ReplayRequested(ReplayRequested { dead_letter, service, revision, edited })
             }
-            // There what was settled is given up, too: why, only operators need to know.
+            // The service discards a resolved dead letter too. Only operators need the difference.
             DeadLetterEvent::Discarded { at, .. } | DeadLetterEvent::Settled { at, .. } => {
                 let replays = Some(*at);
                 let discarded = DeadLetterDiscarded { dead_letter, service, revision, replays };
@@ -71,27 +76,29 @@ impl Policy<AdminMessage> for DeadLetterView {
     }
 }
 
-/// Whenever somebody is to be told something, the receiver of notices is called.
-impl Policy<AdminMessage> for Told {
-    fn whenever(event: &ToldEvent, _: &str, _: &Self, work: &mut Work<'_>) {
+/// Adds a task that delivers each notification.
+impl Policy<AdminMessage> for NotificationState {
+    fn whenever(event: &NotificationEvent, _: &str, _: &Self, work: &mut Work<'_>) {
         match event {
-            ToldEvent::Noticed(notice) | ToldEvent::Tested(notice) => {
-                work.add_task(NOTICE, notice);
+            NotificationEvent::Sent(notification) | NotificationEvent::Tested(notification) => {
+                work.add_task(NOTIFICATION_TASK, notification);
             }
-            ToldEvent::Changed { .. } | ToldEvent::Delivered(..) | ToldEvent::GivenUp(..) => {}
+            NotificationEvent::Changed { .. }
+            | NotificationEvent::Delivered(..)
+            | NotificationEvent::GivenUp(..) => {}
         }
     }
 }
 
-// Nobody is told of these.
-impl Policy<AdminMessage> for Books {}
-impl Policy<AdminMessage> for Closing {}
+// These publish nothing.
+impl Policy<AdminMessage> for ReconciliationState {}
+impl Policy<AdminMessage> for Checkpoint {}
 impl Policy<AdminMessage> for Redrive {}
-impl Policy<AdminMessage> for Roster {}
+impl Policy<AdminMessage> for ActiveRedrives {}
 impl Policy<AdminMessage> for AuditEntry {}
 
 impl Service for AdminService {
-    const NAME: &'static str = crate::NAME;
+    const NAME: &'static str = NAME;
     const OPERATOR: Option<&'static str> = Some(OPERATOR);
     const SECRETS: &'static [&'static str] = &contract::order::SECRETS;
     type Fact = AdminMessage;
@@ -104,20 +111,20 @@ impl Service for AdminService {
             RowKind::of::<SagaView>(),
             RowKind::of::<DeadLetterView>(),
             RowKind::of::<Redrive>(),
-            RowKind::of::<Roster>(),
+            RowKind::of::<ActiveRedrives>(),
             RowKind::of::<AuditEntry>(),
-            RowKind::of::<Told>(),
-            RowKind::of::<Books>(),
-            RowKind::of::<Closing>(),
+            RowKind::of::<NotificationState>(),
+            RowKind::of::<ReconciliationState>(),
+            RowKind::of::<Checkpoint>(),
         ]
     }
 
     fn steps() -> &'static [Step] {
-        &crate::STEPS
+        &STEPS
     }
 
     fn rows_of_command(&self, command: &Command) -> Vec<RowKey> {
-        command.reads()
+        command.rows()
     }
 
     fn on_command(&self, command: &Command, work: &mut Work<'_>) -> Result<Reply, HandlerError<Rejection>> {
@@ -126,7 +133,7 @@ impl Service for AdminService {
 
     fn rows_of_message(&self, message: &Received<AdminMessage>) -> Vec<RowKey> {
         let saga = message.fact.saga().map(RowKey::of::<SagaView>);
-        let dead_letter = said_of(message).map(|(id, _)| RowKey::of::<DeadLetterView>(id));
+        let dead_letter = report_of(message).map(|(id, _)| RowKey::of::<DeadLetterView>(id));
         saga.into_iter().chain(dead_letter).collect()
     }
 
@@ -140,30 +147,31 @@ impl Service for AdminService {
             let heard = SagaCommand::RecordFact(SagaFact::of(message));
             work.decide::<SagaView>(saga, &heard).map_err(Rejection::from)?;
         }
-        if let Some((dead_letter, command)) = said_of(message) {
+        if let Some((dead_letter, command)) = report_of(message) {
             work.decide::<DeadLetterView>(dead_letter, &(command, work.now())).map_err(Rejection::from)?;
         }
         Ok(())
     }
 
     fn rows_of_result(&self, _: &TaskResult<'_>) -> Vec<RowKey> {
-        vec![RowKey::of::<Told>(THE_TOLD)]
+        vec![RowKey::of::<NotificationState>(NOTIFICATION_STATE)]
     }
 
     fn on_task_result(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> HandlerResult<Self> {
-        // What asked for the notice has its id: it is known even if nobody can read the notice any more.
-        let notice = result.correlation_id;
+        // The notification has the id of its command, which is known even if its content is damaged.
+        let id = result.correlation_id;
         let outcome = match result.answer {
-            Ok(_) => ToldCommand::Deliver(notice),
-            Err(failed) => ToldCommand::GiveUp(notice, failed.reason()),
+            Ok(_) => NotificationCommand::Deliver(id),
+            Err(failed) => NotificationCommand::GiveUp(id, failed.reason()),
         };
-        work.decide::<Told>(THE_TOLD, &(outcome, notice, work.now())).map_err(Rejection::from)?;
+        work.decide::<NotificationState>(NOTIFICATION_STATE, &(outcome, id, work.now()))
+            .map_err(Rejection::from)?;
         Ok(())
     }
 }
 
-/// What a service says of a dead letter.
-fn said_of(message: &Received<AdminMessage>) -> Option<(Uuid, DeadLetterCommand)> {
+/// Returns the report of a service about a dead letter.
+fn report_of(message: &Received<AdminMessage>) -> Option<(Uuid, DeadLetterCommand)> {
     match &message.fact {
         OperatorMessage::DeadLetter(DeadLetterMessage::DeadLettered(announced)) => {
             Some((announced.id, DeadLetterCommand::Announce(announced.clone())))
@@ -172,8 +180,8 @@ fn said_of(message: &Received<AdminMessage>) -> Option<(Uuid, DeadLetterCommand)
             Some((resolved.dead_letter, DeadLetterCommand::Resolve(Box::new(resolved.clone()))))
         }
         OperatorMessage::DeadLetter(DeadLetterMessage::DeadLetterForgotten(forgotten)) => {
-            let said = Forgotten { revision: forgotten.revision, at: message.occurred_at };
-            Some((forgotten.dead_letter, DeadLetterCommand::Forget(said)))
+            let gone = Forgotten { revision: forgotten.revision, at: message.occurred_at };
+            Some((forgotten.dead_letter, DeadLetterCommand::Forget(gone)))
         }
         OperatorMessage::DeadLetter(
             DeadLetterMessage::ReplayRequested(_)
@@ -192,70 +200,28 @@ impl Command {
                 let edit = replay.edited.as_ref();
                 let edit =
                     edit.map(|edited| json!({ "message_id": edited.message_id, "changes": replay.changes }));
-                self.ask_one(*id, DeadLetterCommand::Replay(by(), replay.clone()), edit, work)
+                self.change_one(*id, DeadLetterCommand::Replay(by(), replay.clone()), edit, work)
             }
-            CommandKind::Discard(id) => self.ask_one(*id, DeadLetterCommand::Discard(by()), None, work),
-            CommandKind::Restore(id) => self.ask_one(*id, DeadLetterCommand::Restore(by()), None, work),
+            CommandKind::Discard(id) => self.change_one(*id, DeadLetterCommand::Discard(by()), None, work),
+            CommandKind::Restore(id) => self.change_one(*id, DeadLetterCommand::Restore(by()), None, work),
             CommandKind::Note(id, text) => {
-                self.ask_one(*id, DeadLetterCommand::Note(by(), text.clone()), None, work)
+                self.change_one(*id, DeadLetterCommand::Note(by(), text.clone()), None, work)
             }
-            CommandKind::Many { dead_letters, wish } => {
-                Ok(Reply::Many(ask_each(dead_letters, wish.command(&self.by), work)))
+            CommandKind::Many { dead_letters, change } => {
+                Ok(Reply::Many(change_each(dead_letters, change.command(&self.by), work)))
             }
-            CommandKind::Settle(settling, case) => {
-                let with = settle(*settling, case, &self.by, work)?;
-                let Ok(_) = work.decide::<Books>(THE_BOOKS, &BooksCommand::Forget);
-                let accepted = accepted_in(std::iter::once(&case.named).chain(with.iter().copied()));
-                let with: Vec<_> = with.into_iter().map(Named::id).collect();
-                let detail = Some(json!({ "with": with, "accepted": accepted }));
-                self.log(case.named.id(), detail, DONE, work);
-                Ok(Reply::Done)
+            CommandKind::Resolve(direction, resolution) => self.resolve(*direction, resolution, work),
+            CommandKind::ResolveMany { direction, resolutions, entry } => {
+                Ok(Reply::Many(self.resolve_many(*direction, resolutions, *entry, work)))
             }
-            CommandKind::SettleMany { settling, cases, entry } => {
-                let (mut many, mut accepted) = (Many::default(), vec![]);
-                for case in cases {
-                    let with = settle(*settling, case, &self.by, work);
-                    many.add(case.named.id(), with.map(|with| accepted.extend(accepted_in(with))));
-                }
-                // Of what says no the last look at the books is as good as it was.
-                if many.done > 0 {
-                    let Ok(_) = work.decide::<Books>(THE_BOOKS, &BooksCommand::Forget);
-                }
-                let Ok(_) = work.decide::<AuditEntry>(entry, &AuditCommand::Accept(accepted));
-                Ok(Reply::Many(many))
-            }
-            CommandKind::Extend { orders, until } => {
-                let mut many = Many::default();
-                for &order in orders {
-                    match extend(order, *until, work) {
-                        Err(detail) => {
-                            let has_ended = work.row::<SagaView>(order).status().is_terminal();
-                            many.refuse(Refused { id: order, detail, has_ended });
-                        }
-                        done @ Ok(()) => many.add(order, done),
-                    }
-                }
-                Ok(Reply::Many(many))
-            }
+            CommandKind::Extend { orders, until } => Ok(Reply::Many(extend_each(orders, *until, work))),
             CommandKind::Redrive(id, command) => {
                 change_redrive(*id, command.clone(), work)?;
                 self.log(id, plan_of(command), DONE, work);
                 Ok(Reply::Done)
             }
             CommandKind::Send { tag, dead_letters } => {
-                let at = work.now();
-                let drive = work.row::<Redrive>(tag.redrive).drive().ok_or(RedriveRejection::Unknown)?;
-                drive.sends_in(tag.round)?;
-                // Another driver may have sent some meanwhile.
-                let most = drive.room(&Counted::default()).min(drive.granted(at));
-                let most = usize::try_from(most).unwrap_or(usize::MAX);
-                let replay = drive.replay(tag.redrive);
-                let dead_letters = &dead_letters[..dead_letters.len().min(most)];
-                let replay = DeadLetterCommand::Replay(by(), replay);
-                let sent = ask_each(dead_letters, replay, work);
-                let count = RedriveCommand::Count(tag.round, sent.done);
-                work.decide::<Redrive>(tag.redrive, &(count, at))?;
-                Ok(Reply::Many(sent))
+                Ok(Reply::Many(self.send(*tag, dead_letters, work)?))
             }
             CommandKind::OpenEntry { target, detail, .. } => {
                 self.log(target, detail.clone(), ASKED, work);
@@ -263,40 +229,89 @@ impl Command {
             }
             CommandKind::CloseEntry(entry, outcome) => {
                 let Ok(_) = work.decide::<AuditEntry>(entry, &AuditCommand::End(outcome.clone()));
-                // What did not add up then may do so now.
-                if work.row::<AuditEntry>(entry).says_done(Action::AuditBaseline) {
-                    let Ok(_) = work.decide::<Books>(THE_BOOKS, &BooksCommand::Forget);
+                // A new baseline changes the result of the next reconciliation.
+                if work.row::<AuditEntry>(entry).records_done(Action::AuditBaseline) {
+                    invalidate_reconciliation(work);
                 }
                 Ok(Reply::Done)
             }
-            CommandKind::Push(command) => self.push(command, work),
-            CommandKind::Audited { look, forgotten, closing } => {
-                let look = BooksCommand::Look { look: look.clone(), forgotten: *forgotten };
-                let Ok(_) = work.decide::<Books>(THE_BOOKS, &look);
-                if let Some(closing) = closing {
-                    let Ok(_) = work.decide::<Closing>(THE_CLOSING, closing);
+            CommandKind::Notify(command) => self.notify(command, work),
+            CommandKind::Reconciled { result, invalidated, checkpoint } => {
+                let record =
+                    ReconciliationCommand::Record { result: result.clone(), invalidated: *invalidated };
+                let Ok(_) = work.decide::<ReconciliationState>(RECONCILIATION_STATE, &record);
+                if let Some(checkpoint) = checkpoint {
+                    let Ok(_) = work.decide::<Checkpoint>(CHECKPOINT, checkpoint);
                 }
                 Ok(Reply::Done)
             }
         }
     }
 
-    /// Tells people something, and answers what.
-    fn push(&self, command: &ToldCommand, work: &mut Work<'_>) -> Result<Reply, Rejection> {
-        work.decide::<Told>(THE_TOLD, &(command.clone(), self.id, work.now()))?;
-        let told = work.row::<Told>(THE_TOLD);
-        let notice = match command {
-            ToldCommand::Test => Some(Notice::test(self.id, work.now())),
-            ToldCommand::Look(..) | ToldCommand::Deliver(_) | ToldCommand::GiveUp(..) => {
-                told.under_way().filter(|notice| notice.id == self.id).cloned()
-            }
-        };
-        self.log(NOTICE, None, DONE, work);
-        Ok(Reply::Notice(notice.map(Box::new)))
+    fn resolve(
+        &self,
+        direction: Direction,
+        resolution: &Resolution,
+        work: &mut Work<'_>,
+    ) -> Result<Reply, Rejection> {
+        let along = resolve(direction, resolution, &self.by, work)?;
+        invalidate_reconciliation(work);
+        let accepted = accepted_in(std::iter::once(&resolution.target).chain(along.iter().copied()));
+        let along: Vec<_> = along.into_iter().map(Target::id).collect();
+        let detail = Some(json!({ "with": along, "accepted": accepted }));
+        self.log(resolution.target.id(), detail, DONE, work);
+        Ok(Reply::Done)
     }
 
-    /// Asks one dead letter, and answers with what it is then.
-    fn ask_one(
+    fn resolve_many(
+        &self,
+        direction: Direction,
+        resolutions: &[Resolution],
+        entry: Uuid,
+        work: &mut Work<'_>,
+    ) -> BulkOutcome {
+        let (mut outcome, mut accepted) = (BulkOutcome::default(), vec![]);
+        for resolution in resolutions {
+            let along = resolve(direction, resolution, &self.by, work);
+            outcome.add(resolution.target.id(), along.map(|along| accepted.extend(accepted_in(along))));
+        }
+        if outcome.done > 0 {
+            invalidate_reconciliation(work);
+        }
+        let Ok(_) = work.decide::<AuditEntry>(entry, &AuditCommand::Accept(accepted));
+        outcome
+    }
+
+    /// Replays dead letters of a redrive, as many as it and its rate allow.
+    fn send(&self, tag: Tag, dead_letters: &[Uuid], work: &mut Work<'_>) -> Result<BulkOutcome, Rejection> {
+        let at = work.now();
+        let drive = work.row::<Redrive>(tag.redrive).drive().ok_or(RedriveRejection::Unknown)?;
+        drive.sends_in(tag.round)?;
+        // Another driver may have replayed some meanwhile.
+        let max = drive.room(&Counted::default()).min(drive.granted(at));
+        let max = usize::try_from(max).unwrap_or(usize::MAX);
+        let replay = DeadLetterCommand::Replay(self.by.clone(), drive.replay(tag.redrive));
+        let sent = change_each(&dead_letters[..dead_letters.len().min(max)], replay, work);
+        work.decide::<Redrive>(tag.redrive, &(RedriveCommand::Count(tag.round, sent.done), at))?;
+        Ok(sent)
+    }
+
+    /// Returns the notification that was sent, if any.
+    fn notify(&self, command: &NotificationCommand, work: &mut Work<'_>) -> Result<Reply, Rejection> {
+        work.decide::<NotificationState>(NOTIFICATION_STATE, &(command.clone(), self.id, work.now()))?;
+        let state = work.row::<NotificationState>(NOTIFICATION_STATE);
+        let sent = match command {
+            NotificationCommand::Test => Some(Notification::test(self.id, work.now())),
+            NotificationCommand::Observe(..)
+            | NotificationCommand::Deliver(_)
+            | NotificationCommand::GiveUp(..) => state.in_flight().filter(|sent| sent.id == self.id).cloned(),
+        };
+        self.log(NOTIFICATION_TASK, None, DONE, work);
+        Ok(Reply::Notification(sent.map(Box::new)))
+    }
+
+    /// Changes one dead letter, and returns it.
+    fn change_one(
         &self,
         id: Uuid,
         command: DeadLetterCommand,
@@ -305,11 +320,11 @@ impl Command {
     ) -> Result<Reply, Rejection> {
         work.decide::<DeadLetterView>(id, &(command, work.now()))?;
         self.log(id, detail, DONE, work);
-        let dead_letter = DeadLetterItem::of(id, work.row::<DeadLetterView>(id));
+        let dead_letter = item_of(id, work.row::<DeadLetterView>(id));
         Ok(Reply::Changed(dead_letter.map(Box::new)))
     }
 
-    /// Writes down what this command is called, if it is.
+    /// Writes the audit entry of this command, if it has one.
     fn log(&self, target: impl ToString, detail: Option<Value>, outcome: &str, work: &mut Work<'_>) {
         if let Some(action) = self.action() {
             let (by, target, outcome) = (self.by.clone(), target.to_string(), outcome.to_owned());
@@ -319,69 +334,74 @@ impl Command {
     }
 }
 
-/// Asks all of these dead letters. What one says touches no other.
-fn ask_each(dead_letters: &[Uuid], command: DeadLetterCommand, work: &mut Work<'_>) -> Many {
-    let asked = (command, work.now());
-    let mut many = Many::default();
+/// Changes each dead letter independently.
+fn change_each(dead_letters: &[Uuid], command: DeadLetterCommand, work: &mut Work<'_>) -> BulkOutcome {
+    let command = (command, work.now());
+    let mut outcome = BulkOutcome::default();
     for &id in dead_letters {
-        many.add(id, work.decide::<DeadLetterView>(id, &asked).map(drop));
+        outcome.add(id, work.decide::<DeadLetterView>(id, &command).map(drop));
     }
-    many
+    outcome
 }
 
-/// Settles outside what was named, or takes that back; when it says no, nothing is done. What goes with it and says no
-/// stays as it is: it may have ended meanwhile. Answers what went with it.
-fn settle<'a>(
-    settling: Settling,
-    case: &'a Case,
-    by: &By,
+/// Resolves a target or withdraws its resolution, and returns what it took along. When the target is rejected, nothing
+/// changes; what cannot be taken along stays as it is, as it may have ended meanwhile.
+fn resolve<'a>(
+    direction: Direction,
+    resolution: &'a Resolution,
+    by: &Actor,
     work: &mut Work<'_>,
-) -> Result<Vec<&'a Named>, Rejection> {
-    settle_one(settling, &case.named, by, work)?;
-    let goes = |other: &&Named| {
-        let is_early = settling == Settling::Settle && is_before_its_last(case, other, work);
-        !is_early && settle_one(settling, other, by, work).is_ok()
+) -> Result<Vec<&'a Target>, Rejection> {
+    resolve_one(direction, &resolution.target, by, work)?;
+    let goes = |other: &&Target| {
+        let is_early = direction == Direction::Resolve && is_blocked(resolution, other, work);
+        !is_early && resolve_one(direction, other, by, work).is_ok()
     };
-    Ok(case.with.iter().filter(goes).collect())
+    Ok(resolution.along.iter().filter(goes).collect())
 }
 
-/// Whether a saga that goes with a dead letter has another in its way, which waits, or came since anybody looked.
-fn is_before_its_last(case: &Case, other: &Named, work: &mut Work<'_>) -> bool {
-    let (Named::DeadLetter(_), Named::Saga(saga, _)) = (&case.named, other) else { return false };
-    let in_its_way: Vec<Uuid> = work.row::<SagaView>(saga).open_dead_letters().map(|(id, _)| id).collect();
-    in_its_way.iter().any(|id| !case.in_the_way.contains(id) || work.row::<DeadLetterView>(id).waits())
+/// True if another dead letter blocks the saga of a dead letter: one that waits, or one that is new since the request.
+fn is_blocked(resolution: &Resolution, other: &Target, work: &mut Work<'_>) -> bool {
+    let (Target::DeadLetter(_), Target::Saga(saga, _)) = (&resolution.target, other) else { return false };
+    let blocking: Vec<Uuid> = work.row::<SagaView>(saga).open_dead_letters().map(|(id, _)| id).collect();
+    blocking.iter().any(|id| !resolution.blocking.contains(id) || work.row::<DeadLetterView>(id).waits())
 }
 
-/// What was accepted with these, as the audit log has it: each with its saga.
-fn accepted_in<'a>(settled: impl IntoIterator<Item = &'a Named>) -> Vec<Value> {
-    let of = |named: &'a Named| match named {
-        Named::Saga(saga, accepted) => accepted.iter().map(|accepted| (saga, accepted)).collect(),
-        Named::DeadLetter(_) => vec![],
+/// Lists accepted discrepancies for the audit log, each with its saga.
+fn accepted_in<'a>(targets: impl IntoIterator<Item = &'a Target>) -> Vec<Value> {
+    let of = |target: &'a Target| match target {
+        Target::Saga(saga, accepted) => accepted.iter().map(|accepted| (saga, accepted)).collect(),
+        Target::DeadLetter(_) => vec![],
     };
-    let all = settled.into_iter().flat_map(of);
+    let all = targets.into_iter().flat_map(of);
     all.map(|(saga, Accepted { rule, detail, difference })| {
         json!({ "saga": saga, "rule": rule, "detail": detail, "difference": difference })
     })
     .collect()
 }
 
-fn settle_one(settling: Settling, named: &Named, by: &By, work: &mut Work<'_>) -> Result<(), Rejection> {
+fn resolve_one(
+    direction: Direction,
+    target: &Target,
+    by: &Actor,
+    work: &mut Work<'_>,
+) -> Result<(), Rejection> {
     let (operator, at) = (by.operator.clone(), work.now());
     let reason = by.reason.clone().unwrap_or_default();
-    match (settling, named) {
-        (Settling::Settle, Named::DeadLetter(id)) => {
+    match (direction, target) {
+        (Direction::Resolve, Target::DeadLetter(id)) => {
             work.decide::<DeadLetterView>(id, &(DeadLetterCommand::Settle(by.clone()), at))?;
         }
-        (Settling::Unsettle, Named::DeadLetter(id)) => {
+        (Direction::Withdraw, Target::DeadLetter(id)) => {
             work.decide::<DeadLetterView>(id, &(DeadLetterCommand::Unsettle(by.clone()), at))?;
         }
-        (Settling::Settle, Named::Saga(id, accepted)) => {
+        (Direction::Resolve, Target::Saga(id, accepted)) => {
             let (view, accepted) = (work.row::<SagaView>(id), accepted.clone());
             let (was, revision) = (view.status_without_resolution(), view.next_revision(at));
             let settlement = ManualResolution { operator, reason, at, was, accepted, revision };
             work.decide::<SagaView>(id, &SagaCommand::ResolveManually(settlement))?;
         }
-        (Settling::Unsettle, Named::Saga(id, _)) => {
+        (Direction::Withdraw, Target::Saga(id, _)) => {
             let revision = work.row::<SagaView>(id).next_revision(at);
             let unsettlement = ResolutionWithdrawal { operator, reason, at, revision };
             work.decide::<SagaView>(id, &SagaCommand::WithdrawResolution(unsettlement))?;
@@ -390,7 +410,25 @@ fn settle_one(settling: Settling, named: &Named, by: &By, work: &mut Work<'_>) -
     Ok(())
 }
 
-/// Whenever an order is to wait longer, the order service is told; its word counts, and is heard.
+fn extend_each(orders: &[Uuid], until: Timestamp, work: &mut Work<'_>) -> BulkOutcome {
+    let mut outcome = BulkOutcome::default();
+    for &order in orders {
+        match extend(order, until, work) {
+            Err(detail) => {
+                let has_ended = work.row::<SagaView>(order).status().is_terminal();
+                outcome.reject(Rejected { id: order, detail, has_ended });
+            }
+            done @ Ok(()) => outcome.add(order, done),
+        }
+    }
+    outcome
+}
+
+fn invalidate_reconciliation(work: &mut Work<'_>) {
+    let Ok(_) = work.decide::<ReconciliationState>(RECONCILIATION_STATE, &ReconciliationCommand::Invalidate);
+}
+
+/// Asks the order service to extend a deadline. The saga shows it once the order service has.
 fn extend(order: Uuid, until: Timestamp, work: &mut Work<'_>) -> Result<(), String> {
     let now = work.now();
     let view = work.row::<SagaView>(order);
@@ -416,7 +454,7 @@ fn extend(order: Uuid, until: Timestamp, work: &mut Work<'_>) -> Result<(), Stri
     }
 }
 
-/// Whenever the course of a redrive changes, the roster knows.
+/// Changes a redrive, and its entry in the row of active redrives.
 fn change_redrive(id: Uuid, command: RedriveCommand, work: &mut Work<'_>) -> Result<(), Rejection> {
     let at = work.now();
     work.decide::<Redrive>(id, &(command, at))?;
@@ -425,18 +463,18 @@ fn change_redrive(id: Uuid, command: RedriveCommand, work: &mut Work<'_>) -> Res
     };
     let change = match drive.status {
         RedriveStatus::Canary | RedriveStatus::Running => {
-            RosterChange::Entered { filter: drive.plan.filter.key(), redrive: id }
+            ActiveChange::Started { filter: key_of(&drive.plan.filter), redrive: id }
         }
-        RedriveStatus::Paused => RosterChange::Rested { redrive: id },
+        RedriveStatus::Paused => ActiveChange::Paused { redrive: id },
         RedriveStatus::Stopped | RedriveStatus::Cancelled | RedriveStatus::Done => {
-            RosterChange::Left { redrive: id }
+            ActiveChange::Ended { redrive: id }
         }
     };
-    work.decide::<Roster>(THE_ROSTER, &change)?;
+    work.decide::<ActiveRedrives>(ACTIVE_REDRIVES, &change)?;
     Ok(())
 }
 
-/// What the audit log says of a redrive that starts.
+/// Describes a new redrive for the audit log.
 fn plan_of(command: &RedriveCommand) -> Option<Value> {
     let RedriveCommand::Start(plan) = command else { return None };
     let Plan { filter, canary, rate, force, matching, .. } = &**plan;

@@ -23,7 +23,6 @@ pub mod manual_resolution;
 pub mod metrics;
 pub mod money;
 pub mod order;
-pub mod overview;
 pub mod payment;
 pub mod reconciliation;
 pub mod saga;

@@ -1,7 +1,5 @@
 //! Pure: ledger entries that each service reports for reconciliation, since no service reads another's tables.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use saga_core::row::PastEvent;
 use serde::{Deserialize, Serialize};
@@ -10,10 +8,6 @@ use uuid::Uuid;
 use crate::fact::FactType;
 use crate::money::Money;
 use crate::order::{CancelReason, Line, StockLine};
-
-/// Maximum time of a full reconciliation that a client requests by `whole`, beyond the wait that it requested. The
-/// client waits a little longer.
-pub const WHOLE_WITHIN: Duration = Duration::from_mins(10);
 
 /// Fact that a row's history has published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -34,6 +34,7 @@
 //! - [`health`]: health checks; [`outbox`]: outbox entries, as operators see them.
 //! - [`secrets`]: redaction of secrets.
 //! - [`access`]: tokens, roles and route rules.
+//! - [`text`]: text that people enter.
 //! - `testing` (feature): checks of a contract's wire format.
 
 #![warn(missing_docs)]
@@ -62,6 +63,7 @@ pub mod service;
 pub mod service_stats;
 pub mod shedding;
 pub mod testing;
+pub mod text;
 pub mod trace;
 pub mod unit_of_work;
 pub mod waiting;

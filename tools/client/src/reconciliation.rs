@@ -4,10 +4,9 @@ mod view;
 
 use std::time::Duration;
 
+use admin_api::reconciliation::{FULL_VERIFICATION_TIMEOUT, Verdict};
 use anyhow::{Context as _, bail};
 use cli::View;
-use contract::overview::Verdict;
-use contract::reconciliation::WHOLE_WITHIN;
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize as _, Serialize, Serializer};
 use serde_json::Value;
@@ -55,9 +54,9 @@ pub async fn ask(http: &Http, admin: &str, wait: Duration) -> anyhow::Result<Rec
     ask_for(http, admin, wait, None).await
 }
 
-/// Reconciles everything, which takes [`WHOLE_WITHIN`] at most.
+/// Reconciles everything, which takes [`FULL_VERIFICATION_TIMEOUT`] at most.
 pub async fn ask_for_all(http: &Http, admin: &str, wait: Duration) -> anyhow::Result<Reconciliation> {
-    ask_for(http, admin, wait, Some(WHOLE_WITHIN)).await
+    ask_for(http, admin, wait, Some(FULL_VERIFICATION_TIMEOUT)).await
 }
 
 /// Reconciles everything if `reading` limits the time for that, else what has changed since the last checkpoint.
@@ -68,7 +67,8 @@ pub async fn ask_for(
     reading: Option<Duration>,
 ) -> anyhow::Result<Reconciliation> {
     let which = if reading.is_some() { "&whole=true" } else { "" };
-    let url = format!("{}/api/admin/audit?wait={}{which}", admin.trim_end_matches('/'), wait.as_secs());
+    let url =
+        format!("{}/api/admin/reconciliation?wait={}{which}", admin.trim_end_matches('/'), wait.as_secs());
     let answer = http.get_within(&url, wait + reading.unwrap_or_default() + TRANSFER_TIME).await?;
     if !answer.status.is_success() {
         bail!("admin cannot reconcile: {}", answer.complaint());

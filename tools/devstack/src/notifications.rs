@@ -17,12 +17,12 @@ const POLL: Duration = Duration::from_secs(2);
 
 /// Prints new notifications until dropped.
 pub async fn watch(system: &System, http: Http) {
-    let url = format!("{}/api/admin/push", system.url_of(Component::ADMIN));
+    let url = format!("{}/api/admin/notifications", system.url_of(Component::ADMIN));
     let mut seen = None;
     loop {
         // An admin that is down sends nothing either.
         if let Ok(answer) = http.get_within(&url, POLL).await
-            && let Some(notices) = answer.body["notices"].as_array()
+            && let Some(notices) = answer.body["notifications"].as_array()
         {
             for text in new_texts(&mut seen, notices) {
                 say(&format!("notice: {}", printable(&text)));
@@ -35,7 +35,7 @@ pub async fn watch(system: &System, http: Http) {
 /// Describes the receiver of notifications.
 pub async fn receiver(system: &System) -> String {
     match webhook(system).await {
-        Ok(Some(webhook)) => format!("go to {webhook} (does it answer? sagactl push test)"),
+        Ok(Some(webhook)) => format!("go to {webhook} (does it answer? sagactl notifications test)"),
         Ok(None) => {
             "go to standard output and the log of admin: nobody is called (README.md, Who is told)".to_owned()
         }
@@ -44,7 +44,7 @@ pub async fn receiver(system: &System) -> String {
 }
 
 async fn webhook(system: &System) -> anyhow::Result<Option<String>> {
-    let url = format!("{}/api/admin/push", system.url_of(Component::ADMIN));
+    let url = format!("{}/api/admin/notifications", system.url_of(Component::ADMIN));
     let answer = Http::by(&system.admin_access()?)?.get_within(&url, POLL).await?;
     if !answer.status.is_success() {
         bail!("{}", answer.complaint());

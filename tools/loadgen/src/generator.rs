@@ -133,7 +133,7 @@ impl Shared {
         let errors: u64 = counts.errors.values().sum();
         format!(
             "ended after {}s: {} started: {} completed, {} compensated, {open} in flight; {errors} errors; the reconciliation \
-             {reconciliation} (sagactl audit)",
+             {reconciliation} (sagactl reconcile)",
             self.began.elapsed().as_secs(),
             counts.started,
             counts.completed,

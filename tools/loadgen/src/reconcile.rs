@@ -1,6 +1,6 @@
 //! Shell: reconciliation at the end of a run.
 
-use contract::reconciliation::WHOLE_WITHIN;
+use admin_api::reconciliation::FULL_VERIFICATION_TIMEOUT;
 
 use cli::note;
 use client::http::Http;
@@ -29,7 +29,7 @@ async fn reconcile(
     if !first.lacks_answers() {
         return Ok(first);
     }
-    let minutes = (MAX_WAIT + WHOLE_WITHIN).as_secs() / 60;
+    let minutes = (MAX_WAIT + FULL_VERIFICATION_TIMEOUT).as_secs() / 60;
     report_progress(&format!(
         "not everything was read by then: reconciling everything, for {minutes} minutes at most"
     ));
@@ -40,10 +40,10 @@ async fn reconcile(
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use admin_api::reconciliation::Verdict;
     use axum::extract::RawQuery;
     use axum::routing::get;
     use axum::{Json, Router};
-    use contract::overview::Verdict;
     use serde_json::{Value, json};
 
     use super::*;
@@ -59,7 +59,7 @@ mod tests {
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let admin = format!("http://{}", listener.local_addr().expect("an address"));
-        let serving = axum::serve(listener, Router::new().route("/api/admin/audit", get(audit)));
+        let serving = axum::serve(listener, Router::new().route("/api/admin/reconciliation", get(audit)));
         let serving = tokio::spawn(async { serving.await });
         let reconciled = reconcile(&Http::new().expect("a client"), &admin, |_| ()).await.expect("an answer");
         serving.abort();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::overview::Verdict;
+use admin_api::reconciliation::Verdict;
 use serde::Serialize;
 
 use super::cost::Cost;
@@ -17,7 +17,7 @@ use devstack::Component;
 
 /// Advice for a reconciliation without a verdict.
 const NO_VERDICT: &str =
-    "no verdict yet: orders are in flight, or a service does not answer; run sagactl audit later";
+    "no verdict yet: orders are in flight, or a service does not answer; run sagactl reconcile later";
 
 /// Delay above which an order counts as late.
 const LATE: Duration = Duration::from_millis(100);
@@ -274,7 +274,7 @@ pub fn verdict(reconciliation: &Reconciliation) -> String {
         Verdict::Balanced => "books   balance".to_owned(),
         Verdict::InFlight => format!("books   {NO_VERDICT}"),
         Verdict::Unbalanced => {
-            format!("books   DO NOT BALANCE; see sagactl audit\n{}", reconciliation.shown(&view()))
+            format!("books   DO NOT BALANCE; see sagactl reconcile\n{}", reconciliation.shown(&view()))
         }
     }
 }

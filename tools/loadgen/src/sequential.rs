@@ -53,7 +53,7 @@ pub async fn run(endpoints: &Endpoints, count: u32, json: bool) -> anyhow::Resul
     let Some(reconciliation) = reconciliation else {
         let (measured, percentiles) = (latencies.count(), latencies.percentiles().summary());
         let text = format!(
-            "ended after {measured} of {count} orders: {percentiles}; the reconciliation has no result (sagactl audit)"
+            "ended after {measured} of {count} orders: {percentiles}; the reconciliation has no result (sagactl reconcile)"
         );
         return Err(Refusal::new(exit::INTERRUPTED, text).into());
     };

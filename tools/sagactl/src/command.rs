@@ -24,8 +24,8 @@ use crate::top::TopOptions;
 
 /// The rule that admin enforces. Paragraphs are single lines: clap wraps them at the width of the terminal.
 const REASONS: &str = "Reasons:
---reason is written to the audit log. It is required by commands that give something up (discard, settle, cancel, audit \
---accept), override something (--force, edit, saga extend, unsettle, breakers open and close), or change many messages \
+--reason is written to the audit log. It is required by commands that give something up (discard, resolve, cancel, reconcile \\
+--accept), override something (--force, edit, saga extend, withdraw-resolution, breakers open and close), or change many messages \
 at once (replay or restore --fingerprint, redrive, outbox retry without SEQ, outbox republish). Others accept one.
 
 Lists:
@@ -94,7 +94,7 @@ pub enum Command {
     /// Refreshes every second, even without admin; q, Esc or Ctrl-C ends it
     Top(TopOptions),
     /// Reconcile stock, money and messages. Exit code 0 if they agree, 2 if not, 6 if there is no verdict yet
-    Audit(ReconciliationOptions),
+    Reconcile(ReconciliationOptions),
     /// Send orders at a fixed rate, measure their latency from start to end, and reconcile
     Load(LoadOptions),
     /// Disrupt a temporary system at random while customers order: kill, pause, cut connections, fill disks. Exit code 0
@@ -128,7 +128,7 @@ impl Command {
             | Self::Token(_)
             | Self::Completions { .. }
             | Self::Man { .. } => true,
-            Self::Status(_) | Self::Doctor(_) | Self::Top(_) | Self::Audit(_) | Self::Operate(_) => false,
+            Self::Status(_) | Self::Doctor(_) | Self::Top(_) | Self::Reconcile(_) | Self::Operate(_) => false,
         }
     }
 }
@@ -201,18 +201,18 @@ mod tests {
             "dlq discard --step payment-processing --since 10m --reason gone",
             &format!("saga extend {id} --for 10m --reason patient"),
             "saga extend --fingerprint abc --for 10m --reason patient",
-            &format!("saga settle {id} {id} --reason cheque"),
-            &format!("saga unsettle {id} --reason bounced"),
-            &format!("payment settle {id} --reason cheque --json"),
-            &format!("dlq settle {id} --reason cheque"),
-            "dlq settle --step payment-refund --reason cheque",
-            "dlq unsettle --fingerprint abc --reason bounced",
+            &format!("saga resolve {id} {id} --reason cheque"),
+            &format!("saga withdraw-resolution {id} --reason bounced"),
+            &format!("payment resolve {id} --reason cheque --json"),
+            &format!("dlq resolve {id} --reason cheque"),
+            "dlq resolve --step payment-refund --reason cheque",
+            "dlq withdraw-resolution --fingerprint abc --reason bounced",
             "dlq redrive --fingerprint abc --canary 3 --rate 10 --reason mended --detach",
             "dlq redrive --fingerprint abc --preview",
             &format!("redrive follow {id} --operator ada"),
             "saga list --status in_progress --overdue --stuck-at payment-processing",
-            "audit --wait 5s --json",
-            "audit --accept stock-forecast --reason new",
+            "reconcile --wait 5s --json",
+            "reconcile --accept stock-forecast --reason new",
             "breakers",
             "breakers --json",
             "breakers open payment/bank --reason maintenance",
@@ -227,9 +227,9 @@ mod tests {
             "outbox republish --since 2h --reason disk",
             "outbox republish order --since 2026-01-31T12:00:00Z --reason disk",
             "outbox list --json",
-            "push",
-            "push list --json",
-            "push test --wait 5s --reason new",
+            "notifications",
+            "notifications list --json",
+            "notifications test --wait 5s --reason new",
             "log list --action dlq.replay",
             "dlq list --status all --wide --color never",
             "faults clear payment",
@@ -256,18 +256,18 @@ mod tests {
             &format!("dlq replay {id} --force"),
             &format!("saga extend {id} --for 10m"),
             &format!("saga extend {id} --reason x"),
-            "saga settle --reason x",
-            &format!("saga settle {id}"),
-            &format!("saga unsettle {id}"),
-            &format!("payment unsettle {id}"),
-            &format!("dlq settle {id}"),
+            "saga resolve --reason x",
+            &format!("saga resolve {id}"),
+            &format!("saga withdraw-resolution {id}"),
+            &format!("payment withdraw-resolution {id}"),
+            &format!("dlq resolve {id}"),
             &format!("dlq edit {id} --new-data {{}}"),
             &format!("dlq edit {id} --reason x --new-data {{"),
             &format!("dlq edit {id} --reason x --new-data 1 --payload 2"),
             "dlq discard",
             "dlq redrive --fingerprint abc",
-            "audit --accept stock-forecast",
-            "audit --reason new",
+            "reconcile --accept stock-forecast",
+            "reconcile --reason new",
             "breakers open payment --reason x",
             "chaos --for 1s",
             "chaos --rate 0",

@@ -93,10 +93,10 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
         Command::Status(form) => overview::status(&asked()?, form).await,
         Command::Doctor(form) => overview::doctor(&asked()?, form).await,
         Command::Top(options) => top::run(asked()?, options).await,
-        Command::Audit(options) if options.accept.is_some() => {
+        Command::Reconcile(options) if options.accept.is_some() => {
             reconciliation::accept(&admin()?, &options).await
         }
-        Command::Audit(options) => {
+        Command::Reconcile(options) => {
             reconciliation::run(admin_of(remote.clone(), &folder)?.as_str(), &access()?, options).await
         }
         Command::Chaos(options) => chaos::run(options).await,

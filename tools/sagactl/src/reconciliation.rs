@@ -1,14 +1,13 @@
-//! Shell: asking admin whether stock, money and messages agree: `sagactl audit` for its users.
+//! Shell: asking admin whether stock, money and messages agree: `sagactl reconcile` for its users.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
+use admin_api::reconciliation::{FULL_VERIFICATION_TIMEOUT, Verdict};
 use clap::Args;
 use client::access::Access;
 use client::http::Http;
 use client::reconciliation::{MAX_WAIT, ask_for};
-use contract::overview::Verdict;
-use contract::reconciliation::WHOLE_WITHIN;
 use serde_json::{Value, json};
 
 use crate::admin::{Admin, Form, show};
@@ -29,7 +28,7 @@ pub struct ReconciliationOptions {
     /// One JSON object.
     #[arg(long)]
     json: bool,
-    /// Accepts what this step never came to, because it, or its database, was not there yet: from now on the audit
+    /// Accepts what this step never came to, because it, or its database, was not there yet: from now on the reconciliation
     /// counts that as its baseline. Only while nothing is under way.
     #[arg(long, value_name = "STEP", requires = "reason", conflicts_with = "wait")]
     pub accept: Option<String>,
@@ -47,9 +46,9 @@ const fn code_of(verdict: Verdict) -> u8 {
     }
 }
 
-/// `sagactl audit`: ends with 2 when the ledgers do not agree, with 6 when that cannot be told yet.
+/// `sagactl reconcile`: ends with 2 when the ledgers do not agree, with 6 when that cannot be told yet.
 pub async fn run(admin: &str, access: &Access, options: ReconciliationOptions) -> anyhow::Result<ExitCode> {
-    let reading = options.whole.then_some(WHOLE_WITHIN);
+    let reading = options.whole.then_some(FULL_VERIFICATION_TIMEOUT);
     let reconciliation = ask_for(&Http::by(access)?, admin, options.wait, reading).await?;
     if options.json {
         say_json(&reconciliation.report);
@@ -59,10 +58,10 @@ pub async fn run(admin: &str, access: &Access, options: ReconciliationOptions) -
     Ok(ExitCode::from(code_of(reconciliation.verdict)))
 }
 
-/// `sagactl audit --accept STEP`: what admin wrote down of it.
+/// `sagactl reconcile --accept STEP`: what admin wrote down of it.
 pub async fn accept(admin: &Admin, options: &ReconciliationOptions) -> anyhow::Result<ExitCode> {
     let body = json!({ "step": options.accept, "reason": options.reason });
-    let accepted = admin.post(&["audit", "baselines"], &body).await?;
+    let accepted = admin.post(&["reconciliation", "baselines"], &body).await?;
     let step = options.accept.as_deref().unwrap_or_default();
     show(accepted, Form { json: options.json }, |accepted: &Value, _| {
         let missed = accepted.get("missed").map(one_line).unwrap_or_default();

@@ -34,7 +34,7 @@ pub enum TokenCommand {
     },
     /// Revoke a token. Services reject it within a second
     Revoke {
-        /// Target it is.
+        /// Name: the operator.
         name: String,
         #[command(flatten)]
         tokens: TokensFile,
@@ -43,9 +43,9 @@ pub enum TokenCommand {
 
 #[derive(Debug, Args)]
 pub struct Create {
-    /// Target it is: the operator, in the audit log.
+    /// Name: the operator: the operator, in the audit log.
     name: String,
-    /// Role: viewer reads; operator also repairs; admin also overrides (edits, --force, breakers, faults, audit --accept).
+    /// Role: viewer reads; operator also repairs; admin also overrides (edits, --force, breakers, faults, reconcile --accept).
     #[arg(long, value_parser = role())]
     role: Role,
     /// Validity, e.g. 90d. Default: until it is revoked.

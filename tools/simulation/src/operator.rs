@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use admin::commands::{Command, CommandKind};
-use admin::dead_letter::events::{DeadLetterEvent, MOST_REPLAYS, Replay};
-use admin::dead_letter::view::DeadLetterView;
+use admin::dead_letters::events::{DeadLetterEvent, MAX_REPLAYS, Replay};
+use admin::dead_letters::view::DeadLetterView;
 use admin::policy::{AdminMessage, AdminService};
-use admin::request::By;
-use admin::settling::{Case, Named, Settling};
+use admin::resolution::{Direction, Resolution, Target};
+use admin_api::actor::Actor;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use contract::order::CancelReason;
@@ -117,7 +117,7 @@ impl World {
 
     async fn handle_dead_letter(&mut self, id: Uuid, dead_letter: &DeadLetterView) {
         self.cancel_if_misread(dead_letter).await;
-        let force = dead_letter.replays() >= MOST_REPLAYS;
+        let force = dead_letter.replays() >= MAX_REPLAYS;
         if dead_letter.status() == Some(DeadLetterStatus::Replaying) {
             // Nothing is in flight any more, so the request got lost.
             return self.replay(id, dead_letter, true, None).await;
@@ -136,7 +136,7 @@ impl World {
 
     /// Cancels an order whose lines were edited: its confirmation can never be processed.
     async fn cancel_if_misread(&self, dead_letter: &DeadLetterView) {
-        let edited_line = dead_letter.said().filter(|said| said.reason.contains(LINES_DIFFER));
+        let edited_line = dead_letter.report().filter(|said| said.reason.contains(LINES_DIFFER));
         let Some(order) = edited_line.and_then(|said| said.saga) else { return };
         let (id, reason) = (self.sim.fresh_id(), CancelReason::Operator);
         let command = order::service::Command::Cancel { order, reason };
@@ -185,7 +185,7 @@ impl World {
 
     /// Extends the deadline of the order behind a dead letter.
     async fn extend(&self, dead_letter: &DeadLetterView) {
-        let Some(order) = dead_letter.said().and_then(|said| said.saga) else { return };
+        let Some(order) = dead_letter.report().and_then(|said| said.saga) else { return };
         let until = self.sim.now().saturating_add(MORE_TIME).unwrap_or(Timestamp::MAX);
         self.sim.note(|| format!("operator extends order {order} until {until}"));
         self.ask_admin(order, CommandKind::Extend { orders: vec![order], until }).await;
@@ -207,7 +207,7 @@ impl World {
     async fn resolve_manually(&self, id: Uuid, dead_letter: &DeadLetterView) {
         self.sim.note(|| format!("{id} resolved manually"));
         self.sim.count(CoveragePoint::ResolvedManually);
-        self.ask_admin(id, CommandKind::Settle(Settling::Settle, self.case(id, dead_letter))).await;
+        self.ask_admin(id, CommandKind::Resolve(Direction::Resolve, self.case(id, dead_letter))).await;
         if self.sim.chance(50) {
             self.withdraw_resolution(id, dead_letter).await;
         }
@@ -215,19 +215,19 @@ impl World {
 
     async fn withdraw_resolution(&self, id: Uuid, dead_letter: &DeadLetterView) {
         self.sim.note(|| format!("{id}: manual resolution withdrawn"));
-        self.ask_admin(id, CommandKind::Settle(Settling::Unsettle, self.case(id, dead_letter))).await;
+        self.ask_admin(id, CommandKind::Resolve(Direction::Withdraw, self.case(id, dead_letter))).await;
     }
 
     /// A dead letter together with its saga.
-    fn case(&self, id: Uuid, dead_letter: &DeadLetterView) -> Case {
-        let saga = dead_letter.said().and_then(|said| said.saga);
+    fn case(&self, id: Uuid, dead_letter: &DeadLetterView) -> Resolution {
+        let saga = dead_letter.report().and_then(|said| said.saga);
         let views = rows::<SagaView>(self.admin.store()).into_iter();
         let its_own = views.filter(|(of, _)| saga.is_some_and(|saga| saga.to_string() == *of));
         let in_the_way = |view: SagaView| view.open_dead_letters().map(|(id, _)| id).collect::<Vec<_>>();
-        Case {
-            named: Named::DeadLetter(id),
-            with: saga.map(|saga| Named::Saga(saga, vec![])).into_iter().collect(),
-            in_the_way: its_own.flat_map(|(_, view)| in_the_way(view)).collect(),
+        Resolution {
+            target: Target::DeadLetter(id),
+            along: saga.map(|saga| Target::Saga(saga, vec![])).into_iter().collect(),
+            blocking: its_own.flat_map(|(_, view)| in_the_way(view)).collect(),
         }
     }
 
@@ -240,9 +240,9 @@ impl World {
         }
         for (saga, view) in rows::<SagaView>(self.admin.store()) {
             if let (Some(_), Ok(saga)) = (view.manual_resolution, saga.parse()) {
-                let named = Named::Saga(saga, vec![]);
-                let case = Case { named, with: vec![], in_the_way: BTreeSet::new() };
-                self.ask_admin(saga, CommandKind::Settle(Settling::Unsettle, case)).await;
+                let target = Target::Saga(saga, vec![]);
+                let case = Resolution { target, along: vec![], blocking: BTreeSet::new() };
+                self.ask_admin(saga, CommandKind::Resolve(Direction::Withdraw, case)).await;
             }
         }
     }
@@ -260,13 +260,13 @@ impl World {
         kind: CommandKind,
     ) -> Option<CommandOutcome<Instrumented<AdminService>>> {
         let id = self.sim.fresh_id();
-        let by = By { operator: "grace".to_owned(), reason: Some("it has to end".to_owned()) };
+        let by = Actor { operator: "grace".to_owned(), reason: Some("it has to end".to_owned()) };
         self.admin.ask(&self.sim, (id, saga), Command { id, by, kind }, None).await
     }
 
     /// True if the step could process the message.
     fn is_readable(&self, id: Uuid, dead_letter: &DeadLetterView) -> bool {
-        let Some(said) = dead_letter.said() else { return false };
+        let Some(said) = dead_letter.report() else { return false };
         if said.origin == DeadLetterOrigin::Task {
             return true;
         }
@@ -285,7 +285,7 @@ impl World {
     /// Edits a message into a form that the step can read, or replaces it by another that the step has
     /// consumed, which does no harm. The result has an id of its own.
     fn edit_of(&self, id: Uuid, dead_letter: &DeadLetterView) -> Option<EditedMessage> {
-        let said = dead_letter.said()?;
+        let said = dead_letter.report()?;
         if said.origin == DeadLetterOrigin::Task {
             return None;
         }
@@ -335,7 +335,7 @@ pub fn announced(history: &[DeadLetterEvent]) -> Vec<DeadLettered> {
 pub fn is_operator_step(dead_letter: &DeadLetterView) -> bool {
     let is_of_it =
         |step: &str| World::step(step).is_some_and(Step::is_for_operators) || step == "admin-dead-letters";
-    dead_letter.said().is_some_and(|said| is_of_it(&said.step))
+    dead_letter.report().is_some_and(|said| is_of_it(&said.step))
 }
 
 /// Copies a message with another id and the current version; `None` if the step cannot read it.

@@ -1,9 +1,10 @@
 //! Shell: operators who start, pause, resume and cancel redrives.
 
 use admin::commands::CommandKind;
-use admin::dead_letter::filter::Filter;
-use admin::redrive::events::{Plan, RedriveCommand, RedriveStatus};
-use admin::request::By;
+use admin::redrive::events::{Plan, RedriveCommand};
+use admin_api::actor::Actor;
+use admin_api::dead_letters::Filter;
+use admin_api::redrives::RedriveStatus;
 use tokio::time::sleep;
 use uuid::Uuid;
 
@@ -25,7 +26,7 @@ impl World {
             return self.ask_redrive(*id, command).await;
         }
         let dead_letters = self.dead_letters();
-        let said = dead_letters[self.sim.below(dead_letters.len())].1.said().cloned();
+        let said = dead_letters[self.sim.below(dead_letters.len())].1.report().cloned();
         let filter = match (self.sim.below(3), said) {
             (0, Some(said)) => Filter { step: Some(said.step), ..Filter::default() },
             (1, Some(said)) => Filter { service: Some(said.service), ..Filter::default() },
@@ -45,7 +46,7 @@ impl World {
             canary: self.sim.one_of(&[0, 1, 2]),
             rate: self.sim.one_of(&[None, None, Some(1), Some(7)]),
             force: self.sim.below(10) == 0,
-            by: By { operator: "grace".to_owned(), reason: None },
+            by: Actor { operator: "grace".to_owned(), reason: None },
             matching: 0,
         };
         let id = self.sim.fresh_id();

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use admin::driver::{Surroundings, drive};
 use admin::policy::AdminService;
+use admin::redrive_driver::{DriverContext, drive};
 use saga_engine::runtime::admission::BreakerView;
 use saga_engine::runtime::engine::Engine;
 use saga_engine::store::Store;
@@ -25,7 +25,7 @@ struct SimSurroundings {
     others: Breakers,
 }
 
-impl Surroundings for SimSurroundings {
+impl DriverContext for SimSurroundings {
     type Service = Instrumented<AdminService>;
 
     fn store(&self) -> &dyn Store {

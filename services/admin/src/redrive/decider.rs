@@ -1,74 +1,70 @@
-//! Pure: a redrive. What it has done so far is counted from the dead letters, not kept here.
+//! Pure: the row of a redrive. Its progress is counted from the dead letters, and not kept here.
 
+use admin_api::redrives::RedriveStatus;
 use jiff::Timestamp;
 use saga_core::decider::{Decider, FieldValue};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::events::{Plan, RedriveCommand, RedriveEvent, RedriveRejection, RedriveStatus};
-use super::pace::Pace;
-use crate::dead_letter::events::{Replay, Tag};
+use super::events::{Plan, RedriveCommand, RedriveEvent, RedriveRejection};
+use super::rate::RateLimit;
+use crate::dead_letters::events::{Replay, Tag};
 
-/// Dead letters of one redrive on their way: enough to keep a service busy, few enough to stop in time.
-pub const MOST_IN_FLIGHT: u64 = 4_000;
+/// Maximum number of replays of one redrive in flight: enough to keep a service busy, few enough to stop in time.
+pub const MAX_IN_FLIGHT: u64 = 4_000;
 
-/// A redrive: nothing until it is started.
+/// A redrive; empty until it is started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Redrive(Option<Drive>);
 
 /// A redrive that was started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drive {
-    /// What is to be done, as it was told at the start.
     pub plan: Plan,
-    /// Where it stands.
     pub status: RedriveStatus,
-    /// Whether the canary of this round is still to be resolved.
+    /// True until the canary of this round is resolved.
     pub in_canary: bool,
-    /// Dead letters that this round has sent; kept here, so that what several drivers send adds up.
-    #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
+    /// Replays of this round, by all drivers.
     pub sent: u64,
-    /// How fast it may go on, when it has a rate and has sent anything.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pace: Option<Pace>,
-    /// Which round this is, from 1.
+    /// State of the rate limit, once it has a rate and has replayed anything.
+    limit: Option<RateLimit>,
+    /// Number of the round, from 1.
     pub round: u32,
-    /// When the round began: dead letters that failed later are not sent in it.
-    pub round_began_at: Timestamp,
-    /// Why it stopped by itself.
+    /// Start of the round. It does not replay dead letters that failed later.
+    pub round_started_at: Timestamp,
+    /// Cause of an automatic stop.
     pub stopped_because: Option<String>,
-    /// When it was started.
     pub created_at: Timestamp,
-    /// When its status changed last.
+    /// Time of the last change of status.
     pub updated_at: Timestamp,
 }
 
 impl Redrive {
-    /// The redrive, once it was started.
+    /// Returns the redrive, once it was started.
     #[must_use]
     pub const fn drive(&self) -> Option<&Drive> {
         self.0.as_ref()
     }
 }
 
-/// What has become of the dead letters that a redrive sent, as a driver counted them.
+/// Outcome of the replays so far, as a driver counted them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Those on their way, those of earlier rounds too: they may have lost their way for a while.
+    /// Replays in flight, those of earlier rounds included.
     pub in_flight: u64,
-    /// Those that the canary of this round sent.
+    /// Replays of the canary of this round.
     pub canary: u64,
-    /// Those of them that are handled.
+    /// Resolved replays of the canary.
     pub resolved: u64,
 }
 
 impl Drive {
-    /// How many dead letters more may be sent, now or later.
+    /// Number of dead letters that may still be replayed, apart from the rate.
     #[must_use]
     pub fn room(&self, counted: &Counted) -> u64 {
         match self.status {
             RedriveStatus::Canary => u64::from(self.plan.canary).saturating_sub(self.canary(counted)),
-            RedriveStatus::Running => MOST_IN_FLIGHT.saturating_sub(counted.in_flight),
+            RedriveStatus::Running => MAX_IN_FLIGHT.saturating_sub(counted.in_flight),
             RedriveStatus::Paused
             | RedriveStatus::Stopped
             | RedriveStatus::Cancelled
@@ -76,19 +72,18 @@ impl Drive {
         }
     }
 
-    /// How many dead letters its rate lets it send now.
+    /// Number of dead letters that the rate allows now.
     #[must_use]
     pub fn granted(&self, now: Timestamp) -> u64 {
-        self.paced(now).map_or(u64::MAX, |(rate, pace)| pace.holds(rate, now))
+        self.rate_limit(now).map_or(u64::MAX, |(rate, limit)| limit.holds(rate, now))
     }
 
-    /// Its rate, and how much of it there is.
-    fn paced(&self, now: Timestamp) -> Option<(u32, Pace)> {
+    fn rate_limit(&self, now: Timestamp) -> Option<(u32, RateLimit)> {
         let rate = self.plan.rate?;
-        Some((rate, self.pace.unwrap_or_else(|| Pace::new(rate, now))))
+        Some((rate, self.limit.unwrap_or_else(|| RateLimit::new(rate, now))))
     }
 
-    /// What follows when there is none to send, or no room for one: nothing as long as any is on its way.
+    /// Next step when nothing can be replayed; `None` while a replay is in flight.
     #[must_use]
     pub fn ending(&self, counted: &Counted) -> Option<RedriveCommand> {
         let Counted { in_flight, resolved, .. } = *counted;
@@ -99,7 +94,7 @@ impl Drive {
             }
             RedriveStatus::Canary if in_flight == 0 => {
                 let because = format!(
-                    "of a canary of {canary} only {resolved} were handled: somebody gave up or replayed the others"
+                    "only {resolved} of a canary of {canary} were resolved: the others were discarded or replayed by hand"
                 );
                 Some(RedriveCommand::Stop(self.round, because))
             }
@@ -113,37 +108,33 @@ impl Drive {
         }
     }
 
-    /// How many the canary has sent. An earlier build did not keep that here.
+    /// Number of replays of the canary, which may be counted late.
     fn canary(&self, counted: &Counted) -> u64 {
         self.sent.max(counted.canary)
     }
 
-    /// What the dead letters carry that this round sends.
     #[must_use]
     pub const fn tag(&self, redrive: Uuid) -> Tag {
         Tag { redrive, round: self.round }
     }
 
-    /// How this round hands a dead letter back.
     #[must_use]
     pub fn replay(&self, redrive: Uuid) -> Replay {
         Replay { force: self.plan.force, tag: Some(self.tag(redrive)), ..Replay::default() }
     }
 
-    /// Whether it sends in this round.
-    ///
     /// # Errors
-    /// When it does not: it is in another round, or sends nothing at all.
+    /// Returns a rejection when it is in another round, or replays nothing.
     pub fn sends_in(&self, round: u32) -> Result<(), RedriveRejection> {
         self.in_round(round, self.status.is_sending())
     }
 
-    /// Whether it has sent no more than whoever asks has seen.
+    /// Rejects a report that does not know all replays.
     fn after(&self, sent: u64) -> Result<(), RedriveRejection> {
         if sent == self.sent { Ok(()) } else { Err(RedriveRejection::SentMore) }
     }
 
-    /// The driver decides on what it has seen; only what it saw of this round, while it sent, counts.
+    /// Rejects a report about another round, or another status.
     fn in_round(&self, round: u32, allowed: bool) -> Result<(), RedriveRejection> {
         if round != self.round {
             return Err(RedriveRejection::OtherRound);
@@ -158,9 +149,9 @@ impl Drive {
             status: Self::phase(in_canary),
             in_canary,
             sent: 0,
-            pace: None,
+            limit: None,
             round: 1,
-            round_began_at: at,
+            round_started_at: at,
             stopped_because: None,
             created_at: at,
             updated_at: at,
@@ -176,9 +167,9 @@ impl Drive {
             RedriveEvent::Started(_, at) => (self.status, at),
             RedriveEvent::Paused(at) => (RedriveStatus::Paused, at),
             RedriveEvent::Resumed(at) => (Self::phase(self.in_canary), at),
-            RedriveEvent::BegunAgain(at) => {
+            RedriveEvent::RoundStarted(at) => {
                 self.round += 1;
-                self.round_began_at = *at;
+                self.round_started_at = *at;
                 self.in_canary = self.plan.canary > 0;
                 self.sent = 0;
                 self.stopped_because = None;
@@ -191,7 +182,7 @@ impl Drive {
             }
             RedriveEvent::Sent(count, at) => {
                 self.sent += count;
-                self.pace = self.paced(*at).map(|(rate, pace)| pace.without(*count, rate, *at));
+                self.limit = self.rate_limit(*at).map(|(rate, limit)| limit.without(*count, rate, *at));
                 return;
             }
             RedriveEvent::CanaryPassed(at) => {
@@ -207,7 +198,7 @@ impl Drive {
 impl Decider for Redrive {
     const KIND: &'static str = "redrive";
     const FIELDS: &'static [&'static str] = &["status"];
-    /// With the time at which it is decided.
+    /// With the time of the decision.
     type Command = (RedriveCommand, Timestamp);
     type Event = RedriveEvent;
     type Rejection = RedriveRejection;
@@ -231,7 +222,7 @@ impl Decider for Redrive {
             (Command::Pause, Status::Paused | Status::Stopped | Status::Cancelled | Status::Done) => refused,
 
             (Command::Resume, Status::Paused) => Ok(vec![Event::Resumed(at)]),
-            (Command::Resume, Status::Stopped) => Ok(vec![Event::BegunAgain(at)]),
+            (Command::Resume, Status::Stopped) => Ok(vec![Event::RoundStarted(at)]),
             (Command::Resume, Status::Canary | Status::Running | Status::Cancelled | Status::Done) => refused,
 
             (Command::Cancel, Status::Canary | Status::Running | Status::Paused | Status::Stopped) => {

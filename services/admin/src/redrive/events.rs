@@ -1,119 +1,70 @@
-//! Pure: what may be asked of a redrive, what may happen to it, and why it says no.
+//! Pure: commands, events and rejections of a redrive.
 
+use admin_api::dead_letters::Filter;
+use admin_api::redrives::RedriveStatus;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
-use crate::dead_letter::filter::Filter;
-use crate::request::By;
+use admin_api::actor::Actor;
 
-/// Where a redrive stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, strum::Display)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
-pub enum RedriveStatus {
-    /// The first few are sent, and it waits for what becomes of them.
-    Canary,
-    /// The rest is sent.
-    Running,
-    /// Nothing is sent until somebody says so.
-    Paused,
-    /// It has stopped by itself; somebody may start another round.
-    Stopped,
-    /// Somebody ended it.
-    Cancelled,
-    /// Nothing is left to send, and nothing is on its way.
-    Done,
-}
-
-impl RedriveStatus {
-    /// Whether dead letters are sent.
-    #[must_use]
-    pub const fn is_sending(self) -> bool {
-        matches!(self, Self::Canary | Self::Running)
-    }
-
-    /// Whether nothing will happen any more, unless somebody starts another round.
-    #[must_use]
-    pub const fn is_over(self) -> bool {
-        matches!(self, Self::Stopped | Self::Cancelled | Self::Done)
-    }
-}
-
-/// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Which dead letters, of those that wait for a human.
+    /// Filter of pending dead letters.
     pub filter: Filter,
-    /// How many are sent first, and must be resolved before the rest follows.
+    /// Dead letters that must be resolved before the rest follows.
     pub canary: u32,
-    /// Dead letters per second at most; as fast as it goes without it.
+    /// Maximum number of replays per second; unlimited without it.
     pub rate: Option<u32>,
-    /// Even those whose replays failed too often.
+    /// Replays dead letters with too many failed replays too.
     pub force: bool,
-    /// Who wants it, and why.
-    pub by: By,
-    /// Dead letters that matched when it was planned.
+    pub by: Actor,
+    /// Dead letters that matched at the start.
     pub matching: u64,
 }
 
-/// What an operator asks of a redrive, or its driver has seen of one of its rounds.
+/// A request of an operator, or a report of the driver about a round.
 #[derive(Debug, Clone)]
 pub enum RedriveCommand {
-    /// Begin, as planned.
     Start(Box<Plan>),
-    /// Send nothing more for now.
     Pause,
-    /// Go on; with another round, after it has stopped by itself.
+    /// Continues; with another round after an automatic stop.
     Resume,
-    /// Send nothing more, ever.
     Cancel,
-    /// Something speaks against sending more in this round.
+    /// Stops this round, with the cause.
     Stop(u32, String),
-    /// This round has sent so many more.
+    /// Adds to the replays of this round.
     Count(u32, u64),
-    /// The canary of this round, which has sent so many, is resolved.
+    /// Reports the canary of this round as resolved, after so many replays.
     PassCanary(u32, u64),
-    /// Nothing is left to do in this round, which has sent so many.
+    /// Ends this round, after so many replays.
     Finish(u32, u64),
 }
 
-/// What happened to a redrive, and when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 pub enum RedriveEvent {
-    /// It began, as planned.
     Started(Box<Plan>, Timestamp),
-    /// Nothing more is sent for now.
     Paused(Timestamp),
-    /// It goes on in the same round.
+    /// It continues in the same round.
     Resumed(Timestamp),
-    /// Another round began, with its canary.
-    BegunAgain(Timestamp),
-    /// Somebody ended it.
+    /// Another round started, with its canary.
+    RoundStarted(Timestamp),
     Cancelled(Timestamp),
-    /// It stopped by itself, for this reason.
+    /// It stopped automatically, for this cause.
     Stopped(String, Timestamp),
-    /// So many more were sent.
     Sent(u64, Timestamp),
-    /// The rest is sent.
     CanaryPassed(Timestamp),
-    /// Nothing is left to do.
     Finished(Timestamp),
 }
 
-/// Why a redrive says no.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RedriveRejection {
-    /// Nobody has started it.
     #[error("there is no such redrive")]
     Unknown,
-    /// Its status does not allow it.
     #[error("the redrive is {0}")]
     Status(RedriveStatus),
-    /// The round that this is about is over.
     #[error("the redrive is in another round")]
     OtherRound,
-    /// Another driver has sent more than whoever asks has seen.
-    #[error("the redrive has sent more meanwhile")]
+    /// Another driver has replayed more since.
+    #[error("the redrive has replayed more meanwhile")]
     SentMore,
 }

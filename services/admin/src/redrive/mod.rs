@@ -1,14 +1,13 @@
-//! Redrives: many dead letters handed back one after another, a few first, never faster than told, and no more
-//! once the error comes back.
+//! Redrives: replays of many dead letters with a canary, a rate and an automatic stop. In reading order:
 //!
-//! - [`events`]: what may be asked of one, what may happen to it, why it says no
-//! - [`decider`]: the row of one, and what follows from what is seen of it
-//! - [`roster`]: the one row that knows which are under way
-//! - [`pace`]: how many may be sent now
-//! - `progress`: how far one is, counted from the dead letters
+//! - [`events`]: commands, events and rejections
+//! - [`rate`]: the rate limit
+//! - [`decider`]: the row of a redrive, and its next step
+//! - [`active`]: the only row with all active redrives
+//! - [`progress`]: counts of replayed dead letters
 
+pub mod active;
 pub mod decider;
 pub mod events;
-pub mod pace;
 pub mod progress;
-pub mod roster;
+pub mod rate;

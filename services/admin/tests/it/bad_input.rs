@@ -10,9 +10,9 @@ use crate::harness::AdminHarness;
 const UNKNOWN: &str = "01890000-0000-7000-8000-000000000001";
 
 /// Method, path, body, status, and the field at fault.
-type Case = (Method, String, Option<Value>, u16, &'static str);
+type Resolution = (Method, String, Option<Value>, u16, &'static str);
 
-async fn refused(admin: &AdminHarness, cases: Vec<Case>) {
+async fn refused(admin: &AdminHarness, cases: Vec<Resolution>) {
     let before = admin.everything().await;
     for (method, path, body, status, field) in cases {
         let what = format!("{method} {path} {}", body.as_ref().map(Value::to_string).unwrap_or_default());
@@ -76,13 +76,13 @@ async fn bad_questions_are_refused_by_field() {
         (&format!("/dlq/redrive/{UNKNOWN}"), 404, ""),
         (&format!("/dlq/redrive/{UNKNOWN}/events"), 404, ""),
         (&format!("/dlq/redrive/{id}"), 404, ""),
-        ("/audit/log?limit=0", 422, "limit"),
-        ("/audit/log?action=dlq.burn", 400, "action"),
-        ("/audit/log?cursor=x", 400, "cursor"),
-        ("/audit/log?who=ada", 400, "who"),
+        ("/audit?limit=0", 422, "limit"),
+        ("/audit?action=dlq.burn", 400, "action"),
+        ("/audit?cursor=x", 400, "cursor"),
+        ("/audit?who=ada", 400, "who"),
         ("/sagas?limit=9999", 422, "limit"),
         ("/sagas?status=LOST", 400, "status"),
-        ("/audit?wait=31", 422, "wait"),
+        ("/reconciliation?wait=31", 422, "wait"),
     ];
     let case = |(path, status, field): (&str, u16, &'static str)| {
         (Method::GET, path.to_owned(), None, status, field)
@@ -134,25 +134,25 @@ async fn bad_commands_concerning_dead_letters_are_refused_by_field() {
         ("/dlq/discard".to_owned(), json!({"ids": [id]}), 422, "reason"),
         ("/dlq/restore".to_owned(), json!({"ids": [id]}), 422, "reason"),
         ("/dlq/notes".to_owned(), json!({"ids": [id]}), 422, "text"),
-        ("/dlq/settle".to_owned(), json!({"ids": [id]}), 422, "reason"),
-        ("/dlq/settle".to_owned(), json!({"reason": "x"}), 422, "filter"),
-        ("/dlq/unsettle".to_owned(), json!({"ids": [id]}), 422, "reason"),
+        ("/dlq/resolve".to_owned(), json!({"ids": [id]}), 422, "reason"),
+        ("/dlq/resolve".to_owned(), json!({"reason": "x"}), 422, "filter"),
+        ("/dlq/withdraw-resolution".to_owned(), json!({"ids": [id]}), 422, "reason"),
         (one("settle"), json!({}), 422, "reason"),
         (one("unsettle"), json!({}), 422, "reason"),
         (one("unsettle"), json!({"reason": "x"}), 409, ""),
-        (format!("/dlq/{UNKNOWN}/settle"), json!({"reason": "x"}), 404, ""),
-        (format!("/sagas/{UNKNOWN}/settle"), json!({}), 422, "reason"),
-        (format!("/sagas/{UNKNOWN}/settle"), json!({"reason": "x"}), 404, ""),
-        (format!("/sagas/{UNKNOWN}/unsettle"), json!({"reason": "x"}), 404, ""),
-        (format!("/payments/{UNKNOWN}/settle"), json!({}), 422, "reason"),
-        (format!("/payments/{UNKNOWN}/settle"), json!({"reason": "x"}), 404, ""),
-        (format!("/payments/{UNKNOWN}/unsettle"), json!({"reason": "x"}), 404, ""),
+        (format!("/dlq/{UNKNOWN}/resolve"), json!({"reason": "x"}), 404, ""),
+        (format!("/sagas/{UNKNOWN}/resolve"), json!({}), 422, "reason"),
+        (format!("/sagas/{UNKNOWN}/resolve"), json!({"reason": "x"}), 404, ""),
+        (format!("/sagas/{UNKNOWN}/withdraw-resolution"), json!({"reason": "x"}), 404, ""),
+        (format!("/payments/{UNKNOWN}/resolve"), json!({}), 422, "reason"),
+        (format!("/payments/{UNKNOWN}/resolve"), json!({"reason": "x"}), 404, ""),
+        (format!("/payments/{UNKNOWN}/withdraw-resolution"), json!({"reason": "x"}), 404, ""),
         ("/sagas/extend".to_owned(), json!({"ids": [id], "seconds": 60}), 422, "reason"),
         ("/sagas/extend".to_owned(), json!({"ids": [id], "reason": "x"}), 422, "seconds"),
         (format!("/sagas/{UNKNOWN}/extend"), json!({"seconds": 86_401, "reason": "x"}), 422, "seconds"),
         (format!("/sagas/{UNKNOWN}/extend"), json!({"seconds": 60}), 422, "reason"),
     ];
-    let mut cases: Vec<Case> = commands
+    let mut cases: Vec<Resolution> = commands
         .into_iter()
         .map(|(path, body, status, field)| (Method::POST, path, Some(body), status, field))
         .collect();
@@ -196,7 +196,7 @@ async fn bad_redrives_are_refused_by_field() {
         (json!({"filter": filter, "reason": "x", "force": 1}), 422, "force"),
         (json!({"filter": filter, "reason": "x", "speed": 1}), 422, "speed"),
     ];
-    let mut cases: Vec<Case> = commands
+    let mut cases: Vec<Resolution> = commands
         .into_iter()
         .map(|(body, status, field)| (Method::POST, "/dlq/redrive".to_owned(), Some(body), status, field))
         .collect();
@@ -276,7 +276,7 @@ async fn what_a_service_refuses_is_told_as_it_says_it_and_written_down() {
         ] {
             let request = admin.request(Method::POST, "/faults").json(&fault);
             assert_problem(request, 422, field, &fault.to_string()).await;
-            let entry = admin.get("/audit/log?limit=1").await["entries"][0].clone();
+            let entry = admin.get("/audit?limit=1").await["entries"][0].clone();
             let [action, target, outcome] =
                 ["action", "target", "outcome"].map(|member| entry[member].clone());
             assert_eq!((action, target), (json!("fault.inject"), json!(service)));
@@ -292,7 +292,7 @@ async fn what_a_service_refuses_is_told_as_it_says_it_and_written_down() {
     }
     let away = admin.request(Method::POST, "/faults").json(&json!({"service": "bank", "kind": "bank_hang"}));
     assert_problem(away, 503, "", "a service that is away").await;
-    let outcome = admin.get("/audit/log?limit=1").await["entries"][0]["outcome"].clone();
+    let outcome = admin.get("/audit?limit=1").await["entries"][0]["outcome"].clone();
     assert!(outcome.as_str().expect("a text").starts_with("bank does not answer"), "{outcome}");
     assert_eq!(admin.get("/faults").await["faults"], json!([]));
 }
@@ -323,7 +323,7 @@ async fn an_operator_has_a_name_that_can_be_printed() {
     }
     assert_eq!(admin.everything().await, before);
     admin.request(Method::POST, &format!("/dlq/{id}/replay")).send().await.expect("an answer");
-    assert_eq!(admin.get("/audit/log").await["entries"][0]["operator"], "anonymous");
+    assert_eq!(admin.get("/audit").await["entries"][0]["operator"], "anonymous");
 }
 
 #[tokio::test]
@@ -339,14 +339,14 @@ async fn where_it_is_required_whoever_changes_something_says_who_they_are() {
         (Method::POST, "/dlq/discard".to_owned(), json!({"ids": [id], "reason": "x"})),
         (Method::POST, "/dlq/restore".to_owned(), json!({"ids": [id], "reason": "x"})),
         (Method::POST, "/dlq/notes".to_owned(), json!({"ids": [id], "text": "x"})),
-        (Method::POST, "/dlq/settle".to_owned(), json!({"ids": [id], "reason": "x"})),
-        (Method::POST, "/dlq/unsettle".to_owned(), json!({"ids": [id], "reason": "x"})),
-        (Method::POST, format!("/dlq/{id}/settle"), json!({"reason": "x"})),
-        (Method::POST, format!("/dlq/{id}/unsettle"), json!({"reason": "x"})),
-        (Method::POST, format!("/sagas/{UNKNOWN}/settle"), json!({"reason": "x"})),
-        (Method::POST, format!("/sagas/{UNKNOWN}/unsettle"), json!({"reason": "x"})),
-        (Method::POST, format!("/payments/{UNKNOWN}/settle"), json!({"reason": "x"})),
-        (Method::POST, format!("/payments/{UNKNOWN}/unsettle"), json!({"reason": "x"})),
+        (Method::POST, "/dlq/resolve".to_owned(), json!({"ids": [id], "reason": "x"})),
+        (Method::POST, "/dlq/withdraw-resolution".to_owned(), json!({"ids": [id], "reason": "x"})),
+        (Method::POST, format!("/dlq/{id}/resolve"), json!({"reason": "x"})),
+        (Method::POST, format!("/dlq/{id}/withdraw-resolution"), json!({"reason": "x"})),
+        (Method::POST, format!("/sagas/{UNKNOWN}/resolve"), json!({"reason": "x"})),
+        (Method::POST, format!("/sagas/{UNKNOWN}/withdraw-resolution"), json!({"reason": "x"})),
+        (Method::POST, format!("/payments/{UNKNOWN}/resolve"), json!({"reason": "x"})),
+        (Method::POST, format!("/payments/{UNKNOWN}/withdraw-resolution"), json!({"reason": "x"})),
         (Method::POST, "/sagas/extend".to_owned(), json!({"ids": [id], "seconds": 60, "reason": "x"})),
         (Method::POST, format!("/sagas/{UNKNOWN}/extend"), json!({"seconds": 60, "reason": "x"})),
         (Method::POST, "/dlq/redrive".to_owned(), json!({"filter": {"service": "payment"}, "reason": "x"})),

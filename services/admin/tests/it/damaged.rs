@@ -1,7 +1,7 @@
 //! Rows of admin's own that are damaged: each is one bad row in a list, and keeps nobody from the others.
 
 use admin::audit_log::AuditEntry;
-use admin::dead_letter::view::DeadLetterView;
+use admin::dead_letters::view::DeadLetterView;
 use admin::redrive::decider::Redrive;
 use saga_core::decider::Decider;
 use saga_core::decision::{Reads, RowWrite, Writes};
@@ -101,10 +101,10 @@ async fn damaged_redrives_and_entries_of_the_log_are_named_in_their_lists() {
     assert_eq!(each(&list["redrives"], "id"), ids[1..]);
     assert_eq!(list["unreadable"], json!([ids[0]]));
 
-    let log = admin.get("/audit/log").await;
+    let log = admin.get("/audit").await;
     let entries = each(&log["entries"], "id");
     is_damaged::<AuditEntry>(&admin, entries[1].as_str().expect("an id")).await;
-    let log = admin.get("/audit/log").await;
+    let log = admin.get("/audit").await;
     assert_eq!((&each(&log["entries"], "id")[0], &log["unreadable"]), (&entries[0], &json!([entries[1]])));
     assert_eq!(log["entries"].as_array().map(Vec::len), Some(entries.len() - 1));
 }

@@ -1,8 +1,9 @@
 //! What one damaged row does to redrives.
 
-use admin::dead_letter::filter::Filter;
-use admin::dead_letter::view::DeadLetterView;
+use admin::dead_letters::filter::key_of;
+use admin::dead_letters::view::DeadLetterView;
 use admin::redrive::decider::Redrive;
+use admin_api::dead_letters::Filter;
 use serde_json::json;
 
 use crate::damaged::is_damaged;
@@ -13,7 +14,7 @@ use crate::redrives::{Services, admin_with, started};
 fn two_filters() -> [Filter; 2] {
     let mut filters = ["f-charge", "f-refund"]
         .map(|name| Filter { fingerprint: Some(name.to_owned()), ..Filter::default() });
-    filters.sort_by_key(Filter::key);
+    filters.sort_by_key(key_of);
     filters
 }
 

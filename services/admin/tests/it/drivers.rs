@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use admin::commands::{Command, CommandKind, Reply};
-use admin::dead_letter::events::Tag;
-use admin::dead_letter::filter::Filter;
-use admin::driver::{Surroundings, drive};
+use admin::dead_letters::events::Tag;
 use admin::policy::AdminService;
 use admin::redrive::decider::{Drive, Redrive};
-use admin::redrive::events::{Plan, RedriveCommand, RedriveStatus};
+use admin::redrive::events::{Plan, RedriveCommand};
 use admin::redrive::progress;
+use admin::redrive_driver::{DriverContext, drive};
+use admin_api::dead_letters::Filter;
+use admin_api::redrives::RedriveStatus;
 use contract::metrics::OF_ADMIN;
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
@@ -115,7 +116,7 @@ impl Instance {
 /// Where a driver runs whose question for breakers takes as long as this does.
 struct Around<F>(Instance, F);
 
-impl<F: Fn() -> BoxFuture<'static, ()> + Send + Sync> Surroundings for Around<F> {
+impl<F: Fn() -> BoxFuture<'static, ()> + Send + Sync> DriverContext for Around<F> {
     type Service = AdminService;
 
     fn store(&self) -> &dyn Store {

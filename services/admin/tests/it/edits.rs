@@ -79,7 +79,7 @@ async fn a_card_in_half_a_message_is_told_neither_by_a_preview_nor_by_the_audit_
     let parked = preview["changes"][0]["before"].as_str().expect("a text");
     assert_eq!(parked, half.replace("tok_4711", "***"));
     let done = admin.post(&path, &asked, 202).await;
-    let log = admin.get("/audit/log").await;
+    let log = admin.get("/audit").await;
     for told in [preview, done, log] {
         assert!(!told.to_string().contains("tok_4711"), "{told}");
     }

@@ -1,7 +1,7 @@
 //! An edit under way, of which the redrive cannot send the dead letter.
 
 use admin::commands::{Command, CommandKind};
-use admin::dead_letter::events::Replay;
+use admin::dead_letters::events::Replay;
 use saga_core::dead_letter::{DeadLettered, EditedMessage};
 use saga_core::input::Input;
 use serde_json::json;

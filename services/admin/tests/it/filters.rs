@@ -1,8 +1,9 @@
 //! Pure: which dead letters a filter means, and how a list goes on; which redrives are under way.
 
-use admin::dead_letter::events::MOST_REPLAYS;
-use admin::dead_letter::filter::{Filter, Position, Wanted};
-use admin::redrive::roster::{MOST_REDRIVES, Roster, RosterChange, RosterRejection};
+use admin::dead_letters::events::MAX_REPLAYS;
+use admin::dead_letters::filter::{Position, Wanted, invalid_fields, key_of};
+use admin::redrive::active::{ActiveChange, ActiveRedrives, ActiveRejection, MAX_REDRIVES};
+use admin_api::dead_letters::Filter;
 use jiff::Timestamp;
 use saga_core::dead_letter::DeadLetterStatus;
 use saga_core::decider::{Decider as _, FieldValue};
@@ -15,7 +16,7 @@ const EARLY: Timestamp = Timestamp::constant(1_800_000_000, 0);
 fn a_text_is_as_long_as_it_may_be_and_not_empty() {
     let of = |length: usize| Some("ö".repeat(length));
     let fields = |filter: Filter| -> Vec<String> {
-        filter.invalid_fields("filter.").into_iter().map(|invalid| invalid.field).collect()
+        invalid_fields(&filter, "filter.").into_iter().map(|invalid| invalid.field).collect()
     };
     let none = Filter::default();
     assert!(none.is_empty() && fields(none).is_empty());
@@ -37,9 +38,12 @@ fn a_text_is_as_long_as_it_may_be_and_not_empty() {
 #[test]
 fn filters_have_one_key_when_they_are_the_same() {
     let of = |service: &str| Filter { service: Some(service.to_owned()), ..Filter::default() };
-    assert_eq!(of("payment").key(), of("payment").key());
-    assert_ne!(of("payment").key(), of("order").key());
-    assert_ne!(of("payment").key(), Filter { step: Some("payment".to_owned()), ..Filter::default() }.key());
+    assert_eq!(key_of(&of("payment")), key_of(&of("payment")));
+    assert_ne!(key_of(&of("payment")), key_of(&of("order")));
+    assert_ne!(
+        key_of(&of("payment")),
+        key_of(&Filter { step: Some("payment".to_owned()), ..Filter::default() })
+    );
 }
 
 #[test]
@@ -69,7 +73,7 @@ fn a_filter_is_looked_up_member_by_member() {
     ];
     assert_eq!(query.equals, equals);
     assert_eq!(query.from, [("failed_at", micros(EARLY))]);
-    let replays = FieldValue::Integer(MOST_REPLAYS.into());
+    let replays = FieldValue::Integer(MAX_REPLAYS.into());
     assert_eq!(
         query.below,
         [("failed_at", micros(LATE)), ("failed_at", micros(EARLY)), ("replays", replays)]
@@ -101,29 +105,29 @@ fn a_list_goes_on_behind_its_cursor_and_nowhere_else() {
 
 #[test]
 fn so_many_redrives_are_under_way_at_once_and_one_of_each_filter() {
-    let mut roster = Roster::default();
+    let mut roster = ActiveRedrives::default();
     let id = |number: usize| Uuid::from_u128(number as u128);
-    let enter = |filter, redrive| RosterChange::Entered { filter: id(filter), redrive: id(redrive) };
-    for number in 1..=MOST_REDRIVES {
+    let enter = |filter, redrive| ActiveChange::Started { filter: id(filter), redrive: id(redrive) };
+    for number in 1..=MAX_REDRIVES {
         let change = enter(number, number);
         assert_eq!(roster.decide(&change), Ok(vec![change]), "{number}");
         roster.evolve(&change);
         assert_eq!(roster.decide(&change), Ok(vec![]), "it is entered already");
     }
-    assert_eq!(roster.decide(&enter(99, 99)), Err(RosterRejection::Full));
-    assert_eq!(roster.decide(&enter(3, 99)), Err(RosterRejection::SameFilter(id(3))));
+    assert_eq!(roster.decide(&enter(99, 99)), Err(ActiveRejection::Full));
+    assert_eq!(roster.decide(&enter(3, 99)), Err(ActiveRejection::SameFilter(id(3))));
 
-    let rests = RosterChange::Rested { redrive: id(2) };
+    let rests = ActiveChange::Paused { redrive: id(2) };
     assert_eq!(roster.decide(&rests), Ok(vec![rests]));
     roster.evolve(&rests);
     assert_eq!(roster.decide(&rests), Ok(vec![]));
     let sending: Vec<_> = roster.sending().collect();
     assert_eq!(
         (sending.len(), sending.contains(&id(2)), sending.contains(&id(3))),
-        (MOST_REDRIVES - 1, false, true)
+        (MAX_REDRIVES - 1, false, true)
     );
-    roster.evolve(&RosterChange::Left { redrive: id(2) });
-    assert_eq!(roster.decide(&RosterChange::Left { redrive: id(2) }), Ok(vec![]), "it has left");
+    roster.evolve(&ActiveChange::Ended { redrive: id(2) });
+    assert_eq!(roster.decide(&ActiveChange::Ended { redrive: id(2) }), Ok(vec![]), "it has left");
     assert_eq!(roster.decide(&enter(99, 99)), Ok(vec![enter(99, 99)]), "there is room again");
-    assert_eq!(roster.sending().count(), MOST_REDRIVES - 1, "who left had not been sending");
+    assert_eq!(roster.sending().count(), MAX_REDRIVES - 1, "who left had not been sending");
 }

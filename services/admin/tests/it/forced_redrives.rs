@@ -1,12 +1,12 @@
 //! Forced redrives, and what is on its way already.
 
 use admin::commands::{Command, CommandKind, Reply};
-use admin::dead_letter::events::Tag;
-use admin::dead_letter::filter::Filter;
-use admin::dead_letter::view::DeadLetterView;
+use admin::dead_letters::events::Tag;
+use admin::dead_letters::view::DeadLetterView;
 use admin::policy::AdminService;
 use admin::redrive::decider::Redrive;
 use admin::redrive::events::{Plan, RedriveCommand};
+use admin_api::dead_letters::Filter;
 use uuid::Uuid;
 
 use crate::given::{Admin, announced, asks, by_ada, command_id, replay};
@@ -29,7 +29,7 @@ pub fn send(admin: &mut Admin, number: u128, redrive: u128, dead_letters: &[Uuid
     match admin.is_asked(asks(number, CommandKind::Send { tag, dead_letters: dead_letters.to_vec() })).reply()
     {
         Reply::Many(many) => many.done,
-        other @ (Reply::Done | Reply::Changed(_) | Reply::Notice(_)) => panic!("{other:?}"),
+        other @ (Reply::Done | Reply::Changed(_) | Reply::Notification(_)) => panic!("{other:?}"),
     }
 }
 

@@ -1,11 +1,12 @@
 //! Pure: the facts that the admin service's tests are made of.
 
-use admin::audit_log::{Action, AuditEntry};
+use admin::audit_log::AuditEntry;
 use admin::commands::{Command, CommandKind};
-use admin::dead_letter::events::Replay;
-use admin::dead_letter::view::DeadLetterView;
+use admin::dead_letters::events::Replay;
+use admin::dead_letters::view::DeadLetterView;
 use admin::policy::{AdminMessage, AdminService};
-use admin::request::By;
+use admin_api::actor::Actor;
+use admin_api::audit_log::Action;
 use contract::inventory::{
     PriceChanged, ProductListed, StockReleased, StockReplenished, StockReservationFailed, StockReserved,
 };
@@ -199,8 +200,8 @@ pub fn replay_requested(dead: &DeadLettered, revision: u64) -> AdminMessage {
 }
 
 /// Ada asks, for a good reason.
-pub fn by_ada() -> By {
-    By { operator: "ada".to_owned(), reason: Some("the bank is back".to_owned()) }
+pub fn by_ada() -> Actor {
+    Actor { operator: "ada".to_owned(), reason: Some("the bank is back".to_owned()) }
 }
 
 /// What Ada asks for, under the `number`-th id.

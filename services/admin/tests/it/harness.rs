@@ -71,11 +71,14 @@ impl AdminHarness {
         // Nobody listens there.
         let nowhere = "service.bank=http://127.0.0.1:9".to_owned();
         // Nobody is told anything, unless a test wants it.
-        let silent = "service.push.every=1h".to_owned();
+        let silent = "service.notifications.check_every=1h".to_owned();
         let own = flags.iter().map(|flag| flag.replace("{base}", &base));
         let flags = here.into_iter().chain([nowhere, silent]).chain(own).collect();
-        let settings =
-            settings::load::<admin::AdminSettings>("admin", program.defaults, &Sources { file: None, flags });
+        let settings = settings::load::<admin::settings::AdminSettings>(
+            "admin",
+            program.defaults,
+            &Sources { file: None, flags },
+        );
         let settings = Arc::new(settings.expect("settings"));
         let listener = Listener::on(listener, &settings.http).expect("a certificate");
         let authorization = Authorization::new(&settings.http, program.access).expect("tokens");
@@ -83,7 +86,7 @@ impl AdminHarness {
         let steps = steps_of::<AdminService>().iter().map(|step| step.name).collect();
         let faults = InjectedFaults::new(settings.faults.clone(), program.faults, steps);
         let (metrics, stop) = (Metrics::new(admin::NAME, &OF_ADMIN), CancellationToken::new());
-        let handler: Arc<dyn TaskHandler> = match settings.service.push.webhook.url.as_str() {
+        let handler: Arc<dyn TaskHandler> = match settings.service.notifications.webhook.url.as_str() {
             "" => Arc::new(Outside),
             _ => (program.handler)(&settings).expect("a receiver"),
         };
@@ -236,7 +239,7 @@ impl AdminHarness {
 
     /// What anybody could have changed: dead letters, redrives, the audit log, breakers and faults, and what is told.
     pub async fn everything(&self) -> Value {
-        let log = self.get("/audit/log").await;
+        let log = self.get("/audit").await;
         let (dead_letters, redrives) = (self.get("/dlq").await, self.get("/dlq/redrive").await);
         let (breakers, faults) = (self.get("/breakers").await, self.get("/faults").await);
         let outbox = self.app.store.stats().await.expect("stats").outbox_pending;

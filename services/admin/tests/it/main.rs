@@ -1,10 +1,8 @@
 //! The admin service: its settings, its tables, its policy, its properties; and its routes and driver over a real
 //! store.
 
-mod alerting;
-mod auditing;
 mod bad_input;
-mod books;
+mod bulk;
 mod canaries;
 mod damaged;
 mod damaged_redrives;
@@ -13,27 +11,29 @@ mod drivers;
 mod edits;
 mod edits_and_redrives;
 mod filters;
-mod finding;
+mod findings;
 mod forced_redrives;
 mod given;
 mod harness;
 mod internal;
-mod many;
+mod notification_state;
+mod notifications;
 mod open_amounts;
 mod overview;
+mod periodic_reconciliation;
 mod policy;
 mod policy_of_dead_letters;
 mod policy_of_redrives;
 mod printing;
 mod properties;
-mod pushing;
+mod queries;
 mod receiver;
+mod reconciliation;
 mod redrives;
+mod replay_values;
 mod republishing;
 mod routes;
 mod settings;
 mod table;
-mod telling;
 mod tls;
 mod tokens;
-mod worths;

@@ -18,7 +18,7 @@ use crate::given::fact;
 use crate::harness::{AdminHarness, PATIENCE};
 
 /// Admin looks all the time.
-const LOOKING: &[&str] = &["service.push.every=5ms"];
+const LOOKING: &[&str] = &["service.notifications.check_every=5ms"];
 
 fn placed(order: u128, total: Money) -> AdminMessage {
     let AdminMessage::Fact(Fact::OrderCreated(created)) = fact("OrderCreated", Uuid::from_u128(order)) else {

@@ -1,9 +1,9 @@
 //! Shell: how everything is, in one look, through the real route.
 
 use admin::policy::AdminMessage;
+use admin::sagas::summary::GRACE;
 use contract::Fact;
 use contract::order::OrderCreated;
-use contract::overview::GRACE;
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
 use saga_core::dead_letter::DeadLettered;
@@ -14,14 +14,14 @@ use uuid::Uuid;
 use crate::given::{announced, dead_letter, fact, handled};
 use crate::harness::{AdminHarness, each};
 
-fn reasons(overview: &Value) -> Vec<Value> {
-    each(&overview["reasons"], "reason")
+fn codes(overview: &Value) -> Vec<Value> {
+    each(&overview["findings"], "code")
 }
 
 /// Nobody listens where the harness says that the bank is.
 fn without_bank(overview: &Value) -> Vec<Value> {
-    assert_eq!(reasons(overview).first(), Some(&json!("silent")), "{overview:#}");
-    reasons(overview).split_off(1)
+    assert_eq!(codes(overview).first(), Some(&json!("unreachable")), "{overview:#}");
+    codes(overview).split_off(1)
 }
 
 #[tokio::test]
@@ -30,7 +30,7 @@ async fn a_service_that_is_away_is_named_and_the_others_are_shown_all_the_same()
     let began = Instant::now();
     let overview = admin.get("/overview").await;
     assert!(began.elapsed().as_millis() < 2_000, "{:?}", began.elapsed());
-    assert_eq!((&overview["needs_human"], reasons(&overview)), (&json!(true), vec![json!("silent")]));
+    assert_eq!((&overview["needs_human"], codes(&overview)), (&json!(true), vec![json!("unreachable")]));
     let services = overview["services"].as_array().expect("services");
     assert_eq!(each(&overview["services"], "service"), ["admin", "order", "inventory", "payment", "bank"]);
     assert!(services[..4].iter().all(|service| service["ready"] == true && service["problem"].is_null()));
@@ -40,8 +40,8 @@ async fn a_service_that_is_away_is_named_and_the_others_are_shown_all_the_same()
     assert!(store["state"] == "ok" && store["text"] == "ok" && store["since"].is_string(), "{payment}");
     assert_eq!(payment["version"], env!("CARGO_PKG_VERSION"));
     assert!(services[4]["checks"].is_null() && services[4]["version"].is_null(), "{}", services[4]);
-    assert_eq!((&overview["behind"], &overview["not_asked"]), (&json!(0), &json!([])));
-    assert_eq!(overview["books"], Value::Null, "nobody has looked");
+    assert_eq!((&overview["behind"], &overview["unavailable"]), (&json!(0), &json!([])));
+    assert_eq!(overview["reconciliation"], Value::Null, "nobody has looked");
 }
 
 /// It says so, and does not wait for it.
@@ -53,8 +53,8 @@ async fn a_service_that_hangs_holds_nobody_up() {
     let began = Instant::now();
     let overview = admin.get("/overview").await;
     assert!(began.elapsed().as_millis() < 1_900, "{:?}", began.elapsed());
-    assert_eq!(overview["reasons"][0]["service"], "bank");
-    assert_eq!(overview["reasons"][0]["problem"], "bank does not answer within 1.5 s");
+    assert_eq!(overview["findings"][0]["service"], "bank");
+    assert_eq!(overview["findings"][0]["text"], "bank does not answer within 1.5 s");
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn sagas_that_failed_or_are_overdue_and_breakers_that_are_held_need_somebo
     let about_to_end = OrderCreated { order: Uuid::now_v7(), deadline: Timestamp::now(), ..late.clone() };
     admin.hears(&AdminMessage::Fact(late.into())).await;
     admin.hears(&AdminMessage::Fact(about_to_end.into())).await;
-    assert_eq!(without_bank(&admin.get("/overview").await), ["overdue_sagas"]);
+    assert_eq!(without_bank(&admin.get("/overview").await), ["sagas_overdue"]);
     // The list is of those that were counted.
     let page = admin.get("/sagas?overdue=true").await;
     assert_eq!(
@@ -104,12 +104,12 @@ async fn sagas_that_failed_or_are_overdue_and_breakers_that_are_held_need_somebo
     let overview = admin.get("/overview").await;
     assert_eq!(overview["sagas"]["by_status"], json!({"FAILED": 1, "STARTED": 1}));
     assert_eq!(admin.get("/sagas?overdue=true").await["total"], 0);
-    assert_eq!(without_bank(&overview), ["failed_sagas", "dead_letters"], "{overview:#}");
+    assert_eq!(without_bank(&overview), ["compensation_stuck", "dead_letters"], "{overview:#}");
     admin.post("/breakers/payment/outside", &json!({"action": "open", "reason": "x"}), 200).await;
     let overview = admin.get("/overview").await;
     let breakers = overview["services"][0]["breakers"].clone();
     assert_eq!((&breakers[0]["name"], &breakers[0]["forced"]), (&json!("outside"), &json!(true)));
-    assert!(reasons(&overview).contains(&json!("breaker")), "{overview:#}");
+    assert!(codes(&overview).contains(&json!("breaker_open")), "{overview:#}");
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn what_the_broker_refused_needs_somebody() {
     let pending = admin.app.store.pending_entries(10).await.expect("the outbox");
     admin.refuse(pending[0].seq, Timestamp::now() + SignedDuration::from_secs(1)).await;
     let overview = admin.get("/overview").await;
-    assert!(without_bank(&overview).contains(&json!("failed_outbox")), "{overview:#}");
+    assert!(without_bank(&overview).contains(&json!("messages_rejected")), "{overview:#}");
     assert_eq!(overview["services"][0]["outbox"]["failed"], 1);
     assert_eq!(overview["dead_letters"]["replaying"], 1);
 }

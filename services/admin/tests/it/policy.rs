@@ -2,19 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use admin::audit_log::{Action, AuditEntry};
-use admin::books::{Books, THE_BOOKS};
+use admin::audit_log::AuditEntry;
 use admin::commands::CommandKind;
-use admin::dead_letter::view::DeadLetterView;
+use admin::dead_letters::view::DeadLetterView;
+use admin::ledgers::state::{RECONCILIATION_STATE, ReconciliationState};
+use admin::notifications::settings::NotificationSettings;
+use admin::notifications::state::{NOTIFICATION_STATE, NotificationCommand, NotificationState, Observation};
 use admin::policy::{AdminMessage, AdminService};
-use admin::push::alerts::{Alert, Look};
-use admin::push::settings::PushSettings;
-use admin::push::told::{THE_TOLD, Told, ToldCommand};
-use admin::settling::{Case, Named, Settling};
+use admin::resolution::{Direction, Resolution, Target};
+use admin_api::audit_log::Action;
+use admin_api::reconciliation::{ReconciliationSummary, Verdict};
 use contract::Fact;
 use contract::manual_resolution::Accepted;
 use contract::order::CancelReason;
-use contract::overview::{BooksLook, Verdict};
 use contract::saga::SagaStatus;
 use contract::saga_view::SagaView;
 use jiff::SignedDuration;
@@ -25,6 +25,8 @@ use saga_core::row::RowKey;
 use saga_engine::testing::service_under_test::Stimulus;
 use saga_engine::testing::{NOON, facts_heard};
 use uuid::Uuid;
+
+use crate::notification_state::finding;
 
 use crate::given::{
     Admin, ORDER, all_types, announced, asks, cancelled, command_id, dead_refund, deadline, entry, fact,
@@ -100,9 +102,12 @@ fn a_saga_is_not_settled_with_a_dead_letter_when_another_has_come_since() {
     let rule = "cancelled = money back".to_owned();
     let accepted = vec![Accepted { rule, detail: "payment OPEN".to_owned(), difference: None }];
     let settle = |named: Uuid, seen: &[Uuid]| {
-        let with = vec![Named::Saga(ORDER, accepted.clone())];
-        let in_the_way = seen.iter().copied().collect();
-        CommandKind::Settle(Settling::Settle, Case { named: Named::DeadLetter(named), with, in_the_way })
+        let along = vec![Target::Saga(ORDER, accepted.clone())];
+        let blocking = seen.iter().copied().collect();
+        CommandKind::Resolve(
+            Direction::Resolve,
+            Resolution { target: Target::DeadLetter(named), along, blocking },
+        )
     };
     admin.is_asked(asks(1, settle(dead.id, &[dead.id]))).comes_out("done");
     assert_eq!(status(&admin), Some(DeadLetterStatus::ResolvedManually));
@@ -118,9 +123,10 @@ fn a_saga_is_not_settled_with_a_dead_letter_when_another_has_come_since() {
 fn what_is_settled_is_newer_than_all_before_though_the_database_was_lost_or_the_clock_put_back() {
     let rule = "cancelled = money back".to_owned();
     let accepted = vec![Accepted { rule, detail: "payment OPEN".to_owned(), difference: None }];
-    let asked = |admin: &mut Admin, settling: Settling| {
-        let case = Case { named: Named::Saga(ORDER, accepted.clone()), with: vec![], in_the_way: [].into() };
-        admin.is_asked(asks(1, CommandKind::Settle(settling, case))).comes_out("done");
+    let asked = |admin: &mut Admin, settling: Direction| {
+        let case =
+            Resolution { target: Target::Saga(ORDER, accepted.clone()), along: vec![], blocking: [].into() };
+        admin.is_asked(asks(1, CommandKind::Resolve(settling, case))).comes_out("done");
         let told = admin.told().into_iter().filter_map(|told| match told {
             AdminMessage::Fact(Fact::ManualResolutionRequested(asked)) => Some(asked.revision),
             AdminMessage::Fact(_) | AdminMessage::DeadLetter(_) => None,
@@ -131,7 +137,7 @@ fn what_is_settled_is_newer_than_all_before_though_the_database_was_lost_or_the_
     for minutes in [0, 1] {
         let mut admin = with_a_dead_letter().0;
         admin.now = NOON + SignedDuration::from_mins(minutes);
-        for settling in [Settling::Settle, Settling::Unsettle, Settling::Settle] {
+        for settling in [Direction::Resolve, Direction::Withdraw, Direction::Resolve] {
             let revision = asked(&mut admin, settling);
             assert!(revision > heard, "{settling:?} is {revision}, after {heard}");
             heard = revision;
@@ -220,19 +226,24 @@ fn every_fact_of_a_saga_is_heard_and_kept() {
 #[test]
 fn a_notice_that_cannot_be_read_any_more_is_given_up_and_told_again() {
     let mut admin = Admin::of(AdminService);
-    let alert = Alert { text: "it burns".to_owned(), count: None, may_pass: false, is_grave: false };
-    let look = Look { alerts: [("fire".to_owned(), alert)].into(), ..Look::default() };
-    let command = asks(1, CommandKind::Push(ToldCommand::Look(look, PushSettings::default().pace())));
+    let seen = Observation { findings: vec![finding("fire")], ..Observation::default() };
+    let command = asks(
+        1,
+        CommandKind::Notify(NotificationCommand::Observe(seen, NotificationSettings::default().intervals())),
+    );
     let (id, saga) = (command.id, command.correlation_id());
     admin.takes(Stimulus::Command { id, saga, command, key: None });
     let task = admin.open_task();
     admin.kept.tasks.get_mut(&task.id).expect("it is open").payload = "{".to_owned();
-    admin.is_refused_for_good(&task, "a notice that is none").comes_out("done").records(&["GivenUp"]);
-    let told = admin.row::<Told>(THE_TOLD);
-    assert_eq!(told.under_way(), None);
-    assert!(told.known()["fire"].told_at.is_none(), "it is to be told again");
-    let given_up = told.recent().next().and_then(|sent| sent.given_up.as_ref());
-    assert!(given_up.is_some_and(|why| why.contains("a notice that is none")), "{told:?}");
+    admin
+        .is_refused_for_good(&task, "the task has no valid notification")
+        .comes_out("done")
+        .records(&["GivenUp"]);
+    let state = admin.row::<NotificationState>(NOTIFICATION_STATE);
+    assert_eq!(state.in_flight(), None);
+    assert!(state.open()["fire"].notified_at.is_none(), "it is to be reported again");
+    let given_up = state.recent().next().and_then(|sent| sent.given_up.as_ref());
+    assert!(given_up.is_some_and(|why| why.contains("the task has no valid notification")), "{state:?}");
 }
 
 /// Admin looks by itself, also while a service is away: what was found must not be hidden by that.
@@ -243,37 +254,44 @@ fn books_that_did_not_balance_stay_so_until_a_look_can_tell() {
         let at = NOON + SignedDuration::from_secs(second);
         asks(
             1,
-            CommandKind::Audited {
-                look: BooksLook { verdict, at, discrepancies: 1 },
-                forgotten: 0,
-                closing: None,
+            CommandKind::Reconciled {
+                result: ReconciliationSummary { verdict, at, discrepancies: 1 },
+                invalidated: 0,
+                checkpoint: None,
             },
         )
     };
-    admin.is_asked(look(Verdict::InFlight, 1)).records(&["Looked"]);
-    admin.is_asked(look(Verdict::Unbalanced, 2)).records(&["Looked"]);
+    admin.is_asked(look(Verdict::InFlight, 1)).records(&["Recorded"]);
+    admin.is_asked(look(Verdict::Unbalanced, 2)).records(&["Recorded"]);
     admin.is_asked(look(Verdict::InFlight, 3)).changes_nothing();
-    admin.is_asked(look(Verdict::Unbalanced, 4)).records(&["Looked"]);
-    admin.is_asked(look(Verdict::Balanced, 5)).records(&["Looked"]);
-    admin.is_asked(look(Verdict::InFlight, 6)).records(&["Looked"]);
+    admin.is_asked(look(Verdict::Unbalanced, 4)).records(&["Recorded"]);
+    admin.is_asked(look(Verdict::Balanced, 5)).records(&["Recorded"]);
+    admin.is_asked(look(Verdict::InFlight, 6)).records(&["Recorded"]);
 }
 
 /// What was wrong is still wrong, and nobody is told that it is not known.
 #[test]
 fn what_could_not_be_settled_leaves_the_last_look_at_the_books_as_it_is() {
     let mut admin = Admin::of(AdminService);
-    let look = BooksLook { verdict: Verdict::Unbalanced, at: NOON, discrepancies: 1 };
+    let look = ReconciliationSummary { verdict: Verdict::Unbalanced, at: NOON, discrepancies: 1 };
     admin
-        .is_asked(asks(1, CommandKind::Audited { look: look.clone(), forgotten: 0, closing: None }))
-        .records(&["Looked"]);
+        .is_asked(asks(1, CommandKind::Reconciled { result: look.clone(), invalidated: 0, checkpoint: None }))
+        .records(&["Recorded"]);
     let settle_many = |named| {
-        let cases = vec![Case { named, with: vec![], in_the_way: BTreeSet::new() }];
-        CommandKind::SettleMany { settling: Settling::Settle, cases, entry: command_id(9) }
+        let cases = vec![Resolution { target: named, along: vec![], blocking: BTreeSet::new() }];
+        CommandKind::ResolveMany { direction: Direction::Resolve, resolutions: cases, entry: command_id(9) }
     };
     let dead = dead_refund(0);
-    admin.is_asked(asks(2, settle_many(Named::DeadLetter(dead.id)))).comes_out("done");
-    assert_eq!(admin.row::<Books>(THE_BOOKS), Books { look: Some(look), forgotten: 0 }, "there is none yet");
+    admin.is_asked(asks(2, settle_many(Target::DeadLetter(dead.id)))).comes_out("done");
+    assert_eq!(
+        admin.row::<ReconciliationState>(RECONCILIATION_STATE),
+        ReconciliationState { last: Some(look), invalidated: 0 },
+        "there is none yet"
+    );
     admin.hears(announced(&dead)).comes_out("done");
-    admin.is_asked(asks(3, settle_many(Named::DeadLetter(dead.id)))).comes_out("done");
-    assert_eq!(admin.row::<Books>(THE_BOOKS), Books { look: None, forgotten: 1 });
+    admin.is_asked(asks(3, settle_many(Target::DeadLetter(dead.id)))).comes_out("done");
+    assert_eq!(
+        admin.row::<ReconciliationState>(RECONCILIATION_STATE),
+        ReconciliationState { last: None, invalidated: 1 }
+    );
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use admin::audit_log::Action;
-use admin::commands::{CommandKind, Rejection, Reply, Wish};
-use admin::dead_letter::events::{
+use admin::commands::{BulkChange, CommandKind, Rejection, Reply};
+use admin::dead_letters::events::{
     DeadLetterCommand, DeadLetterEvent, DeadLetterRejection, Forgotten, Replay,
 };
-use admin::dead_letter::view::DeadLetterView;
+use admin::dead_letters::view::DeadLetterView;
 use admin::policy::{AdminMessage, AdminService};
+use admin_api::audit_log::Action;
 use jiff::SignedDuration;
 use saga_core::dead_letter::{
     DeadLetterDiscarded, DeadLetterMessage, DeadLetterRestored, DeadLetterStatus, DeadLettered,
@@ -92,7 +92,10 @@ fn a_refused_command_changes_nothing_and_is_not_written_down() {
     let (mut admin, dead) = with_a_dead_letter();
     let mut refusal = |number, kind| match admin.is_asked(asks(number, kind)).rejection() {
         Rejection::DeadLetter(rejection) => rejection,
-        other @ (Rejection::Redrive(_) | Rejection::Roster(_) | Rejection::Saga(_) | Rejection::Push(_)) => {
+        other @ (Rejection::Redrive(_)
+        | Rejection::ActiveRedrives(_)
+        | Rejection::Saga(_)
+        | Rejection::Notification(_)) => {
             panic!("{other:?}")
         }
     };
@@ -191,7 +194,7 @@ fn a_plain_replay_is_refused_while_an_edit_is_under_way() {
     };
     let forced = || CommandKind::Replay(dead.id, Replay { force: true, ..Replay::default() });
     admin.is_asked(asks(1, edit(8)));
-    let refused = || Rejection::DeadLetter(DeadLetterRejection::EditUnderWay);
+    let refused = || Rejection::DeadLetter(DeadLetterRejection::EditInFlight);
     assert_eq!(admin.is_asked(asks(2, forced())).rejection(), refused());
     // What its service says of an earlier replay is no answer to the edit.
     let failed = |message_id, replays| announced(&DeadLettered { message_id, ..dead_refund(replays) });
@@ -291,7 +294,7 @@ fn of_many_those_that_can_be_are_replayed_and_the_others_are_named() {
     admin.hears(announced(&other));
     admin.is_asked(asks(1, CommandKind::Discard(dead.id)));
     let dead_letters = vec![dead.id, other.id, unknown];
-    let many = CommandKind::Many { dead_letters, wish: Wish::Replay(Replay::default()) };
+    let many = CommandKind::Many { dead_letters, change: BulkChange::Replay(Replay::default()) };
     let then = admin.is_asked(asks(2, many)).tells([replay_requested(&other, revision(0))]);
     let reply = then.records(&["Replayed"]).reply();
     let Reply::Many(many) = reply else { panic!("{reply:?} is not about many") };

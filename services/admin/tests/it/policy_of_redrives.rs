@@ -1,15 +1,17 @@
 //! Pure: redrives, as operators steer them and their driver asks.
 
-use admin::audit_log::{Action, AuditEntry};
+use admin::audit_log::AuditEntry;
 use admin::commands::{Command, CommandKind, Rejection};
-use admin::dead_letter::events::Tag;
-use admin::dead_letter::filter::Filter;
-use admin::dead_letter::view::DeadLetterView;
+use admin::dead_letters::events::Tag;
+use admin::dead_letters::view::DeadLetterView;
 use admin::policy::AdminService;
+use admin::redrive::active::ActiveRejection;
 use admin::redrive::decider::{Counted, Redrive};
-use admin::redrive::events::{Plan, RedriveCommand, RedriveStatus};
-use admin::redrive::roster::RosterRejection;
-use admin::request::By;
+use admin::redrive::events::{Plan, RedriveCommand};
+use admin_api::actor::Actor;
+use admin_api::audit_log::Action;
+use admin_api::dead_letters::Filter;
+use admin_api::redrives::RedriveStatus;
 use saga_core::dead_letter::DeadLettered;
 use saga_core::decider::{Decider as _, FieldValue};
 use serde_json::json;
@@ -43,7 +45,7 @@ fn only_one_redrive_of_the_same_dead_letters_is_under_way() {
     let mut admin = Admin::of(AdminService);
     admin.is_asked(starts(1, all_of_payment())).records(&["Started", "Entered", "Written"]);
     let second = admin.is_asked(starts(2, all_of_payment())).rejection();
-    assert_eq!(second, Rejection::Roster(RosterRejection::SameFilter(command_id(1))));
+    assert_eq!(second, Rejection::ActiveRedrives(ActiveRejection::SameFilter(command_id(1))));
     // Another filter is another matter; and what has ended is in nobody's way.
     let of_a_step = Filter { step: Some("payment-refund".to_owned()), ..all_of_payment() };
     admin.is_asked(starts(3, of_a_step)).comes_out("done");
@@ -65,7 +67,7 @@ fn a_stopped_redrive_begins_again_only_while_no_other_of_its_kind_is_under_way()
     let mut admin = Admin::of(AdminService);
     admin.is_asked(starts(1, all_of_payment()));
     let stop = RedriveCommand::Stop(1, "the canary failed".to_owned());
-    let by = By::system(Some("the canary failed".to_owned()));
+    let by = Actor::system(Some("the canary failed".to_owned()));
     admin.is_asked(Command { by, ..steers(2, 1, stop) }).comes_out("done");
     assert_eq!(entry(&admin, 2).0, "system");
     admin.is_asked(starts(3, all_of_payment())).comes_out("done");
@@ -135,7 +137,7 @@ fn two_drivers_send_one_canary() {
         send(admin, number, 1, &which)
     };
     assert_eq!((send(&mut admin, 2, &[0, 1]), send(&mut admin, 3, &[1, 2])), (1, 0));
-    admin.is_asked(Command { by: By::system(None), ..steers(4, 1, RedriveCommand::PassCanary(1, 1)) });
+    admin.is_asked(Command { by: Actor::system(None), ..steers(4, 1, RedriveCommand::PassCanary(1, 1)) });
     assert_eq!(send(&mut admin, 5, &[1, 2]), 2, "the rest");
 }
 
@@ -150,7 +152,7 @@ fn neither_canary_nor_redrive_ends_while_anything_is_on_its_way() {
     let (under_way, none) = (Counted { in_flight: 1, ..Counted::default() }, Counted::default());
     assert!(ending(&admin, &under_way).is_none());
     assert!(matches!(ending(&admin, &none), Some(RedriveCommand::PassCanary(1, 0))));
-    admin.is_asked(Command { by: By::system(None), ..steers(2, 1, RedriveCommand::PassCanary(1, 0)) });
+    admin.is_asked(Command { by: Actor::system(None), ..steers(2, 1, RedriveCommand::PassCanary(1, 0)) });
     assert!(ending(&admin, &under_way).is_none());
     assert!(matches!(ending(&admin, &none), Some(RedriveCommand::Finish(1, 0))));
 }
@@ -185,13 +187,13 @@ fn nothing_ends_on_what_was_seen_before_another_driver_sent_more() {
     let seen = ending(&admin, &Counted::default()).expect("the canary passes");
     let tag = Tag { redrive: command_id(1), round: 1 };
     admin.is_asked(asks(2, CommandKind::Send { tag, dead_letters: vec![dead.id] }));
-    admin.is_asked(Command { by: By::system(None), ..steers(3, 1, seen) }).rejection();
-    admin.is_asked(Command { by: By::system(None), ..steers(4, 1, RedriveCommand::PassCanary(1, 1)) });
+    admin.is_asked(Command { by: Actor::system(None), ..steers(3, 1, seen) }).rejection();
+    admin.is_asked(Command { by: Actor::system(None), ..steers(4, 1, RedriveCommand::PassCanary(1, 1)) });
     admin
-        .is_asked(Command { by: By::system(None), ..steers(5, 1, RedriveCommand::Finish(1, 0)) })
+        .is_asked(Command { by: Actor::system(None), ..steers(5, 1, RedriveCommand::Finish(1, 0)) })
         .rejection();
     admin
-        .is_asked(Command { by: By::system(None), ..steers(6, 1, RedriveCommand::Finish(1, 1)) })
+        .is_asked(Command { by: Actor::system(None), ..steers(6, 1, RedriveCommand::Finish(1, 1)) })
         .comes_out("done");
 }
 
@@ -203,7 +205,7 @@ fn a_round_sends_a_dead_letter_once() {
     let tag = Tag { redrive: command_id(1), round: 1 };
     let send = || CommandKind::Send { tag, dead_letters: vec![dead.id] };
     admin.is_asked(asks(2, send()));
-    admin.is_asked(Command { by: By::system(None), ..steers(3, 1, RedriveCommand::PassCanary(1, 1)) });
+    admin.is_asked(Command { by: Actor::system(None), ..steers(3, 1, RedriveCommand::PassCanary(1, 1)) });
     admin.hears(announced(&DeadLettered { fingerprint: "f2".to_owned(), ..dead_refund(1) }));
     admin.is_asked(asks(4, send())).tells([]);
 }

@@ -11,11 +11,15 @@ fn without_a_receiver_each_notice_is_a_line_in_plain_words() {
     let nobody =
         ["order", "inventory", "payment", "bank"].map(|name| format!("service.{name}=http://127.0.0.1:9"));
     let mut admin = Command::new(env!("CARGO_BIN_EXE_admin"));
-    for setting in
-        [&database, "http.bind=127.0.0.1:0", "bus.url=nats://127.0.0.1:9", "service.push.every=50ms"]
-            .into_iter()
-            .chain(["service.push.patience=100ms"])
-            .chain(nobody.iter().map(String::as_str))
+    for setting in [
+        &database,
+        "http.bind=127.0.0.1:0",
+        "bus.url=nats://127.0.0.1:9",
+        "service.notifications.check_every=50ms",
+    ]
+    .into_iter()
+    .chain(["service.notifications.grace_period=100ms"])
+    .chain(nobody.iter().map(String::as_str))
     {
         admin.args(["--set", setting]);
     }

@@ -1,7 +1,7 @@
 //! Pure: what holds of admin's views in whatever order, and however often, their facts are heard.
 
-use admin::dead_letter::events::{DeadLetterCommand, DeadLetterEvent, Replay, Tag};
-use admin::dead_letter::view::DeadLetterView;
+use admin::dead_letters::events::{DeadLetterCommand, DeadLetterEvent, Replay, Tag};
+use admin::dead_letters::view::DeadLetterView;
 use admin::policy::{AdminMessage, AdminService};
 use contract::saga_fact::SagaFact;
 use contract::saga_view::{SagaCommand, SagaView};
@@ -38,8 +38,8 @@ proptest! {
                 assert!(asked > revision, "its service hears the newest, whatever the clock says");
                 revision = asked;
             }
-            newest = newest.max(dead_letter.said().map(|said| said.replays));
-            assert_eq!(dead_letter.said().map(|said| said.replays), newest, "what it shows is the newest");
+            newest = newest.max(dead_letter.report().map(|said| said.replays));
+            assert_eq!(dead_letter.report().map(|said| said.replays), newest, "what it shows is the newest");
         });
     }
 

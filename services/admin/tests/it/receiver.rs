@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admin::push::signing::{Secret, signatures};
+use admin::notifications::signing::{Secret, signatures};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -96,11 +96,11 @@ impl Receiver {
     /// The settings that send notices here, quickly.
     pub fn settings(&self) -> Vec<String> {
         [
-            format!("service.push.webhook.url=http://127.0.0.1:{}/notices", self.port),
-            format!("service.push.webhook.secret={SECRET}"),
-            "service.push.every=20ms".to_owned(),
-            "service.push.quiet=300ms".to_owned(),
-            "service.push.patience=10s".to_owned(),
+            format!("service.notifications.webhook.url=http://127.0.0.1:{}/notices", self.port),
+            format!("service.notifications.webhook.secret={SECRET}"),
+            "service.notifications.check_every=20ms".to_owned(),
+            "service.notifications.min_interval=300ms".to_owned(),
+            "service.notifications.grace_period=10s".to_owned(),
             "service.bank={base}".to_owned(),
             "task.retry.base=10ms".to_owned(),
             "task.retry.cap=50ms".to_owned(),

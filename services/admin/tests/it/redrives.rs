@@ -147,7 +147,7 @@ async fn a_canary_that_fails_again_stops_the_redrive_and_another_round_may_do_be
     assert_eq!(numbers(&stopped), [20, 1, 0, 1, 0, 19]);
     let because = stopped["stopped_because"].as_str().expect("a reason");
     assert!(because.contains("the canary") && because.contains(&numbered(0).id.to_string()), "{because}");
-    let entry = admin.get("/audit/log?action=redrive.stop").await["entries"][0].clone();
+    let entry = admin.get("/audit?action=redrive.stop").await["entries"][0].clone();
     assert_eq!((&entry["operator"], &entry["target"]), (&json!("system"), &json!(redrive)));
     assert_eq!(entry["reason"], because);
 
@@ -279,7 +279,7 @@ async fn a_redrive_is_paused_resumed_and_cancelled() {
     assert_eq!(cancelled["status"], "CANCELLED");
     admin.post(&path("resume"), &json!({}), 409).await;
     admin.post(&path("cancel"), &json!({"reason": "a test"}), 409).await;
-    let log = admin.get(&format!("/audit/log?target={redrive}")).await;
+    let log = admin.get(&format!("/audit?target={redrive}")).await;
     let actions = each(&log["entries"], "action");
     assert_eq!(actions, ["redrive.cancel", "redrive.resume", "redrive.pause", "redrive.start"]);
     // Now another one may have the dead letters.

@@ -76,7 +76,7 @@ async fn counts_and_groups_come_from_admins_own_view() {
     admin.post(&format!("/dlq/{}/replay", numbered(2).id), &json!({}), 202).await;
     let wanted = json!({
         "total": 10,
-        "by_status": {"PENDING": 9, "REPLAYING": 1, "RESOLVED": 1, "DISCARDED": 1, "SETTLED": 0},
+        "by_status": {"PENDING": 9, "REPLAYING": 1, "RESOLVED": 1, "DISCARDED": 1, "RESOLVED_MANUALLY": 0},
         "by_service": {"payment": 10},
     });
     assert_eq!(admin.get("/dlq/count").await, wanted);
@@ -125,7 +125,7 @@ async fn a_dead_letter_shows_everything_that_is_known_of_it() {
         (&json!("ada"), &json!("called the bank"))
     );
     let story = each(&shown["history"], "what");
-    assert_eq!(story, ["parked", "noted", "replayed", "failed again"]);
+    assert_eq!(story, ["dead-lettered", "noted", "replayed", "failed again"]);
     assert_eq!(shown["history"][2]["reason"], "it is back");
 }
 
@@ -192,7 +192,7 @@ async fn a_dead_letter_is_given_up_and_taken_up_again() {
     assert_eq!(admin.post(&format!("{path}/restore"), &json!({}), 200).await["status"], "PENDING");
     let told: Vec<_> = admin.tells().await.iter().map(|told| told.message_type().name).collect();
     assert_eq!(told, ["DeadLetterDiscarded", "DeadLetterRestored"]);
-    let log = admin.get(&format!("/audit/log?target={}", numbered(0).id)).await;
+    let log = admin.get(&format!("/audit?target={}", numbered(0).id)).await;
     let actions = each(&log["entries"], "action");
     assert_eq!(actions, ["dlq.restore", "dlq.discard"]);
     assert_eq!(log["entries"][1]["reason"], "a test");
@@ -214,7 +214,7 @@ async fn many_are_replayed_at_once_by_their_ids_or_their_cause() {
         .await;
     assert_eq!(answer, json!({"done": 2, "refused": []}));
     assert_eq!(admin.tells().await.len(), 4);
-    let log = admin.get("/audit/log?action=dlq.replay_many&operator=ada").await;
+    let log = admin.get("/audit?action=dlq.replay_many&operator=ada").await;
     assert_eq!(log["entries"][0]["target"], "f-charge");
     let wanted = json!({"filter": {"fingerprint": "f-charge"}, "matching": 2});
     assert_eq!(
@@ -273,7 +273,7 @@ async fn an_edit_replaces_the_data_and_keeps_the_envelope_under_a_new_id() {
     assert_eq!(json!(envelope.correlation_id), before["correlation_id"]);
     assert_eq!(json!(envelope.causation_id), before["causation_id"]);
     assert_eq!(serde_json::from_str::<Value>(envelope.data.get()).expect("JSON"), data);
-    let entry = admin.get("/audit/log").await["entries"][0].clone();
+    let entry = admin.get("/audit").await["entries"][0].clone();
     assert_eq!((&entry["action"], &entry["detail"]["changes"]), (&json!("dlq.edit"), &changes), "{entry:#}");
 
     // Operators see what was sent, and what it was before.
@@ -315,7 +315,7 @@ async fn an_edit_may_not_change_what_others_act_on_already() {
     let edited = admin.post(&path, &another, 202).await;
     let changes = json!([{"path": "data.payment.token", "before": "***", "after": "***"}]);
     assert_eq!(edited["changes"], changes, "told, and not shown");
-    let log = admin.get("/audit/log").await;
+    let log = admin.get("/audit").await;
     assert!(!log.to_string().contains("tok_new"), "{log:#}");
     assert_eq!(log["entries"][0]["detail"]["changes"], changes);
 }
@@ -388,7 +388,7 @@ async fn breakers_are_forced_and_reset_and_it_is_written_down() {
         assert_eq!(open["state"], "FORCED_OPEN", "{open}");
         assert_eq!(admin.post(&path, &json!({"action": "reset"}), 200).await["state"], "CLOSED");
     }
-    let log = admin.get("/audit/log?target=order/admin-saga-view").await;
+    let log = admin.get("/audit?target=order/admin-saga-view").await;
     let entries = log["entries"].as_array().expect("a list");
     let [reset, open] = entries.as_slice() else { panic!("two entries: {log}") };
     assert_eq!((&reset["action"], &reset["outcome"]), (&json!("breaker.reset"), &json!("done")));
@@ -414,7 +414,7 @@ async fn faults_are_made_shown_and_ended() {
     let cleared = admin.delete("/faults", 200).await;
     assert_eq!((&cleared["cleared"], &cleared["unreachable"]), (&json!(1), &json!(["bank"])));
     assert_eq!(admin.get("/faults").await["faults"], json!([]));
-    let log = admin.get("/audit/log").await;
+    let log = admin.get("/audit").await;
     let actions = each(&log["entries"], "action");
     assert_eq!(actions, ["fault.clear_all", "fault.inject", "fault.clear", "fault.inject"]);
 }
@@ -434,7 +434,7 @@ async fn refused_entries_are_published_after_all() {
     }
     admin.post("/outbox/admin/retry", &json!({"seq": seq + 1}), 404).await;
     assert_eq!(admin.tells().await.len(), 1);
-    let entries = admin.get("/audit/log?action=outbox.retry").await["entries"].clone();
+    let entries = admin.get("/audit?action=outbox.retry").await["entries"].clone();
     assert_eq!((&entries[2]["target"], &entries[2]["detail"]), (&json!("payment"), &json!({"seq": seq})));
 }
 
@@ -455,7 +455,7 @@ async fn what_was_published_is_published_once_more_for_whoever_says_why() {
     admin.post("/outbox/payment/republish", &json!({"since": early, "reason": "disk"}), 200).await;
     admin.post("/outbox/nobody/republish", &json!({"since": early}), 404).await;
     admin.post("/outbox/admin/republish", &json!({}), 422).await;
-    let entries = admin.get("/audit/log?action=outbox.republish").await["entries"].clone();
+    let entries = admin.get("/audit?action=outbox.republish").await["entries"].clone();
     assert_eq!((&entries[0]["target"], &entries[0]["reason"]), (&json!("payment"), &json!("disk")));
     assert_eq!(entries[0]["detail"], json!({"since": early}));
 }
@@ -467,7 +467,7 @@ async fn the_log_is_read_page_by_page() {
         let note = json!({"text": number.to_string()});
         admin.post(&format!("/dlq/{}/notes", numbered(0).id), &note, 201).await;
     }
-    let seen = admin.ids("/audit/log?limit=3", "entries").await;
+    let seen = admin.ids("/audit?limit=3", "entries").await;
     assert_eq!(seen.len(), 7);
     assert!(seen.is_sorted_by(|newer, older| newer.as_str() > older.as_str()), "newest first: {seen:?}");
 }

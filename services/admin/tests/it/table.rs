@@ -1,13 +1,13 @@
 //! Pure: what a dead letter and a redrive answer in every status to every command, and where a saga stands after every
 //! fact, printed.
 
-use admin::dead_letter::events::{DeadLetterCommand, Replay, Tag};
-use admin::dead_letter::filter::Filter;
-use admin::dead_letter::view::DeadLetterView;
+use admin::dead_letters::events::{DeadLetterCommand, Replay, Tag};
+use admin::dead_letters::view::DeadLetterView;
 use admin::policy::AdminService;
 use admin::redrive::decider::Redrive;
 use admin::redrive::events::{Plan, RedriveCommand};
-use admin::request::By;
+use admin_api::actor::Actor;
+use admin_api::dead_letters::Filter;
 use contract::saga_view::SagaView;
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLettered, EditedMessage};
 use saga_core::decider::Decider;
@@ -58,7 +58,7 @@ fn every_status_of_a_dead_letter_answers_every_command() {
         state: |dead: &DeadLetterView| {
             let status = dead.status().map_or("unknown", |status| status.as_str());
             let kind =
-                dead.said().filter(|said| said.origin == DeadLetterOrigin::Task).map_or("", |_| " call");
+                dead.report().filter(|said| said.origin == DeadLetterOrigin::Task).map_or("", |_| " call");
             format!("{status}{kind} v{} after {}", dead.version(), dead.replays())
         },
         command: |(command, _)| named(command),
@@ -98,7 +98,7 @@ fn named(command: &DeadLetterCommand) -> String {
 #[test]
 fn every_status_of_a_redrive_answers_every_command() {
     use RedriveCommand::{Cancel, Count, Finish, PassCanary, Pause, Resume, Start, Stop};
-    let (by, filter) = (By::system(None), Filter::default());
+    let (by, filter) = (Actor::system(None), Filter::default());
     let plan = |canary| Plan {
         filter: filter.clone(),
         canary,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::overview::Verdict;
+use admin_api::reconciliation::Verdict;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
@@ -63,9 +63,9 @@ pub(super) fn shown(reconciliation: &Reconciliation, view: &View) -> String {
     let report = &reconciliation.report;
     let mut lines = vec![headline(reconciliation.verdict)];
     lines.extend(findings(report, "discrepancies", "✗ ", view));
-    let waiting: Vec<UnderWay> = members(report, "under_way");
+    let waiting: Vec<UnderWay> = members(report, "in_flight");
     lines.extend(waiting.iter().map(|one| {
-        format!("  still under way: {}{}; it waits for {}", one.what, since(one.since, view), one.waits_for)
+        format!("  in flight: {}{}; it waits for {}", one.what, since(one.since, view), one.waits_for)
     }));
     let unanswered: Vec<Unanswered> = members(report, "unanswered");
     lines.extend(unanswered.iter().map(|one| format!("  not asked: {}: {}", one.service, one.why)));
@@ -143,12 +143,12 @@ fn findings(report: &Value, name: &str, before: &str, view: &View) -> Vec<String
 
 /// What was settled outside and stands: order by order, who and why.
 fn settled(report: &Value, view: &View) -> Vec<String> {
-    let listed: Vec<Settled> = members(report, "settled");
+    let listed: Vec<Settled> = members(report, "resolved");
     let total = listed.len() as u64;
-    let count = report.get("settled_count").and_then(Value::as_u64).unwrap_or(total);
+    let count = report.get("resolved_count").and_then(Value::as_u64).unwrap_or(total);
     let mut lines = Vec::new();
     if count > 0 {
-        lines.push(format!("  settled outside: {count}"));
+        lines.push(format!("  resolved manually: {count}"));
     }
     for Settled { subject, what, detail, difference, operator, reason, since: at } in
         listed.iter().take(MOST_SETTLED)
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn what_cannot_be_told_yet_says_what_it_waits_for_and_who_did_not_answer() {
         let report = json!({
-            "under_way": [{"what": "payment: 1 calls open", "since": "2027-01-15T08:00:02Z",
+            "in_flight": [{"what": "payment: 1 calls open", "since": "2027-01-15T08:00:02Z",
                 "waits_for": "an answer from outside"}],
             "unanswered": [{"service": "bank", "why": "bank does not answer"}],
             "suspected": [finding(1)], "suspected_count": 1,
@@ -219,7 +219,7 @@ mod tests {
         assert!(text.starts_with("it cannot be told yet whether the books balance: IN_FLIGHT\n"), "{text}");
         assert!(!text.contains("DO NOT BALANCE"), "{text}");
         for line in [
-            "  still under way: payment: 1 calls open, since 2027-01-15 08:00:02Z; it waits for an answer from outside",
+            "  in flight: payment: 1 calls open, since 2027-01-15 08:00:02Z; it waits for an answer from outside",
             "  not asked: bank: bank does not answer",
             "  ? may add up yet: cancelled = money back: 1",
             "  orders 9 · pending 0 · ",
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn what_was_settled_outside_is_listed_with_who_and_why_and_is_no_finding() {
-        let report = json!({"settled_count": 1, "settled": [{
+        let report = json!({"resolved_count": 1, "resolved": [{
             "subject": "order 1", "what": "cancelled = money back", "detail": "payment OPEN, 1 charges captured",
             "difference": "13.00 EUR", "operator": "ada", "reason": "cheque 4711", "since": "2027-01-15T08:00:02Z",
         }]});
@@ -256,7 +256,7 @@ mod tests {
             lines[..3],
             [
                 "the books balance: BALANCED",
-                "  settled outside: 1",
+                "  resolved manually: 1",
                 "      order 1: cancelled = money back: payment OPEN, 1 charges captured; difference 13.00 EUR; by ada: \
              cheque 4711, since 2027-01-15 08:00:02Z",
             ]

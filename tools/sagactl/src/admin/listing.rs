@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use admin_api::text::{counted, grouped};
 use clap::{Args, Subcommand};
-use contract::overview::{counted, grouped};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

@@ -42,7 +42,7 @@ pub async fn run(
 ) -> anyhow::Result<ExitCode> {
     let LogCommand::List(options) = command.unwrap_or(LogCommand::List(list));
     let options = LogOptions { operator, ..options };
-    admin.list(&["audit", "log"], &options, Items::In("entries"), options.page.form, shown).await
+    admin.list(&["audit"], &options, Items::In("entries"), options.page.form, shown).await
 }
 
 #[derive(Debug, Deserialize)]

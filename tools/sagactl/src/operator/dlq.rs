@@ -11,7 +11,7 @@ use super::dead_letter::edit::{self, EditOptions};
 use super::dead_letter::filter::{FailedAt, Filter, InStatus};
 use super::dead_letter::{group, view};
 use super::redrive::{self, RedriveOptions};
-use super::settle::{self, SETTLE, UNSETTLE};
+use super::resolution::{self, RESOLVE, WITHDRAW};
 use crate::admin::{Admin, Form, Items, PageOptions};
 use crate::args;
 
@@ -41,11 +41,10 @@ pub enum DlqCommand {
     Discard(DeadLetterOptions),
     /// Take discarded dead letters back
     Restore(RestoreOptions),
-    /// Settle dead letters outside: what they stand for was done in another way. A saga that nothing else is in the way
-    /// of is settled with its dead letter
-    Settle(DeadLetterOptions),
-    /// Take that back: they wait again, and so do their sagas
-    Unsettle(DeadLetterOptions),
+    /// Resolve dead letters manually: their work was done by other means. A saga is resolved with its last dead letter
+    Resolve(DeadLetterOptions),
+    /// Withdraw that: they are pending again, and their sagas are open again
+    WithdrawResolution(DeadLetterOptions),
     /// Write a note at dead letters
     Note(NoteOptions),
     /// Hand many back: a few first, the rest when those did not fail again; stops when they do
@@ -99,8 +98,8 @@ pub async fn run(admin: &Admin, command: DlqCommand) -> anyhow::Result<ExitCode>
         DlqCommand::Edit(options) => edit::run(admin, options).await,
         DlqCommand::Discard(options) => change::discard(admin, options).await,
         DlqCommand::Restore(options) => change::restore(admin, options).await,
-        DlqCommand::Settle(options) => settle::dead_letters(admin, SETTLE, options).await,
-        DlqCommand::Unsettle(options) => settle::dead_letters(admin, UNSETTLE, options).await,
+        DlqCommand::Resolve(options) => resolution::dead_letters(admin, RESOLVE, options).await,
+        DlqCommand::WithdrawResolution(options) => resolution::dead_letters(admin, WITHDRAW, options).await,
         DlqCommand::Note(options) => change::note(admin, options).await,
         DlqCommand::Redrive(options) => redrive::start(admin, *options).await,
     }

@@ -11,12 +11,12 @@ mod redrive;
 mod audit_log;
 mod breakers;
 mod faults;
+mod notifications;
 mod outbox;
-mod push;
 mod saga;
 
-// What was settled outside.
-mod settle;
+// Manual resolution.
+mod resolution;
 
 use std::process::ExitCode;
 
@@ -27,7 +27,7 @@ use crate::admin::{Admin, OrList};
 /// What to ask of admin.
 #[derive(Debug, Subcommand)]
 pub enum OperatorCommand {
-    /// Dead letters: list, look at, replay, edit, discard, settle
+    /// Dead letters: list, look at, replay, edit, discard, resolve
     #[command(subcommand)]
     Dlq(dlq::DlqCommand),
     /// Redrives: bulk replays that watch themselves (start one with dlq redrive)
@@ -36,17 +36,17 @@ pub enum OperatorCommand {
     /// Sagas: where each stands, what it waits for
     #[command(subcommand)]
     Saga(saga::SagaCommand),
-    /// What payment asks the bank for an order: settle it outside, or take that back
+    /// Calls of payment to the bank: resolve one manually, or withdraw that
     #[command(subcommand)]
-    Payment(settle::PaymentCommand),
+    Payment(resolution::PaymentCommand),
     /// Circuit breakers: list them; open, close or reset one
     Breakers(OrList<breakers::BreakerCommand>),
     /// Planted faults: list them; inject or clear some
     Faults(OrList<faults::FaultCommand>),
     /// What waits to be published; try again what was given up
     Outbox(OrList<outbox::OutboxCommand, outbox::OutboxOptions>),
-    /// Notices: what people are told by itself, and whether it arrives; send a test
-    Push(OrList<push::PushCommand>),
+    /// Notifications: what was sent, and whether it was delivered; send a test
+    Notifications(OrList<notifications::NotificationCommand>),
     /// The audit log: who did what, newest first; --operator NAME shows only theirs
     Log(OrList<audit_log::LogCommand, audit_log::LogOptions>),
 }
@@ -61,11 +61,11 @@ pub async fn run(
         OperatorCommand::Dlq(command) => dlq::run(&admin()?, command).await,
         OperatorCommand::Redrive(command) => redrive::run(&admin()?, command).await,
         OperatorCommand::Saga(command) => saga::run(&admin()?, command).await,
-        OperatorCommand::Payment(command) => settle::run(&admin()?, command).await,
+        OperatorCommand::Payment(command) => resolution::run(&admin()?, command).await,
         OperatorCommand::Breakers(command) => breakers::run(&admin()?, command).await,
         OperatorCommand::Faults(command) => faults::run(admin, command).await,
         OperatorCommand::Outbox(command) => outbox::run(&admin()?, command).await,
-        OperatorCommand::Push(command) => push::run(&admin()?, command).await,
+        OperatorCommand::Notifications(command) => notifications::run(&admin()?, command).await,
         OperatorCommand::Log(command) => audit_log::run(&admin()?, command, named).await,
     }
 }

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::dead_letter::change::told;
 use super::dead_letter::filter::{Meant, Which};
-use super::settle::{OrderOptions, SETTLE, UNSETTLE, orders};
+use super::resolution::{OrderOptions, RESOLVE, WITHDRAW, orders};
 use crate::admin::{Admin, Done, Form, Items, Page, PageOptions, each};
 use crate::args::{self, duration, one_of};
 use crate::output::exit::refuse;
@@ -39,11 +39,11 @@ pub enum SagaCommand {
     /// dead letters match. An order that waits without a dead letter is named by its id. Those that have ended are
     /// counted; those past their deadline, or being undone, are refused
     Extend(ExtendOptions),
-    /// Settle outside what sagas still wait for (e.g. a refund that was paid by cheque): they end as SETTLED, nobody is
-    /// asked for the rest, and the audit accepts what does not add up of them now, and no more
-    Settle(OrderOptions),
-    /// Take that back: they stand where they stood, and the bank is asked again
-    Unsettle(OrderOptions),
+    /// Resolve sagas manually (e.g. a refund that was paid by cheque): they end, no service is asked for the rest, and the
+    /// reconciliation accepts their current discrepancies, and no others
+    Resolve(OrderOptions),
+    /// Withdraw that: they are open again, and the bank is called again
+    WithdrawResolution(OrderOptions),
 }
 
 /// Which orders are to wait longer, and for how long.
@@ -92,8 +92,8 @@ pub async fn run(admin: &Admin, command: SagaCommand) -> anyhow::Result<ExitCode
             admin.list(&["sagas"], &options, Items::In("sagas"), options.page.form, list).await
         }
         SagaCommand::Extend(options) => extend(admin, options).await,
-        SagaCommand::Settle(options) => orders(admin, "sagas", SETTLE, options).await,
-        SagaCommand::Unsettle(options) => orders(admin, "sagas", UNSETTLE, options).await,
+        SagaCommand::Resolve(options) => orders(admin, "sagas", RESOLVE, options).await,
+        SagaCommand::WithdrawResolution(options) => orders(admin, "sagas", WITHDRAW, options).await,
         SagaCommand::Show { id, form } => admin.show(&["sagas", &id.to_string()], &(), form, detail).await,
     }
 }
@@ -140,7 +140,7 @@ struct Saga {
     deadline: Option<Timestamp>,
     overdue: bool,
     #[serde(default)]
-    parked: Vec<Parked>,
+    parked: Vec<DeadLetterRef>,
     cancelled_because: Option<String>,
     last_fact_at: Option<Timestamp>,
     waits_since: Option<Timestamp>,
@@ -171,7 +171,7 @@ impl Saga {
 }
 
 #[derive(Debug, Deserialize)]
-struct Parked {
+struct DeadLetterRef {
     letter: String,
     step: String,
 }
@@ -237,7 +237,7 @@ const OWED: [Column<Owed>; 3] = [
 
 fn detail(detail: &Detail, view: &View) -> String {
     let saga = &detail.saga;
-    let in_the_way = |parked: &Parked| format!("{} (dead letter {})", parked.step, parked.letter);
+    let in_the_way = |parked: &DeadLetterRef| format!("{} (dead letter {})", parked.step, parked.letter);
     let parked: Vec<_> = saga.parked.iter().map(in_the_way).collect();
     let head = folded(
         &listed(&[

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use contract::overview::Overview;
+use admin_api::overview::Overview;
 use reqwest::Url;
 
 use super::seen::Seen;

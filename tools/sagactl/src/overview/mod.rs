@@ -4,7 +4,7 @@
 mod asked;
 
 // What there was to see; what is wrong, what that means, and how to go on.
-mod finding;
+pub mod finding;
 pub mod seen;
 
 // The same for people.
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 pub use self::asked::Asked;
-use self::finding::findings;
+use self::finding::problems;
 use self::seen::Seen;
 use crate::admin::Form;
 use crate::output::{exit, say, say_json, view};
@@ -38,12 +38,12 @@ pub async fn status(asked: &Asked, form: Form) -> anyhow::Result<ExitCode> {
 /// `sagactl doctor`: each thing that is wrong, what it means, and the commands that go on from there.
 pub async fn doctor(asked: &Asked, form: Form) -> anyhow::Result<ExitCode> {
     let (seen, _) = asked.look().await?;
-    let findings = findings(&seen, &asked.call, &view());
+    let problems = problems(&seen, &asked.call, &view());
     let faults = seen.faults(&asked.call);
     if form.json {
-        say_json(&json!({ "needs_human": seen.needs_human(), "findings": findings, "faults": faults }));
+        say_json(&json!({ "needs_human": seen.needs_human(), "findings": problems, "faults": faults }));
     } else {
-        say(&shown::doctor(&findings, &faults));
+        say(&shown::doctor(&problems, &faults));
     }
     Ok(code(&seen))
 }

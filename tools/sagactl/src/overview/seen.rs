@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use contract::overview::{Overview, Reason, ServiceLook};
+use admin_api::overview::{Finding, FindingCode, Overview, ServiceStatus};
 
 /// What there was to see.
 #[derive(Debug, Default)]
@@ -24,24 +24,23 @@ impl Seen {
         is_down || self.overview.as_ref().is_none_or(|overview| overview.needs_human)
     }
 
-    /// Why somebody is needed, as admin says: but of a process that does not run it is known that it does not answer.
-    pub fn reasons(&self) -> impl Iterator<Item = &Reason> {
-        let reasons = self.overview.iter().flat_map(|overview| &overview.reasons);
-        reasons.filter(|reason| !matches!(reason, Reason::Silent { service, .. } if self.is_down(service)))
+    /// Findings of admin, without those of processes that do not run, which are unreachable of course.
+    pub fn findings(&self) -> impl Iterator<Item = &Finding> {
+        let findings = self.overview.iter().flat_map(|overview| &overview.findings);
+        let is_down = |finding: &Finding| finding.service.as_ref().is_some_and(|name| self.is_down(name));
+        findings.filter(move |finding| finding.code != FindingCode::Unreachable || !is_down(finding))
     }
 
-    /// What admin says of a service.
-    pub fn of(&self, service: &str) -> Option<&ServiceLook> {
-        let mut services = self.overview.iter().flat_map(|overview| &overview.services);
-        services.find(|look| look.service == service)
+    /// Status of a service, as admin reports it.
+    pub fn service(&self, name: &str) -> Option<&ServiceStatus> {
+        self.overview.iter().flat_map(|overview| &overview.services).find(|status| status.service == name)
     }
 
     /// What is broken on purpose, a line for each service; `call` is how commands begin.
     pub fn faults(&self, call: &str) -> Vec<String> {
         let services = self.overview.iter().flat_map(|overview| &overview.services);
-        let line = |look: &ServiceLook| {
-            let (faults, ends) =
-                (look.faults_in_words()?, if look.faults.len() == 1 { "it" } else { "them" });
+        let line = |look: &ServiceStatus| {
+            let (faults, ends) = (look.faults_text()?, if look.faults.len() == 1 { "it" } else { "them" });
             Some(format!("{faults}; `{call} faults clear {}` ends {ends}", look.service))
         };
         services.filter_map(line).collect()

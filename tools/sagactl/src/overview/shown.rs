@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use contract::overview::{
-    BreakerLook, DeadLettersLook, GroupLook, OldestSaga, Overview, SagasLook, ServiceLook, counted, grouped,
+use admin_api::overview::{
+    DeadLetterSummary, GroupSummary, OldestSaga, OpenBreaker, Overview, SagaSummary, ServiceStatus,
 };
+use admin_api::text::{counted, grouped};
 
-use super::finding::Finding;
+use super::finding::{Problem, line};
 use super::seen::Seen;
 use crate::output::text::{NOTHING, indented, or_nothing};
 use crate::output::{Column, View, cut, goes, left, right, table, when};
@@ -34,13 +35,13 @@ fn lines(lines: &[String]) -> String {
 }
 
 /// What `sagactl doctor` says: `faults` are those that are injected, in words.
-pub fn doctor(findings: &[Finding], faults: &[String]) -> String {
+pub fn doctor(problems: &[Problem], faults: &[String]) -> String {
     let mut text = String::new();
-    if findings.is_empty() {
+    if problems.is_empty() {
         text.push_str("nobody is needed: nothing is wrong that does not mend itself\n");
     }
-    for (number, Finding { what, means, commands }) in findings.iter().enumerate() {
-        let _ = write!(text, "{}. {what}\n{}", number + 1, indented(means, 3));
+    for (number, Problem { text: what, explanation, commands, .. }) in problems.iter().enumerate() {
+        let _ = write!(text, "{}. {what}\n{}", number + 1, indented(explanation, 3));
         for command in commands {
             let _ = writeln!(text, "     {command}");
         }
@@ -57,26 +58,26 @@ fn need(seen: &Seen, call: &str, view: &View) -> String {
     for name in seen.down.iter().flatten() {
         let _ = writeln!(text, "  {name} does not run");
     }
-    for reason in seen.reasons() {
-        let _ = writeln!(text, "  {}", reason.headline(|at| view.moment(at)));
+    for finding in seen.findings() {
+        let _ = writeln!(text, "  {}", line(finding, view));
     }
     let _ = writeln!(text, "what to do: {call} doctor");
     text
 }
 
-const SERVICES: [Column<ServiceLook>; 8] = [
+const SERVICES: [Column<ServiceStatus>; 8] = [
     left("service", |look| look.service.clone()),
     left("ready", |look| ready(look).to_owned()),
     right("to publish", |look| or_nothing(look.outbox.as_ref().map(|outbox| grouped(outbox.pending)))),
     goes(2, when("oldest", |look| look.outbox.as_ref().and_then(|outbox| outbox.oldest))),
     right("refused", |look| or_nothing(look.outbox.as_ref().map(|outbox| grouped(outbox.failed)))),
     goes(3, right("retries", |look| or_nothing(look.retries.map(grouped)))),
-    goes(4, right("calls", |look| or_nothing(look.calls.as_ref().map(|calls| grouped(calls.open))))),
-    goes(1, when("oldest call", |look| look.calls.as_ref().and_then(|calls| calls.oldest))),
+    goes(4, right("calls", |look| or_nothing(look.tasks.as_ref().map(|calls| grouped(calls.open))))),
+    goes(1, when("oldest call", |look| look.tasks.as_ref().and_then(|calls| calls.oldest))),
 ];
 
 /// How a service is, in a word.
-pub const fn ready(look: &ServiceLook) -> &'static str {
+pub const fn ready(look: &ServiceStatus) -> &'static str {
     match (look.problem.is_some(), look.ready, look.degraded) {
         (true, _, _) => "no answer",
         (false, false, _) => "no",
@@ -88,7 +89,7 @@ pub const fn ready(look: &ServiceLook) -> &'static str {
 fn everything(overview: &Overview, view: &View) -> String {
     let mut text = table(&SERVICES, &overview.services, view) + "\n";
     for look in &overview.services {
-        for complaint in &look.complaints {
+        for complaint in &look.failing_checks {
             let since = view.moment(complaint.since);
             let _ = writeln!(
                 text,
@@ -111,8 +112,8 @@ fn everything(overview: &Overview, view: &View) -> String {
         let _ = write!(text, "\n{}", dead_letter_lines(dead_letters, view));
     }
     let _ = writeln!(text, "\n{}", books(overview, view));
-    for not_asked in &overview.not_asked {
-        let _ = writeln!(text, "{} could not be asked: {}", not_asked.what, not_asked.problem);
+    for missing in &overview.unavailable {
+        let _ = writeln!(text, "{} could not be asked: {}", missing.what, missing.problem);
     }
     text
 }
@@ -129,8 +130,8 @@ fn remarks(overview: &Overview) -> BTreeMap<&str, Vec<&str>> {
 }
 
 /// A breaker in one line.
-pub fn breaker_line(service: &str, breaker: &BreakerLook, view: &View) -> String {
-    let BreakerLook { name, state, since, why, .. } = breaker;
+pub fn breaker_line(service: &str, breaker: &OpenBreaker, view: &View) -> String {
+    let OpenBreaker { name, state, since, why, .. } = breaker;
     let since = since.map(|since| format!(" since {}", view.moment(since))).unwrap_or_default();
     let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
     format!("breaker {service}/{name} is {state}{since}{why}")
@@ -173,7 +174,7 @@ pub fn at_the_broker(overview: &Overview) -> String {
 }
 
 /// Where the sagas stand.
-pub fn sagas_lines(sagas: &SagasLook, view: &View) -> String {
+pub fn sagas_lines(sagas: &SagaSummary, view: &View) -> String {
     let counts: Vec<_> =
         sagas.by_status.iter().map(|(status, count)| format!("{status} {}", grouped(*count))).collect();
     let counts = if counts.is_empty() { "none".to_owned() } else { counts.join(" · ") };
@@ -191,7 +192,7 @@ pub fn sagas_lines(sagas: &SagasLook, view: &View) -> String {
     text
 }
 
-const GROUPS: [Column<GroupLook>; 8] = [
+const GROUPS: [Column<GroupSummary>; 8] = [
     left("fingerprint", |group| group.fingerprint.clone()),
     goes(1, left("service", |group| group.service.clone())),
     left("step", |group| group.step.clone()),
@@ -202,7 +203,7 @@ const GROUPS: [Column<GroupLook>; 8] = [
     cut(left("cause", |group| group.reason.clone())),
 ];
 
-fn dead_letter_lines(look: &DeadLettersLook, view: &View) -> String {
+fn dead_letter_lines(look: &DeadLetterSummary, view: &View) -> String {
     let (pending, replaying) = (grouped(look.pending), grouped(look.replaying));
     let head = format!("dead letters: {pending} PENDING · {replaying} REPLAYING\n");
     if look.groups.is_empty() { head } else { head + &table(&GROUPS, &look.groups, view) + "\n" }
@@ -210,14 +211,14 @@ fn dead_letter_lines(look: &DeadLettersLook, view: &View) -> String {
 
 /// What the last look at the books came to.
 pub fn books(overview: &Overview, view: &View) -> String {
-    match &overview.books {
+    match &overview.reconciliation {
         None => format!(
-            "books: {NOTHING} (no audit yet, or none since something was settled; sagactl audit looks)"
+            "ledgers: {NOTHING} (no reconciliation yet, or none since a manual resolution: run sagactl reconcile)"
         ),
         Some(books) => {
             let count = grouped(books.discrepancies);
             format!(
-                "books: {} at the last look, {}; {count} discrepancies",
+                "ledgers: {} at the last reconciliation, {}; {count} discrepancies",
                 books.verdict,
                 view.moment(books.at)
             )
@@ -227,7 +228,7 @@ pub fn books(overview: &Overview, view: &View) -> String {
 
 #[cfg(test)]
 mod tests {
-    use contract::overview::StepLook;
+    use admin_api::overview::StepStatus;
     use jiff::Timestamp;
 
     use super::*;
@@ -235,23 +236,24 @@ mod tests {
     #[test]
     fn what_waits_is_told_as_far_as_it_is_known() {
         let told = |counts: &[Option<u64>]| {
-            let step = |waiting: &Option<u64>| StepLook {
+            let step = |waiting: &Option<u64>| StepStatus {
                 step: "payment-refund".to_owned(),
                 waiting: *waiting,
                 stalled_since: None,
                 paused: false,
             };
-            let service = ServiceLook { steps: counts.iter().map(step).collect(), ..ServiceLook::default() };
+            let service =
+                ServiceStatus { steps: counts.iter().map(step).collect(), ..ServiceStatus::default() };
             waiting(&Overview {
                 at: Timestamp::UNIX_EPOCH,
                 needs_human: false,
-                reasons: vec![],
+                findings: vec![],
                 services: vec![service],
                 sagas: None,
                 dead_letters: None,
-                books: None,
+                reconciliation: None,
                 behind: Some(0),
-                not_asked: vec![],
+                unavailable: vec![],
             })
         };
         let heard = "; admin has heard everything";

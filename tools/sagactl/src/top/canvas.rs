@@ -61,7 +61,8 @@ const fn style(mark: Mark, has_colors: bool) -> Style {
 
 #[cfg(test)]
 mod tests {
-    use contract::overview::{BreakerLook, FaultLook, GroupLook, OldestSaga, Overview, StepLook};
+    use admin::overview::findings::{Affected, with_findings};
+    use admin_api::overview::{FaultSummary, GroupSummary, OldestSaga, OpenBreaker, Overview, StepStatus};
     use jiff::SignedDuration;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -114,7 +115,7 @@ mod tests {
         for look in &mut night.services {
             match look.service.as_str() {
                 "payment" => {
-                    let breaker = BreakerLook {
+                    let breaker = OpenBreaker {
                         name: "bank".to_owned(),
                         state: "OPEN".to_owned(),
                         forced: false,
@@ -122,27 +123,27 @@ mod tests {
                         why: Some("7 of 10 calls failed".to_owned()),
                     };
                     look.breakers.push(breaker);
-                    look.faults.push(FaultLook {
+                    look.faults.push(FaultSummary {
                         kind: "pause".to_owned(),
                         step: Some("payment-processing".to_owned()),
                     });
                     look.degraded = true;
                 }
                 "order" => {
-                    look.outbox = look.outbox.take().map(|outbox| contract::overview::OutboxLook {
+                    look.outbox = look.outbox.take().map(|outbox| admin_api::overview::OutboxSummary {
                         pending: 1_203,
                         oldest: Some(ago(40)),
                         ..outbox
                     });
                     let waiting = Some(1_040);
                     let step = "order-confirmation".to_owned();
-                    look.steps.push(StepLook { step, waiting, stalled_since: None, paused: false });
+                    look.steps.push(StepStatus { step, waiting, stalled_since: None, paused: false });
                 }
                 "inventory" => *look = service_that_is_silent(),
                 _ => {}
             }
         }
-        let group = GroupLook {
+        let group = GroupSummary {
             fingerprint: "8f3a6c1e".to_owned(),
             count: 2_000,
             service: "payment".to_owned(),
@@ -156,8 +157,11 @@ mod tests {
             first_until: None,
             last_until: None,
         };
-        night.dead_letters =
-            Some(contract::overview::DeadLettersLook { pending: 2_000, replaying: 0, groups: vec![group] });
+        night.dead_letters = Some(admin_api::overview::DeadLetterSummary {
+            pending: 2_000,
+            replaying: 0,
+            groups: vec![group],
+        });
         if let Some(sagas) = &mut night.sagas {
             sagas.by_status.insert("FAILED".to_owned(), 2_000);
             sagas.overdue = 7;
@@ -170,12 +174,13 @@ mod tests {
             });
         }
         night.behind = Some(12);
-        night.judged()
+        let affected = Affected { stuck: vec![], overdue: vec![], dead_letter_threshold: 100 };
+        with_findings(night, &affected)
     }
 
-    fn service_that_is_silent() -> contract::overview::ServiceLook {
+    fn service_that_is_silent() -> admin_api::overview::ServiceStatus {
         let problem = Some("inventory does not answer within 1.5 s".to_owned());
-        contract::overview::ServiceLook {
+        admin_api::overview::ServiceStatus {
             problem,
             ready: false,
             outbox: None,

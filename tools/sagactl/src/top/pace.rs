@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use contract::overview::SagasLook;
+use admin_api::overview::SagaSummary;
 use contract::saga::SagaStatus;
 
 use super::metrics::Reading;
@@ -29,7 +29,7 @@ pub enum Counted {
 
 impl Counted {
     /// The better of what there is; `None` when there is nothing.
-    pub fn of(reading: Option<Reading>, sagas: Option<&SagasLook>) -> Option<Self> {
+    pub fn of(reading: Option<Reading>, sagas: Option<&SagaSummary>) -> Option<Self> {
         if let Some(reading) = reading.filter(Reading::says_something) {
             return Some(Self::Counters(reading));
         }
@@ -234,7 +234,7 @@ mod tests {
 
     fn standing(completed: u64, under_way: u64, ended_counted: bool) -> Option<Counted> {
         let by_status = [("COMPLETED".to_owned(), completed), ("IN_PROGRESS".to_owned(), under_way)];
-        let sagas = SagasLook { by_status: by_status.into(), ended_counted, ..SagasLook::default() };
+        let sagas = SagaSummary { by_status: by_status.into(), ended_counted, ..SagaSummary::default() };
         Counted::of(Some(Reading::default()), Some(&sagas))
     }
 

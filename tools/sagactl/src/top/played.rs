@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::overview::{DeadLettersLook, OutboxLook, Overview, SagasLook, ServiceLook};
+use admin_api::overview::{DeadLetterSummary, OutboxSummary, Overview, SagaSummary, ServiceStatus};
 use jiff::{SignedDuration, Timestamp};
 
 use super::metrics::Reading;
@@ -60,13 +60,13 @@ pub fn process(name: &str, pid: Option<u32>, cpu_ms: u64) -> ProcessStatus {
     }
 }
 
-pub fn service(name: &str) -> ServiceLook {
-    ServiceLook {
+pub fn service(name: &str) -> ServiceStatus {
+    ServiceStatus {
         service: name.to_owned(),
         ready: true,
-        outbox: Some(OutboxLook { pending: 0, oldest: None, failed: 0 }),
+        outbox: Some(OutboxSummary { pending: 0, oldest: None, failed: 0 }),
         retries: Some(0),
-        ..ServiceLook::default()
+        ..ServiceStatus::default()
     }
 }
 
@@ -76,12 +76,12 @@ pub fn overview() -> Overview {
     Overview {
         at: noon(),
         needs_human: false,
-        reasons: vec![],
+        findings: vec![],
         services: ["admin", "order", "inventory", "payment", "bank"].map(service).into(),
-        sagas: Some(SagasLook { by_status, ended_counted: true, ..SagasLook::default() }),
-        dead_letters: Some(DeadLettersLook::default()),
-        books: None,
+        sagas: Some(SagaSummary { by_status, ended_counted: true, ..SagaSummary::default() }),
+        dead_letters: Some(DeadLetterSummary::default()),
+        reconciliation: None,
         behind: Some(0),
-        not_asked: vec![],
+        unavailable: vec![],
     }
 }

@@ -1,8 +1,9 @@
 //! Pure: what the screen shows, part by part: first whether somebody is needed and why, then all else.
 
-use contract::overview::{
-    CallsLook, DeadLettersLook, GroupLook, OutboxLook, Overview, ServiceLook, counted, grouped,
+use admin_api::overview::{
+    DeadLetterSummary, GroupSummary, OutboxSummary, Overview, ServiceStatus, TaskSummary,
 };
+use admin_api::text::{counted, grouped};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -12,6 +13,7 @@ use super::quantile::Quantile;
 use super::state::{Need, State};
 use crate::output::text::{NOTHING, or_nothing};
 use crate::output::{Column, View, goes, left, lines, right, time, when};
+use crate::overview::finding::line;
 use crate::overview::seen::Seen;
 use crate::overview::shown::{at_the_broker, books, breaker_line, ready, sagas_lines, still_to_hear};
 use devstack::processes::{self, ProcessStatus};
@@ -48,7 +50,7 @@ pub fn parts(state: &State, call: &str, view: &View) -> Vec<Part> {
         parts.push(Part::of(marked(mark, vec![at_the_broker(overview)])).apart());
         parts.push(Part::of(marked(mark, complaints(overview, &view))));
         parts.push(Part::of(marked(mark, groups(overview, &view))));
-        let missing = overview.not_asked.iter();
+        let missing = overview.unavailable.iter();
         let missing = missing.map(|it| format!("{} could not be asked: {}", it.what, it.problem));
         parts.push(Part::of(marked(mark, missing.collect())));
     }
@@ -75,8 +77,8 @@ fn headline(state: &State, view: &View) -> Line {
         Need::Somebody => {
             let seen = state.seen.as_ref();
             let down = seen.and_then(|seen| seen.down.as_ref()).map_or(0, Vec::len);
-            let count = down + seen.map_or(0, |seen| seen.reasons().count());
-            (Mark::Alarm, &*format!("A HUMAN IS NEEDED: {}", counted(count as u64, "reason", "reasons")))
+            let count = down + seen.map_or(0, |seen| seen.findings().count());
+            (Mark::Alarm, &*format!("A HUMAN IS NEEDED: {}", counted(count as u64, "finding", "findings")))
         }
         Need::Nobody => (Mark::Good, "nobody is needed"),
         Need::NotKnown => (Mark::Warning, "NOBODY KNOWS whether somebody is needed"),
@@ -105,9 +107,8 @@ fn needed(state: &State, seen: &Seen, view: &View) -> Vec<Line> {
     let down = seen.down.iter().flatten();
     let down = down.map(|name| Line::new(Mark::Bad, format!("  {name} does not run")));
     let mark = if state.silence.is_some() { Mark::Old } else { Mark::Bad };
-    let reasons =
-        seen.reasons().map(|reason| Line::new(mark, format!("  {}", reason.headline(|at| view.moment(at)))));
-    down.chain(reasons).collect()
+    let findings = seen.findings().map(|finding| Line::new(mark, format!("  {}", line(finding, view))));
+    down.chain(findings).collect()
 }
 
 /// Where sagas stand, and how fast they go.
@@ -153,8 +154,8 @@ fn quantile(quantile: Option<Quantile>) -> String {
 fn dead_letters(overview: &Overview) -> String {
     match &overview.dead_letters {
         None => format!("dead letters: {NOTHING}"),
-        Some(DeadLettersLook { pending: 0, replaying: 0, .. }) => "dead letters: none".to_owned(),
-        Some(DeadLettersLook { pending, replaying, .. }) => {
+        Some(DeadLetterSummary { pending: 0, replaying: 0, .. }) => "dead letters: none".to_owned(),
+        Some(DeadLetterSummary { pending, replaying, .. }) => {
             format!("dead letters: {} PENDING · {} REPLAYING", grouped(*pending), grouped(*replaying))
         }
     }
@@ -162,8 +163,8 @@ fn dead_letters(overview: &Overview) -> String {
 
 fn groups(overview: &Overview, view: &View) -> Vec<String> {
     let Some(look) = &overview.dead_letters else { return vec![] };
-    let group = |group: &GroupLook| {
-        let GroupLook { count, service, step, fingerprint, newest_at, reason, .. } = group;
+    let group = |group: &GroupSummary| {
+        let GroupSummary { count, service, step, fingerprint, newest_at, reason, .. } = group;
         let (count, newest) = (counted(*count, "dead letter", "dead letters"), view.moment(*newest_at));
         format!("{count} at {step} of {service}, {fingerprint}, the newest {newest}: {reason}")
     };
@@ -172,7 +173,7 @@ fn groups(overview: &Overview, view: &View) -> Vec<String> {
 
 /// Breakers that are not closed.
 fn breakers(overview: &Overview, view: &View) -> Vec<String> {
-    let of = |look: &ServiceLook| {
+    let of = |look: &ServiceStatus| {
         let lines = look.breakers.iter().map(|breaker| breaker_line(&look.service, breaker, view));
         lines.collect::<Vec<_>>()
     };
@@ -189,8 +190,8 @@ fn breakers(overview: &Overview, view: &View) -> Vec<String> {
 }
 
 fn complaints(overview: &Overview, view: &View) -> Vec<String> {
-    let of = |look: &ServiceLook| {
-        let say = look.complaints.iter().map(|complaint| {
+    let of = |look: &ServiceStatus| {
+        let say = look.failing_checks.iter().map(|complaint| {
             let since = view.moment(complaint.since);
             format!("{} says: {}: {} (since {since})", look.service, complaint.check, complaint.text)
         });
@@ -204,7 +205,7 @@ struct Row<'a> {
     name: String,
     process: Option<&'a ProcessStatus>,
     cpu: Option<Rate>,
-    look: Option<&'a ServiceLook>,
+    look: Option<&'a ServiceStatus>,
 }
 
 impl Row<'_> {
@@ -220,12 +221,12 @@ impl Row<'_> {
         self.process?.rss_mib.map(|mib| format!("{mib:.1}"))
     }
 
-    fn outbox(&self) -> Option<&OutboxLook> {
+    fn outbox(&self) -> Option<&OutboxSummary> {
         self.look?.outbox.as_ref()
     }
 
-    fn calls(&self) -> Option<&CallsLook> {
-        self.look?.calls.as_ref()
+    fn calls(&self) -> Option<&TaskSummary> {
+        self.look?.tasks.as_ref()
     }
 
     /// What the broker has for its steps, as far as it says.
@@ -264,14 +265,14 @@ fn services(state: &State, seen: &Seen, mark: Mark, view: &View) -> Vec<Line> {
             .iter()
             .map(|process| {
                 let name = process.name.to_string();
-                let (cpu, look) = (state.cpu.get(&name).copied(), seen.of(&name));
+                let (cpu, look) = (state.cpu.get(&name).copied(), seen.service(&name));
                 Row { name, process: Some(process), cpu, look }
             })
             .collect(),
         None => {
             let looks = seen.overview.iter().flat_map(|overview| &overview.services);
             let row = |look| Row {
-                name: ServiceLook::clone(look).service,
+                name: ServiceStatus::clone(look).service,
                 process: None,
                 cpu: None,
                 look: Some(look),

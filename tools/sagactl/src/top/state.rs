@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use contract::overview::Overview;
+use admin_api::overview::Overview;
 use jiff::Timestamp;
 
 use super::metrics::Reading;

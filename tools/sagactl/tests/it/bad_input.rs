@@ -103,7 +103,7 @@ async fn unknown_things_and_reused_keys_are_told_apart() {
         ("admin", "/api/admin/sagas?limit=9999", 422),
         ("admin", "/api/admin/sagas?status=LOST", 400),
         ("admin", "/api/admin/dlq/01890000-0000-7000-8000-000000000001", 404),
-        ("admin", "/api/admin/audit?wait=31", 422),
+        ("admin", "/api/admin/reconciliation?wait=31", 422),
         ("bank", "/v1/charges/01890000-0000-7000-8000-000000000001", 404),
     ];
     for (program, path, status) in gets {

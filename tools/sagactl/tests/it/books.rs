@@ -30,7 +30,7 @@ async fn traffic_does_not_make_the_books_wrong_and_hides_nothing_that_is() {
         let mut seen = Vec::new();
         for number in 0..AUDITS {
             let wait = ["", "?wait=1", "?wait=2"][number % 3];
-            let report = system.get("admin", &format!("/api/admin/audit{wait}")).await;
+            let report = system.get("admin", &format!("/api/admin/reconciliation{wait}")).await;
             assert_ne!(report["verdict"], "UNBALANCED", "audit {number}: {report:#}");
             seen.push(report["suspected_count"].as_u64().expect("a count"));
         }
@@ -45,7 +45,7 @@ async fn traffic_does_not_make_the_books_wrong_and_hides_nothing_that_is() {
         assert_eq!(asked.json(&charge).send().await.expect("an answer").status(), 200);
         let until = Instant::now() + Duration::from_secs(60);
         let report = loop {
-            let report = system.get("admin", "/api/admin/audit?wait=10").await;
+            let report = system.get("admin", "/api/admin/reconciliation?wait=10").await;
             if report["verdict"] == "UNBALANCED" || Instant::now() >= until {
                 break report;
             }
@@ -58,7 +58,7 @@ async fn traffic_does_not_make_the_books_wrong_and_hides_nothing_that_is() {
     };
     tokio::join!(customers, auditor);
 
-    let audit = system.try_sagactl(&["audit", "--wait", "20s"]);
+    let audit = system.try_sagactl(&["reconcile", "--wait", "20s"]);
     let text = String::from_utf8_lossy(&audit.stdout).into_owned();
     assert_eq!(audit.status.code(), Some(2), "{text}");
     assert!(text.starts_with("THE BOOKS DO NOT BALANCE"), "{text}");
@@ -66,7 +66,7 @@ async fn traffic_does_not_make_the_books_wrong_and_hides_nothing_that_is() {
     // Without the bank nobody can tell.
     system.sagactl(&["stop", "bank"]);
     let began = Instant::now();
-    let audit = system.try_sagactl(&["audit", "--wait", "2s"]);
+    let audit = system.try_sagactl(&["reconcile", "--wait", "2s"]);
     let text = String::from_utf8_lossy(&audit.stdout).into_owned();
     assert_eq!(audit.status.code(), Some(6), "{text}");
     assert!(text.starts_with("it cannot be told yet") && text.contains("not asked: bank"), "{text}");

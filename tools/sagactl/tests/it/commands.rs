@@ -74,8 +74,8 @@ const LISTS: [&str; 14] = [
     "faults kinds",
     "outbox",
     "outbox list",
-    "push",
-    "push list",
+    "notifications",
+    "notifications list",
     "log",
     "log list",
 ];
@@ -105,8 +105,8 @@ async fn commands_print_no_debug_output_and_lists_share_one_shape() {
         format!("dlq discard {} --reason x", letter(0)),
         format!("dlq restore {}", letter(0)),
         format!("dlq edit {} --reason x --payload {{}}", letter(0)),
-        format!("dlq settle {} --reason cheque", letter(2)),
-        format!("dlq unsettle {} --reason bounced", letter(2)),
+        format!("dlq resolve {} --reason cheque", letter(2)),
+        format!("dlq withdraw-resolution {} --reason bounced", letter(2)),
         format!("dlq replay {}", letter(1)),
         format!("dlq redrive --step {STEP} --preview"),
         format!("breakers open payment/{STEP} --reason x"),
@@ -116,7 +116,7 @@ async fn commands_print_no_debug_output_and_lists_share_one_shape() {
         "faults clear bank".to_owned(),
         "outbox retry order --reason x".to_owned(),
         "outbox republish order --since 1h --reason x".to_owned(),
-        "push test --reason x".to_owned(),
+        "notifications test --reason x".to_owned(),
     ];
     for line in &lines {
         // No envelope at all is refused, in words.
@@ -157,14 +157,14 @@ async fn commands_print_no_debug_output_and_lists_share_one_shape() {
         ("up --detach".to_owned(), 3),
         ("load --rest 1".to_owned(), 1),
         ("load --clients 1 --duration 100ms --drain 1s".to_owned(), 1),
-        ("audit --wait 0s".to_owned(), 2),
-        ("audit --accept nope --reason x".to_owned(), 2),
+        ("reconcile --wait 0s".to_owned(), 2),
+        ("reconcile --accept nope --reason x".to_owned(), 2),
         // It starts a system of its own; that it refuses in words is enough here.
         ("chaos --for 1s".to_owned(), 2),
         ("completions bash".to_owned(), 0),
     ] {
         // Orders wait for a human here, so the books are in flight, and a run is not good: whichever it is, in words.
-        if line.starts_with("load") || line.starts_with("audit --wait") {
+        if line.starts_with("load") || line.starts_with("reconcile --wait") {
             let output = system.try_sagactl(&line.split(' ').collect::<Vec<_>>());
             assert_eq!(debug_in(&String::from_utf8_lossy(&output.stdout)), None, "{line}");
             reader.read.push(line);
@@ -188,10 +188,10 @@ impl Reader<'_> {
     fn read_who_settles_and_who_may(&mut self, system: &System) {
         // Nothing is wrong with an order that nobody has made, or that goes on by itself: in words.
         for line in [
-            format!("saga settle {NOBODY} --reason x"),
-            format!("saga unsettle {NOBODY} --reason x"),
-            format!("payment settle {NOBODY} --reason x"),
-            format!("payment unsettle {NOBODY} --reason x"),
+            format!("saga resolve {NOBODY} --reason x"),
+            format!("saga withdraw-resolution {NOBODY} --reason x"),
+            format!("payment resolve {NOBODY} --reason x"),
+            format!("payment withdraw-resolution {NOBODY} --reason x"),
         ] {
             self.run(&line, 4);
         }

@@ -113,7 +113,7 @@ async fn everything(system: &System) -> Vec<Value> {
         ("bank", "/v1/charges"),
         ("admin", "/api/admin/dlq/count"),
         ("admin", "/api/admin/dlq/redrive"),
-        ("admin", "/api/admin/audit/log"),
+        ("admin", "/api/admin/audit"),
         ("payment", "/internal/faults"),
         ("bank", "/internal/faults"),
     ] {
@@ -137,7 +137,7 @@ fn routes() -> Vec<Route> {
         ("payment", "POST", "/internal/faults", fault),
         ("bank", "POST", "/v1/charges", json!({"amount": money, "token": "tok_ok", "reference": "x"})),
         ("admin", "POST", "/api/admin/dlq/replay", json!({"ids": [], "reason": "x"})),
-        ("admin", "POST", "/api/admin/audit/baselines", json!({"step": "none", "reason": "x"})),
+        ("admin", "POST", "/api/admin/reconciliation/baselines", json!({"step": "none", "reason": "x"})),
     ]
 }
 

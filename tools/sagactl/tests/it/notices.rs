@@ -51,16 +51,16 @@ fn environment_of_up_is_kept_for_later_starts() {
     let system = System::not_started();
     let up = system.up(&["--detach", "--no-seed"], &[]);
     let mut up = system.command(&up);
-    up.env("ADMIN__SERVICE__PUSH__WEBHOOK__URL", "http://127.0.0.1:9/hidden");
-    up.env("ADMIN__SERVICE__PUSH__WEBHOOK__SECRET", format!("whsec_{SECRET}"));
+    up.env("ADMIN__SERVICE__NOTIFICATIONS__WEBHOOK__URL", "http://127.0.0.1:9/hidden");
+    up.env("ADMIN__SERVICE__NOTIFICATIONS__WEBHOOK__SECRET", format!("whsec_{SECRET}"));
     let up = up.output().expect("sagactl runs");
     let said = String::from_utf8_lossy(&up.stdout);
     assert!(up.status.success() && said.contains("notices     go to http://127.0.0.1:9 "), "{said}");
     assert!(!said.contains("hidden") && !said.contains(SECRET), "{said}");
     system.sagactl(&["kill", "admin"]);
     system.sagactl(&["start", "admin"]);
-    let told = system.sagactl(&["push"]);
-    assert!(told.contains("notices go to http://127.0.0.1:9"), "{told}");
+    let told = system.sagactl(&["notifications"]);
+    assert!(told.contains("notifications go to http://127.0.0.1:9"), "{told}");
     let kept = system.path().join("credentials/environment.json");
     assert_eq!(kept.metadata().expect("it is kept").permissions().mode() & 0o777, 0o600);
     // Another up has what its own environment says.
@@ -79,14 +79,14 @@ async fn notifications_of_a_dead_letter_and_of_its_end_arrive_within_seconds() {
     receiving.spawn(receive(listener, heard.clone()));
     let system = System::start(&[
         PATIENT,
-        &format!("admin.service.push.webhook.url={url}"),
-        &format!("admin.service.push.webhook.secret=whsec_{SECRET}"),
-        "admin.service.push.every=500ms",
-        "admin.service.push.quiet=2s",
+        &format!("admin.service.notifications.webhook.url={url}"),
+        &format!("admin.service.notifications.webhook.secret=whsec_{SECRET}"),
+        "admin.service.notifications.check_every=500ms",
+        "admin.service.notifications.min_interval=2s",
     ]);
     system.list("pen", 10).await;
-    let tested = system.sagactl(&["push", "test", "--reason", "is anybody there"]);
-    assert!(tested.starts_with("the test notice has arrived at http://127.0.0.1:"), "{tested}");
+    let tested = system.sagactl(&["notifications", "test", "--reason", "is anybody there"]);
+    assert!(tested.starts_with("the test notification was delivered to http://127.0.0.1:"), "{tested}");
     let notices = || heard.lock().notices.clone();
 
     system.park(1).await;
@@ -98,9 +98,9 @@ async fn notifications_of_a_dead_letter_and_of_its_end_arrive_within_seconds() {
     let told = notices();
     assert_eq!((&told[0]["type"], &told[1]["type"]), (&"saga.test".into(), &"saga.needs_human".into()));
     assert_eq!(new(&told[1]), &Value::from(format!("dead_letters:{fingerprint}")));
-    let listed = system.sagactl(&["push", "list"]);
+    let listed = system.sagactl(&["notifications", "list"]);
     assert!(
-        listed.contains("needs_human") && listed.contains("ARRIVED") && listed.contains("  told: "),
+        listed.contains("needs_human") && listed.contains("DELIVERED") && listed.contains("  reported: "),
         "{listed}"
     );
 
@@ -109,16 +109,16 @@ async fn notifications_of_a_dead_letter_and_of_its_end_arrive_within_seconds() {
     let id = dead_letter["id"].as_str().expect("an id");
     system.sagactl(&["dlq", "replay", id]);
     wait_until("it is told that all is well again", async || {
-        system.sagactl_json(&["push"])["items"][0]["kind"] == "well_again"
+        system.sagactl_json(&["notifications"])["items"][0]["kind"] == "recovered"
     })
     .await;
     system.assert_reconciled().await;
     assert_eq!(notices().len(), 2);
     heard.lock().is_deaf = false;
     wait_until("it arrives", async || notices().len() > 2).await;
-    assert_eq!(notices()[2]["type"], "saga.well_again");
+    assert_eq!(notices()[2]["type"], "saga.recovered");
 
-    let mut said = vec![system.sagactl(&["push", "--json"]), listed, tested];
+    let mut said = vec![system.sagactl(&["notifications", "--json"]), listed, tested];
     for log in std::fs::read_dir(system.path().join("log")).expect("logs") {
         let bytes = std::fs::read(log.expect("a log").path()).expect("a log");
         said.push(String::from_utf8_lossy(&bytes).into_owned());

@@ -36,7 +36,7 @@ async fn the_first_dead_letter_shows_within_seconds_and_the_doctor_names_cause_a
     let doctor = system.try_sagactl(&["doctor"]);
     let said = text(&doctor.stdout);
     assert_eq!(doctor.status.code(), HUMAN_NEEDED);
-    for named in [&fingerprint, &reason, "1 is still waited for", &format!("dlq show {id}")] {
+    for named in [&fingerprint, &reason, "1 is awaited by its saga", &format!("dlq show {id}")] {
         assert!(said.contains(named), "{named} is not in:\n{said}");
     }
     // What it tells to look first can be typed, from anywhere.
@@ -51,11 +51,11 @@ async fn the_first_dead_letter_shows_within_seconds_and_the_doctor_names_cause_a
     assert_eq!(elsewhere.status.code(), HUMAN_NEEDED);
     let told: Value = serde_json::from_slice(&elsewhere.stdout).expect("JSON");
     assert_eq!((&told["needs_human"], &told["processes"]), (&Value::Bool(true), &Value::Null));
-    assert_eq!(told["overview"]["reasons"][0]["group"]["fingerprint"], fingerprint);
+    assert_eq!(told["overview"]["findings"][0]["key"], format!("dead_letters:{fingerprint}"));
 
     system.sagactl(&["dlq", "replay", &id]);
     wait_until("nobody is needed", async || system.try_sagactl(&["status"]).status.success()).await;
-    system.sagactl(&["audit", "--wait", "10s"]);
+    system.sagactl(&["reconcile", "--wait", "10s"]);
     let status = system.sagactl(&["status"]);
     assert!(status.contains("BALANCED") && status.contains("COMPLETED 1"), "{status}");
 }
@@ -106,7 +106,7 @@ async fn an_injected_pause_is_named_and_needs_somebody_once_it_holds_messages_ba
     }
     system.place(2).await;
     // One may stand for long enough before the other comes.
-    let held = "2 messages wait, held back by an injected fault";
+    let held = "2 messages wait, paused by an injected fault";
     let mut doctor = String::new();
     wait_until("a human is needed, for both", async || {
         let output = system.try_sagactl(&["doctor"]);
@@ -114,7 +114,7 @@ async fn an_injected_pause_is_named_and_needs_somebody_once_it_holds_messages_ba
         output.status.code() == HUMAN_NEEDED && doctor.contains(held)
     })
     .await;
-    assert!(doctor.contains("payment-processing of payment stands still since"), "{doctor}");
+    assert!(doctor.contains("payment-processing of payment is stalled since"), "{doctor}");
     assert_eq!(system.try_sagactl(&["status"]).status.code(), HUMAN_NEEDED);
     // What is told to be done is done, and that is all there was.
     let clear = doctor.lines().map(str::trim).find(|line| line.ends_with(" faults clear payment"));

@@ -15,7 +15,7 @@ const LISTS: [(&str, &str, &str, &str); 7] = [
     ("admin", "/api/admin/sagas?", "sagas", "id"),
     ("admin", "/api/admin/dlq?status=PENDING", "dead_letters", "id"),
     ("admin", "/api/admin/dlq/redrive?", "redrives", "id"),
-    ("admin", "/api/admin/audit/log?", "entries", "id"),
+    ("admin", "/api/admin/audit?", "entries", "id"),
 ];
 
 #[tokio::test]

@@ -74,7 +74,7 @@ async fn broker_starts_without_its_folder_and_late_service_names_its_failed_chec
 
     // A broker that does not answer keeps the audit no longer than it was told to wait.
     let began = Instant::now();
-    let audit = system.try_sagactl(&["audit", "--wait", "1s"]);
+    let audit = system.try_sagactl(&["reconcile", "--wait", "1s"]);
     assert!(!audit.status.success() && began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 
     fs::remove_dir_all(system.path().join("nats")).expect("it is there");

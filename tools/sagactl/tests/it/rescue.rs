@@ -59,7 +59,7 @@ async fn a_replay_that_fails_again_is_told_and_many_are_given_up_at_once() {
     system.list("pen", 10).await;
     system.park(3).await;
     let (id, shown) = system.dead_letter();
-    assert!(shown["worth"]["awaited"].as_bool().is_some_and(|awaited| awaited), "{shown}");
+    assert!(shown["replay_value"]["awaited"].as_bool().is_some_and(|awaited| awaited), "{shown}");
     system.sagactl(&["faults", "inject", "payment", "fail_permanently", "--step", STEP, "--next", "1"]);
     system.refused(&["dlq", "replay", &id, "--wait"], 2, "PENDING again: ");
     let by_step = ["--step", STEP];

@@ -1,4 +1,4 @@
-//! Shell: a refund that can never go through, and is settled outside: nobody is needed any more, the books balance with
+//! Shell: a refund that can never go through, and is resolved manually: nobody is needed any more, the books balance with
 //! it listed, and all of that can be taken back.
 
 use serde_json::{Value, json};
@@ -20,35 +20,42 @@ async fn a_refund_that_the_bank_refuses_for_good_is_settled_outside_and_taken_up
     let saga = || system.sagactl_json(&["saga", "show", id]);
     let status = || system.try_sagactl(&["status"]).status.code();
     wait_until("the refund is parked", async || saga()["status"] == "FAILED").await;
-    assert_eq!(system.get("admin", "/api/admin/audit?wait=30").await["verdict"], "UNBALANCED");
+    assert_eq!(system.get("admin", "/api/admin/reconciliation?wait=30").await["verdict"], "UNBALANCED");
     assert_eq!(status(), HUMAN_NEEDED);
 
-    system.refused(&["saga", "settle", id], 2, "--reason");
+    system.refused(&["saga", "resolve", id], 2, "--reason");
     let settled =
-        system.sagactl(&["saga", "settle", id, "--reason", "paid by cheque 4711", "--operator", "ada"]);
-    assert!(settled.contains("is SETTLED") && settled.contains("cancelled = money back"), "{settled}");
-    assert_eq!(saga()["status"], "SETTLED");
-    wait_until("payment has heard", async || system.payment_status(&order).await == "SETTLED").await;
+        system.sagactl(&["saga", "resolve", id, "--reason", "paid by cheque 4711", "--operator", "ada"]);
+    assert!(
+        settled.contains("is RESOLVED_MANUALLY") && settled.contains("cancelled = money back"),
+        "{settled}"
+    );
+    assert_eq!(saga()["status"], "RESOLVED_MANUALLY");
+    wait_until("payment has heard", async || system.payment_status(&order).await == "RESOLVED_MANUALLY")
+        .await;
     let report = system.assert_reconciled().await;
-    let listed = &report["settled"][0];
+    let listed = &report["resolved"][0];
     assert_eq!([&listed["subject"], &listed["operator"], &listed["difference"]], [id, "ada", "20.00 EUR"]);
-    let audit = system.sagactl(&["audit"]);
-    assert!(audit.contains("settled outside: 1") && audit.contains("by ada: paid by cheque 4711"), "{audit}");
+    let audit = system.sagactl(&["reconcile"]);
+    assert!(
+        audit.contains("resolved manually: 1") && audit.contains("by ada: paid by cheque 4711"),
+        "{audit}"
+    );
     wait_until("nobody is needed", async || status() == Some(0)).await;
     let letter = system.sagactl_json(&["dlq", "list", "--status", "settled"])["items"][0]["id"].clone();
     let letter = letter.as_str().expect("its id");
-    system.refused(&["dlq", "replay", letter], 2, "SETTLED");
-    system.refused(&["saga", "settle", id, "--reason", "again"], 2, "settled already");
+    system.refused(&["dlq", "replay", letter], 2, "RESOLVED_MANUALLY");
+    system.refused(&["saga", "resolve", id, "--reason", "again"], 2, "settled already");
     assert!(system.sagactl(&["saga", "show", id]).contains("by ada at "), "who did it is shown");
 
     // A service that dies meanwhile hears of it once it is back.
     system.sagactl(&["stop", "payment"]);
-    let taken_back = system.sagactl(&["saga", "unsettle", id, "--reason", "the cheque bounced"]);
+    let taken_back = system.sagactl(&["saga", "withdraw-resolution", id, "--reason", "the cheque bounced"]);
     assert!(taken_back.contains("is FAILED"), "{taken_back}");
     system.sagactl(&["start", "payment"]);
     wait_until("payment has heard", async || system.payment_status(&order).await == "REFUNDING").await;
     assert_eq!(status(), HUMAN_NEEDED);
-    assert_eq!(system.get("admin", "/api/admin/audit?wait=30").await["verdict"], "UNBALANCED");
+    assert_eq!(system.get("admin", "/api/admin/reconciliation?wait=30").await["verdict"], "UNBALANCED");
     let log = system.sagactl_json(&["log", "--action", "saga.unsettle"]);
     assert_eq!(log["items"][0]["reason"], "the cheque bounced");
 
@@ -57,8 +64,8 @@ async fn a_refund_that_the_bank_refuses_for_good_is_settled_outside_and_taken_up
     system.sagactl(&["dlq", "replay", letter, "--wait"]);
     assert_eq!(system.payment_status(&order).await, "REFUNDED");
     wait_until("it is compensated", async || saga()["status"] == "COMPENSATED").await;
-    assert_eq!(system.assert_reconciled().await["settled"], json!([]));
-    system.refused(&["saga", "settle", id, "--reason", "x"], 2, "there is nothing to settle");
+    assert_eq!(system.assert_reconciled().await["resolved"], json!([]));
+    system.refused(&["saga", "resolve", id, "--reason", "x"], 2, "there is nothing to settle");
 }
 
 /// The bank answers no call: nothing is parked, no attempt counts, and it would be asked for ever.
@@ -72,17 +79,18 @@ async fn a_call_that_is_never_answered_is_settled_while_it_is_open() {
     let cancel = system.post("order", &format!("/api/orders/{id}/cancel")).json(&json!({}));
     assert!(cancel.send().await.expect("an answer").status().is_success());
     wait_until("the bank is to be asked", async || system.payment_status(&order).await == "REFUNDING").await;
-    system.sagactl(&["payment", "settle", id, "--reason", "paid by cheque"]);
-    wait_until("payment has heard", async || system.payment_status(&order).await == "SETTLED").await;
+    system.sagactl(&["payment", "resolve", id, "--reason", "paid by cheque"]);
+    wait_until("payment has heard", async || system.payment_status(&order).await == "RESOLVED_MANUALLY")
+        .await;
     let report = system.assert_reconciled().await;
-    assert_eq!([&report["settled"][0]["subject"], &report["settled"][0]["difference"]], [id, "10.00 EUR"]);
-    system.refused(&["payment", "settle", id, "--reason", "again"], 2, "nothing to settle");
+    assert_eq!([&report["resolved"][0]["subject"], &report["resolved"][0]["difference"]], [id, "10.00 EUR"]);
+    system.refused(&["payment", "resolve", id, "--reason", "again"], 2, "nothing to settle");
 
     // Taken back, it is asked again.
     system.sagactl(&["faults", "clear"]);
-    system.sagactl(&["payment", "unsettle", id, "--reason", "the cheque bounced"]);
+    system.sagactl(&["payment", "withdraw-resolution", id, "--reason", "the cheque bounced"]);
     wait_until("the money is back", async || system.payment_status(&order).await == "REFUNDED").await;
-    assert_eq!(system.assert_reconciled().await["settled"], json!([]));
+    assert_eq!(system.assert_reconciled().await["resolved"], json!([]));
 }
 
 #[tokio::test]
@@ -96,10 +104,10 @@ async fn nothing_is_settled_unseen_while_the_bank_is_away() {
     assert!(cancel.send().await.expect("an answer").status().is_success());
     wait_until("the bank is to be asked", async || system.payment_status(&order).await == "REFUNDING").await;
     // Nobody knows what the bank has: that cannot be accepted unseen.
-    system.refused(&["payment", "settle", id, "--reason", "cheque"], 1, "bank");
+    system.refused(&["payment", "resolve", id, "--reason", "cheque"], 1, "bank");
     assert_eq!(system.payment_status(&order).await, "REFUNDING");
     system.sagactl(&["start", "bank"]);
     wait_until("it is back", async || system.payment_status(&order).await == "REFUNDED").await;
-    system.refused(&["payment", "settle", id, "--reason", "cheque"], 2, "nothing to settle");
-    assert_eq!(system.assert_reconciled().await["settled"], Value::Array(vec![]));
+    system.refused(&["payment", "resolve", id, "--reason", "cheque"], 2, "nothing to settle");
+    assert_eq!(system.assert_reconciled().await["resolved"], Value::Array(vec![]));
 }

@@ -122,7 +122,7 @@ async fn a_fact_of_an_order_that_nobody_created_makes_no_saga() {
     let unknown = system.get("admin", "/api/admin/sagas?status=UNKNOWN").await;
     assert_eq!(unknown["sagas"][0]["id"], nowhere.as_str(), "{unknown}");
 
-    let report = system.get("admin", "/api/admin/audit?wait=10").await;
+    let report = system.get("admin", "/api/admin/reconciliation?wait=10").await;
     let found = report["discrepancies"].as_array().expect("a list");
     let of = |rule: &str| found.iter().filter(|it| it["rule"] == rule).count();
     assert_eq!(of("every fact was said by a service"), 1, "{report:#}");

@@ -261,7 +261,7 @@ impl System {
 
     /// Nothing is under way any more, and everything adds up.
     pub async fn assert_reconciled(&self) -> Value {
-        let report = self.get("admin", "/api/admin/audit?wait=30").await;
+        let report = self.get("admin", "/api/admin/reconciliation?wait=30").await;
         assert_eq!(report["verdict"], "BALANCED", "{report:#}");
         report
     }

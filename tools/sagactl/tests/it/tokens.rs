@@ -117,7 +117,7 @@ async fn roles_limit_commands_and_revoked_tokens_are_rejected() {
         system.sagactl(&["dlq", "list", "--json"]).contains("\"items\":[]")
     })
     .await;
-    system.sagactl(&["audit"]);
+    system.sagactl(&["reconcile"]);
     system.sagactl(&["status"]);
     no_token_is_anywhere(&system, &[vera, oscar, own.trim().to_owned()]);
 }

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use admin::dead_letter::events::DeadLetterEvent;
-use admin::dead_letter::view::DeadLetterView;
+use admin::dead_letters::events::DeadLetterEvent;
+use admin::dead_letters::view::DeadLetterView;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use contract::saga::ORDER_SAGA;
@@ -53,14 +53,14 @@ pub fn dead_lettered_messages(world: &World) -> BTreeSet<usize> {
 pub fn sagas_discarded(world: &World) -> BTreeSet<Uuid> {
     let discarded = |view: &DeadLetterView| view.status() == Some(DeadLetterStatus::Discarded);
     let views = world.dead_letters().into_iter().filter(|(_, view)| discarded(view));
-    views.filter_map(|(_, view)| view.said()?.saga).collect()
+    views.filter_map(|(_, view)| view.report()?.saga).collect()
 }
 
 /// Orders with an edited dead letter, which may have changed what was ordered.
 #[must_use]
 pub fn sagas_edited(world: &World) -> BTreeSet<Uuid> {
     let views = world.dead_letters().into_iter().filter(|(_, view)| view.is_edited());
-    views.filter_map(|(_, view)| view.said()?.saga).collect()
+    views.filter_map(|(_, view)| view.report()?.saga).collect()
 }
 
 /// Products with a discarded dead letter.
@@ -85,7 +85,7 @@ pub fn is_compensation_dead_lettered(world: &World, order: Uuid) -> bool {
     world.dead_letters().iter().any(|(_, view)| {
         view.status() != Some(DeadLetterStatus::Resolved)
             && view
-                .said()
+                .report()
                 .is_some_and(|said| said.saga == Some(order) && undoing.contains(&said.step.as_str()))
     })
 }
@@ -126,7 +126,7 @@ pub fn check_admin_agrees_with_services(world: &World) {
 pub fn check_replays(world: &World) {
     let handled = handled(world);
     for (id, view) in world.dead_letters() {
-        let Some(said) = view.said() else { continue };
+        let Some(said) = view.report() else { continue };
         let history = world.history(id);
         let asked = Asked::of(&history);
         count(world, &view, &asked);

@@ -1,10 +1,11 @@
 //! Shell: the reconciliation raises no false alarm: an idle world has no discrepancies but those of discarded
 //! or edited messages. The laws about orders and stock themselves are in `ledgers`.
 
-use admin::reconciliation::account::Account;
-use admin::reconciliation::accounts::Accounts;
-use admin::reconciliation::findings::{Discrepancy, Rule};
-use admin::reconciliation::ledgers::Ledgers;
+use admin::ledgers::account::Account;
+use admin::ledgers::accounts::Accounts;
+use admin::ledgers::rules::Rule;
+use admin::ledgers::totals::Ledgers;
+use admin_api::reconciliation::Discrepancy;
 use bank::domain::Charge;
 use contract::saga_view::SagaView;
 use inventory::domain::{Product, Reservation};
@@ -52,7 +53,7 @@ pub fn check_no_false_alarm(world: &World) {
             |order: Uuid| discarded.contains(&order) || (is_of_lines && edited.contains(&order));
         found.subject.parse().is_ok_and(is_mans_doing) || is_copy
     };
-    for found in ledgers.close().findings.listed.iter().filter(|found| !is_excused(found)) {
+    for found in ledgers.finish().discrepancies.listed.iter().filter(|found| !is_excused(found)) {
         let Discrepancy { rule, subject, detail, .. } = found;
         world.sim.violation(format!("the reconciliation: {rule}: {subject}: {detail}"));
     }
@@ -101,7 +102,7 @@ fn accounts(world: &World) -> Vec<(String, Account)> {
 
 /// Passes on a page if one is requested. Any cursor means that another follows.
 fn hand<T>(
-    pages: &mut admin::reconciliation::accounts::Pages<T>,
+    pages: &mut admin::ledgers::accounts::Pages<T>,
     rest: &mut std::iter::Peekable<impl Iterator<Item = T>>,
 ) {
     if pages.wants_more() {

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use admin::dead_letter::events::{DeadLetterEvent, Tag};
-use admin::dead_letter::view::DeadLetterView;
+use admin::dead_letters::events::{DeadLetterEvent, Tag};
+use admin::dead_letters::view::DeadLetterView;
 use admin::redrive::decider::{Drive, Redrive};
-use admin::redrive::events::{RedriveEvent, RedriveStatus};
+use admin::redrive::events::RedriveEvent;
+use admin_api::redrives::RedriveStatus;
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -89,7 +90,7 @@ fn rounds(world: &World, id: Uuid, drive: &Drive) -> Vec<Round> {
     let mut rounds: Vec<Round> = Vec::new();
     for event in events::<Redrive>(world.admin.store(), id) {
         match (event, rounds.last_mut()) {
-            (RedriveEvent::Started(_, at) | RedriveEvent::BegunAgain(at), _) => {
+            (RedriveEvent::Started(_, at) | RedriveEvent::RoundStarted(at), _) => {
                 rounds.push(Round::started(at, drive));
             }
             (RedriveEvent::CanaryPassed(at), Some(round)) => round.canary_passed_at = Some(at),

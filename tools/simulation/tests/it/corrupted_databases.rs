@@ -4,9 +4,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use admin::ledgers::accounts::{Accounts, Pages};
+use admin::ledgers::totals::Ledgers;
 use admin::policy::AdminService;
-use admin::reconciliation::accounts::{Accounts, Pages};
-use admin::reconciliation::ledgers::Ledgers;
 use bank::domain::{Charge, ChargeEvent, ChargeRequest};
 use bank::service::BankService;
 use contract::money::{Currency, Money};
@@ -295,7 +295,7 @@ async fn found(folder: &Path) -> Vec<String> {
         let report = store.verify().await.expect("checked");
         ledgers.rows(name, report.rows, &report.differing);
     }
-    let findings = ledgers.close().findings;
+    let findings = ledgers.finish().discrepancies;
     findings
         .listed
         .iter()

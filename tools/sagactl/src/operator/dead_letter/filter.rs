@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use admin::notifications::content::NOTIFICATION_TASK;
 use admin::policy::AdminService;
-use admin::push::notice::NOTICE;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use contract::topology::PARTICIPANTS;
@@ -54,7 +54,7 @@ fn steps() -> impl Iterator<Item = &'static str> {
         steps_of::<PaymentService>(),
         steps_of::<AdminService>(),
     ];
-    let calls = [CHARGE, REFUND, NOTICE].into_iter();
+    let calls = [CHARGE, REFUND, NOTIFICATION_TASK].into_iter();
     let names: BTreeSet<_> = all.into_iter().flatten().map(|step| step.name).chain(calls).collect();
     names.into_iter()
 }
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn without_a_status_what_is_not_over_is_meant() {
         assert_eq!(asked(""), Some(json!({"status": "PENDING,REPLAYING"})));
-        let all = json!({"status": "PENDING,REPLAYING,RESOLVED,DISCARDED,SETTLED"});
+        let all = json!({"status": "PENDING,REPLAYING,RESOLVED,DISCARDED,RESOLVED_MANUALLY"});
         assert_eq!(asked("--status all"), Some(all));
     }
 
@@ -220,7 +220,7 @@ mod tests {
             "--step payment-charge",
             "--step order-operations",
             "--step admin-saga-view",
-            "--step push-notice",
+            "--step notification",
         ] {
             assert!(asked(line).is_some(), "{line}");
         }

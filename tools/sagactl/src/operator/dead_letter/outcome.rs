@@ -24,7 +24,7 @@ struct Standing {
     saga: Option<String>,
     reason: String,
     effect: Option<Effect>,
-    worth: Option<Worth>,
+    replay_value: Option<Worth>,
 }
 
 /// Waits for so long until none of these dead letters is being replayed any more, and tells what came of each. There is
@@ -64,7 +64,8 @@ async fn of(admin: &Admin, id: &str, began: Instant, wait: Duration) -> anyhow::
             "RESOLVED" => return resolved(id, answer, now.effect.as_ref()),
             status => {
                 let of = Of::one(&now.origin, now.saga.as_ref());
-                let worth = now.worth.map(|worth| format!(" ({})", worth.told(of))).unwrap_or_default();
+                let worth =
+                    now.replay_value.map(|worth| format!(" ({})", worth.told(of))).unwrap_or_default();
                 let detail = format!("{status} again: {}{worth}", now.reason);
                 return Err(Refusal::new(exit::REFUSED, detail).into());
             }

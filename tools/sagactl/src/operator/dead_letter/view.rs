@@ -39,7 +39,7 @@ pub struct DeadLetter {
     #[serde(default)]
     edited: bool,
     version: i64,
-    worth: Option<Worth>,
+    replay_value: Option<Worth>,
     effect: Option<Effect>,
 }
 
@@ -52,7 +52,7 @@ const COLUMNS: [Column<DeadLetter>; 10] = [
     goes(1, right("attempts", |dead_letter| dead_letter.attempts.to_string())),
     goes(4, right("replays", |dead_letter| dead_letter.replays.to_string())),
     goes(5, when("last failed", |dead_letter| Some(dead_letter.last_failed_at))),
-    goes(6, left("waited for", |dead_letter| waited_for(dead_letter.worth.as_ref()))),
+    goes(6, left("waited for", |dead_letter| waited_for(dead_letter.replay_value.as_ref()))),
     cut(left("reason", |dead_letter| dead_letter.reason.clone())),
 ];
 
@@ -91,7 +91,7 @@ pub struct Detail {
     dead_letter: DeadLetter,
     #[serde(default)]
     error_chain: Vec<String>,
-    delivery: Option<Delivery>,
+    delivery: Option<DeliveryInfo>,
     #[serde(default)]
     payload: Value,
     payload_base64: String,
@@ -103,7 +103,7 @@ pub struct Detail {
 }
 
 #[derive(Debug, Deserialize)]
-struct Delivery {
+struct DeliveryInfo {
     stream: String,
     sequence: u64,
     #[serde(default)]
@@ -170,7 +170,7 @@ fn head(detail: &Detail, view: &View) -> String {
         ("replays", Some(dead_letter.replays.to_string())),
         ("first failed", Some(view.moment_in_full(dead_letter.first_failed_at))),
         ("last failed", Some(view.moment_in_full(dead_letter.last_failed_at))),
-        ("worth", dead_letter.worth.as_ref().map(|worth| worth.told(of))),
+        ("worth", dead_letter.replay_value.as_ref().map(|worth| worth.told(of))),
         ("effect", dead_letter.effect.as_ref().map(Effect::told)),
         ("redrive", dead_letter.redrive.clone()),
         ("version", Some(dead_letter.version.to_string())),
@@ -186,7 +186,7 @@ fn error(reason: &str, chain: &[String]) -> String {
     chain.iter().enumerate().map(|(depth, cause)| indented(cause, depth * 2)).collect()
 }
 
-fn delivery(delivery: &Delivery) -> String {
+fn delivery(delivery: &DeliveryInfo) -> String {
     let mut text = format!("{} {}\n", delivery.stream, delivery.sequence);
     for (name, value) in &delivery.headers {
         let _ = writeln!(text, "{name}: {value}");
@@ -272,7 +272,7 @@ mod tests {
         let mut call = dead_letter();
         call["origin"] = "task".into();
         call["message_type"] = Value::Null;
-        call["worth"] = json!({"awaited": true, "saga_status": "FAILED"});
+        call["replay_value"] = json!({"awaited": true, "saga_status": "FAILED"});
         call["payload_base64"] = "".into();
         let shown = detail(&from_value(call).expect("a dead letter"), &View::FILE);
         assert!(shown.contains("message       a call 01890000-"), "{shown}");
@@ -285,7 +285,7 @@ mod tests {
         let told = |origin: &str, awaited: bool| {
             let mut one = dead_letter();
             (one["origin"], one["saga"], one["payload_base64"]) = (origin.into(), Value::Null, "".into());
-            one["worth"] = json!({ "awaited": awaited });
+            one["replay_value"] = json!({ "awaited": awaited });
             detail(&from_value(one).expect("a dead letter"), &View::FILE)
         };
         let foreign = told("foreign", false);

@@ -1,0 +1,45 @@
+//! Shell: the route of the audit log.
+
+use axum::Json;
+use axum::extract::State;
+use saga_core::decider::FieldValue;
+use saga_core::query::{FoundRow, Query};
+use saga_engine::host::http::{Params, Problem};
+use saga_engine::host::queries::readable_rows;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Admin;
+use admin_api::audit_log::{LogEntry, LogPage, LogParams};
+
+use crate::audit_log::AuditEntry;
+use crate::rows;
+
+pub(super) fn routes() -> OpenApiRouter<Admin> {
+    OpenApiRouter::new().routes(routes!(log))
+}
+
+/// List who changed what, newest first.
+#[utoipa::path(get, path = "/api/admin/audit", params(LogParams), responses(
+    (status = 200, body = LogPage),
+))]
+async fn log(
+    State(admin): State<Admin>,
+    Params(params): Params<LogParams>,
+) -> Result<Json<LogPage>, Problem> {
+    let wanted = [
+        ("operator", params.operator),
+        ("action", params.action.map(|action| action.to_string())),
+        ("target", params.target),
+    ];
+    let equals = wanted.into_iter().filter_map(|(field, text)| Some((field, FieldValue::Text(text?))));
+    let query = Query { equals: equals.collect(), ..Query::default() };
+    let (page, next) = admin.page::<AuditEntry>(query, params.limit, params.cursor).await?;
+    let entry = |row: &FoundRow| {
+        let AuditEntry(entry) = rows::parsed(row)?;
+        Ok(entry.map(|entry| LogEntry { id: row.id.clone(), entry }))
+    };
+    let (entries, unreadable) = readable_rows(&page, entry);
+    let entries = entries.into_iter().flatten().collect();
+    Ok(Json(LogPage { entries, unreadable, next }))
+}

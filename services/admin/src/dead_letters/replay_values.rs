@@ -1,0 +1,131 @@
+//! Shell: replay values of dead letters, looked up beside the saga view.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use admin_api::dead_letters::DeadLetterItem;
+use admin_api::replay_value::{ReplayValue, ReplayValues};
+use contract::saga::SagaStatus;
+use contract::saga_view::SagaView;
+use jiff::Timestamp;
+use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus};
+use saga_core::decider::{Decider, FieldValue};
+use saga_core::query::{Join, Query};
+use saga_engine::store::{Store, StoreFault};
+use uuid::Uuid;
+
+use super::filter::Wanted;
+use super::reading::{find, readable};
+use super::view::DeadLetterView;
+use crate::rows::{id_of, parsed};
+
+/// Rows of one query with a text filter.
+const CHUNK: usize = 500;
+
+/// Maximum number of causes that are checked for foreign messages. Further causes count as not foreign.
+const MAX_CAUSES: usize = 500;
+
+/// Status and deadline of sagas, without damaged ones.
+type Sagas = BTreeMap<Uuid, (SagaStatus, Option<Timestamp>)>;
+
+/// Sets the replay value of each item that is not resolved.
+pub(crate) async fn set_values(
+    store: &dyn Store,
+    items: &mut [DeadLetterItem],
+    now: Timestamp,
+) -> Result<(), StoreFault> {
+    let sagas = sagas(store, items.iter().filter_map(|item| item.saga).collect()).await?;
+    for item in items.iter_mut().filter(|item| item.status != DeadLetterStatus::Resolved) {
+        item.replay_value = Some(value((item.origin, &item.step, item.saga), &sagas, now));
+    }
+    Ok(())
+}
+
+/// Sums the replay values of the wanted dead letters, by cause.
+pub(crate) async fn by_cause(
+    store: &dyn Store,
+    wanted: &Wanted,
+    now: Timestamp,
+) -> Result<BTreeMap<String, ReplayValues>, StoreFault> {
+    let mut values = BTreeMap::<String, ReplayValues>::new();
+    if wanted.filter.text.is_none() {
+        let join = Join {
+            by: "fingerprint",
+            and: "step",
+            through: "saga",
+            kind: SagaView::KIND,
+            their: "status",
+            range: "deadline",
+            after: now.as_microsecond(),
+        };
+        let mut of_no_saga = BTreeSet::new();
+        for counted in store.joined(DeadLetterView::KIND, join, wanted.query()).await? {
+            values.entry(counted.by.clone()).or_default().add_counted(&counted);
+            of_no_saga.extend(counted.their.is_none().then_some(counted.by));
+        }
+        for cause in foreign_causes(store, wanted, of_no_saga).await? {
+            values.entry(cause).and_modify(|value| *value = value.of_foreign());
+        }
+        return Ok(values);
+    }
+    let mut after = None;
+    loop {
+        let found = find(store, wanted, false, after.as_ref(), CHUNK).await?;
+        let reports = || found.dead_letters.iter().filter_map(|(_, dead_letter)| dead_letter.report());
+        let sagas = sagas(store, reports().filter_map(|report| report.saga).collect()).await?;
+        for report in reports() {
+            let cause = values.entry(report.fingerprint.clone()).or_default();
+            cause.add(value((report.origin, &report.step, report.saga), &sagas, now));
+        }
+        after = found.next;
+        if after.is_none() {
+            return Ok(values);
+        }
+    }
+}
+
+/// Finds the causes of foreign messages. All dead letters of a cause have the same origin, so that a sample is enough.
+async fn foreign_causes(
+    store: &dyn Store,
+    wanted: &Wanted,
+    of_no_saga: BTreeSet<String>,
+) -> Result<Vec<String>, StoreFault> {
+    if of_no_saga.is_empty() {
+        return Ok(vec![]);
+    }
+    let limit = of_no_saga.len().min(MAX_CAUSES);
+    let causes = of_no_saga.into_iter().take(limit).map(FieldValue::Text).collect();
+    let query = wanted.query();
+    let query = Query { one_of: [query.one_of, vec![("fingerprint", causes)]].concat(), limit, ..query };
+    let latest = store.groups(DeadLetterView::KIND, "fingerprint", "failed_at", query).await?;
+    let ids = latest.into_iter().map(|group| FieldValue::Text(group.latest)).collect();
+    let query = Query { one_of: vec![("id", ids)], limit, ..Query::default() };
+    let samples = store.find(DeadLetterView::KIND, query).await?;
+    let sample = |row| readable(row).ok()?.1.report().cloned();
+    let foreign =
+        samples.iter().filter_map(sample).filter(|report| report.origin == DeadLetterOrigin::Foreign);
+    Ok(foreign.map(|report| report.fingerprint).collect())
+}
+
+fn value(
+    (origin, step, saga): (DeadLetterOrigin, &str, Option<Uuid>),
+    sagas: &Sagas,
+    now: Timestamp,
+) -> ReplayValue {
+    let (status, deadline) = saga
+        .and_then(|saga| sagas.get(&saga))
+        .map_or((None, None), |(status, deadline)| (Some(*status), *deadline));
+    ReplayValue::of(origin, step, status, deadline, now)
+}
+
+async fn sagas(store: &dyn Store, ids: BTreeSet<Uuid>) -> Result<Sagas, StoreFault> {
+    let limit = ids.len();
+    let ids = ids.into_iter().map(|id| FieldValue::Text(id.to_string())).collect();
+    let query = Query { one_of: vec![("id", ids)], limit, ..Query::default() };
+    let mut sagas = Sagas::new();
+    for row in store.find(SagaView::KIND, query).await? {
+        if let (Ok(id), Ok(view)) = (id_of(&row), parsed::<SagaView>(&row)) {
+            sagas.insert(id, (view.status(), view.deadline));
+        }
+    }
+    Ok(sagas)
+}

@@ -1,0 +1,93 @@
+//! Pure: the facts of an order in the histories of the services, and in the saga view.
+
+use std::collections::BTreeSet;
+
+use contract::fact::FactType;
+use contract::reconciliation::{OrderEntry, PublishedFact};
+use jiff::Timestamp;
+
+use super::discrepancies::{Violations, list, named};
+use super::entries::Account;
+use crate::ledgers::rules::Rule;
+
+/// Explanation of a fact that is in no history.
+const WITHOUT_AUTHOR: &str = "no history has it: it came from outside, or its service has lost it";
+
+impl Account {
+    /// Checks an order that no service knows for facts in the saga view.
+    pub(super) fn check_unknown_order(&self, since: Timestamp, violations: &mut Violations) {
+        let heard = self.heard().filter(|(_, at)| *at >= since);
+        let names = in_order(heard.map(|(fact, _)| fact));
+        violations.require(names.is_empty(), Rule::FactsHaveAnAuthor, || {
+            format!("no service knows this order, view has {}; {WITHOUT_AUTHOR}", list(names))
+        });
+    }
+
+    pub(super) fn traces(&self) -> String {
+        let reservation = self.reservation.as_ref().map(|reservation| reservation.state);
+        let payment = self.payment.as_ref().map(|payment| payment.state);
+        format!(
+            "no order; reservation {}, payment {}, the bank captured {}, view has {}",
+            named(reservation),
+            named(payment),
+            list(self.moved().flat_map(|charge| &charge.captured)),
+            list(in_order(self.heard().map(|(fact, _)| fact))),
+        )
+    }
+
+    /// Checks that the saga view has every fact of the histories, at its time, and no other.
+    pub(super) fn check_view(&self, order: &OrderEntry, since: Timestamp, violations: &mut Violations) {
+        let said = Times::of(self.said().map(|PublishedFact { fact, at }| (*fact, *at)));
+        let heard = Times::of(self.heard());
+        for fact in FactType::ALL {
+            match (said.earliest(*fact), heard.earliest(*fact)) {
+                (None, None) => {}
+                (None, Some(at)) => violations.require(at < since, Rule::FactsHaveAnAuthor, || {
+                    format!("{} in view at {at}; {WITHOUT_AUTHOR}", fact.name())
+                }),
+                (Some(at), None) => violations.require(at < since, Rule::ViewIsWhatWasPublished, || {
+                    format!("{} published {at}, missing in view", fact.name())
+                }),
+                // Histories keep microseconds.
+                (Some(said), Some(heard)) => {
+                    let agree = said.as_microsecond() == heard.as_microsecond();
+                    violations.require(agree, Rule::ViewIsWhatWasPublished, || {
+                        format!("{} published {said}, in view at {heard}", fact.name())
+                    });
+                }
+            }
+        }
+        let view = self.view.as_ref();
+        let deadline = view.and_then(|view| view.deadline).unwrap_or(order.deadline);
+        violations.require(deadline == order.deadline, Rule::ViewIsWhatWasPublished, || {
+            format!("deadline {}, in view {deadline}", order.deadline)
+        });
+        let reason = view.and_then(|view| view.cancelled_because).or(order.cancelled_because);
+        violations.require(reason == order.cancelled_because, Rule::ViewIsWhatWasPublished, || {
+            format!("cancelled because {}, in view {}", named(order.cancelled_because), named(reason))
+        });
+    }
+}
+
+/// Earliest times of facts, by type.
+struct Times([Option<Timestamp>; FactType::ALL.len()]);
+
+impl Times {
+    fn of(facts: impl Iterator<Item = (FactType, Timestamp)>) -> Self {
+        let mut times = Self([None; FactType::ALL.len()]);
+        for (fact, at) in facts {
+            let first = &mut times.0[fact as usize];
+            *first = Some(first.map_or(at, |first| first.min(at)));
+        }
+        times
+    }
+
+    const fn earliest(&self, fact: FactType) -> Option<Timestamp> {
+        self.0[fact as usize]
+    }
+}
+
+/// Returns the names of facts in the order of the contract.
+fn in_order(facts: impl Iterator<Item = FactType>) -> Vec<&'static str> {
+    facts.collect::<BTreeSet<_>>().into_iter().map(FactType::name).collect()
+}

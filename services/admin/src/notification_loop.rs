@@ -1,0 +1,83 @@
+//! Shell: the loop that checks for findings and notifies people. Its state is in a row that all instances of admin share; a
+//! notification is a task in the same commit.
+
+use admin_api::notifications::NotificationKind;
+use saga_core::retry::error_chain;
+use saga_engine::runtime::clock::Clock as _;
+use tokio::time::sleep;
+use tracing::{error, info, warn};
+
+use crate::app::{AdminApp, execute_as_system};
+use crate::commands::{CommandKind, Reply};
+use crate::notifications::content::Notification;
+use crate::notifications::state::{NOTIFICATION_STATE, NotificationCommand, NotificationState, Observation};
+use crate::overview::findings::{notifiable, unknown_keys};
+use crate::overview::metrics::OverviewMetrics;
+use crate::overview::snapshot;
+use crate::rows;
+use crate::service_client::ServiceClient;
+
+/// Maximum number of groups of dead letters that are reported one by one.
+const MAX_GROUPS: usize = 200;
+
+/// Checks until the service stops.
+pub(crate) async fn run(app: AdminApp) {
+    let services = ServiceClient::of(&app.settings.service, app.http_client.clone());
+    let mut problem = String::new();
+    let mut metrics = OverviewMetrics::new(&app.metrics);
+    loop {
+        // Sleeps first: right after a start the other services may be starting too.
+        sleep(app.settings.service.notifications.check_every).await;
+        match check(&app, &services, &mut metrics).await {
+            Ok(sent) => {
+                problem.clear();
+                sent.iter().for_each(log);
+            }
+            // Logs each cause once.
+            Err(why) if why != problem => {
+                error!("findings cannot be checked, nobody is notified: {why}");
+                problem = why;
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Checks once, and returns the notification that follows.
+///
+/// # Errors
+/// Returns the reason when the state cannot be read or changed.
+async fn check(
+    app: &AdminApp,
+    services: &ServiceClient,
+    metrics: &mut OverviewMetrics,
+) -> Result<Option<Notification>, String> {
+    let settings = &app.settings.service.notifications;
+    let (overview, open_amounts) =
+        tokio::join!(snapshot::read(app, services, MAX_GROUPS), snapshot::open_amounts(app));
+    metrics.export(&overview, open_amounts.as_ref(), &app.metrics);
+    let (findings, unknown) = (notifiable(&overview), unknown_keys(&overview));
+    let seen = Observation { findings, unknown, receiver: settings.webhook.digest() };
+    let intervals = settings.intervals();
+    let state = rows::row::<NotificationState>(app.store.as_ref(), NOTIFICATION_STATE).await;
+    let state = state.map_err(|fault| error_chain(&fault))?.unwrap_or_default();
+    if !state.is_changed_by(&seen, &intervals, app.clock.now()) {
+        return Ok(None);
+    }
+    let command = CommandKind::Notify(NotificationCommand::Observe(seen, intervals));
+    match execute_as_system(app, command).await? {
+        Reply::Notification(sent) => Ok(sent.map(|sent| *sent)),
+        Reply::Changed(_) | Reply::Done | Reply::Many(_) => {
+            Err("the command had an unexpected reply".to_owned())
+        }
+    }
+}
+
+/// Logs a notification, whoever else receives it.
+fn log(sent: &Notification) {
+    let (notification_id, text) = (sent.id, sent.text());
+    match sent.kind {
+        NotificationKind::NeedsHuman | NotificationKind::Reminder => warn!(%notification_id, "{text}"),
+        NotificationKind::Recovered | NotificationKind::Test => info!(%notification_id, "{text}"),
+    }
+}

@@ -1,0 +1,13 @@
+//! Notifications of findings. In reading order; each knows only those before it:
+//!
+//! - [`content`]: a notification as it is sent
+//! - [`state`]: which findings were reported, and what to report next
+//! - [`signing`]: signatures by which a receiver knows the sender
+//! - [`settings`]: receiver, intervals and thresholds
+//! - [`webhook`]: delivery to a receiver or to standard output
+
+pub mod content;
+pub mod settings;
+pub mod signing;
+pub mod state;
+pub mod webhook;

@@ -1,0 +1,391 @@
+//! Pure: the state of the notifications, in one row that all instances of admin share. Time is an argument.
+//!
+//! A finding is reported once it has lasted long enough, and again after a while as long as it is open. There is one
+//! notification at a time, and a minimum interval between two. Findings count as reported only when the notification is
+//! delivered: after a permanent failure they are reported again.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use admin_api::notifications::{NotificationKind, SentNotification};
+use admin_api::overview::{Finding, FindingCode};
+use jiff::{SignedDuration, Timestamp};
+use saga_core::decider::{Decider, RetentionPolicy};
+use saga_core::waiting::is_over;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::content::{Line, Notification};
+
+/// Id of the only row.
+pub const NOTIFICATION_STATE: &str = "all";
+
+/// Urgent findings wait only this fraction of the minimum interval.
+const URGENT_FRACTION: i32 = 5;
+
+/// Notifications that are remembered with their delivery.
+const MAX_RECENT: usize = 20;
+
+/// Maximum number of open causes of dead letters. Causes that overviews do not list any more stay open for long.
+const MAX_CAUSES: usize = 1_000;
+
+/// Maximum length of a finding's text, in characters, as it may quote anything.
+const MAX_TEXT: usize = 300;
+
+/// Intervals between notifications.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Intervals {
+    /// Minimum time between two notifications, and time after which a missing finding is gone.
+    pub min_interval: SignedDuration,
+    /// Time after which an open finding is reported again.
+    pub remind_after: SignedDuration,
+    /// Time that a finding must last which may pass by itself.
+    pub grace_period: SignedDuration,
+}
+
+/// The findings of one overview.
+#[derive(Debug, Clone, Default)]
+pub struct Observation {
+    pub findings: Vec<Finding>,
+    /// Prefixes of keys that could not be evaluated. Findings with such a key may still be open.
+    pub unknown: Vec<String>,
+    /// Digest of the receiver's address; `None` for standard output.
+    pub receiver: Option<String>,
+}
+
+impl Observation {
+    fn of(&self, key: &str) -> Option<&Finding> {
+        self.findings.iter().find(|finding| finding.key == key)
+    }
+
+    fn is_gone(&self, key: &str) -> bool {
+        self.of(key).is_none() && !self.unknown.iter().any(|prefix| key.starts_with(prefix))
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotificationState {
+    /// Findings by key: open ones, and those that were gone a moment ago.
+    open: BTreeMap<String, Open>,
+    /// Notification that is being delivered.
+    in_flight: Option<Notification>,
+    /// Time of the last notification.
+    last_at: Option<Timestamp>,
+    /// Receiver of the last delivered notification.
+    receiver: Option<String>,
+    /// Last notifications, newest first.
+    recent: VecDeque<SentNotification>,
+}
+
+/// An open finding, or one that was gone a moment ago.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Open {
+    /// Problem in one line, as it was first seen.
+    pub text: String,
+    /// Time at which it was first seen.
+    pub since: Timestamp,
+    /// Time from which it is reported.
+    pub report_from: Timestamp,
+    /// Time of the last delivered notification of it.
+    pub notified_at: Option<Timestamp>,
+    /// Time since which it is gone.
+    pub cleared_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone)]
+pub enum NotificationCommand {
+    /// Takes the findings of an overview, and sends a notification if one is due.
+    Observe(Observation, Intervals),
+    /// Sends a test notification.
+    Test,
+    /// Records that a notification was delivered.
+    Deliver(Uuid),
+    /// Records that a notification cannot be delivered, and why.
+    GiveUp(Uuid, String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotificationRejection {
+    #[error("the test notification of {0} has not been delivered yet")]
+    TestInFlight(Timestamp),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+pub enum NotificationEvent {
+    /// Findings have changed.
+    Changed {
+        opened: Vec<(String, Open)>,
+        reopened: Vec<String>,
+        cleared: Vec<String>,
+        at: Timestamp,
+    },
+    /// A notification is to be delivered.
+    Sent(Notification),
+    /// A test notification is to be delivered.
+    Tested(Notification),
+    Delivered(Uuid, Timestamp),
+    GivenUp(Uuid, String),
+}
+
+impl NotificationState {
+    #[must_use]
+    pub const fn open(&self) -> &BTreeMap<String, Open> {
+        &self.open
+    }
+
+    /// Last notifications, newest first.
+    pub fn recent(&self) -> impl Iterator<Item = &SentNotification> {
+        self.recent.iter()
+    }
+
+    #[must_use]
+    pub const fn in_flight(&self) -> Option<&Notification> {
+        self.in_flight.as_ref()
+    }
+
+    /// True if this observation changes anything. Most do not, and are not stored.
+    #[must_use]
+    pub fn is_changed_by(&self, seen: &Observation, intervals: &Intervals, now: Timestamp) -> bool {
+        !self.observe(seen, intervals, Uuid::nil(), now).is_empty()
+    }
+
+    fn observe(
+        &self,
+        seen: &Observation,
+        intervals: &Intervals,
+        id: Uuid,
+        now: Timestamp,
+    ) -> Vec<NotificationEvent> {
+        let (mut after, mut events) = (self.clone(), Vec::new());
+        if let Some(changed) = self.changes(seen, intervals, now) {
+            after.evolve(&changed);
+            events.push(changed);
+        }
+        events.extend(after.due(seen, intervals, id, now).map(NotificationEvent::Sent));
+        events
+    }
+
+    /// Compares the open findings with an observation.
+    fn changes(&self, seen: &Observation, intervals: &Intervals, at: Timestamp) -> Option<NotificationEvent> {
+        let (mut opened, mut reopened) = (Vec::new(), Vec::new());
+        let cause = format!("{}:", FindingCode::DeadLetters);
+        let mut causes = self.open.keys().filter(|key| key.starts_with(&cause)).count();
+        for finding in &seen.findings {
+            let key = finding.key.clone();
+            match self.open.get(&key) {
+                Some(Open { cleared_at: None, .. }) => {}
+                // It was gone for a moment only.
+                Some(Open { cleared_at: Some(gone), .. })
+                    if !has_passed(intervals.min_interval, *gone, at) =>
+                {
+                    reopened.push(key);
+                }
+                None if finding.code == FindingCode::DeadLetters && causes >= MAX_CAUSES => {}
+                Some(_) | None => {
+                    causes += usize::from(finding.code == FindingCode::DeadLetters);
+                    let grace = if finding.may_pass { intervals.grace_period } else { SignedDuration::ZERO };
+                    let text = text_of(finding);
+                    let report_from = later(at, grace);
+                    opened.push((
+                        key,
+                        Open { text, since: at, report_from, notified_at: None, cleared_at: None },
+                    ));
+                }
+            }
+        }
+        let open = self.open.iter().filter(|(_, open)| open.cleared_at.is_none());
+        let cleared: Vec<_> = open.map(|(key, _)| key.clone()).filter(|key| seen.is_gone(key)).collect();
+        let is_same = opened.is_empty() && reopened.is_empty() && cleared.is_empty();
+        (!is_same).then_some(NotificationEvent::Changed { opened, reopened, cleared, at })
+    }
+
+    /// Returns the notification that is due now.
+    fn due(
+        &self,
+        seen: &Observation,
+        intervals: &Intervals,
+        id: Uuid,
+        now: Timestamp,
+    ) -> Option<Notification> {
+        let is_new_receiver = self.receiver != seen.receiver;
+        let reported_at = |open: &Open| open.notified_at.filter(|_| !is_new_receiver);
+        let (mut new, mut still, mut cleared) = (vec![], vec![], vec![]);
+        let (mut is_urgent, mut needs_reminder, mut all_gone) = (false, false, true);
+        for (key, open) in &self.open {
+            let finding = seen.of(key);
+            let line = || Line {
+                key: key.clone(),
+                text: finding.map_or_else(|| open.text.clone(), text_of),
+                count: finding.and_then(|finding| finding.count),
+                since: open.since,
+                until: open.cleared_at,
+            };
+            match (open.cleared_at, reported_at(open)) {
+                (Some(at), _) if has_passed(intervals.min_interval, at, now) => cleared.push(line()),
+                (Some(_), _) => all_gone = false,
+                (None, Some(at)) => {
+                    needs_reminder |= has_passed(intervals.remind_after, at, now);
+                    still.push(line());
+                }
+                (None, None) if is_over(open.report_from, now, intervals.grace_period) => {
+                    is_urgent |= finding.is_some_and(|finding| finding.urgent);
+                    new.push(line());
+                }
+                (None, None) => all_gone = false,
+            }
+        }
+        let kind = if !new.is_empty() {
+            NotificationKind::NeedsHuman
+        } else if needs_reminder {
+            NotificationKind::Reminder
+        } else if still.is_empty() && all_gone && !cleared.is_empty() {
+            NotificationKind::Recovered
+        } else {
+            return None;
+        };
+        let interval =
+            if is_urgent { intervals.min_interval / URGENT_FRACTION } else { intervals.min_interval };
+        let is_early = self.last_at.is_some_and(|last| !has_passed(interval, last, now));
+        let to = seen.receiver.clone();
+        let is_blocked = self.in_flight.is_some() || is_early;
+        (!is_blocked).then_some(Notification { id, kind, at: now, new, still, cleared, to })
+    }
+
+    fn change(&mut self, opened: &[(String, Open)], reopened: &[String], cleared: &[String], at: Timestamp) {
+        self.open.extend(opened.iter().cloned());
+        for key in reopened {
+            self.open.entry(key.clone()).and_modify(|open| open.cleared_at = None);
+        }
+        for key in cleared {
+            let open = self.open.remove(key);
+            // One that passed before it was due is forgotten.
+            let was_due = |open: &Open| open.notified_at.is_some() || open.report_from < at;
+            let open = open.filter(was_due).map(|open| Open { cleared_at: Some(at), ..open });
+            self.open.extend(open.map(|open| (key.clone(), open)));
+        }
+    }
+
+    /// Marks the findings of a delivered notification as reported.
+    fn mark_reported(&mut self, notification: &Notification) {
+        if self.receiver != notification.to {
+            self.receiver.clone_from(&notification.to);
+            self.open.values_mut().for_each(|open| open.notified_at = None);
+        }
+        for line in notification.new.iter().chain(&notification.still) {
+            self.open.entry(line.key.clone()).and_modify(|open| open.notified_at = Some(notification.at));
+        }
+        for line in &notification.cleared {
+            // One that has come back meanwhile is new.
+            self.open.entry(line.key.clone()).and_modify(|open| open.notified_at = None);
+            if self.open.get(&line.key).is_some_and(|open| open.cleared_at.is_some()) {
+                self.open.remove(&line.key);
+            }
+        }
+    }
+
+    fn remember(&mut self, notification: &Notification) {
+        let Notification { id, kind, at, .. } = *notification;
+        let text = notification.text();
+        let (delivered_at, given_up, failure, next_attempt) = (None, None, None, None);
+        let sent = SentNotification { id, kind, text, at, delivered_at, given_up, failure, next_attempt };
+        self.recent.push_front(sent);
+        self.recent.truncate(MAX_RECENT);
+    }
+
+    fn recent_mut(&mut self, id: Uuid) -> Option<&mut SentNotification> {
+        self.recent.iter_mut().find(|sent| sent.id == id)
+    }
+
+    fn is_undelivered(&self, id: Uuid) -> bool {
+        let is_it =
+            |sent: &SentNotification| sent.id == id && sent.delivered_at.is_none() && sent.given_up.is_none();
+        self.recent.iter().any(is_it) || self.in_flight.as_ref().is_some_and(|it| it.id == id)
+    }
+}
+
+/// True once this time has passed. A clock that was put back far delays nothing.
+fn has_passed(time: SignedDuration, since: Timestamp, now: Timestamp) -> bool {
+    is_over(later(since, time), now, time)
+}
+
+fn later(at: Timestamp, time: SignedDuration) -> Timestamp {
+    at.saturating_add(time).unwrap_or(Timestamp::MAX)
+}
+
+/// Describes a finding in one short line without control characters, as it may quote anything.
+fn text_of(finding: &Finding) -> String {
+    let cause = finding.explanation.lines().next().filter(|line| line.starts_with("Cause: "));
+    let text = cause.map_or_else(|| finding.text.clone(), |cause| format!("{}. {cause}", finding.text));
+    let is_between = |letter: char| letter.is_whitespace() || letter.is_control();
+    let words = text.split(is_between).filter(|word| !word.is_empty());
+    let line = words.collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(MAX_TEXT) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+impl Decider for NotificationState {
+    const KIND: &'static str = "notifications";
+    const RETENTION: RetentionPolicy = RetentionPolicy::PurgeEvents;
+    /// With the id of the input, which a resulting notification has too, and the time of the decision.
+    type Command = (NotificationCommand, Uuid, Timestamp);
+    type Event = NotificationEvent;
+    type Rejection = NotificationRejection;
+
+    fn decide(
+        &self,
+        (command, id, now): &Self::Command,
+    ) -> Result<Vec<NotificationEvent>, NotificationRejection> {
+        Ok(match command {
+            NotificationCommand::Observe(seen, intervals) => self.observe(seen, intervals, *id, *now),
+            NotificationCommand::Test => {
+                let is_test = |sent: &&SentNotification| {
+                    sent.kind == NotificationKind::Test && self.is_undelivered(sent.id)
+                };
+                if let Some(open) = self.recent.iter().find(is_test) {
+                    return Err(NotificationRejection::TestInFlight(open.at));
+                }
+                vec![NotificationEvent::Tested(Notification::test(*id, *now))]
+            }
+            NotificationCommand::Deliver(id) if self.is_undelivered(*id) => {
+                vec![NotificationEvent::Delivered(*id, *now)]
+            }
+            NotificationCommand::GiveUp(id, why) if self.is_undelivered(*id) => {
+                vec![NotificationEvent::GivenUp(*id, why.clone())]
+            }
+            NotificationCommand::Deliver(_) | NotificationCommand::GiveUp(..) => vec![],
+        })
+    }
+
+    fn evolve(&mut self, event: &NotificationEvent) {
+        match event {
+            NotificationEvent::Changed { opened, reopened, cleared, at } => {
+                self.change(opened, reopened, cleared, *at);
+            }
+            NotificationEvent::Sent(notification) => {
+                self.last_at = Some(notification.at);
+                self.remember(notification);
+                self.in_flight = Some(notification.clone());
+            }
+            NotificationEvent::Tested(notification) => self.remember(notification),
+            NotificationEvent::Delivered(id, at) => {
+                if let Some(notification) = self.in_flight.take_if(|sent| sent.id == *id) {
+                    self.mark_reported(&notification);
+                }
+                if let Some(sent) = self.recent_mut(*id) {
+                    sent.delivered_at = Some(*at);
+                }
+            }
+            NotificationEvent::GivenUp(id, why) => {
+                self.in_flight.take_if(|sent| sent.id == *id);
+                if let Some(sent) = self.recent_mut(*id) {
+                    sent.given_up = Some(why.clone());
+                }
+            }
+        }
+    }
+
+    fn event_name(event: &NotificationEvent) -> &'static str {
+        event.into()
+    }
+}

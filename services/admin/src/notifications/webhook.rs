@@ -1,0 +1,171 @@
+//! Shell: delivers notifications, signed, to the receiver of the settings, or to standard output.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Client, Url, redirect};
+use saga_core::waiting::Task;
+use saga_engine::host::reloaded::read_protected;
+use saga_engine::runtime::task_runner::{CallFailed, TaskHandler};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::content::Notification;
+use super::settings::{NotificationSettings, RECEIVER};
+use super::signing::{Secret, signatures};
+
+/// Time limit of a connection. The delivery is tried again.
+const CONNECT_WITHIN: Duration = Duration::from_secs(3);
+
+/// File permissions that a secret must not have. The group may read it, as a pod needs that.
+const OPEN_TO_OTHERS: u32 = 0o007;
+
+/// Help for a missing secret file.
+const SECRET_HELP: &str = "name the file with the keys that sign notifications: `(umask 077; echo \
+    whsec_$(openssl rand -base64 24) > FILE)` creates one";
+
+/// Creates the task handler that delivers notifications.
+///
+/// # Errors
+/// Returns a sentence that names an invalid setting without its value.
+pub fn handler(notifications: &NotificationSettings) -> anyhow::Result<Arc<dyn TaskHandler>> {
+    let in_file = notifications.webhook.secret_file.as_ref().map(|file| {
+        read_protected("service.notifications.webhook.secret_file", file, OPEN_TO_OTHERS, SECRET_HELP)
+    });
+    let in_file = in_file.transpose().map_err(|bad| anyhow::anyhow!("settings: {bad}"))?;
+    let secrets =
+        notifications.checked(in_file.as_deref()).map_err(|why| anyhow::anyhow!("settings: {why}"))?;
+    if notifications.webhook.url.is_empty() {
+        return Ok(Arc::new(StandardOutput::new()?));
+    }
+    let url = address(&notifications.webhook.url).map_err(|why| anyhow::anyhow!("settings: {why}"))?;
+    // Redirects are not followed: notifications go only where the settings say.
+    let http = Client::builder()
+        .redirect(redirect::Policy::none())
+        .connect_timeout(CONNECT_WITHIN)
+        // Notifications are rare, so that a pooled connection would be closed by then.
+        .pool_max_idle_per_host(0)
+        .build()?;
+    Ok(Arc::new(Webhook { http, url, secrets }))
+}
+
+fn address(url: &str) -> Result<Url, String> {
+    let key = "service.notifications.webhook.url";
+    let url = Url::parse(url).map_err(|error| format!("{key} is not a URL: {error}"))?;
+    match url.scheme() {
+        "http" | "https" => Ok(url),
+        scheme => Err(format!("{key} begins with {scheme}, which is neither http nor https")),
+    }
+}
+
+/// Returns the part of the receiver's address that may be shown. Its path is often the only secret.
+#[must_use]
+pub fn shown(url: &str) -> Option<String> {
+    address(url).ok().map(|url| url.origin().ascii_serialization())
+}
+
+fn notification(task: &Task) -> Result<Notification, CallFailed> {
+    serde_json::from_str(&task.payload).map_err(|error| CallFailed {
+        context: "the task has no valid notification".to_owned(),
+        is_final: true,
+        source: Some(error.into()),
+    })
+}
+
+/// Delivers to a receiver. No answer is final: an error affects all notifications alike, and has to be fixed at the receiver
+/// or in the settings.
+struct Webhook {
+    http: Client,
+    url: Url,
+    secrets: Vec<Secret>,
+}
+
+impl Webhook {
+    async fn send(&self, task: &Task) -> Result<Value, CallFailed> {
+        let notification = notification(task)?;
+        let (id, body, second) =
+            (notification.id.to_string(), notification.body(), Timestamp::now().as_second());
+        let request = self
+            .http
+            .post(self.url.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header("webhook-id", &id)
+            .header("webhook-timestamp", second)
+            .header("webhook-signature", signatures(&self.secrets, &id, second, &body))
+            .body(body);
+        let response = request.send().await.map_err(|error| CallFailed {
+            context: "the receiver of notifications does not answer".to_owned(),
+            is_final: false,
+            // The address may be secret.
+            source: Some(Box::new(error.without_url())),
+        })?;
+        // The body is not read, as it may be endless.
+        let status = response.status();
+        if status.is_success() {
+            return Ok(json!({ "status": status.as_u16() }));
+        }
+        let not_followed = if status.is_redirection() { ", which is not followed" } else { "" };
+        let context = format!("the receiver of notifications answered {status}{not_followed}");
+        Err(CallFailed { context, is_final: false, source: None })
+    }
+}
+
+impl TaskHandler for Webhook {
+    fn dependency(&self) -> &'static str {
+        RECEIVER
+    }
+
+    fn call<'a>(&'a self, task: &'a Task) -> BoxFuture<'a, Result<Value, CallFailed>> {
+        Box::pin(self.send(task))
+    }
+}
+
+/// A line for standard output, with a channel that reports it written.
+type Printed = (String, oneshot::Sender<()>);
+
+/// Prints each notification in one line. A thread of its own writes, as a blocked reader blocks the writer.
+struct StandardOutput(SyncSender<Printed>);
+
+impl StandardOutput {
+    fn new() -> std::io::Result<Self> {
+        let (lines, printed) = sync_channel::<Printed>(1);
+        std::thread::Builder::new().name("notifications".to_owned()).spawn(move || {
+            for (line, done) in printed {
+                // A closed pipe is no failure: the log has the line too.
+                let _ = writeln!(std::io::stdout(), "{line}");
+                let _ = done.send(());
+            }
+        })?;
+        Ok(Self(lines))
+    }
+
+    async fn print(&self, task: &Task) -> Result<Value, CallFailed> {
+        let notification = notification(task)?;
+        let stuck = || CallFailed {
+            context: "standard output is not read".to_owned(),
+            is_final: false,
+            source: None,
+        };
+        let (done, written) = oneshot::channel();
+        match self.0.try_send((format!("{} {}", notification.at, notification.text()), done)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => return Err(stuck()),
+        }
+        written.await.map(|()| Value::Null).map_err(|_| stuck())
+    }
+}
+
+impl TaskHandler for StandardOutput {
+    fn dependency(&self) -> &'static str {
+        RECEIVER
+    }
+
+    fn call<'a>(&'a self, task: &'a Task) -> BoxFuture<'a, Result<Value, CallFailed>> {
+        Box::pin(self.print(task))
+    }
+}

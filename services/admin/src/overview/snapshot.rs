@@ -1,0 +1,175 @@
+//! Shell: reads the state of everything. It answers within its time limit whatever is down, and names what is missing.
+
+use std::time::Duration;
+
+use admin_api::overview::{
+    FailingCheck, FaultSummary, OpenBreaker, OutboxSummary, Overview, SagaSummary, ServiceStatus, StepStatus,
+    TaskSummary, Unavailable,
+};
+use contract::money::Money;
+use contract::saga::SagaStatus;
+use saga_core::breaker::{self, BreakerView};
+use saga_core::health::{Check, CheckState};
+use saga_core::query::Query;
+use saga_engine::host::health_report::HealthReport;
+use saga_engine::host::http::Problem;
+use saga_engine::runtime::clock::Clock as _;
+use saga_engine::store::StoreFault;
+use tokio::time::timeout;
+
+use super::findings::{Affected, with_findings};
+use crate::app::AdminApp;
+use crate::ledgers::state::{RECONCILIATION_STATE, ReconciliationState};
+use crate::sagas::summary::{self, Amounts, amounts, in_status, overdue, unfinished};
+use crate::service_client::{ServiceClient, all, each};
+use crate::topology::NAME;
+use crate::{dead_letters, rows};
+
+/// Time limit of each question. All are asked at once: `sagactl status` answers within two seconds.
+const TIMEOUT: Duration = Duration::from_millis(1_500);
+
+/// Time limit of the money in affected sagas, which the overview can do without.
+const AMOUNTS_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// Groups of dead letters in a response of the API, the largest.
+pub(crate) const MAX_GROUPS_SHOWN: usize = 20;
+
+/// Reads everything, with a maximum number of groups of dead letters.
+pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, max_groups: usize) -> Overview {
+    let (store, now) = (app.store.as_ref(), app.clock.now());
+    let own = timeout(TIMEOUT, HealthReport::of(app));
+    let others = each(all(), |service| timeout(TIMEOUT, services.health_report(service)));
+    let sagas = timeout(TIMEOUT, summary::summary(store, now));
+    let dead_letters = timeout(TIMEOUT, dead_letters::summary::summary(store, max_groups, now));
+    let reconciliation = timeout(TIMEOUT, rows::row::<ReconciliationState>(store, RECONCILIATION_STATE));
+    let (own, others, sagas, dead_letters, reconciliation) =
+        tokio::join!(own, others, sagas, dead_letters, reconciliation);
+    let own = own.map_err(|_| too_slow(NAME));
+    let behind = own.as_ref().ok().and_then(|own| own.steps.iter().map(|step| step.waiting).sum());
+    let mut services = vec![status_of(NAME, own)];
+    services.extend(others.into_iter().map(|(service, answer)| {
+        let answer = answer.unwrap_or_else(|_| Err(Problem::unavailable(too_slow(service), 1)));
+        status_of(service, answer.map_err(|problem| problem.detail))
+    }));
+    let mut unavailable = Vec::new();
+    let sagas = available("sagas", sagas, &mut unavailable);
+    let dead_letters = available("dead letters", dead_letters, &mut unavailable);
+    let reconciliation = available("reconciliation", reconciliation, &mut unavailable);
+    let reconciliation = reconciliation.flatten().and_then(|state| state.last);
+    let affected = affected(app, sagas.as_ref()).await;
+    let (needs_human, findings) = (false, Vec::new());
+    let overview = Overview {
+        at: now,
+        needs_human,
+        findings,
+        services,
+        sagas,
+        dead_letters,
+        reconciliation,
+        behind,
+        unavailable,
+    };
+    with_findings(overview, &affected)
+}
+
+/// Reads the money in sagas that findings are about.
+async fn affected(app: &AdminApp, sagas: Option<&SagaSummary>) -> Affected {
+    let stuck = sagas.and_then(|sagas| sagas.by_status.get(SagaStatus::Failed.as_str()).copied());
+    let has_overdue = sagas.is_some_and(|sagas| sagas.overdue > 0);
+    let (stuck, overdue) = tokio::join!(
+        amounts_soon(app, stuck.is_some_and(|count| count > 0).then(|| in_status(SagaStatus::Failed))),
+        amounts_soon(app, has_overdue.then(|| overdue(app.clock.now()))),
+    );
+    let dead_letter_threshold = app.settings.service.notifications.dead_letter_threshold;
+    Affected { stuck, overdue, dead_letter_threshold }
+}
+
+async fn amounts_soon(app: &AdminApp, query: Option<Query>) -> Vec<Money> {
+    let Some(query) = query else { return vec![] };
+    let found = timeout(AMOUNTS_TIMEOUT, amounts(app.store.as_ref(), query)).await;
+    found.ok().and_then(Result::ok).unwrap_or_default().into_values().collect()
+}
+
+/// Sums the totals of unfinished sagas; `None` when that takes long. Reads many rows: only for callers that can wait.
+pub(crate) async fn open_amounts(app: &AdminApp) -> Option<Amounts> {
+    timeout(TIMEOUT, amounts(app.store.as_ref(), unfinished())).await.ok()?.ok()
+}
+
+fn too_slow(who: &str) -> String {
+    format!("{who} does not answer within {} s", TIMEOUT.as_secs_f64())
+}
+
+/// Returns the answer of admin's own database, or records that it is missing.
+fn available<T, Elapsed>(
+    what: &str,
+    answer: Result<Result<T, StoreFault>, Elapsed>,
+    unavailable: &mut Vec<Unavailable>,
+) -> Option<T> {
+    let problem = match answer {
+        Ok(Ok(answer)) => return Some(answer),
+        Ok(Err(fault)) => saga_core::retry::error_chain(&fault),
+        Err(_) => too_slow("admin's database"),
+    };
+    unavailable.push(Unavailable { what: what.to_owned(), problem });
+    None
+}
+
+fn status_of(service: &str, answer: Result<HealthReport, String>) -> ServiceStatus {
+    let service = service.to_owned();
+    let condition = match answer {
+        Ok(condition) => condition,
+        Err(problem) => return ServiceStatus { service, problem: Some(problem), ..ServiceStatus::default() },
+    };
+    let HealthReport { version, readiness, stats, breakers, steps, faults } = condition;
+    ServiceStatus {
+        service,
+        ready: readiness.ready,
+        degraded: readiness.degraded,
+        problem: None,
+        version,
+        failing_checks: readiness.checks.iter().filter_map(failing_check).collect(),
+        checks: readiness.checks,
+        remarks: readiness.remarks,
+        outbox: stats.as_ref().map(|stats| OutboxSummary {
+            pending: stats.outbox_pending,
+            oldest: stats.outbox_oldest,
+            failed: stats.outbox_failed,
+        }),
+        tasks: stats.as_ref().map(|stats| TaskSummary { open: stats.tasks, oldest: stats.task_oldest }),
+        retries: stats.as_ref().map(|stats| stats.retries),
+        steps: steps
+            .into_iter()
+            .map(|step| StepStatus {
+                step: step.step,
+                waiting: step.waiting,
+                stalled_since: step.stalled_since,
+                paused: step.paused,
+            })
+            .collect(),
+        breakers: breakers.iter().filter_map(open_breaker).collect(),
+        faults: faults.into_iter().map(|fault| FaultSummary { kind: fault.kind, step: fault.step }).collect(),
+    }
+}
+
+fn failing_check((check, found): (&String, &Check)) -> Option<FailingCheck> {
+    let failed = match found.state {
+        CheckState::Ok => return None,
+        CheckState::Degraded => false,
+        CheckState::Failed => true,
+    };
+    Some(FailingCheck { check: check.clone(), failed, text: found.text.clone(), since: found.since })
+}
+
+fn open_breaker(view: &BreakerView) -> Option<OpenBreaker> {
+    let (state, forced) = match view.state {
+        breaker::State::Closed => return None,
+        breaker::State::Open => ("OPEN", false),
+        breaker::State::HalfOpen => ("HALF_OPEN", false),
+        breaker::State::ForcedOpen => ("FORCED_OPEN", true),
+        breaker::State::ForcedClosed => ("FORCED_CLOSED", true),
+    };
+    let last = view.transitions.last();
+    let since = if forced { last.map(|last| last.at) } else { view.not_closed_since };
+    let why = last.map(|last| last.why.clone());
+    Some(OpenBreaker { name: view.name.clone(), state: state.to_owned(), forced, since, why })
+}

@@ -1,0 +1,3 @@
+//! Counts of sagas.
+
+pub mod summary;

@@ -1,0 +1,139 @@
+//! Shell: counts of sagas by indexed fields. Ended sagas are counted only if that is fast.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use admin_api::overview::{OldestSaga, SagaSummary};
+use contract::money::Money;
+use contract::saga::SagaStatus;
+use contract::saga_view::SagaView;
+use jiff::{SignedDuration, Timestamp};
+use saga_core::decider::Decider as _;
+use saga_core::query::{FoundRow, Query};
+use saga_engine::store::{Store, StoreFault};
+use tokio::time::timeout;
+
+use crate::rows::parsed;
+
+/// Time after its deadline at which a saga is overdue. Work in flight completes sooner.
+pub const GRACE: SignedDuration = SignedDuration::from_secs(30);
+
+/// Time limit of a count that a response can do without. The store interrupts it.
+const COUNT_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// Number of sagas, oldest first, whose amounts are summed. Each row is read.
+const MAX_SUMMED: usize = 1_000;
+
+/// Money in minor units, by currency.
+pub(crate) type Amounts = BTreeMap<&'static str, Money>;
+
+/// Counts rows; `None` when that takes long.
+pub(crate) async fn count_soon(
+    store: &dyn Store,
+    kind: &'static str,
+    by: &'static str,
+    query: Query,
+) -> Option<u64> {
+    let counts = timeout(COUNT_TIMEOUT, store.counts(kind, by, query)).await.ok()?.ok()?;
+    Some(counts.values().sum())
+}
+
+/// # Errors
+/// Returns an error when the store fails.
+pub(crate) async fn summary(store: &dyn Store, now: Timestamp) -> Result<SagaSummary, StoreFault> {
+    let all = timeout(COUNT_TIMEOUT, store.counts(SagaView::KIND, "status", Query::default()));
+    let oldest = store.find(SagaView::KIND, Query { limit: 1, ..unfinished() });
+    let overdue = store.counts(SagaView::KIND, "status", overdue(now));
+    let (all, oldest, overdue) = tokio::join!(all, oldest, overdue);
+    let (by_status, ended_counted) = match all {
+        Ok(all) => (all?, true),
+        Err(_) => (store.counts(SagaView::KIND, "status", unfinished()).await?, false),
+    };
+    let oldest = oldest?.first().map(oldest_saga);
+    Ok(SagaSummary { by_status, ended_counted, overdue: overdue?.values().sum(), oldest })
+}
+
+pub(crate) fn unfinished() -> Query {
+    Query { equals: vec![("finished", 0.into())], ..Query::default() }
+}
+
+pub(crate) fn in_status(status: SagaStatus) -> Query {
+    Query { equals: vec![("status", status.as_str().into())], ..Query::default() }
+}
+
+pub(crate) fn overdue(now: Timestamp) -> Query {
+    let mut query = Query::default();
+    only_overdue(&mut query, now);
+    query
+}
+
+/// Restricts a query to sagas past their deadline and the grace period, without those whose compensation is stuck.
+pub(crate) fn only_overdue(query: &mut Query, now: Timestamp) {
+    let can_be = SagaStatus::ALL.iter().filter(|status| status.can_be_overdue());
+    query.one_of.push(("status", can_be.map(|status| status.as_str().into()).collect()));
+    query.equals.push(("finished", 0.into()));
+    query.below.push(("deadline", overdue_before(now).as_microsecond().into()));
+}
+
+/// Deadlines before this time are overdue.
+pub(crate) fn overdue_before(now: Timestamp) -> Timestamp {
+    now.saturating_sub(GRACE).unwrap_or(now)
+}
+
+/// Sums the totals of the oldest sagas that a query finds, by currency. Damaged sagas, and those without an order so far,
+/// are left out.
+///
+/// # Errors
+/// Returns an error when the store fails.
+pub(crate) async fn amounts(store: &dyn Store, query: Query) -> Result<Amounts, StoreFault> {
+    let oldest = store.find(SagaView::KIND, Query { limit: MAX_SUMMED, ..query }).await?;
+    let mut amounts = Amounts::new();
+    for total in oldest.iter().filter_map(|row| parsed::<SagaView>(row).ok()?.total) {
+        let amount = amounts.entry(total.currency.code()).or_insert(Money::new(0, total.currency));
+        amount.amount_minor = amount.amount_minor.saturating_add(total.amount_minor);
+    }
+    Ok(amounts)
+}
+
+fn oldest_saga(row: &FoundRow) -> OldestSaga {
+    let view = parsed::<SagaView>(row).ok();
+    let wait = view.as_ref().map(Wait::of).unwrap_or_default();
+    OldestSaga {
+        id: row.id.clone(),
+        status: view
+            .as_ref()
+            .map_or_else(|| "(damaged)".to_owned(), |view| view.status().as_str().to_owned()),
+        waits_for: view.and_then(|view| Some(view.remaining().into_iter().next()?.step)),
+        waits_since: wait.since,
+        waits_until: wait.until,
+    }
+}
+
+/// The current wait of a saga.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Wait {
+    /// Time of the last fact; `None` once the saga has ended.
+    pub(crate) since: Option<Timestamp>,
+    /// Deadline of the order; `None` when nothing ends the wait.
+    pub(crate) until: Option<Timestamp>,
+}
+
+impl Wait {
+    pub(crate) fn of(view: &SagaView) -> Self {
+        let status = view.status();
+        let has_deadline = match status {
+            SagaStatus::Started | SagaStatus::InProgress | SagaStatus::DeadLettered => true,
+            SagaStatus::Unknown
+            | SagaStatus::Completed
+            | SagaStatus::TimedOut
+            | SagaStatus::Compensating
+            | SagaStatus::Compensated
+            | SagaStatus::Failed
+            | SagaStatus::ResolvedManually => false,
+        };
+        Self {
+            since: view.last_fact_at().filter(|_| !status.is_terminal()),
+            until: view.deadline.filter(|_| has_deadline),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Pure: the rules by which a problem needs a human, and what notifications take of their result.
+
+use std::collections::BTreeMap;
+
+use admin::notifications::content::NOTIFICATION_TASK;
+use admin::notifications::settings::RECEIVER;
+use admin::overview::findings::{Affected, notifiable, unknown_keys, with_findings};
+use admin_api::overview::{
+    DeadLetterSummary, FailingCheck, FaultSummary, GroupSummary, OpenBreaker, OutboxSummary, Overview,
+    SagaSummary, ServiceStatus, StepStatus, TaskSummary, Unavailable,
+};
+use admin_api::reconciliation::{ReconciliationSummary, Verdict};
+use contract::money::Money;
+use contract::saga::SagaStatus;
+use jiff::{SignedDuration, Timestamp};
+use uuid::Uuid;
+
+const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+fn before(seconds: i64) -> Timestamp {
+    NOW - SignedDuration::from_secs(seconds)
+}
+
+fn service(name: &str) -> ServiceStatus {
+    let outbox = Some(OutboxSummary { pending: 0, oldest: None, failed: 0 });
+    ServiceStatus { service: name.to_owned(), ready: true, outbox, ..ServiceStatus::default() }
+}
+
+fn group(service: &str, step: &str) -> GroupSummary {
+    GroupSummary {
+        fingerprint: "f".to_owned(),
+        count: 2,
+        service: service.to_owned(),
+        step: step.to_owned(),
+        reason: "no way".to_owned(),
+        foreign: false,
+        newest: Uuid::nil(),
+        newest_at: NOW,
+        awaited: 1,
+        ended: 1,
+        first_until: Some(NOW),
+        last_until: Some(NOW),
+    }
+}
+
+fn breaker(name: &str, seconds: i64, forced: bool) -> OpenBreaker {
+    OpenBreaker {
+        name: name.to_owned(),
+        state: "OPEN".to_owned(),
+        forced,
+        since: Some(before(seconds)),
+        why: None,
+    }
+}
+
+fn check(name: &str, failed: bool) -> FailingCheck {
+    FailingCheck { check: name.to_owned(), failed, text: "gone".to_owned(), since: NOW }
+}
+
+fn stalled(step: &str, paused: bool) -> StepStatus {
+    StepStatus { step: step.to_owned(), waiting: Some(3), stalled_since: Some(before(60)), paused }
+}
+
+fn well() -> Overview {
+    Overview {
+        at: NOW,
+        needs_human: false,
+        findings: vec![],
+        services: vec![service("admin"), service("payment")],
+        sagas: Some(SagaSummary::default()),
+        dead_letters: Some(DeadLetterSummary::default()),
+        reconciliation: Some(ReconciliationSummary { verdict: Verdict::Balanced, at: NOW, discrepancies: 0 }),
+        behind: Some(0),
+        unavailable: vec![],
+    }
+}
+
+fn evaluated(change: impl FnOnce(&mut Overview)) -> Overview {
+    let mut overview = well();
+    change(&mut overview);
+    with_findings(overview, &Affected { dead_letter_threshold: 100, ..Affected::default() })
+}
+
+fn keys(change: impl FnOnce(&mut Overview)) -> Vec<String> {
+    let overview = evaluated(change);
+    assert_eq!(overview.needs_human, !overview.findings.is_empty());
+    overview.findings.into_iter().map(|finding| finding.key).collect()
+}
+
+/// Every problem that there is a rule for.
+fn everything(all: &mut Overview) {
+    let payment = &mut all.services[1];
+    payment.failing_checks = vec![check("consumer_stall", true), check("store", true)];
+    payment.steps = vec![stalled("payment-refund", false)];
+    payment.outbox = Some(OutboxSummary { pending: 0, oldest: None, failed: 1 });
+    payment.breakers = vec![breaker("bank", 3_600, false)];
+    payment.tasks = Some(TaskSummary { open: 1, oldest: Some(before(3_600)) });
+    all.services
+        .push(ServiceStatus { problem: Some("order does not answer".to_owned()), ..service("order") });
+    let by_status = BTreeMap::from([(SagaStatus::Failed.as_str().to_owned(), 1)]);
+    all.sagas = Some(SagaSummary { by_status, overdue: 1, ..SagaSummary::default() });
+    let groups = vec![group("payment", "payment-refund")];
+    all.dead_letters = Some(DeadLetterSummary { pending: 100, replaying: 0, groups });
+    all.reconciliation =
+        Some(ReconciliationSummary { verdict: Verdict::Unbalanced, at: NOW, discrepancies: 1 });
+    all.unavailable = vec![Unavailable { what: "sagas".to_owned(), problem: "too slow".to_owned() }];
+}
+
+#[test]
+fn every_problem_is_a_finding_with_a_key_of_its_own() {
+    let wanted = [
+        "consumer_stall:payment/payment-refund",
+        "not_ready:payment/store",
+        "unreachable:order",
+        "compensation_stuck",
+        "dead_letters:f",
+        "more_dead_letters",
+        "many_dead_letters",
+        "messages_rejected:payment",
+        "breaker_open:payment/bank",
+        "tasks_overdue:payment",
+        "sagas_overdue",
+        "ledgers_unbalanced",
+        "unavailable:sagas",
+    ];
+    assert_eq!(keys(everything), wanted);
+    let urgent = evaluated(everything).findings.into_iter().filter(|finding| finding.urgent);
+    let wanted = [
+        "consumer_stall:payment/payment-refund",
+        "unreachable:order",
+        "compensation_stuck",
+        "many_dead_letters",
+        "sagas_overdue",
+        "ledgers_unbalanced",
+    ];
+    assert_eq!(urgent.map(|finding| finding.key).collect::<Vec<_>>(), wanted);
+}
+
+#[test]
+fn every_finding_has_text_explanation_and_commands() {
+    for finding in evaluated(everything).findings {
+        assert!(!finding.text.is_empty() && finding.text.lines().count() == 1, "{finding:?}");
+        assert!(!finding.explanation.is_empty(), "{finding:?}");
+        let is_of_process = finding.may_pass;
+        assert!(!finding.commands.is_empty() || is_of_process, "{finding:?}");
+    }
+}
+
+#[test]
+fn problems_that_resolve_themselves_are_no_findings() {
+    assert_eq!(keys(|_| {}), [""; 0]);
+    let degraded = keys(|all| {
+        let payment = &mut all.services[1];
+        (payment.degraded, payment.failing_checks) = (true, vec![check("broker", false)]);
+        payment.outbox = Some(OutboxSummary { pending: 9, oldest: Some(before(999)), failed: 0 });
+        payment.breakers = vec![breaker("bank", 60, false)];
+        payment.tasks = Some(TaskSummary { open: 3, oldest: Some(before(90)) });
+        payment.faults = vec![FaultSummary { kind: "pause".to_owned(), step: None }];
+        all.dead_letters = Some(DeadLetterSummary { pending: 0, replaying: 3, groups: vec![] });
+    });
+    assert_eq!(degraded, [""; 0]);
+}
+
+#[test]
+fn breaker_and_task_are_findings_after_their_limits() {
+    let late = keys(|all| {
+        all.services[1].breakers = vec![breaker("bank", 61, false), breaker("other", 0, true)];
+        all.services[1].tasks = Some(TaskSummary { open: 3, oldest: Some(before(91)) });
+    });
+    assert_eq!(late, ["breaker_open:payment/bank", "breaker_open:payment/other", "tasks_overdue:payment"]);
+}
+
+#[test]
+fn finding_has_money_deadline_and_count_of_what_it_affects() {
+    let mut overview = well();
+    everything(&mut overview);
+    let euro: Money = serde_json::from_str(r#"{"amount_minor": 1299, "currency": "EUR"}"#).expect("money");
+    let affected = Affected { stuck: vec![euro], overdue: vec![], dead_letter_threshold: 1_000 };
+    let findings = with_findings(overview, &affected).findings;
+    let of = |key: &str| findings.iter().find(|finding| finding.key == key).expect("a finding");
+    assert_eq!((&of("compensation_stuck").amounts, of("compensation_stuck").count), (&vec![euro], Some(1)));
+    assert_eq!((of("dead_letters:f").deadline, of("dead_letters:f").count), (Some(NOW), Some(2)));
+    assert!(findings.iter().all(|finding| finding.key != "many_dead_letters"), "below the threshold");
+}
+
+#[test]
+fn dead_letters_that_an_injected_fault_causes_start_with_the_command_that_clears_it() {
+    let commands = |reason: &str| {
+        let overview = evaluated(|all| {
+            all.services[1].faults = vec![FaultSummary { kind: "fail_permanently".to_owned(), step: None }];
+            let groups =
+                vec![GroupSummary { reason: reason.to_owned(), ..group("payment", "payment-refund") }];
+            all.dead_letters = Some(DeadLetterSummary { pending: 2, replaying: 0, groups });
+        });
+        overview.findings[0].commands.clone()
+    };
+    assert_eq!(commands("injected: fail_permanently")[0], "faults clear payment");
+    assert!(commands("no way")[0].starts_with("dlq show "));
+}
+
+#[test]
+fn paused_step_with_injected_fault_is_reported_with_the_command_that_clears_it() {
+    let overview = evaluated(|all| {
+        all.services[1].steps = vec![stalled("payment-processing", true)];
+        all.services[1].faults = vec![FaultSummary { kind: "pause".to_owned(), step: None }];
+    });
+    let finding = &overview.findings[0];
+    assert!(finding.text.ends_with("3 messages wait, paused by an injected fault"), "{}", finding.text);
+    assert_eq!(finding.commands, ["faults clear payment", "saga list --stuck-at payment-processing"]);
+}
+
+#[test]
+fn foreign_and_ended_dead_letters_are_to_be_discarded() {
+    let commands = |foreign: bool, awaited: u64| {
+        let overview = evaluated(|all| {
+            let one = GroupSummary { foreign, awaited, ..group("payment", "payment-refund") };
+            let groups = vec![GroupSummary { first_until: None, last_until: None, ..one }];
+            all.dead_letters = Some(DeadLetterSummary { pending: 2, replaying: 0, groups });
+        });
+        overview.findings[0].commands.join("\n")
+    };
+    assert!(commands(true, 0).contains("dlq discard --fingerprint f"));
+    assert!(commands(false, 0).contains("dlq discard --fingerprint f"));
+    let without_deadline = commands(false, 1);
+    assert!(without_deadline.contains("dlq redrive") && without_deadline.contains("dlq resolve"));
+}
+
+/// A receiver that does not answer cannot be notified of that.
+#[test]
+fn findings_about_notifications_are_in_the_overview_and_not_notified() {
+    let overview = evaluated(|all| {
+        all.services[0].breakers = vec![breaker(RECEIVER, 3_600, false)];
+        all.services[0].tasks = Some(TaskSummary { open: 1, oldest: Some(before(3_600)) });
+        let groups = vec![group("admin", NOTIFICATION_TASK)];
+        all.dead_letters = Some(DeadLetterSummary { pending: 2, replaying: 0, groups });
+    });
+    assert_eq!((overview.findings.len(), notifiable(&overview)), (3, vec![]));
+    let other = evaluated(|all| all.services[0].breakers = vec![breaker("admin-saga-view", 3_600, false)]);
+    assert_eq!(notifiable(&other).len(), 1);
+}
+
+#[test]
+fn keys_that_could_not_be_evaluated_are_unknown() {
+    let is_unknown = |overview: &Overview, key: &str| {
+        unknown_keys(overview).iter().any(|prefix| key.starts_with(prefix.as_str()))
+    };
+    let silent = evaluated(|all| all.services[1].problem = Some("does not answer".to_owned()));
+    for key in [
+        "breaker_open:payment/bank",
+        "messages_rejected:payment",
+        "tasks_overdue:payment",
+        "not_ready:payment/store",
+    ] {
+        assert!(is_unknown(&silent, key), "{key}");
+    }
+    for key in ["unreachable:payment", "breaker_open:admin/x", "compensation_stuck"] {
+        assert!(!is_unknown(&silent, key), "{key}");
+    }
+    let blind = evaluated(|all| (all.sagas, all.dead_letters) = (None, None));
+    for key in
+        ["compensation_stuck", "sagas_overdue", "dead_letters:f", "many_dead_letters", "more_dead_letters"]
+    {
+        assert!(is_unknown(&blind, key), "{key}");
+    }
+    let cut = evaluated(|all| {
+        all.dead_letters = Some(DeadLetterSummary { pending: 9, replaying: 0, groups: vec![] })
+    });
+    assert!(is_unknown(&cut, "dead_letters:f") && !is_unknown(&cut, "many_dead_letters"));
+    for last in [None, Some(ReconciliationSummary { verdict: Verdict::InFlight, at: NOW, discrepancies: 0 })]
+    {
+        assert!(is_unknown(&evaluated(|all| all.reconciliation = last), "ledgers_unbalanced"));
+    }
+    assert!(!is_unknown(&evaluated(|_| {}), "ledgers_unbalanced"));
+}

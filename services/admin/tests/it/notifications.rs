@@ -1,0 +1,299 @@
+//! Shell: notices, from what is wrong to a receiver that may be bad or away.
+
+use std::sync::Arc;
+
+use admin::dead_letters::view::DeadLetterView;
+use admin::policy::AdminService;
+use reqwest::Method;
+use saga_core::dead_letter::DeadLettered;
+use saga_core::service::Service as _;
+use saga_engine::store::Store;
+use saga_engine::store::sqlite::SqliteStore;
+use serde_json::{Value, json};
+use tokio::time::{Duration, Instant, sleep};
+
+use crate::damaged::is_damaged;
+use crate::given::{announced, dead_letter, handled};
+use crate::harness::{AdminHarness, PATIENCE, each};
+use crate::receiver::{Manner, Received, Receiver, SECRET};
+
+fn parked(fingerprint: &str, number: u128) -> DeadLettered {
+    let id = uuid::Uuid::from_u128(number);
+    DeadLettered { id, fingerprint: fingerprint.to_owned(), ..dead_letter("payment-processing", None, 0) }
+}
+
+fn database() -> Arc<dyn Store> {
+    Arc::new(SqliteStore::in_memory(AdminService::rows()).expect("a database in memory"))
+}
+
+/// Admin whose notices go to this receiver, with these settings beside.
+async fn admin_over(store: Arc<dyn Store>, receiver: &Receiver, more: &[&str]) -> AdminHarness {
+    let settings = receiver.settings();
+    let flags: Vec<_> = settings.iter().map(String::as_str).chain(more.iter().copied()).collect();
+    AdminHarness::over(store, &flags).await
+}
+
+async fn admin_for(receiver: &Receiver) -> AdminHarness {
+    admin_over(database(), receiver, &[]).await
+}
+
+#[track_caller]
+fn wait_until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
+    let (what, caller) = (what.to_owned(), std::panic::Location::caller());
+    async move {
+        let until = Instant::now() + PATIENCE;
+        while !holds().await {
+            assert!(Instant::now() < until, "waited in vain until {what}, from {caller}");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// The ids of notices, each once, in the order in which they came first.
+fn ids(received: &[Received]) -> Vec<String> {
+    let mut ids: Vec<_> = received.iter().map(|notice| notice.id.clone()).collect();
+    ids.dedup();
+    ids
+}
+
+async fn delivered(admin: &AdminHarness) -> Vec<Value> {
+    let push = admin.get("/notifications").await;
+    let notices = push["notifications"].as_array().expect("a list").iter();
+    notices.filter(|notice| !notice["delivered_at"].is_null()).cloned().collect()
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_told_with_a_signature_that_verifies_and_so_is_its_end() {
+    let receiver = Receiver::new(Manner::status(204)).await;
+    let admin = admin_for(&receiver).await;
+    let (first, second) = (parked("f", 1), parked("f", 2));
+    admin.hears(&announced(&first)).await;
+    wait_until("somebody is told", async || receiver.received().len() == 1).await;
+    admin.hears(&announced(&second)).await;
+    let notice = receiver.received().remove(0);
+    assert_eq!(notice.signature, notice.wanted);
+    assert_eq!(notice.body["type"], "saga.needs_human");
+    assert_eq!(each(&notice.body["data"]["new"], "key"), ["dead_letters:f"]);
+    let text = notice.body["data"]["text"].as_str().expect("text");
+    assert!(text.starts_with("somebody is needed: 1 dead letter at payment-processing"), "{text}");
+
+    wait_until("it is known to have arrived", async || delivered(&admin).await.len() == 1).await;
+    let push = admin.get("/notifications").await;
+    assert_eq!(push["to"], format!("http://127.0.0.1:{}", receiver.port), "the path is nobody's business");
+    assert!(!push.to_string().contains(SECRET));
+    assert_eq!(
+        (&push["open"][0]["key"], &push["breaker"]["state"]),
+        (&json!("dead_letters:f"), &json!("CLOSED"))
+    );
+    assert_eq!(push["notifications"][0]["id"], notice.id);
+
+    admin.hears(&handled(&first)).await;
+    admin.hears(&handled(&second)).await;
+    wait_until("all is well again", async || receiver.received().len() == 2).await;
+    let last = receiver.received().remove(1);
+    assert_eq!(last.body["type"], "saga.recovered");
+    assert_eq!(each(&last.body["data"]["cleared"], "key"), ["dead_letters:f"]);
+    wait_until("nothing is wrong", async || admin.get("/notifications").await["open"] == json!([])).await;
+}
+
+#[tokio::test]
+async fn a_receiver_that_was_away_gets_exactly_what_it_missed() {
+    let receiver = Receiver::new(Manner::status(500)).await;
+    let admin = admin_for(&receiver).await;
+    admin.hears(&announced(&parked("f", 1))).await;
+    wait_until("its breaker is open", async || {
+        admin.get("/notifications").await["breaker"]["state"] == "OPEN"
+    })
+    .await;
+    admin.hears(&announced(&parked("g", 2))).await;
+    let port = receiver.port;
+    let before = ids(&receiver.received());
+    assert_eq!(before.len(), 1, "it is one notice, however often it is sent");
+    // Now nobody is there at all.
+    drop(receiver);
+    assert_eq!(admin.get("/dlq/count").await["total"], 2, "nobody waits for it");
+    let receiver = Receiver::at(port, Manner::status(200)).await;
+    wait_until("both have arrived", async || delivered(&admin).await.len() == 2).await;
+    let received = receiver.received();
+    assert_eq!(received.len(), 2, "{received:?}");
+    assert_eq!(received[0].id, before[0]);
+    assert_eq!(each(&received[1].body["data"]["new"], "key"), ["dead_letters:g"]);
+    // That nobody was there is no dead letter, and no notice.
+    assert_eq!(admin.app.store.stats().await.expect("stats").dead_letters, 0);
+}
+
+#[tokio::test]
+async fn a_notice_outlives_admin() {
+    let (store, receiver) = (database(), Receiver::new(Manner::Hangs).await);
+    let admin = admin_over(store.clone(), &receiver, &[]).await;
+    admin.hears(&announced(&parked("f", 1))).await;
+    wait_until("it is sent", async || !receiver.received().is_empty()).await;
+    drop(admin);
+    receiver.answers(Manner::status(200));
+    let sent = ids(&receiver.received());
+    let admin = admin_over(store, &receiver, &[]).await;
+    wait_until("it has arrived", async || !delivered(&admin).await.is_empty()).await;
+    assert_eq!(ids(&receiver.received()), sent, "under the same id, and nothing else");
+}
+
+/// Who gets notices from now on has heard of nothing yet.
+#[tokio::test]
+async fn another_receiver_is_told_what_is_still_so() {
+    let (store, before) = (database(), Receiver::new(Manner::status(200)).await);
+    let admin = admin_over(store.clone(), &before, &[]).await;
+    admin.hears(&announced(&parked("f", 1))).await;
+    wait_until("it has arrived", async || delivered(&admin).await.len() == 1).await;
+    drop(admin);
+    let receiver = Receiver::new(Manner::status(200)).await;
+    let admin = admin_over(store.clone(), &receiver, &[]).await;
+    wait_until("the other is told", async || !receiver.received().is_empty()).await;
+    assert_eq!(each(&receiver.received()[0].body["data"]["new"], "key"), ["dead_letters:f"]);
+    wait_until("both have arrived", async || delivered(&admin).await.len() == 2).await;
+    assert_eq!(before.received().len(), 1);
+}
+
+/// Each of them is told of, is no answer, and holds nobody up.
+#[tokio::test]
+async fn whatever_a_bad_receiver_does_the_notice_waits_until_it_is_good() {
+    let elsewhere = Receiver::new(Manner::status(200)).await;
+    let redirect = format!(
+        "HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:{}/notices\r\ncontent-length: 0\r\n\r\n",
+        elsewhere.port
+    );
+    let bad = [
+        Manner::status(400),
+        Manner::status(410),
+        Manner::status(503),
+        Manner::Says(redirect),
+        Manner::Says("no HTTP at all\r\n\r\n".to_owned()),
+        Manner::Hangs,
+        Manner::Drips,
+    ];
+    for manner in bad {
+        let receiver = Receiver::new(manner.clone()).await;
+        let admin = admin_for(&receiver).await;
+        admin.hears(&announced(&parked("f", 1))).await;
+        wait_until("it is tried again", async || receiver.received().len() > 1).await;
+        assert!(delivered(&admin).await.is_empty(), "{manner:?}");
+        wait_until("it is said why", async || {
+            admin.get("/notifications").await["notifications"][0]["failure"].is_string()
+        })
+        .await;
+        let began = Instant::now();
+        admin.get("/dlq").await;
+        assert!(began.elapsed() < Duration::from_secs(1), "{manner:?} holds nobody up");
+        receiver.answers(Manner::status(200));
+        wait_until("it has arrived", async || delivered(&admin).await.len() == 1).await;
+        assert_eq!(ids(&receiver.received()).len(), 1, "{manner:?}");
+    }
+    assert!(elsewhere.received().is_empty(), "a redirect is not followed");
+}
+
+#[tokio::test]
+async fn an_answer_without_an_end_is_not_read() {
+    let receiver = Receiver::new(Manner::Floods).await;
+    let admin = admin_for(&receiver).await;
+    admin.hears(&announced(&parked("f", 1))).await;
+    wait_until("it has arrived", async || !delivered(&admin).await.is_empty()).await;
+    assert_eq!(receiver.received().len(), 1);
+    assert!(receiver.flooded() < 32 * 1024 * 1024, "{} bytes", receiver.flooded());
+}
+
+#[tokio::test]
+async fn two_instances_of_admin_tell_once() {
+    let (store, receiver) = (database(), Receiver::new(Manner::status(200)).await);
+    let one = admin_over(store.clone(), &receiver, &["instance=one"]).await;
+    let _other = admin_over(store.clone(), &receiver, &["instance=other"]).await;
+    for (number, fingerprint) in ["f", "g", "h"].into_iter().enumerate() {
+        one.hears(&announced(&parked(fingerprint, number as u128))).await;
+        let key = format!("dead_letters:{fingerprint}");
+        wait_until("it is told", async || {
+            let told = receiver.received();
+            told.iter().any(|notice| each(&notice.body["data"]["new"], "key").contains(&json!(key)))
+        })
+        .await;
+    }
+    let told = receiver.received();
+    let new: Vec<_> = told.iter().flat_map(|notice| each(&notice.body["data"]["new"], "key")).collect();
+    assert_eq!(new, ["dead_letters:f", "dead_letters:g", "dead_letters:h"]);
+    assert_eq!(ids(&told).len(), told.len(), "each was sent once");
+}
+
+#[tokio::test]
+async fn many_dead_letters_are_one_more_reason() {
+    let receiver = Receiver::new(Manner::status(200)).await;
+    let admin = admin_over(database(), &receiver, &["service.notifications.dead_letter_threshold=3"]).await;
+    let all: Vec<_> = (0..3).map(|number| announced(&parked("f", number))).collect();
+    admin.hears_all(&all).await;
+    let new = async || -> Vec<Value> {
+        receiver.received().iter().flat_map(|notice| each(&notice.body["data"]["new"], "key")).collect()
+    };
+    wait_until("both are told", async || new().await.len() == 2).await;
+    assert!(new().await.contains(&json!("many_dead_letters")));
+}
+
+/// Or notices that the books do not balance would stop with a restart, or come from one instance alone.
+#[tokio::test]
+async fn what_the_books_came_to_outlives_admin() {
+    let store = database();
+    let admin = AdminHarness::over(store.clone(), &[]).await;
+    assert_eq!(admin.get("/overview").await["reconciliation"], Value::Null);
+    let report = admin.get("/reconciliation?wait=1").await;
+    drop(admin);
+    let books = AdminHarness::over(store, &[]).await.get("/overview").await["reconciliation"].clone();
+    assert_eq!((&books["verdict"], &books["at"]), (&report["verdict"], &report["checked_at"]));
+}
+
+/// Nobody asks at three in the morning.
+#[tokio::test]
+async fn books_that_do_not_balance_are_told_although_nobody_asked_for_an_audit() {
+    let receiver = Receiver::new(Manner::status(200)).await;
+    let admin = admin_over(
+        database(),
+        &receiver,
+        &["service.reconcile_every=100ms", "service.notifications.min_interval=1ms"],
+    )
+    .await;
+    let books = async || admin.get("/overview").await["reconciliation"].clone();
+    wait_until("the books were looked at", async || books().await["verdict"] == "IN_FLIGHT").await;
+    let dead = parked("f", 1);
+    admin.hears(&announced(&dead)).await;
+    is_damaged::<DeadLetterView>(&admin, &dead.id.to_string()).await;
+    let keys = || {
+        receiver
+            .received()
+            .iter()
+            .flat_map(|notice| each(&notice.body["data"]["new"], "key"))
+            .collect::<Vec<_>>()
+    };
+    wait_until("somebody is told", async || keys().contains(&json!("unbalanced"))).await;
+    let books = books().await;
+    assert_eq!(books["verdict"], "UNBALANCED");
+    let log = admin.get("/audit").await;
+    assert_eq!(log["entries"], json!([]), "it is daily work");
+}
+
+#[tokio::test]
+async fn a_test_arrives_and_there_is_one_at_a_time() {
+    let receiver = Receiver::new(Manner::Hangs).await;
+    let admin = admin_for(&receiver).await;
+    let sent = admin.post("/notifications/test", &json!({"reason": "new receiver"}), 202).await;
+    let refused = admin.post("/notifications/test", &json!({}), 409).await;
+    assert!(refused["detail"].as_str().is_some_and(|why| why.contains("has not arrived")), "{refused}");
+    receiver.answers(Manner::status(200));
+    wait_until("it has arrived", async || delivered(&admin).await.len() == 1).await;
+    assert_eq!(receiver.received()[0].id, sent["id"].as_str().expect("an id"));
+    assert_eq!(receiver.received()[0].body["type"], "saga.test");
+    let log = admin.get("/audit?action=push.test").await;
+    assert_eq!(
+        (&log["entries"][0]["operator"], &log["entries"][0]["reason"]),
+        (&json!("ada"), &json!("new receiver"))
+    );
+    admin
+        .request(Method::POST, "/notifications/test")
+        .send()
+        .await
+        .expect("an answer")
+        .error_for_status()
+        .expect("a test");
+}

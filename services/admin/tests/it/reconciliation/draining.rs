@@ -1,0 +1,95 @@
+//! Pure: whether what was under way has arrived, whatever comes after it.
+
+use admin::ledgers::draining::Draining;
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use saga_core::service_stats::{ServiceStats, StepStats, StoreStats};
+use saga_engine::testing::NOON;
+
+/// One producer and one listener, who were asked at a moment.
+fn look(second: i64, oldest: Option<i64>, newest: u64, come_to: u64) -> Vec<ServiceStats> {
+    let at = |second| NOON + SignedDuration::from_secs(second);
+    let of = |name: &str, stats, newest, steps| ServiceStats {
+        service: name.to_owned(),
+        instance: name.to_owned(),
+        at: at(second),
+        stats,
+        calls_open: 0,
+        published: [].into(),
+        newest,
+        steps,
+    };
+    let pending = u64::from(oldest.is_some());
+    let outbox_oldest: Option<Timestamp> = oldest.map(at);
+    let stats = StoreStats { outbox_pending: pending, outbox_oldest, ..StoreStats::default() };
+    let step = StepStats {
+        step: "inventory-sale".to_owned(),
+        subjects: vec![],
+        handled: 0,
+        retrying: 0,
+        dead: 0,
+        waiting: Some(newest - come_to),
+        come_to: [("order".to_owned(), come_to)].into(),
+    };
+    vec![
+        of("order", stats, Some(newest), vec![]),
+        of("inventory", StoreStats::default(), Some(0), vec![step]),
+    ]
+}
+
+#[test]
+fn what_was_to_be_published_is_published_and_heard_before_all_has_arrived() {
+    let mut draining = Draining::since(&look(0, Some(-1), 5, 3));
+    assert!(!draining.advance(&look(1, Some(-1), 5, 5)), "the old entry is not even published");
+    assert!(!draining.advance(&look(2, Some(1), 6, 5)), "it is, and its place is to be measured");
+    assert!(!draining.advance(&look(3, Some(2), 8, 5)), "it is one of eight");
+    assert!(!draining.advance(&look(4, Some(3), 12, 7)), "the eighth is not heard");
+    assert!(draining.advance(&look(5, Some(4), 20, 8)), "what came later does not matter");
+}
+
+#[test]
+fn a_step_that_waits_for_nothing_has_heard_all() {
+    let mut draining = Draining::since(&look(0, None, 5, 5));
+    assert!(!draining.advance(&look(1, None, 5, 5)));
+    assert!(!draining.advance(&look(2, None, 5, 5)));
+    assert!(draining.advance(&look(3, None, 5, 5)));
+}
+
+#[test]
+fn what_is_to_be_tried_again_and_a_broker_that_says_nothing_have_not_arrived() {
+    for spoil in [
+        (|looks: &mut Vec<ServiceStats>| looks[1].stats.retries = 1) as fn(&mut Vec<ServiceStats>),
+        |looks| looks[1].steps[0].waiting = None,
+    ] {
+        let mut draining = Draining::since(&look(0, None, 5, 5));
+        for second in 1..9 {
+            let mut looks = look(second, None, 5, 5);
+            spoil(&mut looks);
+            assert!(!draining.advance(&looks));
+        }
+    }
+}
+
+proptest! {
+    /// A message that was written before the first look is heard by the time that all has arrived, at whatever pace.
+    #[test]
+    fn nothing_that_was_under_way_is_forgotten(paces in prop::collection::vec((1..4_u64, 0..4_u64, 0..4_u64), 1..60)) {
+        // Written, published and heard so far; what was written up to the first look is number `wanted`.
+        let (mut written, mut published, mut heard) = (9_u64, 5_u64, 2_u64);
+        let wanted = written;
+        let at = |number: u64| if number <= wanted { -1 } else { i64::try_from(number).expect("a few") };
+        let seen = |written: u64, published: u64, heard: u64| {
+            let oldest = (published < written).then(|| at(published + 1));
+            look(0, oldest, published, heard)
+        };
+        let mut draining = Draining::since(&seen(written, published, heard));
+        for (writes, publishes, hears) in paces {
+            written += writes;
+            published = written.min(published + publishes);
+            heard = published.min(heard + hears);
+            if draining.advance(&seen(written, published, heard)) {
+                prop_assert!(heard >= wanted);
+            }
+        }
+    }
+}

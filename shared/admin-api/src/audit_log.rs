@@ -1,0 +1,151 @@
+//! Pure: the audit log: who changed what, when and why.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+use crate::actor::Actor;
+
+/// Kind of change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Action {
+    #[serde(rename = "dlq.replay")]
+    Replay,
+    #[serde(rename = "dlq.edit")]
+    Edit,
+    #[serde(rename = "dlq.discard")]
+    Discard,
+    #[serde(rename = "dlq.restore")]
+    Restore,
+    #[serde(rename = "dlq.note")]
+    Note,
+    #[serde(rename = "dlq.replay_many")]
+    ReplayMany,
+    #[serde(rename = "dlq.discard_many")]
+    DiscardMany,
+    #[serde(rename = "dlq.restore_many")]
+    RestoreMany,
+    #[serde(rename = "dlq.note_many")]
+    NoteMany,
+    #[serde(rename = "dlq.settle")]
+    Settle,
+    #[serde(rename = "dlq.unsettle")]
+    Unsettle,
+    #[serde(rename = "dlq.settle_many")]
+    SettleMany,
+    #[serde(rename = "dlq.unsettle_many")]
+    UnsettleMany,
+    #[serde(rename = "saga.extend")]
+    SagaExtend,
+    #[serde(rename = "saga.settle")]
+    SagaSettle,
+    #[serde(rename = "saga.unsettle")]
+    SagaUnsettle,
+    #[serde(rename = "redrive.start")]
+    RedriveStart,
+    #[serde(rename = "redrive.pause")]
+    RedrivePause,
+    #[serde(rename = "redrive.resume")]
+    RedriveResume,
+    #[serde(rename = "redrive.cancel")]
+    RedriveCancel,
+    #[serde(rename = "redrive.stop")]
+    RedriveStop,
+    #[serde(rename = "breaker.open")]
+    BreakerOpen,
+    #[serde(rename = "breaker.closed")]
+    BreakerClosed,
+    #[serde(rename = "breaker.reset")]
+    BreakerReset,
+    #[serde(rename = "fault.inject")]
+    FaultInject,
+    #[serde(rename = "fault.clear")]
+    FaultClear,
+    #[serde(rename = "fault.clear_all")]
+    FaultClearAll,
+    #[serde(rename = "outbox.retry")]
+    OutboxRetry,
+    #[serde(rename = "outbox.republish")]
+    OutboxRepublish,
+    #[serde(rename = "audit.baseline")]
+    AuditBaseline,
+    #[serde(rename = "push.test")]
+    PushTest,
+}
+
+/// Prints the name that the API uses.
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Entry {
+    /// Time of the request. A service is called after it.
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+    /// Author and reason.
+    #[serde(flatten)]
+    pub by: Actor,
+    /// Kind of change.
+    pub action: Action,
+    /// Subject of the change: id of a dead letter, redrive or order; a service; a step; a breaker as `service/name`. Of
+    /// many dead letters their fingerprint, their number, or `a filter`.
+    pub target: String,
+    /// Details, as members of an object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub detail: Option<Value>,
+    /// `done` (of many with their number: `done: 3 of 5`), `asked` while the outcome is unknown, or the reason of the
+    /// rejection.
+    pub outcome: String,
+}
+
+/// Filter of the audit log.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct LogParams {
+    /// Only changes by this operator.
+    pub operator: Option<String>,
+    /// Only this kind of change.
+    #[param(inline)]
+    pub action: Option<Action>,
+    /// Only this subject: a dead letter, a redrive, a service, a step, a breaker as `service/name`.
+    pub target: Option<String>,
+    /// Maximum number of entries (1 to 200; default 50).
+    #[param(minimum = 1, maximum = 200)]
+    pub limit: Option<usize>,
+    /// `next` of the page before.
+    pub cursor: Option<Uuid>,
+}
+
+/// One change with its id.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct LogEntry {
+    /// Id, a UUIDv7. The entry of a redrive's start has the id of the redrive.
+    pub id: String,
+    /// Change with author and outcome.
+    #[serde(flatten)]
+    pub entry: Entry,
+}
+
+/// A page of the audit log.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct LogPage {
+    /// Entries, newest first.
+    pub entries: Vec<LogEntry>,
+    /// Ids of damaged entries of this page, which cannot be shown; absent without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
+    /// `cursor` of the next page; absent on the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}

@@ -1,0 +1,98 @@
+//! Pure: notifications: what people are told of findings, and whether it was delivered.
+
+use jiff::Timestamp;
+use saga_core::breaker::BreakerView;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// State of the notifications.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct NotificationsView {
+    /// Scheme, host and port of the receiver; absent for standard output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// Breaker of the receiver. While it is open, notifications wait; none is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub breaker: Option<BreakerView>,
+    /// Id of the notification that is being delivered; absent without one. The next one waits for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<Uuid>,
+    /// Findings that are open, or were until a moment ago.
+    pub open: Vec<OpenFinding>,
+    /// Last notifications, newest first, at most 20.
+    pub notifications: Vec<SentNotification>,
+}
+
+/// A finding with the state of its notification.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OpenFinding {
+    /// Key of the finding, such as `breaker_open:payment/bank`.
+    pub key: String,
+    /// Problem in one line, as it was first seen.
+    pub text: String,
+    /// Time at which it was first seen.
+    #[schema(value_type = String, format = DateTime)]
+    pub since: Timestamp,
+    /// Time of the last delivered notification of it; absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub notified_at: Option<Timestamp>,
+    /// Time since which it is gone; absent while it is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub cleared_at: Option<Timestamp>,
+}
+
+/// Kind of notification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, strum::Display)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum NotificationKind {
+    /// There is a finding that was not reported before.
+    NeedsHuman,
+    /// A finding that was reported long ago is still open.
+    Reminder,
+    /// No finding is open any more.
+    Recovered,
+    /// An operator tests the delivery.
+    Test,
+}
+
+/// A notification and its delivery.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SentNotification {
+    /// Id of the notification, also its `webhook-id`.
+    pub id: Uuid,
+    /// Kind, such as `needs_human`.
+    pub kind: NotificationKind,
+    /// Content in one line.
+    pub text: String,
+    /// Time of the decision to send it.
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+    /// Time of the delivery; absent before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub delivered_at: Option<Timestamp>,
+    /// Cause of a permanent failure. Its content is sent again with the next notification.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_up: Option<String>,
+    /// Error of the last attempt; absent after the delivery, and before the first attempt has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// Time of the next attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub next_attempt: Option<Timestamp>,
+}
+
+/// A test notification that is being delivered.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct TestNotification {
+    /// Id of the notification, also its `webhook-id`.
+    pub id: Uuid,
+    /// Time of the decision to send it.
+    #[schema(value_type = String, format = DateTime)]
+    pub at: Timestamp,
+}

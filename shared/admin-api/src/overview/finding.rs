@@ -1,0 +1,90 @@
+//! Pure: a problem that needs a human.
+
+use contract::money::Money;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A problem that does not resolve itself: what is wrong, how much depends on it, and how to go on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Finding {
+    /// Kind of problem. Stable: programs may depend on it.
+    pub code: FindingCode,
+    /// Identity of the problem, the same in every overview while it lasts, such as `breaker:payment/bank`.
+    pub key: String,
+    /// Service that has the problem; absent for problems of sagas or of the whole system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+    /// Problem in one line.
+    pub text: String,
+    /// Consequences and likely causes.
+    pub explanation: String,
+    /// Start of the problem, when known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub since: Option<Timestamp>,
+    /// Number of affected sagas, dead letters, entries, calls or discrepancies, where they are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// Money in affected orders, one amount for each currency, where it is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub amounts: Vec<Money>,
+    /// Next deadline of an affected order, when there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub deadline: Option<Timestamp>,
+    /// Commands to go on with, in this order, without the leading `sagactl`. `ORDER` stands for the id of an order.
+    pub commands: Vec<String>,
+    /// True if orders or money are at risk now, and not only delayed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub urgent: bool,
+    /// True for problems that a restart causes too. Notifications report them after a grace period.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_pass: bool,
+}
+
+/// Kinds of problems that need a human.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    ToSchema,
+    strum::Display,
+    strum::IntoStaticStr,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum FindingCode {
+    /// A service does not answer.
+    Unreachable,
+    /// A check of a service failed.
+    NotReady,
+    /// Messages wait for a step, and none is processed.
+    ConsumerStall,
+    /// A compensation is dead-lettered or discarded: stock or money is not back.
+    CompensationStuck,
+    /// Dead letters of one cause wait.
+    DeadLetters,
+    /// Dead letters of more causes wait than the overview lists.
+    MoreDeadLetters,
+    /// Dead letters in all have reached the notification threshold.
+    ManyDeadLetters,
+    /// The broker rejected messages for good.
+    MessagesRejected,
+    /// A breaker has not closed for a minute, or is forced.
+    BreakerOpen,
+    /// A call to the outside has been open for too long.
+    TasksOverdue,
+    /// Sagas are past their deadline and the grace period.
+    SagasOverdue,
+    /// The last reconciliation found discrepancies that nothing in flight can resolve.
+    LedgersUnbalanced,
+    /// A part of the overview could not be read.
+    Unavailable,
+}
