@@ -38,6 +38,8 @@ pub fn lines(
         chart
             .configure_mesh()
             .disable_x_mesh()
+            .y_max_light_lines(0)
+            .y_labels(6)
             .x_desc(x_label)
             .y_desc(y_label)
             .label_style(LABEL)
@@ -78,6 +80,8 @@ pub fn bars(title: &str, y_label: &str, bars: &[(String, f64)]) -> anyhow::Resul
         chart
             .configure_mesh()
             .disable_x_mesh()
+            .y_max_light_lines(0)
+            .y_labels(6)
             .y_desc(y_label)
             .label_style(LABEL)
             .x_labels(bars.len() + 1)
