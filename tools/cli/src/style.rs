@@ -23,7 +23,7 @@ const PLAIN: &str = "\u{1b}[0m";
 /// Tone of a status in capitals: of sagas, orders, dead letters, redrives, breakers, the outbox, reconciliation.
 const fn tone_of(word: &str) -> Option<Tone> {
     Some(match word.as_bytes() {
-        b"COMPLETED" | b"CONFIRMED" | b"RESOLVED" | b"DONE" | b"CLOSED" | b"BALANCED" | b"SETTLED"
+        b"COMPLETED" | b"CONFIRMED" | b"RESOLVED" | b"DONE" | b"CLOSED" | b"BALANCED"
         | b"RESOLVED_MANUALLY" => Tone::Good,
         b"STARTED" | b"IN_PROGRESS" | b"COMPENSATING" | b"COMPENSATED" | b"PENDING" | b"REPLAYING"
         | b"CANARY" | b"RUNNING" | b"PAUSED" | b"HALF_OPEN" | b"FORCED_CLOSED" | b"HELD" | b"RESERVED"

@@ -37,7 +37,7 @@ fn call(task: &Task) -> BankCall {
 #[test]
 fn manually_resolved_refund_is_not_requested_any_more() {
     let (mut payment, task) = refunding();
-    assert_eq!(need_of(&mut payment, &task), "wanted");
+    assert_eq!(need_of(&mut payment, &task), "task_needed");
     payment
         .hears(resolved_manually(ORDER, true, 1))
         .records(&["Received", "ResolvedManually"])
@@ -76,7 +76,7 @@ fn open_call_is_not_repeated_after_withdrawal() {
         .hears(resolved_manually(ORDER, false, 2))
         .records(&["Received", "ResolutionWithdrawn"])
         .calls(&[]);
-    assert_eq!(need_of(&mut payment, &task), "wanted");
+    assert_eq!(need_of(&mut payment, &task), "task_needed");
     payment.is_answered(&task, bank_undone()).tells([refunded(ORDER)]);
 }
 

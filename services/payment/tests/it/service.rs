@@ -134,7 +134,7 @@ fn exhausted_charge_of_cancelled_order_is_reversed() {
 fn unsent_charge_of_cancelled_order_is_voided() {
     let mut payment = charging();
     let charge = payment.open_task();
-    payment.is_about_to_call(&charge).comes_out("wanted").changes_nothing();
+    payment.is_about_to_call(&charge).comes_out("task_needed").changes_nothing();
     payment.hears(cancelled(ORDER)).records(&["Doomed"]);
     let asked = payment.is_about_to_call(&charge).comes_out("done");
     asked.records(&["Voided"]).tells([voided(ORDER)]).calls(&[]);
@@ -158,7 +158,7 @@ fn possibly_sent_charge_of_cancelled_order_is_reversed() {
         let mut payment = charging();
         let charge = payment.open_task();
         may_have_been_sent(&mut payment, &charge);
-        payment.is_about_to_call(&charge).comes_out("wanted").changes_nothing();
+        payment.is_about_to_call(&charge).comes_out("task_needed").changes_nothing();
         payment.hears(cancelled(ORDER));
         let asked = payment.is_about_to_call(&charge);
         asked.records(&["ReversalRequested"]).tells([]).calls(&[REFUND]);
@@ -180,7 +180,7 @@ fn charge_is_not_sent_after_deadline() {
             claimed_again(&mut payment, &charge);
         }
         payment.now = DEADLINE - SignedDuration::from_millis(1);
-        payment.is_about_to_call(&charge).comes_out("wanted").changes_nothing();
+        payment.is_about_to_call(&charge).comes_out("task_needed").changes_nothing();
         payment.now = DEADLINE;
         let asked = payment.is_about_to_call(&charge).comes_out("done");
         match was_tried {
@@ -222,7 +222,7 @@ fn extended_order_is_charged_until_new_deadline() {
     payment.hears(extended(ORDER, DEADLINE)).changes_nothing();
     let charge = payment.open_task();
     payment.now = later - SignedDuration::from_millis(1);
-    payment.is_about_to_call(&charge).comes_out("wanted").changes_nothing();
+    payment.is_about_to_call(&charge).comes_out("task_needed").changes_nothing();
     payment.now = later;
     payment.is_about_to_call(&charge).comes_out("done").records(&["Voided"]);
 }
@@ -231,7 +231,7 @@ fn extended_order_is_charged_until_new_deadline() {
 fn refund_and_reversal_have_no_deadline() {
     for mut payment in [refunding(), reversing()] {
         payment.now = DEADLINE + SignedDuration::from_hours(1000);
-        payment.is_about_to_call(&payment.open_task()).comes_out("wanted").changes_nothing();
+        payment.is_about_to_call(&payment.open_task()).comes_out("task_needed").changes_nothing();
     }
 }
 

@@ -78,7 +78,7 @@ fn dead_letter_is_redacted_with_its_original() {
     let shown = BASE64.encode(r#"{"data":{"token":"***"}}"#);
     let original = OriginalMessage { message_id: Uuid::nil(), payload_base64: payload_base64.clone() };
     let dead: DeadLettered = serde_json::from_value(json!({
-        "id": Uuid::nil(), "service": "payment", "step": "s", "message_id": Uuid::nil(), "message_type": null,
+        "id": Uuid::nil(), "service": "payment", "step": "s", "origin": "message", "error_chain": [], "replays": 0, "message_id": Uuid::nil(), "message_type": null,
         "saga": null, "reason": "", "fingerprint": "", "attempts": 1, "payload_base64": payload_base64,
         "first_failed_at": "2026-01-01T00:00:00Z", "last_failed_at": "2026-01-01T00:00:00Z", "original": original,
     }))

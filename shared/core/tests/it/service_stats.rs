@@ -40,7 +40,7 @@ fn fault_kind_declares_its_parameters() {
 /// Names are stored in tables and used in commands.
 #[test]
 fn dead_letter_status_and_origin_names_round_trip() {
-    let names = ["PENDING", "REPLAYING", "RESOLVED", "DISCARDED", "SETTLED"];
+    let names = ["PENDING", "REPLAYING", "RESOLVED", "DISCARDED", "RESOLVED_MANUALLY"];
     let named = names.map(DeadLetterStatus::named);
     assert_eq!(named.map(|status| status.map(DeadLetterStatus::as_str)), names.map(Some));
     assert_eq!(DeadLetterStatus::ALL.len(), names.len());

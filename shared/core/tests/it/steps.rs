@@ -102,7 +102,7 @@ fn undeclared_input_is_a_permanent_error() {
     }
     let loaded = Loaded { tasks: BTreeMap::from([(task.id, 1)]), ..Loaded::default() };
     let (_, outcomes) = decide(&Bare, &[Input::task_check(task)], loaded, &rules, now);
-    assert_eq!(outcomes[0].name(), "wanted", "who says nothing wants what it asked for");
+    assert_eq!(outcomes[0].name(), "task_needed", "who says nothing wants what it asked for");
     assert_eq!(steps_of::<Bare>().len(), 0, "no operator, no step for one");
 }
 

@@ -189,7 +189,7 @@ fn outcome_names_are_unique_and_only_success_counts_for_breaker() {
         (Outcome::Message(MessageOutcome::Done), "done", Verdict::Success),
         (Outcome::Message(MessageOutcome::Duplicate), "duplicate", Verdict::Ignored),
         (Outcome::Message(MessageOutcome::Rejected(NoCoins)), "rejected", Verdict::Ignored),
-        (Outcome::Message(MessageOutcome::TaskNeeded), "wanted", Verdict::Ignored),
+        (Outcome::Message(MessageOutcome::TaskNeeded), "task_needed", Verdict::Ignored),
         (Outcome::Message(MessageOutcome::Retried(why())), "retried", Verdict::Ignored),
         (Outcome::Message(MessageOutcome::Dead(why())), "dead", Verdict::Ignored),
         (Outcome::Due(DueOutcome::Done), "done", Verdict::Success),

@@ -71,12 +71,12 @@ fn outage_consumes_no_attempt_of_task() {
 fn unnecessary_task_reports_if_it_was_ever_attempted() {
     let dead_letter = Some(uuid::Uuid::from_u128(3));
     for (claim, dead_letter, kind) in
-        [(1, None, "Untried"), (2, None, "Unwanted"), (1, dead_letter, "Unwanted")]
+        [(1, None, "NeverAttempted"), (2, None, "NoLongerNeeded"), (1, dead_letter, "NoLongerNeeded")]
     {
         let (mut world, task) = calling();
         let task = Task { claim, dead_letter, ..task };
         world.tasks.insert(task.id, task.clone());
-        assert_eq!(world.take(Input::task_check(task.clone())).1, "wanted");
+        assert_eq!(world.take(Input::task_check(task.clone())).1, "task_needed");
         let look = world.command(TillCommand::LookAt("a", NOON));
         world.take(look);
         let (writes, outcomes) = world.takes(&[Input::task_check(task.clone())]);
@@ -93,7 +93,7 @@ fn panic_in_necessity_check_makes_the_call() {
     let (mut world, task) = calling();
     let row = world.rows.values_mut().next().expect("a row");
     row.1.state = "no tin".to_owned();
-    assert_eq!(world.take(Input::task_check(task.clone())).1, "wanted");
+    assert_eq!(world.take(Input::task_check(task.clone())).1, "task_needed");
     let (writes, name) = world.take(answered(&task, 1));
     assert_eq!(
         (name, writes.new_dead_letters[0].attempts),
