@@ -215,27 +215,27 @@ impl System {
         let listing =
             Listing { name: "Mug".to_owned(), unit_price: Money::new(800, Currency::EUR), replenish: false };
         let change = ProductCommand::List(listing, STOCK);
-        let listed = system.inventory.is_asked(inventory::service::Command { sku: "mug".to_owned(), change });
+        let listed = system.inventory.executes(inventory::service::Command { sku: "mug".to_owned(), change });
         system.note(COMMAND, None, listed);
         system.deliver();
 
         let (customer, lines) = ("ada".to_owned(), vec![("mug".to_owned(), quantity)]);
         let new = NewOrder { order: ORDER, customer, lines, token: token.to_owned(), timeout: TIMEOUT };
-        let placed = system.order.is_asked(order::service::Command::Place(new));
+        let placed = system.order.executes(order::service::Command::Place(new));
         system.note(COMMAND, None, placed);
         system
     }
 
     fn cancel(&mut self) {
         let reason = CancelReason::CustomerRequest;
-        let then = self.order.is_asked(order::service::Command::Cancel { order: ORDER, reason });
+        let then = self.order.executes(order::service::Command::Cancel { order: ORDER, reason });
         self.note(COMMAND, None, then);
     }
 
     /// Delivers facts and runs tasks until none is left.
     fn run(&mut self) {
         self.deliver();
-        while let Some(task) = self.payment.kept.tasks.values().next().cloned() {
+        while let Some(task) = self.payment.store.tasks.values().next().cloned() {
             let asked: BankTask = serde_json::from_str(&task.payload).expect("a task of the bank");
             let BankTask { order, payment: charge, call } = asked;
             let kind = match call {
@@ -247,9 +247,9 @@ impl System {
                 BankCall::Refund => CommandKind::Refund,
                 BankCall::Reverse => CommandKind::Reverse,
             };
-            let reply = self.bank.is_asked(bank::service::Command { charge, kind }).reply();
+            let reply = self.bank.executes(bank::service::Command { charge, kind }).reply();
             let answer = serde_json::to_value(reply).expect("every answer has a JSON form");
-            let then = self.payment.is_answered(&task, answer);
+            let then = self.payment.gets_result(&task, answer);
             let (step, after) = self.noted[&task.id];
             self.note(step, after, then);
             self.deliver();
@@ -261,15 +261,15 @@ impl System {
         while let Some((producer, fact)) = self.on_its_way.pop_front() {
             let after = fact.fact_type();
             for step in steps_that_consume::<OrderService>(producer, after) {
-                let then = self.order.hears_from(producer, fact.clone());
+                let then = self.order.receives_from(producer, fact.clone());
                 self.note(step.name, Some(after), then);
             }
             for step in steps_that_consume::<InventoryService>(producer, after) {
-                let then = self.inventory.hears_from(producer, fact.clone());
+                let then = self.inventory.receives_from(producer, fact.clone());
                 self.note(step.name, Some(after), then);
             }
             for step in steps_that_consume::<PaymentService>(producer, after) {
-                let then = self.payment.hears_from(producer, fact.clone());
+                let then = self.payment.receives_from(producer, fact.clone());
                 self.note(step.name, Some(after), then);
             }
         }

@@ -39,7 +39,7 @@ async fn assert_problem(request: RequestBuilder, status: u16, field: &str, what:
 
 async fn admin_with_a_dead_letter(flags: &[&str]) -> (AdminHarness, Uuid) {
     let (admin, dead) = (AdminHarness::with(flags).await, dead_refund(0));
-    admin.hears(&announced(&dead)).await;
+    admin.receives(&announced(&dead)).await;
     (admin, dead.id)
 }
 

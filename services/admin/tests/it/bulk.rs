@@ -28,7 +28,7 @@ async fn many_are_given_up_taken_up_again_and_noted_by_a_filter_each_written_dow
     assert_eq!(admin.post("/dlq/notes", &noted, 200).await["done"], 4);
     assert_eq!(admin.post("/dlq/restore", &asked, 200).await["done"], 4);
     assert_eq!(admin.get("/dlq/count").await["by_status"]["PENDING"], 6);
-    let told: Vec<_> = admin.tells().await.iter().map(|told| told.message_type().name).collect();
+    let told: Vec<_> = admin.publishes().await.iter().map(|told| told.message_type().name).collect();
     assert_eq!((&told[..4], &told[4..]), (&["DeadLetterDiscarded"; 4][..], &["DeadLetterRestored"; 4][..]));
     let log = admin.get("/audit").await["entries"].clone();
     assert_eq!(
@@ -86,7 +86,7 @@ async fn the_orders_behind_dead_letters_are_given_more_time_if_they_still_wait()
     assert!(refused[0].as_str().is_some_and(|why| why.starts_with("its deadline passed at ")), "{refused:?}");
     assert_eq!(refused[1], "the saga is COMPENSATING");
     let told: Vec<(Uuid, Timestamp)> = admin
-        .tells()
+        .publishes()
         .await
         .into_iter()
         .filter_map(|told| {

@@ -41,7 +41,7 @@ async fn a_canary_that_failed_and_was_given_up_in_a_pause_is_not_resolved() {
     let asked = admin.tells_at_least(1).await.remove(0);
     let canary = services.asked(&asked).expect("a canary").id;
     admin.post(&format!("/dlq/redrive/{redrive}/pause"), &json!({}), 200).await;
-    admin.hears(&services.fails(&asked, None).expect("an answer")).await;
+    admin.receives(&services.fails(&asked, None).expect("an answer")).await;
     admin.delete(&format!("/dlq/{canary}?reason=hopeless"), 200).await;
     admin.post(&format!("/dlq/redrive/{redrive}/resume"), &json!({}), 200).await;
     // The discard, and perhaps another canary.
@@ -56,7 +56,7 @@ async fn a_canary_that_failed_and_was_taken_by_another_redrive_is_not_resolved()
     let asked = admin.tells_at_least(1).await.remove(0);
     let canary = services.asked(&asked).expect("a canary");
     admin.post(&format!("/dlq/redrive/{redrive}/pause"), &json!({}), 200).await;
-    admin.hears(&services.fails(&asked, Some("another")).expect("an answer")).await;
+    admin.receives(&services.fails(&asked, Some("another")).expect("an answer")).await;
     let other = json!({"filter": {"fingerprint": "another"}, "canary": 1});
     started(&admin, other).await;
     assert_eq!(services.asked(&admin.tells_at_least(1).await[0]).map(|dead| dead.id), Some(canary.id));
@@ -107,11 +107,12 @@ async fn the_same_error_from_an_earlier_round_stops_the_next_one_too() {
     admin.post(path, &json!({"action": "reset"}), 200).await;
     admin.post(&format!("/dlq/redrive/{redrive}/resume"), &json!({}), 200).await;
     for fact in &heard {
-        admin.hears(&services.fails(fact, None).expect("an answer")).await;
+        admin.receives(&services.fails(fact, None).expect("an answer")).await;
     }
     let mut shown = serde_json::Value::Null;
     while !["STOPPED", "DONE"].contains(&shown["status"].as_str().unwrap_or_default()) {
-        let answers: Vec<_> = admin.tells().await.iter().filter_map(|fact| services.handles(fact)).collect();
+        let answers: Vec<_> =
+            admin.publishes().await.iter().filter_map(|fact| services.handles(fact)).collect();
         admin.hears_all(&answers).await;
         shown = admin.get(&format!("/dlq/redrive/{redrive}")).await;
     }

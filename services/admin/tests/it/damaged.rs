@@ -84,7 +84,7 @@ async fn a_redrive_sends_the_others() {
     admin.post("/dlq/redrive", &asked, 202).await;
     let sent = admin.tells_at_least(1).await;
     assert_eq!(sent.len(), 1, "the canary goes alone");
-    admin.hears(&handled(&numbered(3))).await;
+    admin.receives(&handled(&numbered(3))).await;
     assert_eq!(admin.tells_at_least(2).await.len(), 2, "and the rest follows");
 }
 

@@ -33,7 +33,7 @@ async fn a_damaged_redrive_keeps_no_other_from_going_on() {
 async fn canary_fails_and_is_damaged(admin: &AdminHarness, services: &Services, redrive: &str) {
     let asked = admin.tells_at_least(1).await.remove(0);
     admin.post(&format!("/dlq/redrive/{redrive}/pause"), &json!({}), 200).await;
-    admin.hears(&services.fails(&asked, None).expect("an answer")).await;
+    admin.receives(&services.fails(&asked, None).expect("an answer")).await;
     let id = services.asked(&asked).expect("a dead letter").id;
     is_damaged::<DeadLetterView>(admin, &id.to_string()).await;
     admin.post(&format!("/dlq/redrive/{redrive}/resume"), &json!({}), 200).await;

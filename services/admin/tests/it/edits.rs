@@ -23,7 +23,7 @@ async fn edited_data_is_of_the_version_that_this_build_writes() {
     let (dead, before) = editable();
     let newer = with(&before, "version", json!(9)).to_string();
     let dead = DeadLettered { payload_base64: BASE64.encode(newer), ..dead };
-    admin.hears(&announced(&dead)).await;
+    admin.receives(&announced(&dead)).await;
     let asked = json!({"data": before["data"], "reason": "as we know it"});
     admin.post(&format!("/dlq/{}/edit", dead.id), &asked, 202).await;
     let (_, envelope) = edited(&admin).await;
@@ -38,7 +38,7 @@ async fn another_edit_is_another_message_though_admins_database_was_lost() {
     let mut ids = vec![];
     for reason in ["operator", "customer_request"] {
         let admin = AdminHarness::new().await;
-        admin.hears(&announced(&dead)).await;
+        admin.receives(&announced(&dead)).await;
         let data = with(&before["data"], "reason", json!(reason));
         let asked = json!({"data": data, "reason": "as we know it"});
         admin.post(&format!("/dlq/{}/edit", dead.id), &asked, 202).await;
@@ -54,7 +54,7 @@ async fn a_message_that_cannot_be_read_is_edited_for_its_own_order_alone() {
     let (dead, before) = editable();
     let payload_base64 = BASE64.encode("{\"half of");
     let dead = DeadLettered { payload_base64, saga: Some(ORDER), ..dead };
-    admin.hears(&announced(&dead)).await;
+    admin.receives(&announced(&dead)).await;
     let path = format!("/dlq/{}/edit", dead.id);
     let of = |order: Uuid| {
         let data = with(&before["data"], "order", json!(order));
@@ -72,7 +72,7 @@ async fn a_card_in_half_a_message_is_told_neither_by_a_preview_nor_by_the_audit_
     let (dead, before) = editable();
     let half = r#"{"data": {"payment": {"token": "tok_4711", "order"#;
     let dead = DeadLettered { payload_base64: BASE64.encode(half), saga: Some(ORDER), ..dead };
-    admin.hears(&announced(&dead)).await;
+    admin.receives(&announced(&dead)).await;
     let path = format!("/dlq/{}/edit", dead.id);
     let asked = json!({"payload": before, "reason": "from the log"});
     let preview = admin.post(&path, &with(&asked, "preview", json!(true)), 200).await;

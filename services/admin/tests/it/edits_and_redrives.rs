@@ -27,10 +27,10 @@ async fn dead_letters_with_edits_under_way_keep_no_other_from_being_sent() {
         let edited = EditedMessage { message_id: Uuid::from_u128(number), payload_base64: String::new() };
         ask(dead.id, Replay { force: true, edited: Some(edited), ..Replay::default() }).await;
         let last_failed_at = dead.last_failed_at + jiff::SignedDuration::from_millis(1);
-        admin.hears(&announced(&DeadLettered { replays: 1, last_failed_at, ..dead.clone() })).await;
+        admin.receives(&announced(&DeadLettered { replays: 1, last_failed_at, ..dead.clone() })).await;
         assert_eq!(admin.get(&format!("/dlq/{}", dead.id)).await["status"], "PENDING");
     }
-    assert_eq!(admin.tells().await.len(), 40);
+    assert_eq!(admin.publishes().await.len(), 40);
 
     // Their service does not answer for now; the others wait, in no need of it.
     let redrive = started(&admin, json!({"canary": 1})).await;

@@ -26,7 +26,7 @@ fn of(service: Option<&str>, step: Option<&str>) -> Filter {
 /// How many of these the first round of the redrive sends.
 pub fn send(admin: &mut Admin, number: u128, redrive: u128, dead_letters: &[Uuid]) -> u64 {
     let tag = Tag { redrive: command_id(redrive), round: 1 };
-    match admin.is_asked(asks(number, CommandKind::Send { tag, dead_letters: dead_letters.to_vec() })).reply()
+    match admin.executes(asks(number, CommandKind::Send { tag, dead_letters: dead_letters.to_vec() })).reply()
     {
         Reply::Many(many) => many.done,
         other @ (Reply::Done | Reply::Changed(_) | Reply::Notification(_)) => panic!("{other:?}"),
@@ -36,7 +36,7 @@ pub fn send(admin: &mut Admin, number: u128, redrive: u128, dead_letters: &[Uuid
 fn admin_with_three() -> (Admin, [Uuid; 3]) {
     let mut admin = Admin::of(AdminService);
     let dead_letters = [1, 2, 4].map(numbered);
-    dead_letters.iter().for_each(|dead| drop(admin.hears(announced(dead))));
+    dead_letters.iter().for_each(|dead| drop(admin.receives(announced(dead))));
     (admin, dead_letters.map(|dead| dead.id))
 }
 
@@ -44,7 +44,7 @@ fn admin_with_three() -> (Admin, [Uuid; 3]) {
 #[test]
 fn two_drivers_of_a_forced_redrive_do_not_both_send_it_and_count_it_twice() {
     let (mut admin, dead) = admin_with_three();
-    admin.is_asked(forced(1, 2, of(Some("payment"), None)));
+    admin.executes(forced(1, 2, of(Some("payment"), None)));
     assert_eq!(send(&mut admin, 2, 1, &dead[..1]), 1);
     let again = send(&mut admin, 3, 1, &dead[..1]);
     let counted = admin.row::<Redrive>(command_id(1)).drive().expect("it was started").sent;
@@ -54,7 +54,7 @@ fn two_drivers_of_a_forced_redrive_do_not_both_send_it_and_count_it_twice() {
 #[test]
 fn two_drivers_of_a_forced_redrive_do_not_both_send_the_rest() {
     let (mut admin, dead) = admin_with_three();
-    admin.is_asked(forced(1, 0, of(Some("payment"), None)));
+    admin.executes(forced(1, 0, of(Some("payment"), None)));
     assert_eq!(send(&mut admin, 2, 1, &dead), 3);
     assert_eq!(send(&mut admin, 3, 1, &dead), 0, "all three are on their way");
 }
@@ -63,8 +63,8 @@ fn two_drivers_of_a_forced_redrive_do_not_both_send_the_rest() {
 #[test]
 fn a_forced_redrive_does_not_take_what_was_handed_back_meanwhile() {
     let (mut admin, dead) = admin_with_three();
-    admin.is_asked(forced(1, 0, of(Some("payment"), None)));
-    admin.is_asked(asks(2, replay(dead[0]))).comes_out("done");
+    admin.executes(forced(1, 0, of(Some("payment"), None)));
+    admin.executes(asks(2, replay(dead[0]))).has_outcome("done");
     assert_eq!(send(&mut admin, 3, 1, &dead[..1]), 0, "it is on its way by hand");
     assert_eq!(admin.row::<DeadLetterView>(dead[0]).tag(), None);
 }
@@ -73,8 +73,8 @@ fn a_forced_redrive_does_not_take_what_was_handed_back_meanwhile() {
 #[test]
 fn a_forced_redrive_does_not_take_what_another_has_sent() {
     let (mut admin, dead) = admin_with_three();
-    admin.is_asked(forced(1, 1, of(Some("payment"), None)));
-    admin.is_asked(forced(2, 1, of(None, Some("payment-processing"))));
+    admin.executes(forced(1, 1, of(Some("payment"), None)));
+    admin.executes(forced(2, 1, of(None, Some("payment-processing"))));
     assert_eq!(send(&mut admin, 3, 1, &dead[..1]), 1);
     send(&mut admin, 4, 2, &dead[..1]);
     let tag = admin.row::<DeadLetterView>(dead[0]).tag().expect("some redrive sent it");

@@ -225,7 +225,7 @@ pub fn dead_letter_id(saga: Option<Uuid>) -> Uuid {
 /// An admin that knows of one dead letter.
 pub fn with_a_dead_letter() -> (Admin, DeadLettered) {
     let (mut admin, dead) = (Admin::of(AdminService), dead_refund(0));
-    admin.hears(announced(&dead));
+    admin.receives(announced(&dead));
     (admin, dead)
 }
 

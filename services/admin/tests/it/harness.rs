@@ -183,7 +183,7 @@ impl AdminHarness {
     }
 
     /// A service says something.
-    pub async fn hears(&self, message: &AdminMessage) {
+    pub async fn receives(&self, message: &AdminMessage) {
         let outcome = self.app.engine.process(said(message)).await.expect("the store works");
         assert!(matches!(outcome, Outcome::Message(MessageOutcome::Done)), "{outcome:?}");
     }
@@ -191,12 +191,12 @@ impl AdminHarness {
     /// Services say many things at once.
     pub async fn hears_all(&self, messages: &[AdminMessage]) {
         for messages in messages.chunks(1_000) {
-            join_all(messages.iter().map(|message| self.hears(message))).await;
+            join_all(messages.iter().map(|message| self.receives(message))).await;
         }
     }
 
     /// What services would hear, and have not heard yet.
-    pub async fn tells(&self) -> Vec<AdminMessage> {
+    pub async fn publishes(&self) -> Vec<AdminMessage> {
         let now = Timestamp::now() + SignedDuration::from_secs(1);
         let pending = self.app.store.pending_entries(1_000).await.expect("the outbox");
         let done = pending.iter().map(|entry| entry.seq).collect();
@@ -215,7 +215,7 @@ impl AdminHarness {
     pub async fn tells_at_least(&self, number: usize) -> Vec<AdminMessage> {
         let (mut told, until) = (Vec::new(), Instant::now() + PATIENCE);
         while told.len() < number {
-            told.extend(self.tells().await);
+            told.extend(self.publishes().await);
             assert!(Instant::now() < until, "waited in vain for {number} messages: {told:?}");
             tokio::task::yield_now().await;
         }
@@ -259,7 +259,8 @@ impl AdminHarness {
         async move {
             let until = Instant::now() + PATIENCE;
             loop {
-                let answers: Vec<AdminMessage> = self.tells().await.iter().filter_map(&mut answer).collect();
+                let answers: Vec<AdminMessage> =
+                    self.publishes().await.iter().filter_map(&mut answer).collect();
                 self.hears_all(&answers).await;
                 let view = self.get(&format!("/dlq/redrive/{redrive}")).await;
                 if view["status"] == status {

@@ -67,9 +67,9 @@ async fn a_dead_letter_is_told_with_a_signature_that_verifies_and_so_is_its_end(
     let receiver = Receiver::new(Manner::status(204)).await;
     let admin = admin_for(&receiver).await;
     let (first, second) = (parked("f", 1), parked("f", 2));
-    admin.hears(&announced(&first)).await;
+    admin.receives(&announced(&first)).await;
     wait_until("somebody is told", async || receiver.received().len() == 1).await;
-    admin.hears(&announced(&second)).await;
+    admin.receives(&announced(&second)).await;
     let notice = receiver.received().remove(0);
     assert_eq!(notice.signature, notice.wanted);
     assert_eq!(notice.body["type"], "saga.needs_human");
@@ -87,8 +87,8 @@ async fn a_dead_letter_is_told_with_a_signature_that_verifies_and_so_is_its_end(
     );
     assert_eq!(push["notifications"][0]["id"], notice.id);
 
-    admin.hears(&handled(&first)).await;
-    admin.hears(&handled(&second)).await;
+    admin.receives(&handled(&first)).await;
+    admin.receives(&handled(&second)).await;
     wait_until("all is well again", async || receiver.received().len() == 2).await;
     let last = receiver.received().remove(1);
     assert_eq!(last.body["type"], "saga.recovered");
@@ -100,12 +100,12 @@ async fn a_dead_letter_is_told_with_a_signature_that_verifies_and_so_is_its_end(
 async fn a_receiver_that_was_away_gets_exactly_what_it_missed() {
     let receiver = Receiver::new(Manner::status(500)).await;
     let admin = admin_for(&receiver).await;
-    admin.hears(&announced(&parked("f", 1))).await;
+    admin.receives(&announced(&parked("f", 1))).await;
     wait_until("its breaker is open", async || {
         admin.get("/notifications").await["breaker"]["state"] == "OPEN"
     })
     .await;
-    admin.hears(&announced(&parked("g", 2))).await;
+    admin.receives(&announced(&parked("g", 2))).await;
     let port = receiver.port;
     let before = ids(&receiver.received());
     assert_eq!(before.len(), 1, "it is one notice, however often it is sent");
@@ -126,7 +126,7 @@ async fn a_receiver_that_was_away_gets_exactly_what_it_missed() {
 async fn a_notice_outlives_admin() {
     let (store, receiver) = (database(), Receiver::new(Manner::Hangs).await);
     let admin = admin_over(store.clone(), &receiver, &[]).await;
-    admin.hears(&announced(&parked("f", 1))).await;
+    admin.receives(&announced(&parked("f", 1))).await;
     wait_until("it is sent", async || !receiver.received().is_empty()).await;
     drop(admin);
     receiver.answers(Manner::status(200));
@@ -141,7 +141,7 @@ async fn a_notice_outlives_admin() {
 async fn another_receiver_is_told_what_is_still_so() {
     let (store, before) = (database(), Receiver::new(Manner::status(200)).await);
     let admin = admin_over(store.clone(), &before, &[]).await;
-    admin.hears(&announced(&parked("f", 1))).await;
+    admin.receives(&announced(&parked("f", 1))).await;
     wait_until("it has arrived", async || delivered(&admin).await.len() == 1).await;
     drop(admin);
     let receiver = Receiver::new(Manner::status(200)).await;
@@ -172,7 +172,7 @@ async fn whatever_a_bad_receiver_does_the_notice_waits_until_it_is_good() {
     for manner in bad {
         let receiver = Receiver::new(manner.clone()).await;
         let admin = admin_for(&receiver).await;
-        admin.hears(&announced(&parked("f", 1))).await;
+        admin.receives(&announced(&parked("f", 1))).await;
         wait_until("it is tried again", async || receiver.received().len() > 1).await;
         assert!(delivered(&admin).await.is_empty(), "{manner:?}");
         wait_until("it is said why", async || {
@@ -193,7 +193,7 @@ async fn whatever_a_bad_receiver_does_the_notice_waits_until_it_is_good() {
 async fn an_answer_without_an_end_is_not_read() {
     let receiver = Receiver::new(Manner::Floods).await;
     let admin = admin_for(&receiver).await;
-    admin.hears(&announced(&parked("f", 1))).await;
+    admin.receives(&announced(&parked("f", 1))).await;
     wait_until("it has arrived", async || !delivered(&admin).await.is_empty()).await;
     assert_eq!(receiver.received().len(), 1);
     assert!(receiver.flooded() < 32 * 1024 * 1024, "{} bytes", receiver.flooded());
@@ -205,7 +205,7 @@ async fn two_instances_of_admin_tell_once() {
     let one = admin_over(store.clone(), &receiver, &["instance=one"]).await;
     let _other = admin_over(store.clone(), &receiver, &["instance=other"]).await;
     for (number, fingerprint) in ["f", "g", "h"].into_iter().enumerate() {
-        one.hears(&announced(&parked(fingerprint, number as u128))).await;
+        one.receives(&announced(&parked(fingerprint, number as u128))).await;
         let key = format!("dead_letters:{fingerprint}");
         wait_until("it is told", async || {
             let told = receiver.received();
@@ -257,7 +257,7 @@ async fn books_that_do_not_balance_are_told_although_nobody_asked_for_an_audit()
     let books = async || admin.get("/overview").await["reconciliation"].clone();
     wait_until("the books were looked at", async || books().await["verdict"] == "IN_FLIGHT").await;
     let dead = parked("f", 1);
-    admin.hears(&announced(&dead)).await;
+    admin.receives(&announced(&dead)).await;
     is_damaged::<DeadLetterView>(&admin, &dead.id.to_string()).await;
     let keys = || {
         receiver

@@ -66,13 +66,13 @@ async fn stuck_sagas_are_worth_the_same_after_a_restart_in_each_currency() {
         Money::new(7, Currency::JPY),
     ];
     for (order, total) in (1..).zip(totals) {
-        first.hears(&placed(order, total)).await;
+        first.receives(&placed(order, total)).await;
     }
     // One that came to its end, one whose order nobody has heard of, one that cannot be read.
-    first.hears(&placed(6, euros(11))).await;
-    first.hears(&fact("OrderConfirmed", Uuid::from_u128(6))).await;
-    first.hears(&fact("StockReserved", Uuid::from_u128(7))).await;
-    first.hears(&placed(8, euros(13))).await;
+    first.receives(&placed(6, euros(11))).await;
+    first.receives(&fact("OrderConfirmed", Uuid::from_u128(6))).await;
+    first.receives(&fact("StockReserved", Uuid::from_u128(7))).await;
+    first.receives(&placed(8, euros(13))).await;
     is_damaged::<SagaView>(&first, &Uuid::from_u128(8).to_string()).await;
     let all = ["{currency=\"EUR\"} 5000003300.0", "{currency=\"JPY\"} 7.0", "{currency=\"USD\"} 750.0"];
     shows(&first, &all).await;
@@ -81,7 +81,7 @@ async fn stuck_sagas_are_worth_the_same_after_a_restart_in_each_currency() {
     let second = AdminHarness::over(store, LOOKING).await;
     shows(&second, &all).await;
     for order in [2, 5] {
-        second.hears(&fact("OrderConfirmed", Uuid::from_u128(order))).await;
+        second.receives(&fact("OrderConfirmed", Uuid::from_u128(order))).await;
     }
     shows(&second, &["{currency=\"EUR\"} 3300.0", "{currency=\"USD\"} 750.0"]).await;
 }
@@ -90,9 +90,9 @@ async fn stuck_sagas_are_worth_the_same_after_a_restart_in_each_currency() {
 async fn of_many_sagas_the_thousand_oldest_are_weighed() {
     let admin = AdminHarness::with(LOOKING).await;
     let cheap: Vec<_> = (1..=1_000).map(|order| placed(order, euros(1))).collect();
-    admin.hears(&placed(1_001, euros(1_000_000))).await;
+    admin.receives(&placed(1_001, euros(1_000_000))).await;
     admin.hears_all(&cheap).await;
     shows(&admin, &["{currency=\"EUR\"} 1000.0"]).await;
-    admin.hears(&fact("OrderConfirmed", Uuid::from_u128(1))).await;
+    admin.receives(&fact("OrderConfirmed", Uuid::from_u128(1))).await;
     shows(&admin, &["{currency=\"EUR\"} 1000999.0"]).await;
 }

@@ -62,10 +62,10 @@ async fn the_first_dead_letter_needs_somebody_until_it_is_handled() {
     let admin = AdminHarness::new().await;
     assert!(without_bank(&admin.get("/overview").await).is_empty());
     let saga = Uuid::now_v7();
-    admin.hears(&fact("OrderCreated", saga)).await;
+    admin.receives(&fact("OrderCreated", saga)).await;
     let dead =
         DeadLettered { fingerprint: "f".to_owned(), ..dead_letter("payment-processing", Some(saga), 0) };
-    admin.hears(&announced(&dead)).await;
+    admin.receives(&announced(&dead)).await;
     let overview = admin.get("/overview").await;
     assert!(without_bank(&overview).contains(&json!("dead_letters")), "{overview:#}");
     let group = &overview["dead_letters"]["groups"][0];
@@ -76,7 +76,7 @@ async fn the_first_dead_letter_needs_somebody_until_it_is_handled() {
     let oldest = &overview["sagas"]["oldest"];
     assert_eq!((&oldest["id"], &oldest["status"]), (&json!(saga.to_string()), &json!("DEAD_LETTERED")));
     assert!(oldest["waits_since"].is_string() && oldest["waits_until"].is_string(), "{oldest}");
-    admin.hears(&handled(&dead)).await;
+    admin.receives(&handled(&dead)).await;
     assert!(!without_bank(&admin.get("/overview").await).contains(&json!("dead_letters")));
 }
 
@@ -90,8 +90,8 @@ async fn sagas_that_failed_or_are_overdue_and_breakers_that_are_held_need_somebo
     let late = OrderCreated { deadline: Timestamp::now() - GRACE - SignedDuration::from_secs(1), ..created };
     // One whose time was over just now is about to end.
     let about_to_end = OrderCreated { order: Uuid::now_v7(), deadline: Timestamp::now(), ..late.clone() };
-    admin.hears(&AdminMessage::Fact(late.into())).await;
-    admin.hears(&AdminMessage::Fact(about_to_end.into())).await;
+    admin.receives(&AdminMessage::Fact(late.into())).await;
+    admin.receives(&AdminMessage::Fact(about_to_end.into())).await;
     assert_eq!(without_bank(&admin.get("/overview").await), ["sagas_overdue"]);
     // The list is of those that were counted.
     let page = admin.get("/sagas?overdue=true").await;
@@ -99,8 +99,8 @@ async fn sagas_that_failed_or_are_overdue_and_breakers_that_are_held_need_somebo
         (&page["total"], &page["sagas"][0]["id"], &page["sagas"][0]["overdue"]),
         (&json!(1), &json!(saga), &json!(true))
     );
-    admin.hears(&fact("OrderCancelled", saga)).await;
-    admin.hears(&fact("DeadLettered", saga)).await;
+    admin.receives(&fact("OrderCancelled", saga)).await;
+    admin.receives(&fact("DeadLettered", saga)).await;
     let overview = admin.get("/overview").await;
     assert_eq!(overview["sagas"]["by_status"], json!({"FAILED": 1, "STARTED": 1}));
     assert_eq!(admin.get("/sagas?overdue=true").await["total"], 0);
@@ -116,7 +116,7 @@ async fn sagas_that_failed_or_are_overdue_and_breakers_that_are_held_need_somebo
 async fn what_the_broker_refused_needs_somebody() {
     let admin = AdminHarness::new().await;
     let dead = dead_letter("payment-refund", None, 0);
-    admin.hears(&announced(&dead)).await;
+    admin.receives(&announced(&dead)).await;
     admin.post(&format!("/dlq/{}/replay", dead.id), &json!({}), 202).await;
     let pending = admin.app.store.pending_entries(10).await.expect("the outbox");
     admin.refuse(pending[0].seq, Timestamp::now() + SignedDuration::from_secs(1)).await;
@@ -130,10 +130,10 @@ async fn what_the_broker_refused_needs_somebody() {
 async fn lists_say_how_many_there_are_and_how_far_they_are_behind() {
     let admin = AdminHarness::new().await;
     for number in 0..3 {
-        admin.hears(&fact("OrderCreated", Uuid::from_u128(0x100 + number))).await;
+        admin.receives(&fact("OrderCreated", Uuid::from_u128(0x100 + number))).await;
     }
     let dead = dead_letter("payment-refund", None, 0);
-    admin.hears(&announced(&dead)).await;
+    admin.receives(&announced(&dead)).await;
     let page = admin.get("/sagas?limit=2").await;
     assert_eq!((&page["total"], &page["behind"]), (&json!(3), &json!(0)));
     assert_eq!(page["sagas"].as_array().map(Vec::len), Some(2));

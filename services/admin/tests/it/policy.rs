@@ -23,7 +23,7 @@ use saga_core::decider::{Decider as _, FieldValue};
 use saga_core::message::Message as _;
 use saga_core::row::RowKey;
 use saga_engine::testing::service_under_test::Stimulus;
-use saga_engine::testing::{NOON, facts_heard};
+use saga_engine::testing::{NOON, consumed_facts};
 use uuid::Uuid;
 
 use crate::notification_state::finding;
@@ -42,7 +42,7 @@ fn a_completed_saga_owes_nothing() {
         ("PaymentProcessed", Some("order-confirmation")),
         ("OrderConfirmed", None),
     ] {
-        admin.hears(fact(heard, ORDER)).records(&[heard]).tells([]);
+        admin.receives(fact(heard, ORDER)).records(&[heard]).publishes([]);
         let owed = admin.row::<SagaView>(ORDER).remaining().into_iter().next();
         assert_eq!(owed.map(|owed| owed.step).as_deref(), next, "after {heard}");
     }
@@ -57,7 +57,7 @@ fn a_completed_saga_owes_nothing() {
 fn a_saga_is_compensated_when_everybody_has_answered_however_late() {
     let mut admin = Admin::of(AdminService);
     let mut status_after = |heard: AdminMessage| {
-        admin.hears(heard).comes_out("done");
+        admin.receives(heard).has_outcome("done");
         admin.row::<SagaView>(ORDER).status()
     };
     status_after(fact("OrderCreated", ORDER));
@@ -72,11 +72,11 @@ fn a_saga_is_compensated_when_everybody_has_answered_however_late() {
 fn a_saga_whose_compensation_is_parked_has_failed() {
     let mut admin = Admin::of(AdminService);
     for heard in ["OrderCreated", "StockReserved", "PaymentProcessed"] {
-        admin.hears(fact(heard, ORDER));
+        admin.receives(fact(heard, ORDER));
     }
-    admin.hears(cancelled(ORDER, CancelReason::CustomerRequest));
-    let parked = admin.hears(announced(&dead_refund(0)));
-    parked.records(&["DeadLettered", "DeadLettered"]).tells([]);
+    admin.receives(cancelled(ORDER, CancelReason::CustomerRequest));
+    let parked = admin.receives(announced(&dead_refund(0)));
+    parked.records(&["DeadLettered", "DeadLettered"]).publishes([]);
     assert_eq!(admin.row::<SagaView>(ORDER).status(), SagaStatus::Failed);
 }
 
@@ -84,11 +84,11 @@ fn a_saga_whose_compensation_is_parked_has_failed() {
 fn a_saga_whose_compensation_was_replayed_and_handled_has_not_failed() {
     let mut admin = Admin::of(AdminService);
     for heard in ["OrderCreated", "StockReserved", "PaymentProcessed"] {
-        admin.hears(fact(heard, ORDER));
+        admin.receives(fact(heard, ORDER));
     }
-    admin.hears(cancelled(ORDER, CancelReason::CustomerRequest));
-    admin.hears(fact("DeadLettered", ORDER));
-    admin.hears(fact("DeadLetterResolved", ORDER)).records(&["DeadLetterResolved", "Resolved"]);
+    admin.receives(cancelled(ORDER, CancelReason::CustomerRequest));
+    admin.receives(fact("DeadLettered", ORDER));
+    admin.receives(fact("DeadLetterResolved", ORDER)).records(&["DeadLetterResolved", "Resolved"]);
     assert_eq!(admin.row::<SagaView>(ORDER).status(), SagaStatus::Compensating);
     assert_eq!(status(&admin), Some(DeadLetterStatus::Resolved));
 }
@@ -98,7 +98,7 @@ fn a_saga_whose_compensation_was_replayed_and_handled_has_not_failed() {
 fn a_saga_is_not_settled_with_a_dead_letter_when_another_has_come_since() {
     let (mut admin, dead) = with_a_dead_letter();
     let later = DeadLettered { id: Uuid::from_u128(9), message_id: Uuid::from_u128(8), ..dead.clone() };
-    admin.hears(announced(&later));
+    admin.receives(announced(&later));
     let rule = "cancelled = money back".to_owned();
     let accepted = vec![Accepted { rule, detail: "payment OPEN".to_owned(), difference: None }];
     let settle = |named: Uuid, seen: &[Uuid]| {
@@ -109,12 +109,12 @@ fn a_saga_is_not_settled_with_a_dead_letter_when_another_has_come_since() {
             Resolution { target: Target::DeadLetter(named), along, blocking },
         )
     };
-    admin.is_asked(asks(1, settle(dead.id, &[dead.id]))).comes_out("done");
+    admin.executes(asks(1, settle(dead.id, &[dead.id]))).has_outcome("done");
     assert_eq!(status(&admin), Some(DeadLetterStatus::ResolvedManually));
     assert_eq!(admin.row::<SagaView>(ORDER).manual_resolution, None);
     let detail = admin.row::<AuditEntry>(command_id(1)).0.expect("an entry").detail;
     assert_eq!(detail, Some(serde_json::json!({"with": [], "accepted": []})));
-    admin.is_asked(asks(2, settle(later.id, &[dead.id, later.id]))).comes_out("done");
+    admin.executes(asks(2, settle(later.id, &[dead.id, later.id]))).has_outcome("done");
     assert_eq!(admin.row::<SagaView>(ORDER).manual_resolution.expect("it is settled").accepted, accepted);
 }
 
@@ -126,8 +126,8 @@ fn what_is_settled_is_newer_than_all_before_though_the_database_was_lost_or_the_
     let asked = |admin: &mut Admin, settling: Direction| {
         let case =
             Resolution { target: Target::Saga(ORDER, accepted.clone()), along: vec![], blocking: [].into() };
-        admin.is_asked(asks(1, CommandKind::Resolve(settling, case))).comes_out("done");
-        let told = admin.told().into_iter().filter_map(|told| match told {
+        admin.executes(asks(1, CommandKind::Resolve(settling, case))).has_outcome("done");
+        let told = admin.published().into_iter().filter_map(|told| match told {
             AdminMessage::Fact(Fact::ManualResolutionRequested(asked)) => Some(asked.revision),
             AdminMessage::Fact(_) | AdminMessage::DeadLetter(_) => None,
         });
@@ -150,11 +150,11 @@ fn what_is_settled_is_newer_than_all_before_though_the_database_was_lost_or_the_
 fn an_entry_of_the_log_is_written_once_and_ended_once() {
     let mut admin = Admin::of(AdminService);
     let (action, target) = (Action::BreakerOpen, "payment/bank".to_owned());
-    admin.is_asked(asks(1, CommandKind::OpenEntry { action, target, detail: None })).records(&["Written"]);
+    admin.executes(asks(1, CommandKind::OpenEntry { action, target, detail: None })).records(&["Written"]);
     assert_eq!(entry(&admin, 1).4, "asked");
     let end = |outcome: &str| CommandKind::CloseEntry(command_id(1), outcome.to_owned());
-    admin.is_asked(asks(2, end("there is no breaker bank"))).records(&["Ended"]);
-    admin.is_asked(asks(3, end("done"))).changes_nothing();
+    admin.executes(asks(2, end("there is no breaker bank"))).records(&["Ended"]);
+    admin.executes(asks(3, end("done"))).changes_nothing();
     assert_eq!(entry(&admin, 1).4, "there is no breaker bank");
 }
 
@@ -162,11 +162,11 @@ fn an_entry_of_the_log_is_written_once_and_ended_once() {
 #[test]
 fn the_row_of_a_saga_names_what_was_heard_in_the_order_of_the_contract() {
     let mut admin = Admin::of(AdminService);
-    let heard = facts_heard::<AdminService>();
+    let heard = consumed_facts::<AdminService>();
     let is_of_a_saga = |name: &&str| heard.contains(name) && fact(name, ORDER).saga().is_some();
     let of_a_saga: Vec<_> = all_types().filter(is_of_a_saga).collect();
-    of_a_saga.iter().rev().for_each(|name| drop(admin.hears(fact(name, ORDER)).comes_out("done")));
-    let state = &admin.kept.rows[&RowKey::of::<SagaView>(ORDER)].1.state;
+    of_a_saga.iter().rev().for_each(|name| drop(admin.receives(fact(name, ORDER)).has_outcome("done")));
+    let state = &admin.store.rows[&RowKey::of::<SagaView>(ORDER)].1.state;
     let places: Vec<_> = of_a_saga.iter().map(|name| state.find(&format!("\"{name}\":"))).collect();
     assert!(places.is_sorted() && places[0].is_some(), "{state}");
 }
@@ -174,7 +174,7 @@ fn the_row_of_a_saga_names_what_was_heard_in_the_order_of_the_contract() {
 #[test]
 fn what_operators_look_for_is_searchable() {
     let mut admin = Admin::of(AdminService);
-    admin.hears(fact("OrderCreated", ORDER));
+    admin.receives(fact("OrderCreated", ORDER));
     let fields = admin.row::<SagaView>(ORDER).fields(&ORDER.to_string());
     let wanted = [
         ("status", "STARTED".into()),
@@ -189,7 +189,7 @@ fn what_operators_look_for_is_searchable() {
     assert_eq!(named(SagaView::FIELDS, fields), wanted);
 
     let (mut admin, dead) = with_a_dead_letter();
-    admin.is_asked(asks(1, CommandKind::Discard(dead.id)));
+    admin.executes(asks(1, CommandKind::Discard(dead.id)));
     let wanted = [
         ("status", "DISCARDED".into()),
         ("service", "payment".into()),
@@ -213,11 +213,11 @@ fn every_fact_of_a_saga_is_heard_and_kept() {
     let of_sagas = all_types().filter(is_heard);
     // Of which saga it was, nobody knows any more.
     let heard = of_sagas.clone().chain(["DeadLetterForgotten"]).collect::<BTreeSet<_>>();
-    assert_eq!(heard, facts_heard::<AdminService>());
+    assert_eq!(heard, consumed_facts::<AdminService>());
     for heard in of_sagas {
         let mut admin = Admin::of(AdminService);
-        admin.hears(fact(heard, ORDER)).comes_out("done");
-        admin.hears(fact(heard, ORDER)).comes_out("done").changes_nothing();
+        admin.receives(fact(heard, ORDER)).has_outcome("done");
+        admin.receives(fact(heard, ORDER)).has_outcome("done").changes_nothing();
         assert!(admin.row::<SagaView>(ORDER).facts.contains_key(heard), "{heard}");
     }
 }
@@ -234,10 +234,10 @@ fn a_notice_that_cannot_be_read_any_more_is_given_up_and_told_again() {
     let (id, saga) = (command.id, command.correlation_id());
     admin.takes(Stimulus::Command { id, saga, command, key: None });
     let task = admin.open_task();
-    admin.kept.tasks.get_mut(&task.id).expect("it is open").payload = "{".to_owned();
+    admin.store.tasks.get_mut(&task.id).expect("it is open").payload = "{".to_owned();
     admin
-        .is_refused_for_good(&task, "the task has no valid notification")
-        .comes_out("done")
+        .call_fails_finally(&task, "the task has no valid notification")
+        .has_outcome("done")
         .records(&["GivenUp"]);
     let state = admin.row::<NotificationState>(NOTIFICATION_STATE);
     assert_eq!(state.in_flight(), None);
@@ -261,12 +261,12 @@ fn books_that_did_not_balance_stay_so_until_a_look_can_tell() {
             },
         )
     };
-    admin.is_asked(look(Verdict::InFlight, 1)).records(&["Recorded"]);
-    admin.is_asked(look(Verdict::Unbalanced, 2)).records(&["Recorded"]);
-    admin.is_asked(look(Verdict::InFlight, 3)).changes_nothing();
-    admin.is_asked(look(Verdict::Unbalanced, 4)).records(&["Recorded"]);
-    admin.is_asked(look(Verdict::Balanced, 5)).records(&["Recorded"]);
-    admin.is_asked(look(Verdict::InFlight, 6)).records(&["Recorded"]);
+    admin.executes(look(Verdict::InFlight, 1)).records(&["Recorded"]);
+    admin.executes(look(Verdict::Unbalanced, 2)).records(&["Recorded"]);
+    admin.executes(look(Verdict::InFlight, 3)).changes_nothing();
+    admin.executes(look(Verdict::Unbalanced, 4)).records(&["Recorded"]);
+    admin.executes(look(Verdict::Balanced, 5)).records(&["Recorded"]);
+    admin.executes(look(Verdict::InFlight, 6)).records(&["Recorded"]);
 }
 
 /// What was wrong is still wrong, and nobody is told that it is not known.
@@ -275,21 +275,21 @@ fn what_could_not_be_settled_leaves_the_last_look_at_the_books_as_it_is() {
     let mut admin = Admin::of(AdminService);
     let look = ReconciliationSummary { verdict: Verdict::Unbalanced, at: NOON, discrepancies: 1 };
     admin
-        .is_asked(asks(1, CommandKind::Reconciled { result: look.clone(), invalidated: 0, checkpoint: None }))
+        .executes(asks(1, CommandKind::Reconciled { result: look.clone(), invalidated: 0, checkpoint: None }))
         .records(&["Recorded"]);
     let settle_many = |named| {
         let cases = vec![Resolution { target: named, along: vec![], blocking: BTreeSet::new() }];
         CommandKind::ResolveMany { direction: Direction::Resolve, resolutions: cases, entry: command_id(9) }
     };
     let dead = dead_refund(0);
-    admin.is_asked(asks(2, settle_many(Target::DeadLetter(dead.id)))).comes_out("done");
+    admin.executes(asks(2, settle_many(Target::DeadLetter(dead.id)))).has_outcome("done");
     assert_eq!(
         admin.row::<ReconciliationState>(RECONCILIATION_STATE),
         ReconciliationState { last: Some(look), invalidated: 0 },
         "there is none yet"
     );
-    admin.hears(announced(&dead)).comes_out("done");
-    admin.is_asked(asks(3, settle_many(Target::DeadLetter(dead.id)))).comes_out("done");
+    admin.receives(announced(&dead)).has_outcome("done");
+    admin.executes(asks(3, settle_many(Target::DeadLetter(dead.id)))).has_outcome("done");
     assert_eq!(
         admin.row::<ReconciliationState>(RECONCILIATION_STATE),
         ReconciliationState { last: None, invalidated: 1 }

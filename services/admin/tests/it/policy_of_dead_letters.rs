@@ -35,26 +35,27 @@ use crate::given::{
 fn a_dead_letter_without_a_saga_touches_none() {
     let mut admin = Admin::of(AdminService);
     let dead = dead_letter("payment-processing", None, 0);
-    admin.hears(announced(&dead)).records(&["DeadLettered"]);
+    admin.receives(announced(&dead)).records(&["DeadLettered"]);
     assert_eq!(admin.row::<DeadLetterView>(dead.id).status(), Some(DeadLetterStatus::Pending));
-    assert_eq!(admin.kept.rows.len(), 1);
+    assert_eq!(admin.store.rows.len(), 1);
 }
 
 #[test]
 fn a_dead_letter_that_failed_again_replaces_the_older_one_and_never_the_other_way_round() {
     let mut admin = Admin::of(AdminService);
     let [first, again] = [0, 1].map(dead_refund);
-    admin.hears(announced(&again));
-    admin.hears(announced(&first));
-    admin.hears(announced(&again)).changes_nothing();
+    admin.receives(announced(&again));
+    admin.receives(announced(&first));
+    admin.receives(announced(&again)).changes_nothing();
     assert_eq!(admin.row::<DeadLetterView>(dead_letter_id(Some(ORDER))).replays(), 1);
 }
 
 #[test]
 fn a_replay_tells_the_service_and_is_written_down_all_at_once() {
     let (mut admin, dead) = with_a_dead_letter();
-    let then = admin.is_asked(asks(1, replay(dead.id)));
-    let reply = then.records(&["Replayed", "Written"]).tells([replay_requested(&dead, revision(0))]).reply();
+    let then = admin.executes(asks(1, replay(dead.id)));
+    let reply =
+        then.records(&["Replayed", "Written"]).publishes([replay_requested(&dead, revision(0))]).reply();
     let Reply::Changed(Some(item)) = reply else { panic!("{reply:?} is no dead letter") };
     assert_eq!((item.status, item.version), (DeadLetterStatus::Replaying, 2));
     let why = Some("the bank is back".to_owned());
@@ -65,15 +66,15 @@ fn a_replay_tells_the_service_and_is_written_down_all_at_once() {
 #[test]
 fn a_replay_that_failed_waits_for_a_human_again_and_one_that_went_well_is_over() {
     let (mut admin, dead) = with_a_dead_letter();
-    admin.is_asked(asks(1, replay(dead.id)));
+    admin.executes(asks(1, replay(dead.id)));
     let again = dead_refund(1);
-    admin.hears(announced(&again));
+    admin.receives(announced(&again));
     assert_eq!(status(&admin), Some(DeadLetterStatus::Pending));
-    admin.is_asked(asks(2, replay(dead.id))).tells([replay_requested(&dead, revision(1))]);
-    admin.hears(handled(&again));
+    admin.executes(asks(2, replay(dead.id))).publishes([replay_requested(&dead, revision(1))]);
+    admin.receives(handled(&again));
     assert_eq!(status(&admin), Some(DeadLetterStatus::Resolved));
     // What was said before the end does not undo it.
-    admin.hears(announced(&dead_refund(2)));
+    admin.receives(announced(&dead_refund(2)));
     assert_eq!(status(&admin), Some(DeadLetterStatus::Resolved));
 }
 
@@ -81,16 +82,16 @@ fn a_replay_that_failed_waits_for_a_human_again_and_one_that_went_well_is_over()
 #[test]
 fn a_dead_letter_that_is_handled_before_it_is_announced_is_never_pending() {
     let (mut admin, dead) = (Admin::of(AdminService), dead_refund(0));
-    admin.hears(handled(&dead));
+    admin.receives(handled(&dead));
     assert_eq!(status(&admin), None);
-    admin.hears(announced(&dead));
+    admin.receives(announced(&dead));
     assert_eq!(status(&admin), Some(DeadLetterStatus::Resolved));
 }
 
 #[test]
 fn a_refused_command_changes_nothing_and_is_not_written_down() {
     let (mut admin, dead) = with_a_dead_letter();
-    let mut refusal = |number, kind| match admin.is_asked(asks(number, kind)).rejection() {
+    let mut refusal = |number, kind| match admin.executes(asks(number, kind)).rejection() {
         Rejection::DeadLetter(rejection) => rejection,
         other @ (Rejection::Redrive(_)
         | Rejection::ActiveRedrives(_)
@@ -115,11 +116,11 @@ fn what_is_given_up_and_taken_up_again_is_told_with_rising_revisions() {
     let given_up =
         DeadLetterDiscarded { dead_letter, service: service(), revision: revision(0), replays: Some(0) };
     let given_up = DeadLetterMessage::DeadLetterDiscarded(given_up);
-    admin.is_asked(asks(1, CommandKind::Discard(dead_letter))).tells([given_up.into()]);
+    admin.executes(asks(1, CommandKind::Discard(dead_letter))).publishes([given_up.into()]);
     assert_eq!(status(&admin), Some(DeadLetterStatus::Discarded));
     let taken_up = DeadLetterRestored { dead_letter, service: service(), revision: revision(1) };
     let taken_up = DeadLetterMessage::DeadLetterRestored(taken_up);
-    admin.is_asked(asks(2, CommandKind::Restore(dead_letter))).tells([taken_up.into()]);
+    admin.executes(asks(2, CommandKind::Restore(dead_letter))).publishes([taken_up.into()]);
     assert_eq!(status(&admin), Some(DeadLetterStatus::Pending));
     assert_eq!(entry(&admin, 2).1, Action::Restore);
 }
@@ -128,28 +129,28 @@ fn what_is_given_up_and_taken_up_again_is_told_with_rising_revisions() {
 #[test]
 fn what_its_service_has_no_more_is_given_up_until_it_is_there_again() {
     let (mut admin, dead) = with_a_dead_letter();
-    admin.is_asked(asks(1, CommandKind::Discard(dead.id)));
-    admin.is_asked(asks(2, CommandKind::Restore(dead.id)));
-    admin.is_asked(asks(3, replay(dead.id)));
+    admin.executes(asks(1, CommandKind::Discard(dead.id)));
+    admin.executes(asks(2, CommandKind::Restore(dead.id)));
+    admin.executes(asks(3, replay(dead.id)));
     assert_eq!(status(&admin), Some(DeadLetterStatus::Replaying));
     // What was asked of it before is over with the last.
-    admin.hears(forgotten(&dead, revision(2))).records(&["Forgotten"]).tells([]);
+    admin.receives(forgotten(&dead, revision(2))).records(&["Forgotten"]).publishes([]);
     assert_eq!(status(&admin), Some(DeadLetterStatus::Discarded));
-    admin.hears(forgotten(&dead, revision(1))).records(&[]);
+    admin.receives(forgotten(&dead, revision(1))).records(&[]);
     // It may be there again, as after the right copy of a database was put back: only its service knows.
-    admin.is_asked(asks(4, CommandKind::Restore(dead.id)));
+    admin.executes(asks(4, CommandKind::Restore(dead.id)));
     assert_eq!(status(&admin), Some(DeadLetterStatus::Pending));
     let asked = admin.row::<DeadLetterView>(dead.id);
-    admin.hears(forgotten(&dead, revision(3))).records(&["Forgotten"]);
+    admin.receives(forgotten(&dead, revision(3))).records(&["Forgotten"]);
     assert_eq!(status(&admin), Some(DeadLetterStatus::Discarded), "{asked:?}");
     // Parked once more, it waits for somebody again.
     let later = |minutes| NOON + SignedDuration::from_mins(minutes);
     let anew = DeadLettered { last_failed_at: later(60), ..dead };
-    admin.hears(announced(&anew)).records(&["DeadLettered", "DeadLettered"]);
+    admin.receives(announced(&anew)).records(&["DeadLettered", "DeadLettered"]);
     assert_eq!(status(&admin), Some(DeadLetterStatus::Pending));
-    admin.is_asked(asks(5, CommandKind::Discard(anew.id)));
+    admin.executes(asks(5, CommandKind::Discard(anew.id)));
     assert_eq!(status(&admin), Some(DeadLetterStatus::Discarded));
-    admin.hears(handled(&anew));
+    admin.receives(handled(&anew));
     assert_eq!(status(&admin), Some(DeadLetterStatus::Resolved));
 }
 
@@ -177,10 +178,10 @@ fn what_is_parked_anew_is_news_though_it_was_replayed_less() {
 #[test]
 fn a_lost_replay_can_be_forced() {
     let (mut admin, dead) = with_a_dead_letter();
-    admin.is_asked(asks(1, replay(dead.id)));
-    admin.is_asked(asks(2, replay(dead.id))).rejection();
+    admin.executes(asks(1, replay(dead.id)));
+    admin.executes(asks(2, replay(dead.id))).rejection();
     let forced = CommandKind::Replay(dead.id, Replay { force: true, ..Replay::default() });
-    admin.is_asked(asks(3, forced)).tells([replay_requested(&dead, revision(1))]);
+    admin.executes(asks(3, forced)).publishes([replay_requested(&dead, revision(1))]);
 }
 
 /// A plain replay that overtakes an edit on its way would swallow it: the operator would be told yes for nothing.
@@ -193,17 +194,17 @@ fn a_plain_replay_is_refused_while_an_edit_is_under_way() {
         CommandKind::Replay(dead.id, edit)
     };
     let forced = || CommandKind::Replay(dead.id, Replay { force: true, ..Replay::default() });
-    admin.is_asked(asks(1, edit(8)));
+    admin.executes(asks(1, edit(8)));
     let refused = || Rejection::DeadLetter(DeadLetterRejection::EditInFlight);
-    assert_eq!(admin.is_asked(asks(2, forced())).rejection(), refused());
+    assert_eq!(admin.executes(asks(2, forced())).rejection(), refused());
     // What its service says of an earlier replay is no answer to the edit.
     let failed = |message_id, replays| announced(&DeadLettered { message_id, ..dead_refund(replays) });
-    admin.hears(failed(dead.message_id, 1));
-    assert_eq!(admin.is_asked(asks(3, replay(dead.id))).rejection(), refused());
+    admin.receives(failed(dead.message_id, 1));
+    assert_eq!(admin.executes(asks(3, replay(dead.id))).rejection(), refused());
     // Another edit is not refused: it is newer, whichever is heard first.
-    admin.is_asked(asks(4, edit(9))).comes_out("done");
-    admin.hears(failed(Uuid::from_u128(9), 2));
-    admin.is_asked(asks(5, replay(dead.id))).comes_out("done");
+    admin.executes(asks(4, edit(9))).has_outcome("done");
+    admin.receives(failed(Uuid::from_u128(9), 2));
+    admin.executes(asks(5, replay(dead.id))).has_outcome("done");
 }
 
 /// It would be announced to the very step that fails: dead letters about dead letters, without an end.
@@ -212,13 +213,13 @@ fn a_plain_replay_is_refused_while_an_edit_is_under_way() {
 fn a_dead_letter_that_failed_in_an_edited_form_is_an_edited_one() {
     let mut admin = Admin::of(AdminService);
     let dead = dead_refund(0);
-    admin.hears(announced(&dead));
+    admin.receives(announced(&dead));
     assert!(!admin.row::<DeadLetterView>(dead.id).is_edited());
     let (message_id, payload_base64) = (dead.message_id, dead.payload_base64);
     let original = Some(OriginalMessage { message_id, payload_base64 });
-    admin.hears(announced(&DeadLettered { original, message_id: command_id(9), ..dead_refund(1) }));
+    admin.receives(announced(&DeadLettered { original, message_id: command_id(9), ..dead_refund(1) }));
     assert!(admin.row::<DeadLetterView>(dead.id).is_edited());
-    admin.hears(announced(&DeadLettered { original: None, ..dead_refund(2) }));
+    admin.receives(announced(&DeadLettered { original: None, ..dead_refund(2) }));
     assert!(admin.row::<DeadLetterView>(dead.id).is_edited());
 }
 
@@ -291,11 +292,11 @@ fn rules() -> DecisionConfig {
 fn of_many_those_that_can_be_are_replayed_and_the_others_are_named() {
     let (mut admin, dead) = with_a_dead_letter();
     let (other, unknown) = (dead_letter("payment-refund", None, 0), Uuid::from_u128(404));
-    admin.hears(announced(&other));
-    admin.is_asked(asks(1, CommandKind::Discard(dead.id)));
+    admin.receives(announced(&other));
+    admin.executes(asks(1, CommandKind::Discard(dead.id)));
     let dead_letters = vec![dead.id, other.id, unknown];
     let many = CommandKind::Many { dead_letters, change: BulkChange::Replay(Replay::default()) };
-    let then = admin.is_asked(asks(2, many)).tells([replay_requested(&other, revision(0))]);
+    let then = admin.executes(asks(2, many)).publishes([replay_requested(&other, revision(0))]);
     let reply = then.records(&["Replayed"]).reply();
     let Reply::Many(many) = reply else { panic!("{reply:?} is not about many") };
     let refused: Vec<_> = many.refused.iter().map(|refused| (refused.id, refused.detail.as_str())).collect();
@@ -307,11 +308,11 @@ fn of_many_those_that_can_be_are_replayed_and_the_others_are_named() {
 fn notes_are_for_people_and_tell_nobody() {
     let (mut admin, dead) = with_a_dead_letter();
     let note = CommandKind::Note(dead.id, "called the bank".to_owned());
-    admin.is_asked(asks(1, note)).records(&["Noted", "Written"]).tells([]);
+    admin.executes(asks(1, note)).records(&["Noted", "Written"]).publishes([]);
     for number in 2..=100 {
-        admin.is_asked(asks(number, CommandKind::Note(dead.id, "and again".to_owned()))).comes_out("done");
+        admin.executes(asks(number, CommandKind::Note(dead.id, "and again".to_owned()))).has_outcome("done");
     }
-    let one_more = admin.is_asked(asks(101, CommandKind::Note(dead.id, "enough".to_owned()))).rejection();
+    let one_more = admin.executes(asks(101, CommandKind::Note(dead.id, "enough".to_owned()))).rejection();
     assert_eq!(one_more, Rejection::DeadLetter(DeadLetterRejection::TooManyNotes));
 }
 
@@ -324,8 +325,8 @@ fn what_is_asked_of_a_dead_letter_is_newer_than_all_before_though_the_database_w
         let (mut admin, DeadLettered { id: dead, .. }) = with_a_dead_letter();
         admin.now = NOON + SignedDuration::from_mins(minutes);
         for command in [CommandKind::Discard(dead), CommandKind::Restore(dead), CommandKind::Discard(dead)] {
-            admin.is_asked(asks(1, command)).comes_out("done");
-            let told = admin.told().into_iter().filter_map(|told| match told {
+            admin.executes(asks(1, command)).has_outcome("done");
+            let told = admin.published().into_iter().filter_map(|told| match told {
                 AdminMessage::DeadLetter(DeadLetterMessage::DeadLetterDiscarded(asked)) => {
                     Some(asked.revision)
                 }

@@ -43,16 +43,16 @@ fn all_of_payment() -> Filter {
 #[test]
 fn only_one_redrive_of_the_same_dead_letters_is_under_way() {
     let mut admin = Admin::of(AdminService);
-    admin.is_asked(starts(1, all_of_payment())).records(&["Started", "Entered", "Written"]);
-    let second = admin.is_asked(starts(2, all_of_payment())).rejection();
+    admin.executes(starts(1, all_of_payment())).records(&["Started", "Entered", "Written"]);
+    let second = admin.executes(starts(2, all_of_payment())).rejection();
     assert_eq!(second, Rejection::ActiveRedrives(ActiveRejection::SameFilter(command_id(1))));
     // Another filter is another matter; and what has ended is in nobody's way.
     let of_a_step = Filter { step: Some("payment-refund".to_owned()), ..all_of_payment() };
-    admin.is_asked(starts(3, of_a_step)).comes_out("done");
-    admin.is_asked(steers(4, 1, RedriveCommand::Pause)).comes_out("done");
-    admin.is_asked(starts(5, all_of_payment())).rejection();
-    admin.is_asked(steers(6, 1, RedriveCommand::Cancel)).comes_out("done");
-    admin.is_asked(starts(7, all_of_payment())).comes_out("done");
+    admin.executes(starts(3, of_a_step)).has_outcome("done");
+    admin.executes(steers(4, 1, RedriveCommand::Pause)).has_outcome("done");
+    admin.executes(starts(5, all_of_payment())).rejection();
+    admin.executes(steers(6, 1, RedriveCommand::Cancel)).has_outcome("done");
+    admin.executes(starts(7, all_of_payment())).has_outcome("done");
     assert_eq!(entry(&admin, 7).1, Action::RedriveStart);
     // What was started is written down, so that somebody can see later what it was meant to do.
     let detail = |number| admin.row::<AuditEntry>(command_id(number)).0.expect("an entry").detail;
@@ -65,32 +65,32 @@ fn only_one_redrive_of_the_same_dead_letters_is_under_way() {
 #[test]
 fn a_stopped_redrive_begins_again_only_while_no_other_of_its_kind_is_under_way() {
     let mut admin = Admin::of(AdminService);
-    admin.is_asked(starts(1, all_of_payment()));
+    admin.executes(starts(1, all_of_payment()));
     let stop = RedriveCommand::Stop(1, "the canary failed".to_owned());
     let by = Actor::system(Some("the canary failed".to_owned()));
-    admin.is_asked(Command { by, ..steers(2, 1, stop) }).comes_out("done");
+    admin.executes(Command { by, ..steers(2, 1, stop) }).has_outcome("done");
     assert_eq!(entry(&admin, 2).0, "system");
-    admin.is_asked(starts(3, all_of_payment())).comes_out("done");
-    admin.is_asked(steers(4, 1, RedriveCommand::Resume)).rejection();
-    admin.is_asked(steers(5, 3, RedriveCommand::Cancel)).comes_out("done");
-    admin.is_asked(steers(6, 1, RedriveCommand::Resume)).records(&["BegunAgain", "Entered", "Written"]);
+    admin.executes(starts(3, all_of_payment())).has_outcome("done");
+    admin.executes(steers(4, 1, RedriveCommand::Resume)).rejection();
+    admin.executes(steers(5, 3, RedriveCommand::Cancel)).has_outcome("done");
+    admin.executes(steers(6, 1, RedriveCommand::Resume)).records(&["BegunAgain", "Entered", "Written"]);
 }
 
 /// What the driver saw a moment ago does not outlive an operator's word.
 #[test]
 fn nothing_is_sent_once_a_redrive_is_paused_or_in_another_round() {
     let (mut admin, dead) = with_a_dead_letter();
-    admin.is_asked(starts(1, all_of_payment()));
+    admin.executes(starts(1, all_of_payment()));
     let send =
         |round| CommandKind::Send { tag: Tag { redrive: command_id(1), round }, dead_letters: vec![dead.id] };
-    admin.is_asked(asks(2, send(2))).rejection();
-    admin.is_asked(steers(3, 1, RedriveCommand::Pause)).comes_out("done");
-    admin.is_asked(asks(4, send(1))).rejection();
-    admin.is_asked(steers(5, 1, RedriveCommand::Resume)).comes_out("done");
+    admin.executes(asks(2, send(2))).rejection();
+    admin.executes(steers(3, 1, RedriveCommand::Pause)).has_outcome("done");
+    admin.executes(asks(4, send(1))).rejection();
+    admin.executes(steers(5, 1, RedriveCommand::Resume)).has_outcome("done");
     admin
-        .is_asked(asks(6, send(1)))
+        .executes(asks(6, send(1)))
         .records(&["Replayed", "Sent"])
-        .tells([replay_requested(&dead, revision(0))]);
+        .publishes([replay_requested(&dead, revision(0))]);
     let dead_letter = admin.row::<DeadLetterView>(dead.id);
     assert_eq!(dead_letter.tag(), Some(Tag { redrive: command_id(1), round: 1 }));
 }
@@ -98,9 +98,9 @@ fn nothing_is_sent_once_a_redrive_is_paused_or_in_another_round() {
 #[test]
 fn a_dead_letter_says_where_it_stands_in_its_redrive() {
     let (mut admin, dead) = with_a_dead_letter();
-    admin.is_asked(starts(1, all_of_payment()));
+    admin.executes(starts(1, all_of_payment()));
     let tag = Tag { redrive: command_id(1), round: 1 };
-    admin.is_asked(asks(2, CommandKind::Send { tag, dead_letters: vec![dead.id] }));
+    admin.executes(asks(2, CommandKind::Send { tag, dead_letters: vec![dead.id] }));
     let course = |admin: &Admin| {
         let dead_letter = admin.row::<DeadLetterView>(dead.id);
         dead_letter.fields("").pop().expect("a field")
@@ -111,17 +111,17 @@ fn a_dead_letter_says_where_it_stands_in_its_redrive() {
         announced(&DeadLettered { fingerprint, ..dead_refund(1) })
     };
     let mut otherwise = Admin::of(AdminService);
-    std::mem::swap(&mut otherwise.kept, &mut admin.kept);
-    otherwise.hears(again("f2"));
+    std::mem::swap(&mut otherwise.store, &mut admin.store);
+    otherwise.receives(again("f2"));
     assert_eq!(course(&otherwise), FieldValue::Text(tag.course("PENDING")));
     // By hand it leaves the redrive.
-    otherwise.is_asked(asks(3, replay(dead.id)));
+    otherwise.executes(asks(3, replay(dead.id)));
     assert_eq!(course(&otherwise), FieldValue::Null);
 
     let (mut admin, _) = with_a_dead_letter();
-    admin.is_asked(starts(1, all_of_payment()));
-    admin.is_asked(asks(2, CommandKind::Send { tag, dead_letters: vec![dead.id] }));
-    admin.hears(again("f1"));
+    admin.executes(starts(1, all_of_payment()));
+    admin.executes(asks(2, CommandKind::Send { tag, dead_letters: vec![dead.id] }));
+    admin.receives(again("f1"));
     assert_eq!(course(&admin), FieldValue::Text(tag.course("AGAIN")));
 }
 
@@ -130,14 +130,14 @@ fn a_dead_letter_says_where_it_stands_in_its_redrive() {
 fn two_drivers_send_one_canary() {
     let mut admin = Admin::of(AdminService);
     let dead_letters = [1, 2, 3].map(numbered);
-    dead_letters.iter().for_each(|dead| drop(admin.hears(announced(dead))));
-    admin.is_asked(starts(1, all_of_payment()));
+    dead_letters.iter().for_each(|dead| drop(admin.receives(announced(dead))));
+    admin.executes(starts(1, all_of_payment()));
     let send = |admin: &mut Admin, number, which: &[usize]| {
         let which: Vec<Uuid> = which.iter().map(|index| dead_letters[*index].id).collect();
         send(admin, number, 1, &which)
     };
     assert_eq!((send(&mut admin, 2, &[0, 1]), send(&mut admin, 3, &[1, 2])), (1, 0));
-    admin.is_asked(Command { by: Actor::system(None), ..steers(4, 1, RedriveCommand::PassCanary(1, 1)) });
+    admin.executes(Command { by: Actor::system(None), ..steers(4, 1, RedriveCommand::PassCanary(1, 1)) });
     assert_eq!(send(&mut admin, 5, &[1, 2]), 2, "the rest");
 }
 
@@ -148,11 +148,11 @@ fn ending(admin: &Admin, counted: &Counted) -> Option<RedriveCommand> {
 #[test]
 fn neither_canary_nor_redrive_ends_while_anything_is_on_its_way() {
     let mut admin = Admin::of(AdminService);
-    admin.is_asked(starts(1, all_of_payment()));
+    admin.executes(starts(1, all_of_payment()));
     let (under_way, none) = (Counted { in_flight: 1, ..Counted::default() }, Counted::default());
     assert!(ending(&admin, &under_way).is_none());
     assert!(matches!(ending(&admin, &none), Some(RedriveCommand::PassCanary(1, 0))));
-    admin.is_asked(Command { by: Actor::system(None), ..steers(2, 1, RedriveCommand::PassCanary(1, 0)) });
+    admin.executes(Command { by: Actor::system(None), ..steers(2, 1, RedriveCommand::PassCanary(1, 0)) });
     assert!(ending(&admin, &under_way).is_none());
     assert!(matches!(ending(&admin, &none), Some(RedriveCommand::Finish(1, 0))));
 }
@@ -161,9 +161,9 @@ fn neither_canary_nor_redrive_ends_while_anything_is_on_its_way() {
 #[test]
 fn a_canary_of_which_something_else_became_stops_its_redrive() {
     let (mut admin, dead) = with_a_dead_letter();
-    admin.is_asked(starts(1, all_of_payment()));
+    admin.executes(starts(1, all_of_payment()));
     let tag = Tag { redrive: command_id(1), round: 1 };
-    admin.is_asked(asks(2, CommandKind::Send { tag, dead_letters: vec![dead.id] }));
+    admin.executes(asks(2, CommandKind::Send { tag, dead_letters: vec![dead.id] }));
     let resolved = |resolved| Counted { resolved, ..Counted::default() };
     let stops = ending(&admin, &resolved(0));
     assert!(
@@ -173,7 +173,7 @@ fn a_canary_of_which_something_else_became_stops_its_redrive() {
     assert!(matches!(ending(&admin, &resolved(1)), Some(RedriveCommand::PassCanary(1, 1))));
     // What an earlier build sent is not in the row.
     let mut admin = Admin::of(AdminService);
-    admin.is_asked(starts(1, all_of_payment()));
+    admin.executes(starts(1, all_of_payment()));
     let sent = |resolved| Counted { canary: 1, resolved, ..Counted::default() };
     assert!(matches!(ending(&admin, &sent(0)), Some(RedriveCommand::Stop(1, _))));
     assert!(matches!(ending(&admin, &sent(1)), Some(RedriveCommand::PassCanary(1, 0))));
@@ -183,38 +183,38 @@ fn a_canary_of_which_something_else_became_stops_its_redrive() {
 #[test]
 fn nothing_ends_on_what_was_seen_before_another_driver_sent_more() {
     let (mut admin, dead) = with_a_dead_letter();
-    admin.is_asked(starts(1, all_of_payment()));
+    admin.executes(starts(1, all_of_payment()));
     let seen = ending(&admin, &Counted::default()).expect("the canary passes");
     let tag = Tag { redrive: command_id(1), round: 1 };
-    admin.is_asked(asks(2, CommandKind::Send { tag, dead_letters: vec![dead.id] }));
-    admin.is_asked(Command { by: Actor::system(None), ..steers(3, 1, seen) }).rejection();
-    admin.is_asked(Command { by: Actor::system(None), ..steers(4, 1, RedriveCommand::PassCanary(1, 1)) });
+    admin.executes(asks(2, CommandKind::Send { tag, dead_letters: vec![dead.id] }));
+    admin.executes(Command { by: Actor::system(None), ..steers(3, 1, seen) }).rejection();
+    admin.executes(Command { by: Actor::system(None), ..steers(4, 1, RedriveCommand::PassCanary(1, 1)) });
     admin
-        .is_asked(Command { by: Actor::system(None), ..steers(5, 1, RedriveCommand::Finish(1, 0)) })
+        .executes(Command { by: Actor::system(None), ..steers(5, 1, RedriveCommand::Finish(1, 0)) })
         .rejection();
     admin
-        .is_asked(Command { by: Actor::system(None), ..steers(6, 1, RedriveCommand::Finish(1, 1)) })
-        .comes_out("done");
+        .executes(Command { by: Actor::system(None), ..steers(6, 1, RedriveCommand::Finish(1, 1)) })
+        .has_outcome("done");
 }
 
 /// What comes back at once may come back before the second driver has spoken.
 #[test]
 fn a_round_sends_a_dead_letter_once() {
     let (mut admin, dead) = with_a_dead_letter();
-    admin.is_asked(starts(1, all_of_payment()));
+    admin.executes(starts(1, all_of_payment()));
     let tag = Tag { redrive: command_id(1), round: 1 };
     let send = || CommandKind::Send { tag, dead_letters: vec![dead.id] };
-    admin.is_asked(asks(2, send()));
-    admin.is_asked(Command { by: Actor::system(None), ..steers(3, 1, RedriveCommand::PassCanary(1, 1)) });
-    admin.hears(announced(&DeadLettered { fingerprint: "f2".to_owned(), ..dead_refund(1) }));
-    admin.is_asked(asks(4, send())).tells([]);
+    admin.executes(asks(2, send()));
+    admin.executes(Command { by: Actor::system(None), ..steers(3, 1, RedriveCommand::PassCanary(1, 1)) });
+    admin.receives(announced(&DeadLettered { fingerprint: "f2".to_owned(), ..dead_refund(1) }));
+    admin.executes(asks(4, send())).publishes([]);
 }
 
 /// Or its row would differ from its events after an upgrade, and the books would say so.
 #[test]
 fn a_redrive_that_has_sent_nothing_is_stored_as_earlier_builds_stored_it() {
     let mut admin = Admin::of(AdminService);
-    admin.is_asked(starts(1, all_of_payment()));
+    admin.executes(starts(1, all_of_payment()));
     let stored = serde_json::to_value(admin.row::<Redrive>(command_id(1))).expect("JSON");
     let fields: Vec<&str> = stored.as_object().expect("an object").keys().map(String::as_str).collect();
     let known = [

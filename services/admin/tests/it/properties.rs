@@ -12,7 +12,7 @@ use saga_core::decider::Decider;
 use saga_core::message::Envelope;
 use saga_engine::testing::decider::any_sequence;
 use saga_engine::testing::service_under_test::envelope;
-use saga_engine::testing::{NOON, Stimulus, batches_do_what_single_inputs_do, facts_heard};
+use saga_engine::testing::{NOON, Stimulus, batches_do_what_single_inputs_do, consumed_facts};
 use uuid::Uuid;
 
 use crate::given::{
@@ -70,7 +70,7 @@ proptest! {
     fn however_many_ask_at_once_a_dead_letter_goes_back_once(others in 1_usize..8, together: bool) {
         let mut admin = Admin::of(AdminService);
         let dead = dead_refund(0);
-        admin.hears(announced(&dead));
+        admin.receives(announced(&dead));
         let commands: Vec<_> = (0..=others as u128)
             .map(|number| Stimulus::Command {
                 id: command_id(number), saga: ORDER, command: asks(number, replay(dead.id)), key: None,
@@ -80,7 +80,7 @@ proptest! {
         let outcomes: Vec<_> = commands.chunks(size).flat_map(|chunk| admin.takes_batch(chunk)).collect();
         let done = outcomes.iter().filter(|outcome| outcome.name() == "done").count();
         prop_assert_eq!((done, outcomes.len()), (1, others + 1));
-        prop_assert_eq!(admin.told(), [replay_requested(&dead, revision(0))]);
+        prop_assert_eq!(admin.published(), [replay_requested(&dead, revision(0))]);
     }
 
     #[test]
@@ -98,8 +98,8 @@ proptest! {
     ) {
         let views = |facts: &[AdminMessage]| {
             let mut admin = Admin::of(AdminService);
-            facts.iter().for_each(|fact| drop(admin.hears(fact.clone()).comes_out("done")));
-            admin.kept.measures_only(admin::program().metrics);
+            facts.iter().for_each(|fact| drop(admin.receives(fact.clone()).has_outcome("done")));
+            admin.store.measures_only(admin::program().metrics);
             ORDERS.map(|order| (admin.row::<SagaView>(order), admin.row::<DeadLetterView>(dead_letter_id(Some(order)))))
         };
         prop_assert_eq!(views(&facts), views(&shuffled));
@@ -134,7 +134,7 @@ fn command() -> impl Strategy<Value = (DeadLetterCommand, Timestamp)> {
 
 /// Any fact of two sagas; a dead letter may have died again.
 fn heard() -> impl Strategy<Value = AdminMessage> {
-    let types: Vec<_> = facts_heard::<AdminService>().into_iter().collect();
+    let types: Vec<_> = consumed_facts::<AdminService>().into_iter().collect();
     let order = || prop::sample::select(ORDERS.to_vec());
     let died_again = (order(), 0_u32..3);
     prop_oneof![

@@ -12,7 +12,7 @@ async fn filters_find_what_they_say_and_nothing_else() {
     let dead = numbered(3);
     admin.post(&format!("/dlq/{}/replay", dead.id), &json!({}), 202).await;
     admin.delete(&format!("/dlq/{}?reason=hopeless", numbered(4).id), 200).await;
-    admin.hears(&announced(&dead_refund(0))).await;
+    admin.receives(&announced(&dead_refund(0))).await;
     let at = |number| numbered(number).last_failed_at;
     for (query, wanted) in [
         ("", 13),

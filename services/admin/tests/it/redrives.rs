@@ -87,7 +87,7 @@ pub async fn driver_has_looked(admin: &AdminHarness) {
 async fn a_preview_tells_what_would_happen_and_changes_nothing() {
     let (admin, _) = admin_with(9).await;
     let worn = DeadLettered { replays: 3, ..numbered(4) };
-    admin.hears(&announced(&worn)).await;
+    admin.receives(&announced(&worn)).await;
     let before = admin.everything().await;
     let asked = json!({"filter": {"service": "payment"}, "preview": true});
     let preview = admin.post("/dlq/redrive", &asked, 200).await;
@@ -121,17 +121,17 @@ async fn the_canary_goes_first_and_the_rest_follows_once_it_is_resolved() {
     assert_eq!(waiting["status"], "CANARY");
     let mut heard = admin.tells_at_least(3).await;
     driver_has_looked(&admin).await;
-    heard.extend(admin.tells().await);
+    heard.extend(admin.publishes().await);
     assert_eq!(heard.len(), 3);
     let oldest: Vec<_> = heard.iter().filter_map(|fact| services.asked(fact)).map(|dead| dead.id).collect();
     assert_eq!(oldest, [0, 1, 2].map(|number| numbered(number).id), "the oldest first");
     for fact in &heard[..2] {
-        admin.hears(&services.handles(fact).expect("an answer")).await;
+        admin.receives(&services.handles(fact).expect("an answer")).await;
     }
     driver_has_looked(&admin).await;
     let shown = admin.get(&format!("/dlq/redrive/{redrive}")).await;
     assert_eq!((&shown["status"], numbers(&shown)), (&json!("CANARY"), [50, 3, 2, 0, 1, 47]));
-    admin.hears(&services.handles(&heard[2]).expect("an answer")).await;
+    admin.receives(&services.handles(&heard[2]).expect("an answer")).await;
     let done = admin.plays(&redrive, "DONE", |fact| services.handles(fact)).await;
     assert_eq!(numbers(&done), [50, 50, 50, 0, 0, 0]);
     assert_eq!(admin.get("/dlq/count").await["total"], 0);
@@ -191,7 +191,7 @@ async fn late_dead_letters_of_an_earlier_round_are_waited_for() {
     driver_has_looked(&admin).await;
     assert_eq!(admin.get(&format!("/dlq/redrive/{redrive}")).await["status"], "RUNNING");
     for fact in &heard {
-        admin.hears(&services.handles(fact).expect("an answer")).await;
+        admin.receives(&services.handles(fact).expect("an answer")).await;
     }
     let done = admin.plays(&redrive, "DONE", |fact| services.handles(fact)).await;
     assert_eq!(numbers(&done), [40, 40, 40, 0, 0, 0]);
@@ -253,7 +253,7 @@ async fn a_service_that_is_away_is_no_reason_to_stop() {
 async fn worn_dead_letters_are_left_alone_unless_forced() {
     let (admin, services) = admin_with(4).await;
     let worn = DeadLettered { replays: 3, ..numbered(2) };
-    admin.hears(&announced(&worn)).await;
+    admin.receives(&announced(&worn)).await;
     let redrive = started(&admin, json!({})).await;
     let done = admin.plays(&redrive, "DONE", |fact| services.handles(fact)).await;
     assert_eq!(numbers(&done), [4, 3, 3, 0, 0, 0]);

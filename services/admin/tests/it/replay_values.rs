@@ -45,7 +45,7 @@ pub async fn four_parked() -> (AdminHarness, [Timestamp; 2]) {
     for (number, deadline) in [(1, soon), (2, later), (3, past), (4, later)] {
         admin.hears_all(&[created(number, deadline), announced(&parked(number))]).await;
     }
-    admin.hears(&cancelled(order(4), CancelReason::CustomerRequest)).await;
+    admin.receives(&cancelled(order(4), CancelReason::CustomerRequest)).await;
     (admin, [soon, later])
 }
 

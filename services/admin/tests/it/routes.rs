@@ -71,7 +71,7 @@ async fn dead_letters_are_listed_by_their_last_failure_page_by_page_each_once() 
 #[tokio::test]
 async fn counts_and_groups_come_from_admins_own_view() {
     let admin = admin_with(12).await;
-    admin.hears(&handled(&numbered(0))).await;
+    admin.receives(&handled(&numbered(0))).await;
     admin.delete(&format!("/dlq/{}?reason=hopeless", numbered(1).id), 200).await;
     admin.post(&format!("/dlq/{}/replay", numbered(2).id), &json!({}), 202).await;
     let wanted = json!({
@@ -103,12 +103,12 @@ async fn counts_and_groups_come_from_admins_own_view() {
 async fn a_dead_letter_shows_everything_that_is_known_of_it() {
     let admin = AdminHarness::new().await;
     let (dead, payload) = editable();
-    admin.hears(&announced(&dead)).await;
+    admin.receives(&announced(&dead)).await;
     let path = format!("/dlq/{}", dead.id);
     admin.post(&format!("{path}/notes"), &json!({"text": "called the bank"}), 201).await;
     admin.post(&format!("{path}/replay"), &json!({"reason": "it is back"}), 202).await;
     admin
-        .hears(&announced(&DeadLettered { payload_base64: dead.payload_base64.clone(), ..dead_refund(1) }))
+        .receives(&announced(&DeadLettered { payload_base64: dead.payload_base64.clone(), ..dead_refund(1) }))
         .await;
 
     let answer = admin.request(Method::GET, &path).send().await.expect("an answer");
@@ -138,7 +138,7 @@ async fn a_dead_letter_that_is_no_json_is_shown_all_the_same() {
         payload_base64: BASE64.encode([0xFF, 0x00]),
         ..dead_letter("payment-refund", None, 0)
     };
-    admin.hears(&announced(&foreign)).await;
+    admin.receives(&announced(&foreign)).await;
     let shown = admin.get(&format!("/dlq/{}", foreign.id)).await;
     assert_eq!((&shown["payload"], &shown["payload_base64"]), (&Value::Null, &json!("/wA=")));
     assert_eq!(shown["origin"], "foreign");
@@ -160,7 +160,7 @@ async fn two_who_replay_at_once_are_one_replay_and_one_refusal() {
 async fn after_three_failed_replays_it_takes_force_and_a_reason() {
     let admin = AdminHarness::new().await;
     let dead = DeadLettered { replays: 3, ..numbered(1) };
-    admin.hears(&announced(&dead)).await;
+    admin.receives(&announced(&dead)).await;
     let path = format!("/dlq/{}/replay", dead.id);
     admin.post(&path, &json!({"reason": "now it works"}), 409).await;
     let forced = admin.post(&path, &json!({"force": true, "reason": "now it works"}), 202).await;
@@ -178,7 +178,7 @@ async fn asked_to_replay(admin: &AdminHarness) -> Vec<u64> {
         AdminMessage::DeadLetter(DeadLetterMessage::ReplayRequested(asked)) => Some(asked.revision),
         AdminMessage::DeadLetter(_) | AdminMessage::Fact(_) => None,
     };
-    admin.tells().await.into_iter().filter_map(of).collect()
+    admin.publishes().await.into_iter().filter_map(of).collect()
 }
 
 #[tokio::test]
@@ -190,7 +190,7 @@ async fn a_dead_letter_is_given_up_and_taken_up_again() {
     admin.delete(&path, 422).await;
     admin.post(&format!("{path}/replay"), &json!({}), 409).await;
     assert_eq!(admin.post(&format!("{path}/restore"), &json!({}), 200).await["status"], "PENDING");
-    let told: Vec<_> = admin.tells().await.iter().map(|told| told.message_type().name).collect();
+    let told: Vec<_> = admin.publishes().await.iter().map(|told| told.message_type().name).collect();
     assert_eq!(told, ["DeadLetterDiscarded", "DeadLetterRestored"]);
     let log = admin.get(&format!("/audit?target={}", numbered(0).id)).await;
     let actions = each(&log["entries"], "action");
@@ -213,7 +213,7 @@ async fn many_are_replayed_at_once_by_their_ids_or_their_cause() {
         .post("/dlq/replay", &json!({"filter": {"fingerprint": "f-charge"}, "reason": reason}), 200)
         .await;
     assert_eq!(answer, json!({"done": 2, "refused": []}));
-    assert_eq!(admin.tells().await.len(), 4);
+    assert_eq!(admin.publishes().await.len(), 4);
     let log = admin.get("/audit?action=dlq.replay_many&operator=ada").await;
     assert_eq!(log["entries"][0]["target"], "f-charge");
     let wanted = json!({"filter": {"fingerprint": "f-charge"}, "matching": 2});
@@ -235,11 +235,11 @@ async fn a_group_that_is_too_large_for_one_request_is_a_redrives_work() {
     let asked = json!({"filter": {"fingerprint": "f-many"}, "reason": "the bank is back"});
     let problem = admin.post("/dlq/replay", &asked, 422).await;
     assert_eq!(problem["errors"][0]["field"], "filter");
-    assert!(admin.tells().await.is_empty());
+    assert!(admin.publishes().await.is_empty());
 }
 
 pub async fn edited(admin: &AdminHarness) -> (Uuid, Envelope) {
-    let told = admin.tells().await;
+    let told = admin.publishes().await;
     let [AdminMessage::DeadLetter(DeadLetterMessage::ReplayRequested(asked))] = told.as_slice() else {
         panic!("one replay, not {told:?}")
     };
@@ -252,7 +252,7 @@ pub async fn edited(admin: &AdminHarness) -> (Uuid, Envelope) {
 async fn an_edit_replaces_the_data_and_keeps_the_envelope_under_a_new_id() {
     let admin = AdminHarness::new().await;
     let (dead, before) = editable();
-    admin.hears(&announced(&dead)).await;
+    admin.receives(&announced(&dead)).await;
     assert_eq!(admin.get("/dlq").await["dead_letters"][0]["edited"], json!(false));
     let path = format!("/dlq/{}/edit", dead.id);
     let data = json!({"order": ORDER, "lines": [{"sku": "mug", "quantity": 5}], "reason": "operator"});
@@ -290,7 +290,7 @@ async fn an_edit_may_not_change_what_others_act_on_already() {
     let payload = envelope("order", &fact("OrderCreated", ORDER));
     let message_type = Some("OrderCreated".to_owned());
     let dead = DeadLettered { payload_base64: BASE64.encode(&payload), message_type, ..dead_refund(0) };
-    admin.hears(&announced(&dead)).await;
+    admin.receives(&announced(&dead)).await;
     let (before_all, path) = (admin.everything().await, format!("/dlq/{}/edit", dead.id));
     let before = serde_json::from_slice::<Value>(&payload).expect("JSON")["data"].clone();
     let with = |pointer: &str, value: Value| {
@@ -324,7 +324,7 @@ async fn an_edit_may_not_change_what_others_act_on_already() {
 async fn what_a_step_could_not_read_is_refused_with_the_path_that_is_wrong() {
     let admin = AdminHarness::new().await;
     let (dead, before) = editable();
-    admin.hears(&announced(&dead)).await;
+    admin.receives(&announced(&dead)).await;
     let before_all = admin.everything().await;
     let path = format!("/dlq/{}/edit", dead.id);
     let line = |quantity: Value| json!({"order": ORDER, "lines": [{"sku": "mug", "quantity": quantity}], "reason": "operator"});
@@ -433,7 +433,7 @@ async fn refused_entries_are_published_after_all() {
         assert_eq!(answer, json!({"retried": retried}), "{service} {body}");
     }
     admin.post("/outbox/admin/retry", &json!({"seq": seq + 1}), 404).await;
-    assert_eq!(admin.tells().await.len(), 1);
+    assert_eq!(admin.publishes().await.len(), 1);
     let entries = admin.get("/audit?action=outbox.retry").await["entries"].clone();
     assert_eq!((&entries[2]["target"], &entries[2]["detail"]), (&json!("payment"), &json!({"seq": seq})));
 }
@@ -442,7 +442,7 @@ async fn refused_entries_are_published_after_all() {
 async fn what_was_published_is_published_once_more_for_whoever_says_why() {
     let admin = admin_with(1).await;
     admin.post(&format!("/dlq/{}/replay", numbered(0).id), &json!({}), 202).await;
-    assert_eq!(admin.tells().await.len(), 1);
+    assert_eq!(admin.publishes().await.len(), 1);
     let (early, late) = ("2020-01-01T00:00:00Z", "2100-01-01T00:00:00Z");
     for (since, republished) in [(late, 0), (early, 1)] {
         let answer =
@@ -450,7 +450,7 @@ async fn what_was_published_is_published_once_more_for_whoever_says_why() {
         assert_eq!(answer["republished"], republished, "since {since}");
         assert!(answer["kept_since"].as_str().is_some_and(|kept| kept > early), "{answer}");
     }
-    let told = admin.tells().await;
+    let told = admin.publishes().await;
     assert_eq!(told.len(), 1, "the same once more");
     admin.post("/outbox/payment/republish", &json!({"since": early, "reason": "disk"}), 200).await;
     admin.post("/outbox/nobody/republish", &json!({"since": early}), 404).await;

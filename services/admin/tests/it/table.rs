@@ -12,7 +12,7 @@ use contract::saga_view::SagaView;
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLettered, EditedMessage};
 use saga_core::decider::Decider;
 use saga_engine::testing::decider::{Names, aligned, table};
-use saga_engine::testing::{NOON, facts_heard};
+use saga_engine::testing::{NOON, consumed_facts};
 use uuid::Uuid;
 
 use crate::given::{Admin, ORDER, all_types, by_ada, dead_refund, fact, resolved};
@@ -197,7 +197,7 @@ fn every_fact_moves_every_saga() {
     ];
     let mut lines =
         vec![["then".to_owned()].into_iter().chain(stories.map(|(name, _)| name.to_owned())).collect()];
-    let heard = facts_heard::<AdminService>();
+    let heard = consumed_facts::<AdminService>();
     for then in all_types().filter(|name| heard.contains(name)) {
         let status = |(_, story): &(&str, &[&str])| status_after(story.iter().chain([&then]));
         lines.push([then.to_owned()].into_iter().chain(stories.iter().map(status)).collect::<Vec<_>>());
@@ -210,7 +210,7 @@ fn every_fact_moves_every_saga() {
 fn status_after<'a>(story: impl Iterator<Item = &'a &'a str>) -> String {
     let mut admin = Admin::of(AdminService);
     for heard in story {
-        admin.hears(fact(heard, ORDER)).comes_out("done");
+        admin.receives(fact(heard, ORDER)).has_outcome("done");
     }
     admin.row::<SagaView>(ORDER).status().as_str().to_owned()
 }

@@ -54,7 +54,7 @@ fn ask(admin: &AdminHarness, method: Method, path: &str, name: &str) -> RequestB
 async fn the_name_of_the_token_is_the_operator_whoever_somebody_says_to_be() {
     let (admin, _folder) = guarded(true).await;
     let dead = numbered(1);
-    admin.hears(&announced(&dead)).await;
+    admin.receives(&announced(&dead)).await;
     let note = format!("/dlq/{}/notes", dead.id);
     let noted =
         ask(&admin, Method::POST, &note, "oscar").header("X-Operator", "ada").json(&json!({"text": "seen"}));
@@ -77,7 +77,7 @@ async fn the_name_of_the_token_is_the_operator_whoever_somebody_says_to_be() {
 async fn viewers_look_operators_mend_and_admins_overrule() {
     let (admin, _folder) = guarded(true).await;
     let dead = numbered(1);
-    admin.hears(&announced(&dead)).await;
+    admin.receives(&announced(&dead)).await;
     let replay = format!("/dlq/{}/replay", dead.id);
     let forced = json!({"force": true, "reason": "a test"});
     let edit = json!({"data": {}, "reason": "a test"});
@@ -133,7 +133,7 @@ async fn admin_asks_the_services_with_a_token_of_its_own_and_says_when_they_do_n
 #[tokio::test]
 async fn a_stream_of_events_ends_with_the_token_it_was_opened_with() {
     let (admin, folder) = guarded(true).await;
-    admin.hears(&announced(&numbered(1))).await;
+    admin.receives(&announced(&numbered(1))).await;
     let plan = json!({"filter": {"service": "payment"}, "canary": 1, "rate": 1, "reason": "a test"});
     let redrive = answered(ask(&admin, Method::POST, "/dlq/redrive", "oscar").json(&plan), 202).await;
     let path = format!("/dlq/redrive/{}", redrive["id"].as_str().expect("an id"));

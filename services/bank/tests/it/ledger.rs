@@ -27,7 +27,7 @@ fn ledger_entry_lists_captures_and_refunds() {
     for (commands, state, captured, refunded) in cases {
         let mut bank = bank();
         for command in &commands {
-            bank.is_asked(command.clone());
+            bank.executes(command.clone());
         }
         let charge = bank.row::<Charge>(CHARGE);
         let entry = ledger_entry(CHARGE, &charge, &bank.history::<Charge>(CHARGE));

@@ -26,8 +26,8 @@ pub fn euros(minor: i64) -> Money {
 /// Inventory service with 10 packs of beans and 3 mugs.
 pub fn warehouse() -> ServiceUnderTest<InventoryService> {
     let mut warehouse = ServiceUnderTest::of(InventoryService);
-    warehouse.is_asked(of("beans", ProductCommand::List(listing(), 10)));
-    warehouse.is_asked(of("mug", ProductCommand::List(listing(), 3)));
+    warehouse.executes(of("beans", ProductCommand::List(listing(), 10)));
+    warehouse.executes(of("mug", ProductCommand::List(listing(), 3)));
     warehouse
 }
 

@@ -13,10 +13,10 @@ use crate::given::{ORDER, cancelled, confirmed, created, euros, of, warehouse};
 #[test]
 fn product_view_and_stock_entry_show_all_pieces() {
     let mut warehouse = warehouse();
-    warehouse.hears(created(ORDER, &[("beans", 3)]));
-    warehouse.hears(confirmed(ORDER, &[("beans", 3)]));
-    warehouse.hears(created(crate::given::OTHER_ORDER, &[("beans", 2)]));
-    warehouse.is_asked(of("beans", ProductCommand::Restock(4)));
+    warehouse.receives(created(ORDER, &[("beans", 3)]));
+    warehouse.receives(confirmed(ORDER, &[("beans", 3)]));
+    warehouse.receives(created(crate::given::OTHER_ORDER, &[("beans", 2)]));
+    warehouse.executes(of("beans", ProductCommand::Restock(4)));
     let product = warehouse.row::<Product>("beans");
     let entry = stock_entry("beans", 1, &product);
     assert_eq!((&entry.sku[..], entry.on_hand, entry.reserved), ("beans", 9, 2));
@@ -37,11 +37,11 @@ fn reservation_entry_shows_lines_and_published_facts() {
     let (reserved, released) = (FactType::StockReserved, FactType::StockReleased);
     let refused = FactType::StockReservationFailed;
     let order = move |warehouse: &mut ServiceUnderTest<InventoryService>| {
-        warehouse.hears(created(ORDER, &lines));
+        warehouse.receives(created(ORDER, &lines));
     };
     type Then = Box<dyn Fn(&mut ServiceUnderTest<InventoryService>)>;
-    let sell: Then = Box::new(move |it| drop(it.hears(confirmed(ORDER, &lines))));
-    let give_up: Then = Box::new(move |it| drop(it.hears(cancelled(ORDER, &lines))));
+    let sell: Then = Box::new(move |it| drop(it.receives(confirmed(ORDER, &lines))));
+    let give_up: Then = Box::new(move |it| drop(it.receives(cancelled(ORDER, &lines))));
     let mut all = Vec::new();
     for (then, state, held, said) in [
         (Box::new(nothing) as Then, ReservationState::Reserved, true, vec![reserved]),
@@ -54,9 +54,9 @@ fn reservation_entry_shows_lines_and_published_facts() {
         all.push((warehouse, state, held, said));
     }
     let (mut short, mut early) = (warehouse(), warehouse());
-    short.hears(created(ORDER, &[("mug", 4)]));
+    short.receives(created(ORDER, &[("mug", 4)]));
     all.push((short, ReservationState::Free, false, vec![refused]));
-    early.hears(cancelled(ORDER, &lines));
+    early.receives(cancelled(ORDER, &lines));
     all.push((early, ReservationState::Free, false, vec![released]));
     for (warehouse, state, is_held, said) in all {
         let reservation = warehouse.row::<Reservation>(ORDER);

@@ -48,7 +48,7 @@ proptest! {
         }
         warehouse.retries();
         check(&warehouse, &story.orders);
-        warehouse.kept.measures_only(inventory::program().metrics);
+        warehouse.store.measures_only(inventory::program().metrics);
     }
 
     #[test]
@@ -58,8 +58,8 @@ proptest! {
             warehouse.takes(stimulus);
         }
         for order in story.orders.keys() {
-            warehouse.hears(created(*order, &story.lines(order)));
-            warehouse.hears(cancelled(*order, &story.lines(order)));
+            warehouse.receives(created(*order, &story.lines(order)));
+            warehouse.receives(cancelled(*order, &story.lines(order)));
         }
         for _ in 0..2 {
             warehouse.retries();
@@ -70,14 +70,14 @@ proptest! {
             prop_assert_eq!((product.reserved, product.sold, product.on_hand), (0, 0, product.supplied));
         }
         for order in story.orders.keys() {
-            let published = warehouse.told();
+            let published = warehouse.published();
             let count = |wanted: FactType| {
                 published.iter().filter(|fact| fact.saga() == Some(*order) && fact.fact_type() == wanted).count()
             };
             let answers = (count(FactType::StockReservationFailed), count(FactType::StockReleased));
             prop_assert!(answers == (1, 0) || answers == (0, 1), "refused or released, once: {answers:?}");
         }
-        prop_assert!(warehouse.kept.dead.is_empty());
+        prop_assert!(warehouse.store.dead.is_empty());
     }
 
     #[test]
@@ -87,7 +87,7 @@ proptest! {
 }
 
 fn check(warehouse: &ServiceUnderTest<InventoryService>, orders: &BTreeMap<Uuid, Vec<(usize, u32)>>) {
-    for (event, fact) in warehouse.kept.events_told::<Reservation>() {
+    for (event, fact) in warehouse.store.events_with_facts::<Reservation>() {
         assert_eq!(fact, fact_of(&event).map(FactType::name), "ledger and outbox agree about {event:?}");
     }
     let (mut reserved, mut sold) = (BTreeMap::new(), BTreeMap::new());
@@ -113,11 +113,11 @@ fn check(warehouse: &ServiceUnderTest<InventoryService>, orders: &BTreeMap<Uuid,
         );
     }
     let dead_lettered: BTreeSet<_> =
-        warehouse.kept.dead.iter().map(|dead_letter| dead_letter.step.as_str()).collect();
+        warehouse.store.dead.iter().map(|dead_letter| dead_letter.step.as_str()).collect();
     assert!(
         dead_lettered.is_subset(&BTreeSet::from(["inventory-sale"])),
         "dead-lettered: {:?}",
-        warehouse.kept.dead
+        warehouse.store.dead
     );
 }
 

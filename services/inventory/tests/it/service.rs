@@ -15,53 +15,55 @@ use crate::given::{
     ORDER, OTHER_ORDER, cancelled, confirmed, created, euros, listing, of, refused, released, reserved,
     stock, warehouse,
 };
-use saga_engine::testing::facts_heard;
+use saga_engine::testing::consumed_facts;
 use saga_engine::testing::{ATTEMPTS, ServiceUnderTest, Stimulus};
 
 #[test]
 fn order_is_reserved_and_payment_context_passed_on() {
     let mut warehouse = warehouse();
     let lines = [("beans", 2), ("mug", 1)];
-    warehouse.hears(created(ORDER, &lines)).comes_out("done").tells([reserved(ORDER, &lines)]);
+    warehouse.receives(created(ORDER, &lines)).has_outcome("done").publishes([reserved(ORDER, &lines)]);
     assert_eq!((stock(&warehouse, "beans"), stock(&warehouse, "mug")), ((8, 2, 0), (2, 1, 0)));
 }
 
 #[test]
 fn order_with_short_line_reserves_nothing() {
     let mut warehouse = warehouse();
-    let then = warehouse.hears(created(ORDER, &[("beans", 2), ("mug", 4)]));
-    then.records(&["Refused"]).tells([refused(ORDER, &[("mug", 4, 3)])]);
+    let then = warehouse.receives(created(ORDER, &[("beans", 2), ("mug", 4)]));
+    then.records(&["Refused"]).publishes([refused(ORDER, &[("mug", 4, 3)])]);
     assert_eq!((stock(&warehouse, "beans"), stock(&warehouse, "mug")), ((10, 0, 0), (3, 0, 0)));
 }
 
 #[test]
 fn two_lines_of_same_sku_share_its_stock() {
     let mut warehouse = warehouse();
-    warehouse.hears(created(ORDER, &[("mug", 2), ("mug", 2)])).tells([refused(ORDER, &[("mug", 4, 3)])]);
     warehouse
-        .hears(created(OTHER_ORDER, &[("mug", 1), ("mug", 2)]))
-        .tells([reserved(OTHER_ORDER, &[("mug", 3)])]);
+        .receives(created(ORDER, &[("mug", 2), ("mug", 2)]))
+        .publishes([refused(ORDER, &[("mug", 4, 3)])]);
+    warehouse
+        .receives(created(OTHER_ORDER, &[("mug", 1), ("mug", 2)]))
+        .publishes([reserved(OTHER_ORDER, &[("mug", 3)])]);
     assert_eq!(stock(&warehouse, "mug"), (0, 3, 0));
 }
 
 #[test]
 fn overflowing_sum_of_lines_is_out_of_stock() {
     let mut warehouse = warehouse();
-    let then = warehouse.hears(created(ORDER, &[("mug", u32::MAX), ("mug", 4)]));
-    then.tells([refused(ORDER, &[("mug", u32::MAX, 3)])]);
+    let then = warehouse.receives(created(ORDER, &[("mug", u32::MAX), ("mug", 4)]));
+    then.publishes([refused(ORDER, &[("mug", u32::MAX, 3)])]);
 }
 
 #[test]
 fn out_of_stock_is_event_and_not_fault() {
     let mut warehouse = warehouse();
-    warehouse.hears(created(ORDER, &[("mug", 4)])).comes_out("done");
-    assert_eq!((warehouse.kept.dead.len(), warehouse.kept.retries.len()), (0, 0));
+    warehouse.receives(created(ORDER, &[("mug", 4)])).has_outcome("done");
+    assert_eq!((warehouse.store.dead.len(), warehouse.store.retries.len()), (0, 0));
 }
 
 #[test]
 fn unlisted_sku_is_out_of_stock() {
     let mut warehouse = warehouse();
-    warehouse.hears(created(ORDER, &[("unicorn", 1)])).tells([refused(ORDER, &[("unicorn", 1, 0)])]);
+    warehouse.receives(created(ORDER, &[("unicorn", 1)])).publishes([refused(ORDER, &[("unicorn", 1, 0)])]);
 }
 
 #[test]
@@ -69,9 +71,9 @@ fn orders_in_same_batch_share_stock_in_order() {
     let mut warehouse = warehouse();
     let orders: Vec<_> =
         (1..=5).map(|number| Stimulus::Fact(created(Uuid::from_u128(number), &[("mug", 1)]))).collect();
-    let before = warehouse.told().len();
+    let before = warehouse.published().len();
     warehouse.takes_batch(&orders);
-    let names: Vec<_> = warehouse.told()[before..].iter().map(|fact| fact.fact_type().name()).collect();
+    let names: Vec<_> = warehouse.published()[before..].iter().map(|fact| fact.fact_type().name()).collect();
     let (held, short) = ("StockReserved", "StockReservationFailed");
     assert_eq!(names, [held, held, held, short, short]);
     assert_eq!(stock(&warehouse, "mug"), (0, 3, 0));
@@ -80,21 +82,21 @@ fn orders_in_same_batch_share_stock_in_order() {
 #[test]
 fn repeated_request_reserves_once() {
     let mut warehouse = warehouse();
-    warehouse.hears(created(ORDER, &[("mug", 1)]));
-    warehouse.hears(created(ORDER, &[("mug", 1)])).comes_out("done").changes_nothing();
+    warehouse.receives(created(ORDER, &[("mug", 1)]));
+    warehouse.receives(created(ORDER, &[("mug", 1)])).has_outcome("done").changes_nothing();
     // The answer stays the same even if the stock has changed.
-    warehouse.hears(created(OTHER_ORDER, &[("mug", 9)]));
-    warehouse.is_asked(of("mug", ProductCommand::Restock(50)));
-    warehouse.hears(created(OTHER_ORDER, &[("mug", 9)])).changes_nothing();
+    warehouse.receives(created(OTHER_ORDER, &[("mug", 9)]));
+    warehouse.executes(of("mug", ProductCommand::Restock(50)));
+    warehouse.receives(created(OTHER_ORDER, &[("mug", 9)])).changes_nothing();
 }
 
 #[test]
 fn cancellation_releases_reservation_and_is_answered_once() {
     let mut warehouse = warehouse();
     let lines = [("beans", 2), ("mug", 1)];
-    warehouse.hears(created(ORDER, &lines));
-    warehouse.hears(cancelled(ORDER, &lines)).tells([released(ORDER, &lines)]);
-    warehouse.hears(cancelled(ORDER, &lines)).comes_out("done").changes_nothing();
+    warehouse.receives(created(ORDER, &lines));
+    warehouse.receives(cancelled(ORDER, &lines)).publishes([released(ORDER, &lines)]);
+    warehouse.receives(cancelled(ORDER, &lines)).has_outcome("done").changes_nothing();
     assert_eq!((stock(&warehouse, "beans"), stock(&warehouse, "mug")), ((10, 0, 0), (3, 0, 0)));
 }
 
@@ -102,25 +104,25 @@ fn cancellation_releases_reservation_and_is_answered_once() {
 fn cancellation_before_request_leaves_tombstone_and_is_answered() {
     let mut warehouse = warehouse();
     let lines = [("mug", 1)];
-    warehouse.hears(cancelled(ORDER, &lines)).records(&["Voided"]).tells([released(ORDER, &[])]);
-    warehouse.hears(created(ORDER, &lines)).comes_out("done").changes_nothing();
+    warehouse.receives(cancelled(ORDER, &lines)).records(&["Voided"]).publishes([released(ORDER, &[])]);
+    warehouse.receives(created(ORDER, &lines)).has_outcome("done").changes_nothing();
     assert_eq!(stock(&warehouse, "mug"), (3, 0, 0));
 }
 
 #[test]
 fn cancellation_of_refused_order_publishes_nothing() {
     let mut warehouse = warehouse();
-    warehouse.hears(created(ORDER, &[("mug", 9)]));
-    warehouse.hears(cancelled(ORDER, &[("mug", 9)])).comes_out("done").changes_nothing();
+    warehouse.receives(created(ORDER, &[("mug", 9)]));
+    warehouse.receives(cancelled(ORDER, &[("mug", 9)])).has_outcome("done").changes_nothing();
 }
 
 #[test]
 fn confirmation_turns_reservation_into_sale_once() {
     let mut warehouse = warehouse();
     let lines = [("mug", 2)];
-    warehouse.hears(created(ORDER, &lines));
-    warehouse.hears(confirmed(ORDER, &lines)).records(&["Sold", "Sold"]).tells([]);
-    warehouse.hears(confirmed(ORDER, &lines)).comes_out("done").changes_nothing();
+    warehouse.receives(created(ORDER, &lines));
+    warehouse.receives(confirmed(ORDER, &lines)).records(&["Sold", "Sold"]).publishes([]);
+    warehouse.receives(confirmed(ORDER, &lines)).has_outcome("done").changes_nothing();
     assert_eq!(stock(&warehouse, "mug"), (1, 0, 2));
 }
 
@@ -128,10 +130,10 @@ fn confirmation_turns_reservation_into_sale_once() {
 fn cancellation_of_confirmed_order_puts_sold_stock_back() {
     let mut warehouse = warehouse();
     let lines = [("mug", 2)];
-    warehouse.hears(created(ORDER, &lines));
-    warehouse.hears(confirmed(ORDER, &lines));
-    let then = warehouse.hears(cancelled(ORDER, &lines));
-    then.records(&["PutBack", "Released"]).tells([released(ORDER, &lines)]);
+    warehouse.receives(created(ORDER, &lines));
+    warehouse.receives(confirmed(ORDER, &lines));
+    let then = warehouse.receives(cancelled(ORDER, &lines));
+    then.records(&["PutBack", "Released"]).publishes([released(ORDER, &lines)]);
     assert_eq!(stock(&warehouse, "mug"), (3, 0, 0));
 }
 
@@ -139,9 +141,9 @@ fn cancellation_of_confirmed_order_puts_sold_stock_back() {
 fn confirmation_after_cancellation_sells_nothing() {
     let mut warehouse = warehouse();
     let lines = [("mug", 2)];
-    warehouse.hears(created(ORDER, &lines));
-    warehouse.hears(cancelled(ORDER, &lines));
-    let rejection = warehouse.hears(confirmed(ORDER, &lines)).rejection();
+    warehouse.receives(created(ORDER, &lines));
+    warehouse.receives(cancelled(ORDER, &lines));
+    let rejection = warehouse.receives(confirmed(ORDER, &lines)).rejection();
     assert_eq!(rejection, Rejection::Reservation(ReservationRejection::NothingReserved));
     assert_eq!(stock(&warehouse, "mug"), (3, 0, 0));
 }
@@ -150,8 +152,8 @@ fn confirmation_after_cancellation_sells_nothing() {
 fn confirmation_without_reservation_is_retried() {
     let mut warehouse = warehouse();
     let lines = [("mug", 2)];
-    warehouse.hears(confirmed(ORDER, &lines)).comes_out("retried").changes_nothing();
-    warehouse.hears(created(ORDER, &lines));
+    warehouse.receives(confirmed(ORDER, &lines)).has_outcome("retried").changes_nothing();
+    warehouse.receives(created(ORDER, &lines));
     warehouse.retries();
     assert_eq!(stock(&warehouse, "mug"), (1, 0, 2));
 }
@@ -159,12 +161,12 @@ fn confirmation_without_reservation_is_retried() {
 #[test]
 fn confirmation_without_reservation_is_dead_lettered_at_last() {
     let mut warehouse = warehouse();
-    warehouse.hears(confirmed(ORDER, &[("mug", 2)])).comes_out("retried");
+    warehouse.receives(confirmed(ORDER, &[("mug", 2)])).has_outcome("retried");
     for _ in 1..ATTEMPTS {
         warehouse.retries();
     }
     let dead_letters: Vec<_> = warehouse
-        .kept
+        .store
         .dead
         .iter()
         .map(|dead_letter| (dead_letter.step.as_str(), dead_letter.attempts))
@@ -175,8 +177,10 @@ fn confirmation_without_reservation_is_dead_lettered_at_last() {
 #[test]
 fn cancellation_releases_reserved_quantities_whatever_it_names() {
     let mut warehouse = warehouse();
-    warehouse.hears(created(ORDER, &[("mug", 2)]));
-    warehouse.hears(cancelled(ORDER, &[("mug", 99), ("beans", 99)])).tells([released(ORDER, &[("mug", 2)])]);
+    warehouse.receives(created(ORDER, &[("mug", 2)]));
+    warehouse
+        .receives(cancelled(ORDER, &[("mug", 99), ("beans", 99)]))
+        .publishes([released(ORDER, &[("mug", 2)])]);
     assert_eq!((stock(&warehouse, "beans"), stock(&warehouse, "mug")), ((10, 0, 0), (3, 0, 0)));
 }
 
@@ -184,8 +188,8 @@ fn cancellation_releases_reserved_quantities_whatever_it_names() {
 #[test]
 fn cancellation_releases_reserved_skus_whatever_it_names() {
     let mut warehouse = warehouse();
-    warehouse.hears(created(ORDER, &[("mug", 2)]));
-    warehouse.hears(created(OTHER_ORDER, &[("beans", 1)]));
+    warehouse.receives(created(ORDER, &[("mug", 2)]));
+    warehouse.receives(created(OTHER_ORDER, &[("beans", 1)]));
     let outcomes = warehouse.takes_batch(&[
         Stimulus::Fact(cancelled(ORDER, &[("poster", 2)])),
         Stimulus::Fact(cancelled(OTHER_ORDER, &[])),
@@ -200,10 +204,10 @@ fn cancellation_releases_reserved_skus_whatever_it_names() {
 fn confirmation_of_other_lines_than_reserved_is_dead_lettered_and_sells_nothing() {
     for promised in [&[("beans", 1), ("mug", 1)][..], &[("mug", 3)], &[("poster", 2)], &[]] {
         let mut warehouse = warehouse();
-        warehouse.hears(created(ORDER, &[("mug", 2)]));
-        warehouse.hears(confirmed(ORDER, promised)).parks("inventory-sale", ", but reserved: ");
+        warehouse.receives(created(ORDER, &[("mug", 2)]));
+        warehouse.receives(confirmed(ORDER, promised)).is_dead_lettered("inventory-sale", ", but reserved: ");
         assert_eq!(stock(&warehouse, "mug"), (1, 2, 0));
-        warehouse.hears(cancelled(ORDER, promised)).tells([released(ORDER, &[("mug", 2)])]);
+        warehouse.receives(cancelled(ORDER, promised)).publishes([released(ORDER, &[("mug", 2)])]);
         assert_eq!(stock(&warehouse, "mug"), (3, 0, 0));
     }
 }
@@ -211,8 +215,8 @@ fn confirmation_of_other_lines_than_reserved_is_dead_lettered_and_sells_nothing(
 #[test]
 fn confirmation_may_name_sku_in_several_lines() {
     let mut warehouse = warehouse();
-    warehouse.hears(created(ORDER, &[("mug", 1), ("mug", 1)]));
-    warehouse.hears(confirmed(ORDER, &[("mug", 1), ("mug", 1)])).comes_out("done");
+    warehouse.receives(created(ORDER, &[("mug", 1), ("mug", 1)]));
+    warehouse.receives(confirmed(ORDER, &[("mug", 1), ("mug", 1)])).has_outcome("done");
     assert_eq!(stock(&warehouse, "mug"), (1, 0, 2));
 }
 
@@ -223,9 +227,9 @@ fn stock_that_disagrees_with_reservation_is_dead_lettered_without_partial_effect
         [(confirmed(ORDER, &lines), "inventory-sale"), (cancelled(ORDER, &lines), "inventory-stock-release")]
     {
         let mut warehouse = warehouse();
-        warehouse.hears(created(ORDER, &lines));
-        warehouse.kept.rows.remove(&RowKey::of::<Product>("mug"));
-        warehouse.hears(fact).parks(step, "disagree");
+        warehouse.receives(created(ORDER, &lines));
+        warehouse.store.rows.remove(&RowKey::of::<Product>("mug"));
+        warehouse.receives(fact).is_dead_lettered(step, "disagree");
         assert_eq!(warehouse.row::<Reservation>(ORDER).status(), "RESERVED");
         assert_eq!(stock(&warehouse, "beans"), (8, 2, 0));
     }
@@ -236,20 +240,22 @@ fn listing_and_price_change_are_published_in_order() {
     let mut warehouse = ServiceUnderTest::of(InventoryService);
     let (sku, name) = ("tea".to_owned(), listing().name);
     let listed = ProductListed { sku: sku.clone(), name: name.clone(), unit_price: euros(1250), revision: 1 };
-    warehouse.is_asked(of("tea", ProductCommand::List(listing(), 5))).tells([Fact::ProductListed(listed)]);
+    warehouse
+        .executes(of("tea", ProductCommand::List(listing(), 5)))
+        .publishes([Fact::ProductListed(listed)]);
     let changed = PriceChanged { sku, name, unit_price: euros(1300), revision: 2 };
     warehouse
-        .is_asked(of("tea", ProductCommand::ChangePrice(euros(1300))))
-        .tells([Fact::PriceChanged(changed)]);
+        .executes(of("tea", ProductCommand::ChangePrice(euros(1300))))
+        .publishes([Fact::PriceChanged(changed)]);
     warehouse
-        .is_asked(of("tea", ProductCommand::ChangePrice(euros(1300))))
-        .comes_out("done")
+        .executes(of("tea", ProductCommand::ChangePrice(euros(1300))))
+        .has_outcome("done")
         .changes_nothing();
 }
 
 #[test]
 fn product_is_listed_once() {
-    let again = warehouse().is_asked(of("mug", ProductCommand::List(listing(), 50))).rejection();
+    let again = warehouse().executes(of("mug", ProductCommand::List(listing(), 50))).rejection();
     assert_eq!(again, Rejection::Product(ProductRejection::AlreadyListed));
 }
 
@@ -262,19 +268,19 @@ fn concurrent_replenishment_adds_pieces_once() {
         command: of("mug", ProductCommand::Replenish { threshold: 5, amount: 20 }),
         key: None,
     };
-    let before = warehouse.told().len();
+    let before = warehouse.published().len();
     warehouse.takes_batch(&[look(1), look(2), look(3)]);
     let replenished = StockReplenished { sku: "mug".to_owned(), quantity: 20, on_hand: 23 };
-    assert_eq!(warehouse.told()[before..], [Fact::StockReplenished(replenished)]);
+    assert_eq!(warehouse.published()[before..], [Fact::StockReplenished(replenished)]);
 }
 
 #[test]
 fn products_without_replenishment_stay_low() {
     let mut warehouse = ServiceUnderTest::of(InventoryService);
     let listing = Listing { replenish: false, ..listing() };
-    warehouse.is_asked(of("poster", ProductCommand::List(listing, 1)));
+    warehouse.executes(of("poster", ProductCommand::List(listing, 1)));
     let look = of("poster", ProductCommand::Replenish { threshold: 5, amount: 20 });
-    warehouse.is_asked(look).comes_out("done").changes_nothing();
+    warehouse.executes(look).has_outcome("done").changes_nothing();
 }
 
 #[test]
@@ -283,12 +289,12 @@ fn every_consumed_fact_is_handled() {
     let facts = [created(OTHER_ORDER, &lines), confirmed(ORDER, &lines), cancelled(ORDER, &lines)];
     assert_eq!(
         facts.iter().map(|fact| fact.fact_type().name()).collect::<BTreeSet<_>>(),
-        facts_heard::<InventoryService>()
+        consumed_facts::<InventoryService>()
     );
     for fact in facts {
         let mut warehouse = warehouse();
-        warehouse.hears(created(ORDER, &lines));
-        let then = warehouse.hears(fact).comes_out("done");
+        warehouse.receives(created(ORDER, &lines));
+        let then = warehouse.receives(fact).has_outcome("done");
         assert_eq!(then.events.len(), 2, "of the product and of the reservation");
     }
 }

@@ -28,22 +28,22 @@ pub fn euros(minor: i64) -> Money {
 /// Order service with known prices of beans (12.50) and mugs (8.00).
 pub fn shop() -> ServiceUnderTest<OrderService> {
     let mut shop = ServiceUnderTest::of(OrderService);
-    shop.hears(listed("beans", euros(1250), 1));
-    shop.hears(listed("mug", euros(800), 1));
+    shop.receives(listed("beans", euros(1250), 1));
+    shop.receives(listed("mug", euros(800), 1));
     shop
 }
 
 /// [`shop`] with a pending order.
 pub fn shop_with_pending_order() -> ServiceUnderTest<OrderService> {
     let mut shop = shop();
-    shop.is_asked(place(ORDER, &LINES)).tells([created(ORDER)]);
+    shop.executes(place(ORDER, &LINES)).publishes([created(ORDER)]);
     shop
 }
 
 /// [`shop`] with a confirmed order.
 pub fn shop_with_confirmed_order() -> ServiceUnderTest<OrderService> {
     let mut shop = shop_with_pending_order();
-    shop.hears(paid(ORDER)).tells([confirmed(ORDER)]);
+    shop.receives(paid(ORDER)).publishes([confirmed(ORDER)]);
     shop
 }
 

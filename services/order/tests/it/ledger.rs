@@ -18,7 +18,7 @@ use crate::given::{
 #[test]
 fn order_view_and_ledger_entry_show_placed_data_and_outcome() {
     let mut cancelled = shop_with_confirmed_order();
-    cancelled.is_asked(cancel(ORDER, CancelReason::CustomerRequest));
+    cancelled.executes(cancel(ORDER, CancelReason::CustomerRequest));
     let (created, confirmed) = (FactType::OrderCreated, FactType::OrderConfirmed);
     let because = Some(CancelReason::CustomerRequest);
     for (shop, state, status, reason, said) in [
@@ -62,11 +62,11 @@ fn order_never_placed_has_no_ledger_entry() {
 fn copy_entry_lists_each_price_once() {
     let mut shop: ServiceUnderTest<OrderService> = shop();
     for (price, revision) in [(1300, 2), (1250, 3), (1400, 4)] {
-        shop.hears(repriced("beans", euros(price), revision));
+        shop.receives(repriced("beans", euros(price), revision));
     }
     let item = shop.row::<CatalogueItem>("beans");
     let entry = copy_entry("beans", &item, &shop.history::<CatalogueItem>("beans"));
     assert_eq!((&entry.sku[..], entry.unit_price, entry.revision), ("beans", Some(euros(1400)), 4));
     assert_eq!(entry.prices, [1250, 1300, 1400].map(euros));
-    shop.hears(listed("beans", euros(1), 1)).changes_nothing();
+    shop.receives(listed("beans", euros(1), 1)).changes_nothing();
 }

@@ -62,12 +62,12 @@ proptest! {
             shop.takes(act);
             shop.retries();
         }
-        shop.kept.measures_only(order::program().metrics);
-        for (event, fact) in shop.kept.events_told::<Order>() {
+        shop.store.measures_only(order::program().metrics);
+        for (event, fact) in shop.store.events_with_facts::<Order>() {
             prop_assert_eq!(fact, fact_of(&event).map(FactType::name), "ledger and outbox agree about {:?}", event);
         }
         for order in (0..ORDERS).map(Uuid::from_u128) {
-            let published: Vec<_> = shop.told().into_iter().filter(|fact| fact.saga() == Some(order)).collect();
+            let published: Vec<_> = shop.published().into_iter().filter(|fact| fact.saga() == Some(order)).collect();
             let names: Vec<_> = published.iter().map(|fact| fact.fact_type().name()).collect();
             let wanted: &[&str] = match shop.row::<Order>(order) {
                 Order::New => &[],

@@ -18,7 +18,7 @@ use crate::given::{
     payment_failed, place, repriced, shop, shop_with_confirmed_order, shop_with_pending_order,
     short_of_stock,
 };
-use saga_engine::testing::facts_heard;
+use saga_engine::testing::consumed_facts;
 use saga_engine::testing::{ATTEMPTS, NOON, ServiceUnderTest, Stimulus};
 
 /// An operator edited the request to payment: the customer is not bound to another price.
@@ -27,14 +27,15 @@ fn capture_of_other_amount_is_dead_lettered_and_confirms_nothing() {
     let mut shop = shop_with_pending_order();
     let Fact::PaymentProcessed(paid) = paid(ORDER) else { panic!("a payment") };
     let cheaper = PaymentProcessed { amount: euros(3299), ..paid };
-    shop.hears(Fact::PaymentProcessed(cheaper)).parks("order-confirmation", "the order costs 33.00");
+    shop.receives(Fact::PaymentProcessed(cheaper))
+        .is_dead_lettered("order-confirmation", "the order costs 33.00");
     assert_eq!(shop.row::<Order>(ORDER).status(), "PENDING");
 }
 
 #[test]
 fn placed_order_is_published_with_catalogue_prices_and_deadline() {
     let mut shop = shop();
-    let reply = shop.is_asked(place(ORDER, &LINES)).records(&["Placed"]).tells([created(ORDER)]).reply();
+    let reply = shop.executes(place(ORDER, &LINES)).records(&["Placed"]).publishes([created(ORDER)]).reply();
     let view = reply.order;
     assert_eq!((view.status.as_str(), view.total), ("PENDING", euros(3300)));
     assert_eq!(shop.due::<Order>(ORDER), Some(NOON + TIMEOUT));
@@ -43,37 +44,37 @@ fn placed_order_is_published_with_catalogue_prices_and_deadline() {
 #[test]
 fn paid_order_is_confirmed_and_published_once() {
     let mut shop = shop_with_pending_order();
-    shop.hears(paid(ORDER)).records(&["Confirmed"]).tells([confirmed(ORDER)]);
-    shop.hears(paid(ORDER)).comes_out("done").changes_nothing();
+    shop.receives(paid(ORDER)).records(&["Confirmed"]).publishes([confirmed(ORDER)]);
+    shop.receives(paid(ORDER)).has_outcome("done").changes_nothing();
     assert_eq!(shop.row::<Order>(ORDER).status(), "CONFIRMED");
 }
 
 #[test]
 fn order_short_of_stock_is_cancelled() {
     let mut shop = shop_with_pending_order();
-    shop.hears(short_of_stock(ORDER)).tells([cancelled(ORDER, CancelReason::OutOfStock)]);
-    shop.hears(short_of_stock(ORDER)).comes_out("done").changes_nothing();
+    shop.receives(short_of_stock(ORDER)).publishes([cancelled(ORDER, CancelReason::OutOfStock)]);
+    shop.receives(short_of_stock(ORDER)).has_outcome("done").changes_nothing();
 }
 
 #[test]
 fn order_with_failed_payment_is_cancelled() {
     let mut shop = shop_with_pending_order();
-    shop.hears(payment_failed(ORDER)).tells([cancelled(ORDER, CancelReason::PaymentFailed)]);
+    shop.receives(payment_failed(ORDER)).publishes([cancelled(ORDER, CancelReason::PaymentFailed)]);
 }
 
 #[test]
 fn capture_after_cancellation_does_not_confirm_order() {
     let mut shop = shop_with_pending_order();
-    shop.is_asked(cancel(ORDER, CancelReason::CustomerRequest));
+    shop.executes(cancel(ORDER, CancelReason::CustomerRequest));
     let already = OrderRejection::AlreadyCancelled(CancelReason::CustomerRequest);
-    assert_eq!(shop.hears(paid(ORDER)).rejection(), Rejection::Order(already));
+    assert_eq!(shop.receives(paid(ORDER)).rejection(), Rejection::Order(already));
 }
 
 #[test]
 fn passed_deadline_cancels_order() {
     let mut shop = shop_with_pending_order();
     shop.now = NOON + TIMEOUT;
-    shop.is_due::<Order>(ORDER, NOON + TIMEOUT).tells([cancelled(ORDER, CancelReason::TimedOut)]);
+    shop.is_due::<Order>(ORDER, NOON + TIMEOUT).publishes([cancelled(ORDER, CancelReason::TimedOut)]);
     assert_eq!(shop.due::<Order>(ORDER), None);
     shop.is_due::<Order>(ORDER, NOON + TIMEOUT).changes_nothing();
 }
@@ -83,7 +84,7 @@ fn deadline_after_confirmation_has_no_effect() {
     let mut shop = shop_with_confirmed_order();
     assert_eq!(shop.due::<Order>(ORDER), None);
     shop.now = NOON + TIMEOUT;
-    shop.is_due::<Order>(ORDER, NOON + TIMEOUT).comes_out("done").changes_nothing();
+    shop.is_due::<Order>(ORDER, NOON + TIMEOUT).has_outcome("done").changes_nothing();
 }
 
 #[test]
@@ -99,27 +100,27 @@ fn early_deadline_has_no_effect() {
 fn extended_order_is_published_and_cancelled_at_new_deadline() {
     let mut shop = shop_with_pending_order();
     let (deadline, later) = (NOON + TIMEOUT, NOON + TIMEOUT + SignedDuration::from_mins(5));
-    shop.hears_from("admin", extension(ORDER, later))
+    shop.receives_from("admin", extension(ORDER, later))
         .records(&["DeadlineExtended"])
-        .tells([extended(ORDER, later)]);
-    shop.hears_from("admin", extension(ORDER, later)).changes_nothing();
-    shop.hears_from("admin", extension(ORDER, deadline)).comes_out("done").changes_nothing();
+        .publishes([extended(ORDER, later)]);
+    shop.receives_from("admin", extension(ORDER, later)).changes_nothing();
+    shop.receives_from("admin", extension(ORDER, deadline)).has_outcome("done").changes_nothing();
     shop.now = deadline;
     shop.is_due::<Order>(ORDER, deadline).changes_nothing();
     shop.now = later;
-    shop.hears_from("admin", extension(ORDER, later + TIMEOUT)).comes_out("rejected").changes_nothing();
-    shop.is_due::<Order>(ORDER, later).tells([cancelled(ORDER, CancelReason::TimedOut)]);
-    shop.hears_from("admin", extension(ORDER, later + TIMEOUT)).comes_out("rejected").changes_nothing();
+    shop.receives_from("admin", extension(ORDER, later + TIMEOUT)).has_outcome("rejected").changes_nothing();
+    shop.is_due::<Order>(ORDER, later).publishes([cancelled(ORDER, CancelReason::TimedOut)]);
+    shop.receives_from("admin", extension(ORDER, later + TIMEOUT)).has_outcome("rejected").changes_nothing();
     let mut confirmed = shop_with_confirmed_order();
-    confirmed.hears_from("admin", extension(ORDER, later)).comes_out("rejected").changes_nothing();
+    confirmed.receives_from("admin", extension(ORDER, later)).has_outcome("rejected").changes_nothing();
 }
 
 #[test]
 fn customer_or_operator_cancels_pending_or_confirmed_order() {
     for reason in [CancelReason::CustomerRequest, CancelReason::Operator] {
         for mut shop in [shop_with_pending_order(), shop_with_confirmed_order()] {
-            shop.is_asked(cancel(ORDER, reason)).tells([cancelled(ORDER, reason)]);
-            shop.is_asked(cancel(ORDER, reason)).comes_out("done").changes_nothing();
+            shop.executes(cancel(ORDER, reason)).publishes([cancelled(ORDER, reason)]);
+            shop.executes(cancel(ORDER, reason)).has_outcome("done").changes_nothing();
         }
     }
 }
@@ -128,55 +129,55 @@ fn customer_or_operator_cancels_pending_or_confirmed_order() {
 fn confirmed_order_is_not_cancelled_by_late_failure() {
     for late in [short_of_stock(ORDER), payment_failed(ORDER)] {
         let mut shop = shop_with_confirmed_order();
-        assert_eq!(shop.hears(late).rejection(), Rejection::Order(OrderRejection::AlreadyConfirmed));
+        assert_eq!(shop.receives(late).rejection(), Rejection::Order(OrderRejection::AlreadyConfirmed));
     }
 }
 
 #[test]
 fn fact_about_unknown_order_is_retried() {
     let mut shop = shop();
-    shop.hears(paid(ORDER)).comes_out("retried").changes_nothing();
-    shop.hears(paid(ORDER)).comes_out("duplicate").changes_nothing();
-    shop.is_asked(place(ORDER, &LINES));
+    shop.receives(paid(ORDER)).has_outcome("retried").changes_nothing();
+    shop.receives(paid(ORDER)).has_outcome("duplicate").changes_nothing();
+    shop.executes(place(ORDER, &LINES));
     shop.retries();
-    assert_eq!(shop.told(), [created(ORDER), confirmed(ORDER)]);
-    assert!(shop.kept.retries.is_empty(), "it waits no longer");
+    assert_eq!(shop.published(), [created(ORDER), confirmed(ORDER)]);
+    assert!(shop.store.retries.is_empty(), "it waits no longer");
 }
 
 #[test]
 fn fact_about_order_that_never_arrives_is_dead_lettered() {
     for fact in [paid(ORDER), payment_failed(ORDER), short_of_stock(ORDER)] {
         let mut shop = shop();
-        shop.hears(fact).comes_out("retried");
+        shop.receives(fact).has_outcome("retried");
         for _ in 1..ATTEMPTS {
             shop.retries();
         }
-        assert!(shop.kept.retries.is_empty(), "it waits no longer");
+        assert!(shop.store.retries.is_empty(), "it waits no longer");
         let dead_letters: Vec<_> =
-            shop.kept.dead.iter().map(|dead_letter| (dead_letter.saga, dead_letter.attempts)).collect();
+            shop.store.dead.iter().map(|dead_letter| (dead_letter.saga, dead_letter.attempts)).collect();
         assert_eq!(dead_letters, [(Some(ORDER), ATTEMPTS)]);
     }
 }
 
 #[test]
 fn cancellation_of_unknown_order_is_rejected() {
-    let unknown = shop().is_asked(cancel(ORDER, CancelReason::CustomerRequest)).rejection();
+    let unknown = shop().executes(cancel(ORDER, CancelReason::CustomerRequest)).rejection();
     assert_eq!(unknown, Rejection::Order(OrderRejection::Unknown));
 }
 
 #[test]
 fn older_price_received_late_is_ignored() {
     let mut shop = ServiceUnderTest::of(OrderService);
-    shop.hears(repriced("beans", euros(1300), 2)).records(&["PriceUpdated"]).tells([]);
-    shop.hears(listed("beans", euros(1250), 1)).comes_out("done").changes_nothing();
-    shop.hears(repriced("beans", euros(1300), 2)).comes_out("done").changes_nothing();
+    shop.receives(repriced("beans", euros(1300), 2)).records(&["PriceUpdated"]).publishes([]);
+    shop.receives(listed("beans", euros(1250), 1)).has_outcome("done").changes_nothing();
+    shop.receives(repriced("beans", euros(1300), 2)).has_outcome("done").changes_nothing();
     assert_eq!(shop.row::<CatalogueItem>("beans").unit_price, Some(euros(1300)));
 }
 
 #[test]
 fn order_keeps_prices_of_its_placing() {
     let mut shop = shop_with_pending_order();
-    shop.hears(repriced("beans", euros(9900), 2));
+    shop.receives(repriced("beans", euros(9900), 2));
     let placed = shop.row::<Order>(ORDER);
     assert_eq!(placed.placed().map(|placed| placed.payment.total), Some(euros(3300)));
 }
@@ -184,7 +185,7 @@ fn order_keeps_prices_of_its_placing() {
 #[test]
 fn two_lines_of_same_sku_are_both_charged() {
     let mut shop = shop();
-    let reply = shop.is_asked(place(ORDER, &[("mug", 1), ("mug", 2)])).reply();
+    let reply = shop.executes(place(ORDER, &[("mug", 1), ("mug", 2)])).reply();
     let order = reply.order;
     assert_eq!((order.total, order.lines.len()), (euros(2400), 2));
 }
@@ -192,9 +193,9 @@ fn two_lines_of_same_sku_are_both_charged() {
 #[test]
 fn unpriceable_order_is_rejected_with_line_and_writes_nothing() {
     let mut shop = shop();
-    shop.hears(listed("gold", euros(i64::MAX), 1));
-    shop.hears(listed("tea", Money::new(900, Currency::USD), 1));
-    let mut rejection_of = |lines: &[(&str, u32)]| shop.is_asked(place(ORDER, lines)).rejection();
+    shop.receives(listed("gold", euros(i64::MAX), 1));
+    shop.receives(listed("tea", Money::new(900, Currency::USD), 1));
+    let mut rejection_of = |lines: &[(&str, u32)]| shop.executes(place(ORDER, lines)).rejection();
 
     let unknown = Rejection::UnknownSku { line: 1, sku: "unicorn".to_owned() };
     assert_eq!(rejection_of(&[("mug", 1), ("unicorn", 1)]), unknown);
@@ -210,17 +211,17 @@ fn idempotency_key_posted_fifty_times_places_single_order() {
     let posts: Vec<_> = (1..=50).map(|number| post(Uuid::from_u128(number), "same")).collect();
     let outcomes = shop.takes_batch(&posts);
     assert_eq!(outcomes.iter().filter(|outcome| outcome.name() == "replayed").count(), 49);
-    assert_eq!(shop.told(), [created(ORDER)]);
-    shop.takes(post(Uuid::from_u128(51), "another request")).comes_out("key_reused").changes_nothing();
+    assert_eq!(shop.published(), [created(ORDER)]);
+    shop.takes(post(Uuid::from_u128(51), "another request")).has_outcome("key_reused").changes_nothing();
 }
 
 #[test]
 fn rejected_request_stores_no_answer_under_its_key() {
     let mut shop = ServiceUnderTest::of(OrderService);
     shop.takes(post(ORDER, "same")).rejection();
-    shop.hears(listed("beans", euros(1250), 1));
-    shop.hears(listed("mug", euros(800), 1));
-    shop.takes(post(ORDER, "same")).comes_out("done").tells([created(ORDER)]);
+    shop.receives(listed("beans", euros(1250), 1));
+    shop.receives(listed("mug", euros(800), 1));
+    shop.takes(post(ORDER, "same")).has_outcome("done").publishes([created(ORDER)]);
 }
 
 #[test]
@@ -230,10 +231,10 @@ fn every_consumed_fact_is_handled() {
     let facts = [paid(ORDER), payment_failed(ORDER), short_of_stock(ORDER), new, newer, extension];
     assert_eq!(
         facts.iter().map(|fact| fact.fact_type().name()).collect::<BTreeSet<_>>(),
-        facts_heard::<OrderService>()
+        consumed_facts::<OrderService>()
     );
     for fact in facts {
-        let then = shop_with_pending_order().hears(fact).comes_out("done");
+        let then = shop_with_pending_order().receives(fact).has_outcome("done");
         assert_eq!(then.events.len(), 1);
     }
 }

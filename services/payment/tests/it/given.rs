@@ -37,14 +37,14 @@ pub fn context() -> PaymentContext {
 /// Payment service with an open charge.
 pub fn charging() -> ServiceUnderTest<PaymentService> {
     let mut payment = ServiceUnderTest::of(PaymentService);
-    payment.hears(reserved(ORDER));
+    payment.receives(reserved(ORDER));
     payment
 }
 
 /// Payment service with a captured payment.
 pub fn captured() -> ServiceUnderTest<PaymentService> {
     let mut payment = charging();
-    payment.is_answered(&payment.open_task(), bank_captured()).tells([processed(ORDER)]);
+    payment.gets_result(&payment.open_task(), bank_captured()).publishes([processed(ORDER)]);
     payment
 }
 

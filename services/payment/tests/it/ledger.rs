@@ -71,10 +71,10 @@ fn payment_view_and_ledger_entry_show_status_and_money() {
 #[test]
 fn ledger_entry_lists_captures_refunds_and_published_facts() {
     let mut given_back = captured();
-    given_back.hears(cancelled(ORDER));
-    given_back.is_answered(&given_back.open_task(), bank_undone());
+    given_back.receives(cancelled(ORDER));
+    given_back.gets_result(&given_back.open_task(), bank_undone());
     let mut refused = charging();
-    refused.is_answered(&refused.open_task(), bank_refused(PaymentFailure::Declined));
+    refused.gets_result(&refused.open_task(), bank_refused(PaymentFailure::Declined));
     let (one, none) = (vec![total()], vec![]);
     let (processed, refunded) = (FactType::PaymentProcessed, FactType::PaymentRefunded);
     for (payment, taken, back, said) in [

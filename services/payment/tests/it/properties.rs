@@ -54,7 +54,7 @@ proptest! {
         scene.withdraw_all_resolutions();
         scene.let_everything_end();
         scene.check(true);
-        scene.payment.kept.measures_only(payment::program().metrics);
+        scene.payment.store.measures_only(payment::program().metrics);
     }
 
     #[test]
@@ -136,7 +136,7 @@ impl Scene {
             Act::Resolve(order, resolved, revision) => {
                 Stimulus::Fact(resolved_manually(Uuid::from_u128(*order), *resolved, *revision))
             }
-            Act::Call(..) | Act::Ask(_) if self.payment.kept.called.is_empty() => return,
+            Act::Call(..) | Act::Ask(_) if self.payment.store.called.is_empty() => return,
             Act::Ask(index) => {
                 let unknown = FailedAttempt::new(FailureKind::NeverAttempted, "no longer needed");
                 Stimulus::Called(self.task(*index), Err(unknown))
@@ -163,14 +163,14 @@ impl Scene {
             }
             None | Some((_, _, FailureKind::NeverAttempted)) => {}
             // The next attempt has a new claim.
-            Some((id, ..)) => drop(self.payment.kept.tasks.get_mut(&id).map(|task| task.claim += 1)),
+            Some((id, ..)) => drop(self.payment.store.tasks.get_mut(&id).map(|task| task.claim += 1)),
         }
     }
 
     /// One of the tasks so far, in its current state if it is open.
     fn task(&self, index: prop::sample::Index) -> Task {
-        let noted = index.get(&self.payment.kept.called);
-        self.payment.kept.tasks.get(&noted.id).unwrap_or(noted).clone()
+        let noted = index.get(&self.payment.store.called);
+        self.payment.store.tasks.get(&noted.id).unwrap_or(noted).clone()
     }
 
     fn call(&mut self, task: Task, fate: Fate) -> Stimulus<PaymentService> {
@@ -206,7 +206,7 @@ impl Scene {
 
     /// Runs every open task until it is answered or given up, and all that follows.
     fn let_everything_end(&mut self) {
-        while let Some(task) = self.payment.kept.tasks.values().next().cloned() {
+        while let Some(task) = self.payment.store.tasks.values().next().cloned() {
             let stimulus = self.call(task, Fate::Answered);
             self.payment.takes(stimulus);
         }
@@ -214,13 +214,13 @@ impl Scene {
 
     fn withdraw_all_resolutions(&mut self) {
         for order in (0..ORDERS).map(Uuid::from_u128) {
-            self.payment.hears(resolved_manually(order, false, REVISIONS));
+            self.payment.receives(resolved_manually(order, false, REVISIONS));
         }
     }
 
     fn check(&self, at_the_end: bool) {
-        let kept = &self.payment.kept;
-        for (event, fact) in kept.events_told::<Payment>() {
+        let kept = &self.payment.store;
+        for (event, fact) in kept.events_with_facts::<Payment>() {
             assert_eq!(fact, fact_of(&event).map(FactType::name), "ledger and outbox agree about {event:?}");
         }
         for order in (0..ORDERS).map(Uuid::from_u128) {
@@ -229,7 +229,7 @@ impl Scene {
             assert!(charges <= 1, "{charges} charges of one order");
 
             let count = |wanted| {
-                let published = self.payment.told();
+                let published = self.payment.published();
                 published
                     .iter()
                     .filter(|fact| fact.saga() == Some(order) && fact.fact_type() == wanted)

@@ -19,24 +19,28 @@ use crate::given::{
     DEADLINE, ORDER, bank_captured, bank_refused, bank_undone, cancelled, captured, charging, context,
     extended, failed, processed, refunded, reserved, resolved_manually, voided,
 };
-use saga_engine::testing::facts_heard;
+use saga_engine::testing::consumed_facts;
 use saga_engine::testing::{ATTEMPTS, ServiceUnderTest, Stimulus};
 
 #[test]
 fn order_with_several_lines_is_charged_once() {
     let mut payment = ServiceUnderTest::of(PaymentService);
-    payment.hears(reserved(ORDER)).records(&["Requested"]).tells([]).calls(&[CHARGE]);
+    payment.receives(reserved(ORDER)).records(&["Requested"]).publishes([]).calls(&[CHARGE]);
     assert_eq!(call(&payment.open_task()), BankCall::Charge { context: context(), deadline: DEADLINE });
-    payment.hears(reserved(ORDER)).comes_out("done").changes_nothing();
+    payment.receives(reserved(ORDER)).has_outcome("done").changes_nothing();
 }
 
 #[test]
 fn captured_payment_is_published_once() {
     let mut payment = charging();
     let task = payment.open_task();
-    payment.is_answered(&task, bank_captured()).records(&["Captured"]).tells([processed(ORDER)]).calls(&[]);
-    payment.is_answered(&task, bank_captured()).comes_out("duplicate").changes_nothing();
-    payment.hears(reserved(ORDER)).changes_nothing();
+    payment
+        .gets_result(&task, bank_captured())
+        .records(&["Captured"])
+        .publishes([processed(ORDER)])
+        .calls(&[]);
+    payment.gets_result(&task, bank_captured()).has_outcome("duplicate").changes_nothing();
+    payment.receives(reserved(ORDER)).changes_nothing();
 }
 
 #[test]
@@ -46,63 +50,63 @@ fn declined_payment_is_event_and_not_fault() {
         let mut payment = charging();
         let task = payment.open_task();
         payment
-            .is_answered(&task, bank_refused(reason))
-            .comes_out("done")
-            .tells([failed(ORDER, reason)])
+            .gets_result(&task, bank_refused(reason))
+            .has_outcome("done")
+            .publishes([failed(ORDER, reason)])
             .calls(&[]);
-        assert_eq!((payment.kept.dead.len(), payment.kept.tasks.len()), (0, 0));
+        assert_eq!((payment.store.dead.len(), payment.store.tasks.len()), (0, 0));
     }
 }
 
 #[test]
 fn captured_payment_of_cancelled_order_is_refunded() {
     let mut payment = captured();
-    payment.hears(cancelled(ORDER)).tells([]).calls(&[REFUND]);
-    payment.hears(cancelled(ORDER)).changes_nothing();
+    payment.receives(cancelled(ORDER)).publishes([]).calls(&[REFUND]);
+    payment.receives(cancelled(ORDER)).changes_nothing();
     let task = payment.open_task();
     assert_eq!(call(&task), BankCall::Refund);
-    payment.is_answered(&task, bank_undone()).records(&["Refunded"]).tells([refunded(ORDER)]);
-    payment.is_answered(&task, bank_undone()).comes_out("duplicate").changes_nothing();
+    payment.gets_result(&task, bank_undone()).records(&["Refunded"]).publishes([refunded(ORDER)]);
+    payment.gets_result(&task, bank_undone()).has_outcome("duplicate").changes_nothing();
 }
 
 #[test]
 fn cancellation_during_call_dooms_payment_and_capture_is_refunded() {
     let mut payment = charging();
     let charge = payment.open_task();
-    payment.hears(cancelled(ORDER)).records(&["Doomed"]).tells([]).calls(&[]);
-    payment.hears(cancelled(ORDER)).changes_nothing();
+    payment.receives(cancelled(ORDER)).records(&["Doomed"]).publishes([]).calls(&[]);
+    payment.receives(cancelled(ORDER)).changes_nothing();
 
-    let late_capture = payment.is_answered(&charge, bank_captured());
-    late_capture.records(&["Captured", "RefundRequested"]).tells([processed(ORDER)]).calls(&[REFUND]);
-    payment.is_answered(&payment.open_task(), bank_undone()).tells([refunded(ORDER)]);
+    let late_capture = payment.gets_result(&charge, bank_captured());
+    late_capture.records(&["Captured", "RefundRequested"]).publishes([processed(ORDER)]).calls(&[REFUND]);
+    payment.gets_result(&payment.open_task(), bank_undone()).publishes([refunded(ORDER)]);
 }
 
 #[test]
 fn doomed_payment_refused_by_bank_is_not_refunded() {
     let mut payment = charging();
-    payment.hears(cancelled(ORDER));
-    let refusal = payment.is_answered(&payment.open_task(), bank_refused(PaymentFailure::Declined));
-    refusal.tells([failed(ORDER, PaymentFailure::Declined)]).calls(&[]);
+    payment.receives(cancelled(ORDER));
+    let refusal = payment.gets_result(&payment.open_task(), bank_refused(PaymentFailure::Declined));
+    refusal.publishes([failed(ORDER, PaymentFailure::Declined)]).calls(&[]);
 }
 
 #[test]
 fn charge_and_refund_of_order_use_its_payment_id() {
     let payment_of = |task: &Task| serde_json::from_str::<BankTask>(&task.payload).expect("JSON").payment;
     let mut payment = ServiceUnderTest::of(PaymentService);
-    payment.hears(reserved(ORDER));
+    payment.receives(reserved(ORDER));
     assert_eq!(payment_of(&payment.open_task()), payment_id(ORDER));
-    payment.is_answered(&payment.open_task(), bank_captured()).tells([processed(ORDER)]);
-    payment.hears(cancelled(ORDER));
+    payment.gets_result(&payment.open_task(), bank_captured()).publishes([processed(ORDER)]);
+    payment.receives(cancelled(ORDER));
     assert_eq!(payment_of(&payment.open_task()), payment_id(ORDER));
-    payment.is_answered(&payment.open_task(), bank_undone()).tells([refunded(ORDER)]);
+    payment.gets_result(&payment.open_task(), bank_undone()).publishes([refunded(ORDER)]);
 }
 
 #[test]
 fn cancellation_before_request_leaves_tombstone() {
     let mut payment = ServiceUnderTest::of(PaymentService);
-    payment.hears(cancelled(ORDER)).records(&["Voided"]).tells([voided(ORDER)]).calls(&[]);
-    payment.hears(reserved(ORDER)).comes_out("done").changes_nothing();
-    payment.hears(cancelled(ORDER)).changes_nothing();
+    payment.receives(cancelled(ORDER)).records(&["Voided"]).publishes([voided(ORDER)]).calls(&[]);
+    payment.receives(reserved(ORDER)).has_outcome("done").changes_nothing();
+    payment.receives(cancelled(ORDER)).changes_nothing();
     assert_eq!(payment.row::<Payment>(ORDER), Payment::Void);
 }
 
@@ -110,22 +114,22 @@ fn cancellation_before_request_leaves_tombstone() {
 fn exhausted_charge_is_reversed_and_failure_published() {
     let mut payment = charging();
     let exhausted = payment.gives_up(&payment.open_task(), "timed out");
-    exhausted.comes_out("done").tells([failed(ORDER, PaymentFailure::Exhausted)]).calls(&[REFUND]);
+    exhausted.has_outcome("done").publishes([failed(ORDER, PaymentFailure::Exhausted)]).calls(&[REFUND]);
     assert_eq!(call(&payment.open_task()), BankCall::Reverse);
 
-    payment.hears(cancelled(ORDER)).changes_nothing();
+    payment.receives(cancelled(ORDER)).changes_nothing();
     // The failure was published when the reversal began; only now is nothing left to undo.
-    let reversed = payment.is_answered(&payment.open_task(), bank_undone());
-    reversed.records(&["Reversed"]).tells([voided(ORDER)]).calls(&[]);
+    let reversed = payment.gets_result(&payment.open_task(), bank_undone());
+    reversed.records(&["Reversed"]).publishes([voided(ORDER)]).calls(&[]);
 }
 
 #[test]
 fn exhausted_charge_of_cancelled_order_is_reversed() {
     let mut payment = charging();
-    payment.hears(cancelled(ORDER));
-    payment.gives_up(&payment.open_task(), "timed out").tells([]).calls(&[REFUND]);
+    payment.receives(cancelled(ORDER));
+    payment.gives_up(&payment.open_task(), "timed out").publishes([]).calls(&[REFUND]);
     assert_eq!(call(&payment.open_task()), BankCall::Reverse);
-    payment.is_answered(&payment.open_task(), bank_undone()).tells([voided(ORDER)]).calls(&[]);
+    payment.gets_result(&payment.open_task(), bank_undone()).publishes([voided(ORDER)]).calls(&[]);
     assert_eq!(payment.row::<Payment>(ORDER), Payment::Voided(context()));
 }
 
@@ -134,12 +138,12 @@ fn exhausted_charge_of_cancelled_order_is_reversed() {
 fn unsent_charge_of_cancelled_order_is_voided() {
     let mut payment = charging();
     let charge = payment.open_task();
-    payment.is_about_to_call(&charge).comes_out("task_needed").changes_nothing();
-    payment.hears(cancelled(ORDER)).records(&["Doomed"]);
-    let asked = payment.is_about_to_call(&charge).comes_out("done");
-    asked.records(&["Voided"]).tells([voided(ORDER)]).calls(&[]);
-    assert_eq!((payment.kept.tasks.len(), payment.row::<Payment>(ORDER)), (0, Payment::Voided(context())));
-    payment.is_about_to_call(&charge).comes_out("duplicate").changes_nothing();
+    payment.checks_task(&charge).has_outcome("task_needed").changes_nothing();
+    payment.receives(cancelled(ORDER)).records(&["Doomed"]);
+    let asked = payment.checks_task(&charge).has_outcome("done");
+    asked.records(&["Voided"]).publishes([voided(ORDER)]).calls(&[]);
+    assert_eq!((payment.store.tasks.len(), payment.row::<Payment>(ORDER)), (0, Payment::Voided(context())));
+    payment.checks_task(&charge).has_outcome("duplicate").changes_nothing();
 }
 
 /// The bank may have received the charge, so it must be told, if only to block a late capture.
@@ -147,26 +151,26 @@ fn unsent_charge_of_cancelled_order_is_voided() {
 fn possibly_sent_charge_of_cancelled_order_is_reversed() {
     type Earlier = fn(&mut ServiceUnderTest<PaymentService>, &Task);
     let failed: Earlier = |payment, charge| {
-        payment.gets_no_answer(charge, "timed out");
+        payment.call_fails(charge, "timed out");
         claimed_again(payment, charge);
     };
     let was_replayed: Earlier = |payment, charge| {
         let dead_letter = Some(Uuid::from_u128(7));
-        payment.kept.tasks.entry(charge.id).and_modify(|task| task.dead_letter = dead_letter);
+        payment.store.tasks.entry(charge.id).and_modify(|task| task.dead_letter = dead_letter);
     };
     for may_have_been_sent in [failed, claimed_again, was_replayed] {
         let mut payment = charging();
         let charge = payment.open_task();
         may_have_been_sent(&mut payment, &charge);
-        payment.is_about_to_call(&charge).comes_out("task_needed").changes_nothing();
-        payment.hears(cancelled(ORDER));
-        let asked = payment.is_about_to_call(&charge);
-        asked.records(&["ReversalRequested"]).tells([]).calls(&[REFUND]);
+        payment.checks_task(&charge).has_outcome("task_needed").changes_nothing();
+        payment.receives(cancelled(ORDER));
+        let asked = payment.checks_task(&charge);
+        asked.records(&["ReversalRequested"]).publishes([]).calls(&[REFUND]);
         assert_eq!(call(&payment.open_task()), BankCall::Reverse);
         assert_eq!(payment.row::<Payment>(ORDER).status(), "VOIDING");
-        payment.hears(cancelled(ORDER)).changes_nothing();
-        payment.is_answered(&charge, bank_captured()).comes_out("duplicate").changes_nothing();
-        payment.is_answered(&payment.open_task(), bank_undone()).tells([voided(ORDER)]).calls(&[]);
+        payment.receives(cancelled(ORDER)).changes_nothing();
+        payment.gets_result(&charge, bank_captured()).has_outcome("duplicate").changes_nothing();
+        payment.gets_result(&payment.open_task(), bank_undone()).publishes([voided(ORDER)]).calls(&[]);
     }
 }
 
@@ -180,14 +184,14 @@ fn charge_is_not_sent_after_deadline() {
             claimed_again(&mut payment, &charge);
         }
         payment.now = DEADLINE - SignedDuration::from_millis(1);
-        payment.is_about_to_call(&charge).comes_out("task_needed").changes_nothing();
+        payment.checks_task(&charge).has_outcome("task_needed").changes_nothing();
         payment.now = DEADLINE;
-        let asked = payment.is_about_to_call(&charge).comes_out("done");
+        let asked = payment.checks_task(&charge).has_outcome("done");
         match was_tried {
-            false => drop(asked.records(&["Voided"]).tells([voided(ORDER)]).calls(&[])),
-            true => drop(asked.records(&["ReversalRequested"]).tells([]).calls(&[REFUND])),
+            false => drop(asked.records(&["Voided"]).publishes([voided(ORDER)]).calls(&[])),
+            true => drop(asked.records(&["ReversalRequested"]).publishes([]).calls(&[REFUND])),
         }
-        payment.hears(cancelled(ORDER)).changes_nothing();
+        payment.receives(cancelled(ORDER)).changes_nothing();
     }
 }
 
@@ -195,14 +199,14 @@ fn charge_is_not_sent_after_deadline() {
 fn request_after_deadline_is_voided_and_answered() {
     let mut payment = ServiceUnderTest::of(PaymentService);
     payment.now = DEADLINE;
-    payment.hears(reserved(ORDER)).records(&["Voided"]).tells([voided(ORDER)]).calls(&[]);
-    payment.hears(reserved(ORDER)).changes_nothing();
-    payment.hears(cancelled(ORDER)).changes_nothing();
+    payment.receives(reserved(ORDER)).records(&["Voided"]).publishes([voided(ORDER)]).calls(&[]);
+    payment.receives(reserved(ORDER)).changes_nothing();
+    payment.receives(cancelled(ORDER)).changes_nothing();
 
     // A repeated request undoes nothing.
     let mut payment = captured();
     payment.now = DEADLINE;
-    payment.hears(reserved(ORDER)).comes_out("done").changes_nothing();
+    payment.receives(reserved(ORDER)).has_outcome("done").changes_nothing();
 }
 
 /// The extension may arrive before the request to charge, or while the task waits.
@@ -210,28 +214,28 @@ fn request_after_deadline_is_voided_and_answered() {
 fn extended_order_is_charged_until_new_deadline() {
     let later = DEADLINE + SignedDuration::from_mins(5);
     let mut payment = ServiceUnderTest::of(PaymentService);
-    payment.hears(extended(ORDER, later)).records(&["Extended"]).tells([]);
+    payment.receives(extended(ORDER, later)).records(&["Extended"]).publishes([]);
     payment.now = DEADLINE;
-    payment.hears(reserved(ORDER)).records(&["Requested"]).calls(&[CHARGE]);
+    payment.receives(reserved(ORDER)).records(&["Requested"]).calls(&[CHARGE]);
     payment.now = later;
     let charge = payment.open_task();
-    payment.is_about_to_call(&charge).comes_out("done").records(&["Voided"]);
+    payment.checks_task(&charge).has_outcome("done").records(&["Voided"]);
 
     let mut payment = charging();
-    payment.hears(extended(ORDER, later));
-    payment.hears(extended(ORDER, DEADLINE)).changes_nothing();
+    payment.receives(extended(ORDER, later));
+    payment.receives(extended(ORDER, DEADLINE)).changes_nothing();
     let charge = payment.open_task();
     payment.now = later - SignedDuration::from_millis(1);
-    payment.is_about_to_call(&charge).comes_out("task_needed").changes_nothing();
+    payment.checks_task(&charge).has_outcome("task_needed").changes_nothing();
     payment.now = later;
-    payment.is_about_to_call(&charge).comes_out("done").records(&["Voided"]);
+    payment.checks_task(&charge).has_outcome("done").records(&["Voided"]);
 }
 
 #[test]
 fn refund_and_reversal_have_no_deadline() {
     for mut payment in [refunding(), reversing()] {
         payment.now = DEADLINE + SignedDuration::from_hours(1000);
-        payment.is_about_to_call(&payment.open_task()).comes_out("task_needed").changes_nothing();
+        payment.checks_task(&payment.open_task()).has_outcome("task_needed").changes_nothing();
     }
 }
 
@@ -240,70 +244,72 @@ fn answer_after_charge_was_given_up_has_no_effect() {
     let mut payment = charging();
     let charge = payment.open_task();
     payment.gives_up(&charge, "timed out");
-    payment.is_answered(&charge, bank_captured()).comes_out("duplicate").changes_nothing();
+    payment.gets_result(&charge, bank_captured()).has_outcome("duplicate").changes_nothing();
 }
 
 #[test]
 fn failed_refund_is_dead_lettered() {
     let mut payment = captured();
-    payment.hears(cancelled(ORDER));
-    payment.gives_up(&payment.open_task(), "timed out").parks(REFUND, "cannot be given back: timed out");
-    let dead_letter = payment.kept.dead.first().expect("a dead letter");
+    payment.receives(cancelled(ORDER));
+    payment
+        .gives_up(&payment.open_task(), "timed out")
+        .is_dead_lettered(REFUND, "cannot be given back: timed out");
+    let dead_letter = payment.store.dead.first().expect("a dead letter");
     assert_eq!((dead_letter.saga, dead_letter.attempts), (Some(ORDER), ATTEMPTS));
     assert_eq!(payment.row::<Payment>(ORDER).status(), "REFUNDING", "the money is still owed");
 }
 
 /// The previous owner of the task lost its lease, and may have made the call.
 fn claimed_again(payment: &mut ServiceUnderTest<PaymentService>, task: &Task) {
-    payment.kept.tasks.entry(task.id).and_modify(|task| task.claim += 1);
+    payment.store.tasks.entry(task.id).and_modify(|task| task.claim += 1);
 }
 
 /// After a 4xx another attempt is pointless; an unseen capture is reversed.
 #[test]
 fn charge_with_final_error_is_given_up_at_once_and_reversed() {
     let mut payment = charging();
-    let refused = payment.is_refused_for_good(&payment.open_task(), "the bank answered 404");
-    refused.comes_out("done").tells([failed(ORDER, PaymentFailure::Exhausted)]).calls(&[REFUND]);
+    let refused = payment.call_fails_finally(&payment.open_task(), "the bank answered 404");
+    refused.has_outcome("done").publishes([failed(ORDER, PaymentFailure::Exhausted)]).calls(&[REFUND]);
     assert_eq!(call(&payment.open_task()), BankCall::Reverse);
-    assert_eq!(payment.kept.dead, [], "the order is cancelled: nobody has to mend anything");
+    assert_eq!(payment.store.dead, [], "the order is cancelled: nobody has to mend anything");
 }
 
 /// Money owed is never dropped: the dead letter tells the operator why the bank refused.
 #[test]
 fn refund_with_final_error_is_dead_lettered_at_once_with_reason() {
     let mut payment = captured();
-    payment.hears(cancelled(ORDER));
+    payment.receives(cancelled(ORDER));
     let task = payment.open_task();
     let why = "the bank answered 409 Conflict: the account of the customer is closed";
-    payment.is_refused_for_good(&task, why).parks(REFUND, why);
-    let dead_letter = payment.kept.dead.first().expect("a dead letter");
+    payment.call_fails_finally(&task, why).is_dead_lettered(REFUND, why);
+    let dead_letter = payment.store.dead.first().expect("a dead letter");
     assert_eq!((dead_letter.attempts, dead_letter.message_id, dead_letter.saga), (1, task.id, Some(ORDER)));
     assert_eq!(dead_letter.reason, format!("the money of order {ORDER} cannot be given back: {why}"));
     assert_eq!(payment.row::<Payment>(ORDER).status(), "REFUNDING", "the money is still owed");
-    payment.hears(cancelled(ORDER)).changes_nothing();
+    payment.receives(cancelled(ORDER)).changes_nothing();
 }
 
 /// Laws 4 and 8: once the customer has another account, the same refund is made.
 #[test]
 fn replayed_refund_keeps_its_key_and_is_published_once() {
     let mut payment = captured();
-    payment.hears(cancelled(ORDER));
+    payment.receives(cancelled(ORDER));
     let task = payment.open_task();
-    payment.is_refused_for_good(&task, "closed").parks(REFUND, "closed");
-    let dead_letter = payment.kept.dead[0].id;
+    payment.call_fails_finally(&task, "closed").is_dead_lettered(REFUND, "closed");
+    let dead_letter = payment.store.dead[0].id;
     let (service, edited) = ("payment".to_owned(), None);
     let replay = |revision| {
         let service = service.clone();
         let edited = edited.clone();
         DeadLetterMessage::ReplayRequested(ReplayRequested { dead_letter, service, revision, edited })
     };
-    payment.is_operated(replay(1)).comes_out("done").changes_nothing();
+    payment.receives_operator_command(replay(1)).has_outcome("done").changes_nothing();
     let again = payment.open_task();
     assert_eq!((again.id, call(&again)), (task.id, BankCall::Refund));
-    payment.is_operated(replay(2)).comes_out("done").changes_nothing();
-    payment.is_answered(&again, bank_undone()).tells([refunded(ORDER)]).calls(&[]);
-    assert_eq!((payment.kept.tasks.len(), payment.kept.dead.len()), (0, 1));
-    payment.is_answered(&again, bank_undone()).comes_out("duplicate").changes_nothing();
+    payment.receives_operator_command(replay(2)).has_outcome("done").changes_nothing();
+    payment.gets_result(&again, bank_undone()).publishes([refunded(ORDER)]).calls(&[]);
+    assert_eq!((payment.store.tasks.len(), payment.store.dead.len()), (0, 1));
+    payment.gets_result(&again, bank_undone()).has_outcome("duplicate").changes_nothing();
 }
 
 /// Law 7: an outage of the bank, however long, neither fails a payment nor dead-letters a refund.
@@ -313,10 +319,10 @@ fn outage_of_bank_consumes_no_attempts() {
         let before = payment.row::<Payment>(ORDER);
         for _ in 0..20 * ATTEMPTS {
             let away = FailedAttempt::new(FailureKind::Outage, "the bank does not answer");
-            payment.takes(Stimulus::Called(payment.open_task(), Err(away))).comes_out("retried");
+            payment.takes(Stimulus::Called(payment.open_task(), Err(away))).has_outcome("retried");
         }
         assert_eq!((payment.row::<Payment>(ORDER), payment.open_task().attempts), (before, 0));
-        assert_eq!(payment.kept.dead, []);
+        assert_eq!(payment.store.dead, []);
     }
 }
 
@@ -324,31 +330,33 @@ fn outage_of_bank_consumes_no_attempts() {
 fn failed_reversal_is_dead_lettered() {
     let mut payment = charging();
     payment.gives_up(&payment.open_task(), "timed out");
-    payment.gives_up(&payment.open_task(), "timed out").parks(REFUND, "cannot be given back: timed out");
+    payment
+        .gives_up(&payment.open_task(), "timed out")
+        .is_dead_lettered(REFUND, "cannot be given back: timed out");
 }
 
 #[test]
 fn cancellation_after_operator_refund_does_not_refund_again() {
     let mut payment = captured();
-    payment.is_asked(Refund { order: ORDER }).tells([]).calls(&[REFUND]);
-    payment.is_asked(Refund { order: ORDER }).comes_out("done").changes_nothing();
-    payment.hears(cancelled(ORDER)).changes_nothing();
-    payment.is_answered(&payment.open_task(), bank_undone()).tells([refunded(ORDER)]);
-    payment.hears(cancelled(ORDER)).changes_nothing();
+    payment.executes(Refund { order: ORDER }).publishes([]).calls(&[REFUND]);
+    payment.executes(Refund { order: ORDER }).has_outcome("done").changes_nothing();
+    payment.receives(cancelled(ORDER)).changes_nothing();
+    payment.gets_result(&payment.open_task(), bank_undone()).publishes([refunded(ORDER)]);
+    payment.receives(cancelled(ORDER)).changes_nothing();
 }
 
 #[test]
 fn payment_without_capture_is_not_refunded() {
     let refund = Refund { order: ORDER };
     assert_eq!(
-        ServiceUnderTest::of(PaymentService).is_asked(refund.clone()).rejection(),
+        ServiceUnderTest::of(PaymentService).executes(refund.clone()).rejection(),
         PaymentRejection::Unknown
     );
-    assert_eq!(charging().is_asked(refund.clone()).rejection(), PaymentRejection::NothingCaptured);
+    assert_eq!(charging().executes(refund.clone()).rejection(), PaymentRejection::NothingCaptured);
 
     let mut declined = charging();
-    declined.is_answered(&declined.open_task(), bank_refused(PaymentFailure::Declined));
-    assert_eq!(declined.is_asked(refund.clone()).rejection(), PaymentRejection::NothingCaptured);
+    declined.gets_result(&declined.open_task(), bank_refused(PaymentFailure::Declined));
+    assert_eq!(declined.executes(refund.clone()).rejection(), PaymentRejection::NothingCaptured);
 }
 
 /// The charge may have been captured.
@@ -358,8 +366,8 @@ fn charge_with_contradictory_answer_is_reversed_and_failure_published() {
         [json!({ "outcome": "maybe" }), json!({ "outcome": "captured", "reference": "" }), bank_undone()]
     {
         let mut payment = charging();
-        let taken = payment.is_answered(&payment.open_task(), nonsense);
-        taken.tells([failed(ORDER, PaymentFailure::Exhausted)]).calls(&[REFUND]);
+        let taken = payment.gets_result(&payment.open_task(), nonsense);
+        taken.publishes([failed(ORDER, PaymentFailure::Exhausted)]).calls(&[REFUND]);
         assert_eq!(call(&payment.open_task()), BankCall::Reverse);
     }
 }
@@ -367,34 +375,34 @@ fn charge_with_contradictory_answer_is_reversed_and_failure_published() {
 #[test]
 fn refund_with_contradictory_answer_is_dead_lettered() {
     let mut payment = captured();
-    payment.hears(cancelled(ORDER));
-    payment.is_answered(&payment.open_task(), bank_captured()).parks(REFUND, "the bank answered");
+    payment.receives(cancelled(ORDER));
+    payment.gets_result(&payment.open_task(), bank_captured()).is_dead_lettered(REFUND, "the bank answered");
 }
 
 #[test]
 fn failure_under_expired_lease_counts_no_attempt() {
     let mut payment = charging();
     let lapsed = payment.open_task();
-    payment.kept.tasks.entry(lapsed.id).and_modify(|task| task.claim += 1);
+    payment.store.tasks.entry(lapsed.id).and_modify(|task| task.claim += 1);
     let failure =
         Stimulus::Called(lapsed.clone(), Err(FailedAttempt::new(FailureKind::Transient, "timed out")));
-    payment.takes(failure).comes_out("duplicate").changes_nothing();
+    payment.takes(failure).has_outcome("duplicate").changes_nothing();
     assert_eq!(payment.open_task().attempts, 0);
     // The answer counts all the same: there is only one, whoever made the call.
-    payment.is_answered(&lapsed, bank_captured()).tells([processed(ORDER)]);
+    payment.gets_result(&lapsed, bank_captured()).publishes([processed(ORDER)]);
 }
 
 /// Treated as new, the payment would be charged a second time.
 #[test]
 fn unreadable_row_is_never_treated_as_new() {
     let mut payment = captured();
-    let (_, row) = payment.kept.rows.get_mut(&RowKey::of::<Payment>(ORDER)).expect("the payment is there");
+    let (_, row) = payment.store.rows.get_mut(&RowKey::of::<Payment>(ORDER)).expect("the payment is there");
     row.state = r#""FromTheFuture""#.to_owned();
-    let (before, called) = (payment.kept.rows.clone(), payment.kept.called.len());
+    let (before, called) = (payment.store.rows.clone(), payment.store.called.len());
 
     let outcomes = payment.takes_batch(&[Stimulus::Fact(cancelled(ORDER)), Stimulus::Fact(reserved(ORDER))]);
     assert_eq!(outcomes.iter().map(|outcome| outcome.name()).collect::<Vec<_>>(), ["dead", "dead"]);
-    assert_eq!((&payment.kept.rows, payment.kept.called.len()), (&before, called));
+    assert_eq!((&payment.store.rows, payment.store.called.len()), (&before, called));
 }
 
 #[test]
@@ -403,10 +411,10 @@ fn every_consumed_fact_is_handled() {
     let facts = [reserved(ORDER), cancelled(ORDER), extended(ORDER, DEADLINE), resolution];
     assert_eq!(
         facts.iter().map(|fact| fact.fact_type().name()).collect::<BTreeSet<_>>(),
-        facts_heard::<PaymentService>()
+        consumed_facts::<PaymentService>()
     );
     for fact in facts {
-        let then = ServiceUnderTest::of(PaymentService).hears(fact).comes_out("done");
+        let then = ServiceUnderTest::of(PaymentService).receives(fact).has_outcome("done");
         assert_eq!(then.events.len(), 1);
     }
 }
@@ -414,7 +422,7 @@ fn every_consumed_fact_is_handled() {
 /// Captured payment of a cancelled order.
 fn refunding() -> ServiceUnderTest<PaymentService> {
     let mut payment = captured();
-    payment.hears(cancelled(ORDER));
+    payment.receives(cancelled(ORDER));
     payment
 }
 

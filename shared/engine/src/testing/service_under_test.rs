@@ -21,7 +21,7 @@ use saga_core::waiting::{Retry, Task};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::kept::{Kept, told};
+use super::in_memory_store::{InMemoryStore, facts_of};
 use super::then::Then;
 
 /// Time of all batches, unless a test changes [`ServiceUnderTest::now`].
@@ -65,7 +65,7 @@ pub struct ServiceUnderTest<S: Service> {
     /// True if the inbox is on.
     pub use_inbox: bool,
     /// Content of the store after the batches so far.
-    pub kept: Kept,
+    pub store: InMemoryStore,
     service: S,
     asked: u128,
 }
@@ -74,12 +74,12 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
     /// Creates a service with an empty store.
     #[must_use]
     pub fn of(service: S) -> Self {
-        Self { now: NOON, use_inbox: false, kept: Kept::default(), service, asked: 0 }
+        Self { now: NOON, use_inbox: false, store: InMemoryStore::default(), service, asked: 0 }
     }
 
     /// Executes a command, with a new saga.
     #[track_caller]
-    pub fn is_asked(&mut self, command: S::Command) -> Then<S> {
+    pub fn executes(&mut self, command: S::Command) -> Then<S> {
         self.asked += 1;
         let id = Uuid::from_u128(0xC0_0000 + self.asked);
         self.takes(Stimulus::Command { id, saga: id, command, key: None })
@@ -87,47 +87,47 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
 
     /// Delivers a fact to the step that consumes it.
     #[track_caller]
-    pub fn hears(&mut self, fact: impl Into<S::Fact>) -> Then<S> {
+    pub fn receives(&mut self, fact: impl Into<S::Fact>) -> Then<S> {
         self.takes(Stimulus::Fact(fact.into()))
     }
 
     /// Delivers a fact of this producer.
     #[track_caller]
-    pub fn hears_from(&mut self, producer: &str, fact: impl Into<S::Fact>) -> Then<S> {
+    pub fn receives_from(&mut self, producer: &str, fact: impl Into<S::Fact>) -> Then<S> {
         self.takes(Stimulus::FactOf(producer.to_owned(), fact.into()))
     }
 
     /// Delivers an operator command to the engine.
     #[track_caller]
-    pub fn is_operated(&mut self, message: DeadLetterMessage) -> Then<S> {
+    pub fn receives_operator_command(&mut self, message: DeadLetterMessage) -> Then<S> {
         self.takes(Stimulus::Operator(message))
     }
 
     /// Submits the result of a task.
     #[track_caller]
-    pub fn is_answered(&mut self, task: &Task, answer: Value) -> Then<S> {
+    pub fn gets_result(&mut self, task: &Task, answer: Value) -> Then<S> {
         self.takes(Stimulus::Called(task.clone(), Ok(answer)))
     }
 
     /// Checks whether a task is still needed, as before its call.
     #[track_caller]
-    pub fn is_about_to_call(&mut self, task: &Task) -> Then<S> {
-        let current = self.kept.tasks.get(&task.id).unwrap_or(task).clone();
+    pub fn checks_task(&mut self, task: &Task) -> Then<S> {
+        let current = self.store.tasks.get(&task.id).unwrap_or(task).clone();
         let unknown = FailedAttempt::new(FailureKind::NeverAttempted, "nobody wants it any more");
         self.takes(Stimulus::Called(current, Err(unknown)))
     }
 
     /// Submits a transient failure of a task.
     #[track_caller]
-    pub fn gets_no_answer(&mut self, task: &Task, reason: &str) -> Then<S> {
-        let current = self.kept.tasks.get(&task.id).unwrap_or(task).clone();
+    pub fn call_fails(&mut self, task: &Task, reason: &str) -> Then<S> {
+        let current = self.store.tasks.get(&task.id).unwrap_or(task).clone();
         self.takes(Stimulus::Called(current, Err(FailedAttempt::new(FailureKind::Transient, reason))))
     }
 
     /// Submits a permanent failure of a task.
     #[track_caller]
-    pub fn is_refused_for_good(&mut self, task: &Task, reason: &str) -> Then<S> {
-        let current = self.kept.tasks.get(&task.id).unwrap_or(task).clone();
+    pub fn call_fails_finally(&mut self, task: &Task, reason: &str) -> Then<S> {
+        let current = self.store.tasks.get(&task.id).unwrap_or(task).clone();
         self.takes(Stimulus::Called(current, Err(FailedAttempt::new(FailureKind::Permanent, reason))))
     }
 
@@ -135,9 +135,9 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
     #[track_caller]
     pub fn gives_up(&mut self, task: &Task, reason: &str) -> Then<S> {
         for _ in 1..ATTEMPTS {
-            self.gets_no_answer(task, reason).comes_out("retried");
+            self.call_fails(task, reason).has_outcome("retried");
         }
-        self.gets_no_answer(task, reason)
+        self.call_fails(task, reason)
     }
 
     /// Submits the due time of a row.
@@ -149,22 +149,22 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
     /// Retries all waiting messages in one batch.
     #[track_caller]
     pub fn retries(&mut self) -> Vec<Outcome<S>> {
-        let waiting: Vec<_> = self.kept.retries.values().cloned().map(Stimulus::Retry).collect();
+        let waiting: Vec<_> = self.store.retries.values().cloned().map(Stimulus::Retry).collect();
         self.takes_batch(&waiting)
     }
 
     /// Processes a batch of one input.
     #[track_caller]
     pub fn takes(&mut self, stimulus: Stimulus<S>) -> Then<S> {
-        let kept = &self.kept;
+        let kept = &self.store;
         let (events, outbox, called, dead) =
             (kept.events.len(), kept.outbox.len(), kept.called.len(), kept.dead.len());
         let outcome = self.takes_batch(&[stimulus]).pop().expect("every input has an outcome");
-        let kept = &self.kept;
+        let kept = &self.store;
         Then {
             outcome,
             events: kept.events[events..].iter().map(|event| event.2).collect(),
-            facts: told::<S>(&kept.outbox[outbox..]),
+            facts: facts_of::<S>(&kept.outbox[outbox..]),
             tasks: kept.called[called..].to_vec(),
             dead: kept.dead[dead..].to_vec(),
         }
@@ -175,7 +175,7 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
     pub fn takes_batch(&mut self, stimuli: &[Stimulus<S>]) -> Vec<Outcome<S>> {
         let inputs: Vec<_> = stimuli.iter().map(Stimulus::input).collect();
         let mut reads = decision::reads(&self.service, &inputs);
-        let mut loaded = self.kept.load(&reads);
+        let mut loaded = self.store.load(&reads);
         let rules = rules(self.use_inbox);
         let decide = |loaded| decision::decide(&self.service, &inputs, loaded, &rules, self.now);
         let mut also_read = BTreeSet::new();
@@ -186,18 +186,18 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
             }
             also_read.extend(writes.to_read);
             reads.rows.extend(also_read.iter().cloned());
-            loaded = Loaded { also_read: also_read.clone(), ..self.kept.load(&reads) };
+            loaded = Loaded { also_read: also_read.clone(), ..self.store.load(&reads) };
         };
         let (writes, outcomes) = decide(loaded);
         assert_eq!(format!("{first:?}"), format!("{writes:?}"), "a repeated batch has the same result");
-        self.kept.apply::<S>(writes);
+        self.store.apply::<S>(writes);
         outcomes
     }
 
     /// State of a row; the default if there is none.
     #[track_caller]
     pub fn row<D: Decider>(&self, id: impl ToString) -> D {
-        match self.kept.rows.get(&RowKey::of::<D>(id)) {
+        match self.store.rows.get(&RowKey::of::<D>(id)) {
             Some((_, projected)) => {
                 serde_json::from_str(&projected.state).expect("a stored state can be read")
             }
@@ -212,9 +212,9 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
     pub fn history<D: Decider>(&self, id: impl ToString) -> Vec<PastEvent<D::Event>> {
         let key = RowKey::of::<D>(id);
         let is_published = |version: i64| {
-            self.kept.outbox.iter().any(|promise| promise.tells == Some((key.clone(), version)))
+            self.store.outbox.iter().any(|message| message.event == Some((key.clone(), version)))
         };
-        let of_row = self.kept.events.iter().filter(|event| event.0 == key);
+        let of_row = self.store.events.iter().filter(|event| event.0 == key);
         let recorded = of_row.map(|(_, version, _, data, _)| PastEvent {
             event: serde_json::from_str(data).expect("a stored event can be read"),
             at: NOON,
@@ -225,19 +225,19 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
 
     /// Due time of a row.
     pub fn due<D: Decider>(&self, id: impl ToString) -> Option<Timestamp> {
-        self.kept.rows.get(&RowKey::of::<D>(id)).and_then(|(_, projected)| projected.due)
+        self.store.rows.get(&RowKey::of::<D>(id)).and_then(|(_, projected)| projected.due)
     }
 
     /// All published facts, without announcements of dead letters.
     #[must_use]
-    pub fn told(&self) -> Vec<S::Fact> {
-        told::<S>(&self.kept.outbox)
+    pub fn published(&self) -> Vec<S::Fact> {
+        facts_of::<S>(&self.store.outbox)
     }
 
     /// Returns the only open task.
     #[track_caller]
     pub fn open_task(&self) -> Task {
-        let mut open = self.kept.tasks.values();
+        let mut open = self.store.tasks.values();
         let (task, other) = (open.next().expect("a task is open"), open.next());
         assert_eq!(other, None, "one task is open");
         task.clone()
@@ -255,9 +255,9 @@ pub fn batches_do_what_single_inputs_do<S: Service<Command: Clone>>(
     let run = |size: usize| {
         let mut world = ServiceUnderTest { use_inbox, ..ServiceUnderTest::of(service()) };
         let outcomes: Vec<_> = stimuli.chunks(size).flat_map(|chunk| world.takes_batch(chunk)).collect();
-        let mut kept = world.kept;
+        let mut kept = world.store;
         // A task that ends in the batch that added it is never called.
-        let Kept { called, tasks, .. } = &mut kept;
+        let InMemoryStore { called, tasks, .. } = &mut kept;
         called.retain(|task| tasks.contains_key(&task.id));
         (kept, outcomes.iter().map(Outcome::name).collect::<Vec<_>>())
     };
@@ -284,9 +284,9 @@ impl<S: Service<Command: Clone>> Stimulus<S> {
     fn input(&self) -> Input<S> {
         match self.clone() {
             Self::Command { id, saga, command, key } => Input::command(id, saga, command, key),
-            Self::Fact(fact) => heard(None, &fact),
-            Self::FactOf(producer, fact) => heard(Some(&producer), &fact),
-            Self::Operator(message) => heard(None, &message),
+            Self::Fact(fact) => message_of(None, &fact),
+            Self::FactOf(producer, fact) => message_of(Some(&producer), &fact),
+            Self::Operator(message) => message_of(None, &message),
             Self::Retry(retry) => {
                 let steps = steps_of::<S>();
                 let step = steps.iter().find(|step| step.name == retry.step).expect("the step is declared");
@@ -300,14 +300,14 @@ impl<S: Service<Command: Clone>> Stimulus<S> {
 
 /// Builds the message of a fact for the step that consumes it.
 #[track_caller]
-fn heard<S: Service>(producer: Option<&str>, fact: &impl Message) -> Input<S> {
+fn message_of<S: Service>(producer: Option<&str>, fact: &impl Message) -> Input<S> {
     let message_type = fact.message_type();
     let (step, producer) = steps_of::<S>()
         .into_iter()
-        .flat_map(|step| step.consumes.iter().map(move |heard| (step, heard)))
-        .filter(|(_, heard)| heard.types.contains(&message_type))
-        .find(|(_, heard)| producer.is_none_or(|producer| heard.producer == producer))
-        .map(|(step, heard)| (step, heard.producer))
+        .flat_map(|step| step.consumes.iter().map(move |subscription| (step, subscription)))
+        .filter(|(_, subscription)| subscription.types.contains(&message_type))
+        .find(|(_, subscription)| producer.is_none_or(|producer| subscription.producer == producer))
+        .map(|(step, subscription)| (step, subscription.producer))
         .expect("some step consumes this fact");
     Input::message(step, envelope(producer, fact).into(), Uuid::nil(), 0)
 }
@@ -333,9 +333,10 @@ pub fn envelope(producer: &str, fact: &impl Message) -> Vec<u8> {
 
 /// Names of the fact types that the steps of a service consume, without those of the engine.
 #[must_use]
-pub fn facts_heard<S: Service>() -> BTreeSet<&'static str> {
-    let heard = S::steps().iter().flat_map(|step: &Step| step.consumes).flat_map(|heard| heard.types);
-    heard.map(|message_type| message_type.name).collect()
+pub fn consumed_facts<S: Service>() -> BTreeSet<&'static str> {
+    let types =
+        S::steps().iter().flat_map(|step: &Step| step.consumes).flat_map(|subscription| subscription.types);
+    types.map(|message_type| message_type.name).collect()
 }
 
 fn rules(use_inbox: bool) -> DecisionConfig {

@@ -22,7 +22,7 @@ pub struct Then<S: Service> {
 impl<S: Service> Then<S> {
     /// Expects exactly these facts, in this order.
     #[track_caller]
-    pub fn tells(self, wanted: impl IntoIterator<Item = S::Fact>) -> Self {
+    pub fn publishes(self, wanted: impl IntoIterator<Item = S::Fact>) -> Self {
         assert_eq!(self.facts, wanted.into_iter().collect::<Vec<_>>(), "published facts");
         self
     }
@@ -47,7 +47,7 @@ impl<S: Service> Then<S> {
 
     /// Expects the outcome with this name.
     #[track_caller]
-    pub fn comes_out(self, wanted: &str) -> Self {
+    pub fn has_outcome(self, wanted: &str) -> Self {
         assert_eq!(self.outcome.name(), wanted, "outcome");
         self
     }
@@ -56,13 +56,13 @@ impl<S: Service> Then<S> {
     #[track_caller]
     pub fn changes_nothing(self) -> Self {
         assert_eq!(self.dead, [], "dead letters");
-        self.records(&[]).tells([]).calls(&[])
+        self.records(&[]).publishes([]).calls(&[])
     }
 
     /// Expects a rejection without any change, and returns it.
     #[track_caller]
     pub fn rejection(self) -> S::Rejection {
-        match self.comes_out("rejected").changes_nothing().outcome {
+        match self.has_outcome("rejected").changes_nothing().outcome {
             Outcome::Command(CommandOutcome::Rejected(rejection))
             | Outcome::Message(MessageOutcome::Rejected(rejection))
             | Outcome::Due(DueOutcome::Rejected(rejection)) => rejection,
@@ -74,18 +74,18 @@ impl<S: Service> Then<S> {
 
     /// Expects one dead letter of this step or kind of task with this reason, and no other change.
     #[track_caller]
-    pub fn parks(mut self, step: &str, reason: &str) {
+    pub fn is_dead_lettered(mut self, step: &str, reason: &str) {
         let [dead] = self.dead.as_slice() else { panic!("one dead letter, not {:?}", self.dead) };
         assert_eq!(dead.step, step, "the step that failed");
         assert!(dead.reason.contains(reason), "{:?} does not say {reason:?}", dead.reason);
         self.dead.clear();
-        self.comes_out("dead").changes_nothing();
+        self.has_outcome("dead").changes_nothing();
     }
 
     /// Expects a successful command, and returns its reply.
     #[track_caller]
     pub fn reply(self) -> S::Reply {
-        let Outcome::Command(CommandOutcome::Done(reply)) = self.comes_out("done").outcome else {
+        let Outcome::Command(CommandOutcome::Done(reply)) = self.has_outcome("done").outcome else {
             panic!("the name belongs to another outcome");
         };
         reply

@@ -89,13 +89,13 @@ fn parcel_without_van_is_cancelled_at_deadline() {
     let command = (parcel, ParcelCommand::Book { to: "Oslo".to_owned(), deadline: NOON });
     depot
         .takes(Stimulus::Command { id: Uuid::from_u128(2), saga: parcel, command, key: None })
-        .tells([Fact::ParcelBooked { parcel, to: "Oslo".to_owned() }]);
+        .publishes([Fact::ParcelBooked { parcel, to: "Oslo".to_owned() }]);
     depot
         .is_due::<Parcel>(parcel, NOON)
-        .tells([Fact::ParcelCancelled { parcel, why: "no van in time".to_owned() }]);
+        .publishes([Fact::ParcelCancelled { parcel, why: "no van in time".to_owned() }]);
     // Too late.
-    depot.hears(Fact::SlotBooked { parcel, slot: "a van".to_owned() }).changes_nothing();
-    depot.hears(Fact::SlotReleased { parcel });
+    depot.receives(Fact::SlotBooked { parcel, slot: "a van".to_owned() }).changes_nothing();
+    depot.receives(Fact::SlotReleased { parcel });
     assert_eq!(depot.row::<Parcel>(parcel), Parcel::Returned);
 }
 
@@ -103,10 +103,10 @@ fn parcel_without_van_is_cancelled_at_deadline() {
 fn unanswered_release_is_dead_lettered() {
     let (parcel, why) = (Uuid::from_u128(1), "no van in time".to_owned());
     let mut courier = ServiceUnderTest::of(Courier);
-    courier.hears(Fact::ParcelCancelled { parcel, why }).calls(&["courier-release"]);
+    courier.receives(Fact::ParcelCancelled { parcel, why }).calls(&["courier-release"]);
     courier
         .gives_up(&courier.open_task(), "the line went dead")
-        .parks("courier-release", "the line went dead");
+        .is_dead_lettered("courier-release", "the line went dead");
 }
 
 #[test]

@@ -422,7 +422,7 @@ fn of_views() -> Vec<Corruption> {
         }),
         ("saga view: a fact invented", |shop| {
             let mut view = shop.views[CONFIRMED].1.clone();
-            shop.hears(&mut view, CONFIRMED, FactType::StockReleased, 9);
+            shop.receives(&mut view, CONFIRMED, FactType::StockReleased, 9);
             shop.views[CONFIRMED].1 = view;
         }),
         ("saga view: a fact at another time", |shop| {

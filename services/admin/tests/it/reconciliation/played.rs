@@ -86,7 +86,7 @@ impl ReconciliationState {
         let shop = books.played.lock().shop.clone();
         for (entry, said) in shop.orders.iter().zip(said(&shop)) {
             for said in said {
-                books.admin.hears(&message(entry, said.fact)).await;
+                books.admin.receives(&message(entry, said.fact)).await;
             }
         }
         books
@@ -142,7 +142,7 @@ impl ReconciliationState {
 
     /// Payment says something, and admin hears it.
     pub async fn says(&self, message: &AdminMessage) {
-        self.admin.hears(message).await;
+        self.admin.receives(message).await;
         let subject = message.message_type().subject("payment", "");
         let mut played = self.played.lock();
         let payment = played.service_stats.get_mut("payment").expect("it is played");

@@ -57,7 +57,7 @@ fn why() -> Value {
 /// What admin tells the services, by name, and whether payment hears of settlements or that they are taken back, all of a
 /// cancelled order.
 async fn told(books: &ReconciliationState) -> (Vec<&'static str>, Vec<bool>) {
-    let told = books.admin.tells().await;
+    let told = books.admin.publishes().await;
     let names = told.iter().map(|told| told.message_type().name).collect();
     let settled = told.into_iter().filter_map(|told| match told {
         AdminMessage::Fact(Fact::ManualResolutionRequested(asked)) => {
@@ -71,7 +71,7 @@ async fn told(books: &ReconciliationState) -> (Vec<&'static str>, Vec<bool>) {
 
 /// What the books say once the services have heard what they are told.
 async fn audit(books: &ReconciliationState) -> Value {
-    books.admin.tells().await;
+    books.admin.publishes().await;
     books.audit().await
 }
 
@@ -308,7 +308,7 @@ async fn an_audit_that_began_before_a_settlement_is_not_remembered() {
             tokio::task::yield_now().await;
         }
         books.admin.post(&format!("{}/resolve", saga()), &why(), 200).await;
-        books.admin.tells().await;
+        books.admin.publishes().await;
         books.played.lock().busy_looks = 0;
     };
     let (report, ()) = tokio::join!(audit, settling);

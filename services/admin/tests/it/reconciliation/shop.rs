@@ -248,13 +248,13 @@ impl Shop {
     fn heard(&self, order: usize, facts: &[FactType]) -> SagaView {
         let mut view = SagaView::default();
         for (fact, second) in facts.iter().zip(0..) {
-            self.hears(&mut view, order, *fact, second);
+            self.receives(&mut view, order, *fact, second);
         }
         view
     }
 
     /// Admin hears a fact about an order.
-    pub fn hears(&self, view: &mut SagaView, order: usize, fact: FactType, second: i64) {
+    pub fn receives(&self, view: &mut SagaView, order: usize, fact: FactType, second: i64) {
         let OrderEntry { customer, total, deadline, cancelled_because, .. } = self.orders[order].clone();
         let detail = match fact {
             FactType::OrderCreated => FactDetail {

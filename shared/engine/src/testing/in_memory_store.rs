@@ -14,13 +14,13 @@ use uuid::Uuid;
 
 /// Content of the in-memory store.
 #[derive(Debug, Default, PartialEq)]
-pub struct Kept {
+pub struct InMemoryStore {
     /// Rows with their versions, by key.
     pub rows: BTreeMap<RowKey, (i64, Projected)>,
     /// All events, as (row, version, name, JSON, causation id).
     pub events: Vec<(RowKey, i64, &'static str, String, Uuid)>,
     /// All outbox entries in order.
-    pub outbox: Vec<Promise>,
+    pub outbox: Vec<OutboxMessage>,
     /// Inbox marks, as (step, message id).
     pub inbox: BTreeSet<(&'static str, Uuid)>,
     /// Messages that wait for a retry.
@@ -41,7 +41,7 @@ pub struct Kept {
 
 /// Outbox entry of the in-memory store.
 #[derive(Debug, PartialEq)]
-pub struct Promise {
+pub struct OutboxMessage {
     /// Envelope as published, byte for byte.
     pub payload: Vec<u8>,
     /// Message id, unique among all entries.
@@ -49,18 +49,18 @@ pub struct Promise {
     /// Name of the message type.
     pub message_type: String,
     /// Event that the fact publishes, as (row, version).
-    pub tells: Option<(RowKey, i64)>,
+    pub event: Option<(RowKey, i64)>,
 }
 
-impl Kept {
+impl InMemoryStore {
     /// Lists the events of a kind, each with the type of the fact that publishes it.
     ///
     /// # Panics
     /// If an event cannot be read.
-    pub fn events_told<D: Decider>(&self) -> impl Iterator<Item = (D::Event, Option<&str>)> {
+    pub fn events_with_facts<D: Decider>(&self) -> impl Iterator<Item = (D::Event, Option<&str>)> {
         self.events.iter().filter(|(key, ..)| key.kind == D::KIND).map(|(key, version, _, data, _)| {
-            let is_it = |promise: &&Promise| promise.tells == Some((key.clone(), *version));
-            let fact = self.outbox.iter().find(is_it).map(|promise| promise.message_type.as_str());
+            let is_it = |message: &&OutboxMessage| message.event == Some((key.clone(), *version));
+            let fact = self.outbox.iter().find(is_it).map(|message| message.message_type.as_str());
             (serde_json::from_str(data).expect("a stored event can be read"), fact)
         })
     }
@@ -119,10 +119,10 @@ impl Kept {
 
     pub(super) fn apply<S: Service>(&mut self, writes: Writes) {
         for entry in &writes.outbox {
-            let promise = Promise::of::<S>(entry, &writes.events);
-            let is_new = self.outbox.iter().all(|before| before.id != promise.id);
+            let message = OutboxMessage::of::<S>(entry, &writes.events);
+            let is_new = self.outbox.iter().all(|before| before.id != message.id);
             assert!(is_new, "{} is published under a used id", entry.subject);
-            self.outbox.push(promise);
+            self.outbox.push(message);
         }
         for event in writes.events {
             self.events.push((event.key, event.version, event.name, event.data, event.causation_id));
@@ -197,7 +197,7 @@ impl Kept {
     }
 }
 
-impl Promise {
+impl OutboxMessage {
     fn of<S: Service>(entry: &OutboxWrite, events: &[EventWrite]) -> Self {
         let envelope = Envelope::from_bytes(&entry.payload).expect("an outbox entry is an envelope");
         assert_eq!(
@@ -205,18 +205,18 @@ impl Promise {
             (envelope.id, envelope.producer.as_str()),
             "id and producer of the message"
         );
-        let tells = entry.event.map(|index| (events[index].key.clone(), events[index].version));
-        let promise = Self {
+        let event = entry.event.map(|index| (events[index].key.clone(), events[index].version));
+        let message = Self {
             payload: entry.payload.to_vec(),
             id: entry.id,
             message_type: envelope.message_type,
-            tells,
+            event,
         };
-        if !promise.is_announcement() {
-            let fact = promise.fact::<S>();
+        if !message.is_announcement() {
+            let fact = message.fact::<S>();
             assert_eq!(entry.subject, fact.subject(S::NAME), "subject of the fact");
         }
-        promise
+        message
     }
 
     /// Fact of the entry.
@@ -236,6 +236,6 @@ impl Promise {
 }
 
 /// Facts among these entries, without announcements of dead letters.
-pub(super) fn told<S: Service>(outbox: &[Promise]) -> Vec<S::Fact> {
-    outbox.iter().filter(|promise| !promise.is_announcement()).map(Promise::fact::<S>).collect()
+pub(super) fn facts_of<S: Service>(outbox: &[OutboxMessage]) -> Vec<S::Fact> {
+    outbox.iter().filter(|message| !message.is_announcement()).map(OutboxMessage::fact::<S>).collect()
 }
