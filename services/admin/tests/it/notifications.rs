@@ -75,7 +75,7 @@ async fn a_dead_letter_is_told_with_a_signature_that_verifies_and_so_is_its_end(
     assert_eq!(notice.body["type"], "saga.needs_human");
     assert_eq!(each(&notice.body["data"]["new"], "key"), ["dead_letters:f"]);
     let text = notice.body["data"]["text"].as_str().expect("text");
-    assert!(text.starts_with("somebody is needed: 1 dead letter at payment-processing"), "{text}");
+    assert!(text.starts_with("a human is needed: 1 dead letter at payment-processing"), "{text}");
 
     wait_until("it is known to have arrived", async || delivered(&admin).await.len() == 1).await;
     let push = admin.get("/notifications").await;
@@ -266,7 +266,7 @@ async fn books_that_do_not_balance_are_told_although_nobody_asked_for_an_audit()
             .flat_map(|notice| each(&notice.body["data"]["new"], "key"))
             .collect::<Vec<_>>()
     };
-    wait_until("somebody is told", async || keys().contains(&json!("unbalanced"))).await;
+    wait_until("somebody is told", async || keys().contains(&json!("ledgers_unbalanced"))).await;
     let books = books().await;
     assert_eq!(books["verdict"], "UNBALANCED");
     let log = admin.get("/audit").await;

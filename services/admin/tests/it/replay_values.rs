@@ -75,7 +75,8 @@ async fn a_dead_letter_says_whether_its_saga_still_waits_for_it() {
     assert_eq!(worth(3).await, json!({"awaited": false, "saga_status": "DEAD_LETTERED"}));
     assert_eq!(worth(4).await, json!({"awaited": false, "saga_status": "COMPENSATING"}));
     let listed = admin.get("/dlq").await["dead_letters"].clone();
-    let awaited: Vec<Value> = each(&listed, "worth").iter().map(|worth| worth["awaited"].clone()).collect();
+    let awaited: Vec<Value> =
+        each(&listed, "replay_value").iter().map(|value| value["awaited"].clone()).collect();
     assert_eq!(awaited.iter().filter(|awaited| **awaited == json!(true)).count(), 2);
 }
 
