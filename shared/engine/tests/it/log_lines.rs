@@ -78,7 +78,7 @@ async fn inputs_with_changes_log_at_info_and_others_at_debug() {
     let step = FILLING.name;
     let [put, known, rejected, dead] = &told(&said)[..] else { panic!("{said:#?}") };
     assert_eq!(*put, line("INFO", step, Some(1), "shelf Put"));
-    assert_eq!(*known, line("DEBUG", step, Some(1), "changes nothing: duplicate"));
+    assert_eq!(*known, line("DEBUG", step, Some(1), "nothing changed: duplicate"));
     assert_eq!(*rejected, line("DEBUG", step, Some(1), "rejected: nothing is no quantity"));
     assert_eq!((dead.0.as_str(), dead.1.as_str()), ("ERROR", step));
     let ids = ["message_id", "correlation_id", "causation_id"].map(|name| {

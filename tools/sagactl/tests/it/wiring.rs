@@ -51,7 +51,7 @@ async fn a_step_that_stands_still_ends_readiness_until_it_goes_on() {
     let slow = ["--step", "inventory-stock-reservation", "--delay", "4s"];
     system.sagactl(&[&["faults", "inject", "inventory", "delay"], &slow[..]].concat());
     system.place(1).await;
-    let told = "inventory-stock-reservation stands still: 1 messages wait, none settled since ";
+    let told = "inventory-stock-reservation is stalled: 1 messages wait, none processed since ";
     wait_until("it is told", async || {
         let (status, steps) = readiness().await;
         status == 503 && steps.as_str().is_some_and(|steps| steps.starts_with(told))
