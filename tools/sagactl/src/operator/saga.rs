@@ -172,7 +172,7 @@ impl Saga {
 
 #[derive(Debug, Deserialize)]
 struct DeadLetterRef {
-    letter: String,
+    dead_letter: String,
     step: String,
 }
 
@@ -237,7 +237,7 @@ const OWED: [Column<Owed>; 3] = [
 
 fn detail(detail: &Detail, view: &View) -> String {
     let saga = &detail.saga;
-    let in_the_way = |parked: &DeadLetterRef| format!("{} (dead letter {})", parked.step, parked.letter);
+    let in_the_way = |parked: &DeadLetterRef| format!("{} (dead letter {})", parked.step, parked.dead_letter);
     let parked: Vec<_> = saga.parked.iter().map(in_the_way).collect();
     let head = folded(
         &listed(&[
