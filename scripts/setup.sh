@@ -24,6 +24,7 @@ main() {
   if [[ ${1:-} == --tests ]]; then
     get_python schemathesis scripts/schemathesis.txt
     get_python k8s scripts/k8s/requirements.txt
+    get_python lychee scripts/lychee.txt
     get_prometheus
     get_kubectl
     postgres_programs >/dev/null || get_postgres

@@ -77,6 +77,9 @@ cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 step "tools for the tests"
 await_background
 
+step "links of the pages"
+target/tools/lychee/bin/lychee --offline --include-fragments --no-progress README.md k8s/README.md shared/engine/README.md docs
+
 step "dependencies"
 scripts/check-dependencies.sh
 

@@ -41,12 +41,16 @@ fn configuration_page_lists_every_setting_with_its_default() {
         fs::write(&path, &page).expect("the page is written");
     }
     let stored = fs::read_to_string(&path).expect("docs/configuration.md");
-    assert!(page == stored, "docs/configuration.md is out of date: run {UPDATE}=1 cargo test -p sagactl configuration");
+    assert!(
+        page == stored,
+        "docs/configuration.md is out of date: run {UPDATE}=1 cargo test -p sagactl configuration"
+    );
 }
 
 fn page() -> String {
-    let structs = Structs::read(workspace());
-    let defaults: BTreeMap<&str, Value> = SERVICES.iter().map(|service| (*service, defaults_of(service))).collect();
+    let structs = Structs::read(&workspace());
+    let defaults: BTreeMap<&str, Value> =
+        SERVICES.iter().map(|service| (*service, defaults_of(service))).collect();
     let mut sections = Sections::default();
     structs.walk(ROOT, "", &mut sections);
     for (service, name) in OWN {
@@ -58,10 +62,12 @@ fn page() -> String {
     let mut page = HEAD.to_owned();
     for (section, entries) in &sections.0 {
         let title = if section.is_empty() { "general" } else { section };
-        write!(page, "\n## {title}\n\n| key | default | meaning |\n| --- | --- | --- |\n").expect("a text grows");
+        write!(page, "\n## {title}\n\n| key | default | meaning |\n| --- | --- | --- |\n")
+            .expect("a text grows");
         for Entry { key, doc } in entries {
             let owner = OWN.iter().find(|(service, _)| *section == format!("service ({service})"));
-            let of: Vec<_> = defaults.iter().filter(|(name, _)| owner.is_none_or(|(it, _)| it == *name)).collect();
+            let of: Vec<_> =
+                defaults.iter().filter(|(name, _)| owner.is_none_or(|(it, _)| it == *name)).collect();
             writeln!(page, "| `{key}` | {} | {doc} |", shown_default(key, &of)).expect("a text grows");
         }
     }
@@ -70,7 +76,8 @@ fn page() -> String {
 
 /// Settings that `service` runs with when nothing is set.
 fn defaults_of(service: &str) -> Value {
-    let output = Command::new(programs().join(service)).arg("settings").env_clear().output().expect("it runs");
+    let output =
+        Command::new(programs().join(service)).arg("settings").env_clear().output().expect("it runs");
     assert!(output.status.success(), "{service}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
@@ -80,17 +87,23 @@ fn shown_default(key: &str, services: &[(&&str, &Value)]) -> String {
     let at = |settings: &Value| key.split('.').try_fold(settings.clone(), |at, part| at.get(part).cloned());
     let mut by_value: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (service, settings) in services {
-        by_value.entry(at(settings).map_or_else(String::new, |value| in_words(&value))).or_default().push(service);
+        by_value
+            .entry(at(settings).map_or_else(String::new, |value| in_words(&value)))
+            .or_default()
+            .push(service);
     }
     let most = by_value.iter().max_by_key(|(_, services)| services.len()).map(|(value, _)| value.clone());
     let most = most.unwrap_or_default();
     let others = by_value.iter().filter(|(value, _)| **value != most);
-    let others: Vec<_> = others.map(|(value, services)| format!("{}: {value}", services.join(", "))).collect();
+    let others: Vec<_> =
+        others.map(|(value, services)| format!("{}: {value}", services.join(", "))).collect();
     match others.is_empty() {
         true => most,
-        false if by_value.values().all(|services| services.len() == 1) => {
-            by_value.iter().map(|(value, services)| format!("{}: {value}", services[0])).collect::<Vec<_>>().join("; ")
-        }
+        false if by_value.values().all(|services| services.len() == 1) => by_value
+            .iter()
+            .map(|(value, services)| format!("{}: {value}", services[0]))
+            .collect::<Vec<_>>()
+            .join("; "),
         false => format!("{most}; {}", others.join("; ")),
     }
 }
@@ -162,7 +175,8 @@ impl Structs {
 }
 
 fn collect(folder: &Path, structs: &mut BTreeMap<String, ItemStruct>) {
-    let entries: BTreeSet<_> = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()).collect();
+    let entries: BTreeSet<_> =
+        fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()).collect();
     for path in entries {
         if path.is_dir() && path.file_name().is_some_and(|name| name != "tests" && name != "target") {
             collect(&path, structs);
@@ -196,7 +210,9 @@ fn has_serde(attributes: &[Attribute], word: &str) -> bool {
         Meta::List(list) if list.path.is_ident("serde") => list.tokens.to_string(),
         Meta::List(_) | Meta::Path(_) | Meta::NameValue(_) => String::new(),
     };
-    attributes.iter().any(|attribute| text(attribute).split(|c: char| !c.is_alphanumeric() && c != '_').any(|it| it == word))
+    attributes.iter().any(|attribute| {
+        text(attribute).split(|c: char| !c.is_alphanumeric() && c != '_').any(|it| it == word)
+    })
 }
 
 /// The key of a field: its name, unless serde renames it.
@@ -232,12 +248,10 @@ fn inner_struct(of: &Type) -> Option<String> {
 
 /// The doc comment, in one line that fits a table.
 fn doc_of(attributes: &[Attribute]) -> String {
-    let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
-        Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
-            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value().trim().to_owned()),
-            _ => None,
-        },
-        Meta::NameValue(_) | Meta::List(_) | Meta::Path(_) => None,
+    let lines = attributes.iter().filter_map(|attribute| {
+        let Meta::NameValue(pair) = &attribute.meta else { return None };
+        let Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) = &pair.value else { return None };
+        pair.path.is_ident("doc").then(|| text.value().trim().to_owned())
     });
     plain(&lines.collect::<Vec<_>>().join(" ")).replace('|', "\\|")
 }
