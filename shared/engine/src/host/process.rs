@@ -33,11 +33,11 @@ struct Arguments {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(subcommand)]
-    operation: Option<Operation>,
+    operation: Option<SpanOperation>,
 }
 
 #[derive(Debug, Clone, clap::Subcommand)]
-enum Operation {
+enum SpanOperation {
     /// Delete the rows of a kind and rebuild them from their events. The service must be stopped. Exit code 4 for an
     /// unknown kind.
     Rebuild {
@@ -85,10 +85,9 @@ impl Arguments {
         let trailing = match &self.operation {
             None => &TrailingOptions::default(),
             Some(
-                Operation::Rebuild { trailing, .. }
-                | Operation::Healthy { trailing }
-                | Operation::Verify { trailing }
-                | Operation::Settings { trailing },
+                SpanOperation::Rebuild { trailing, .. }
+                | SpanOperation::Healthy { trailing }
+                | SpanOperation::Verify { trailing },
             ) => trailing,
         };
         let file = trailing.config.clone().or_else(|| self.config.clone());
@@ -131,7 +130,7 @@ where
 fn start<S: Service, X>(
     program: Program<S, X>,
     settings: Settings<X>,
-    operation: Option<Operation>,
+    operation: Option<SpanOperation>,
 ) -> anyhow::Result<()>
 where
     X: Serialize + Send + Sync + 'static,
@@ -147,15 +146,15 @@ where
         return outcome;
     };
     let operation = match operation {
-        Operation::Rebuild { kind, archived, .. } => {
+        SpanOperation::Rebuild { kind, archived, .. } => {
             let archive = match archived {
                 true => Some(settings.open_archive(S::NAME)?.context("retention.archive names no folder")?),
                 false => None,
             };
             StoreOperation::Rebuild { kind, archive }
         }
-        Operation::Verify { .. } => StoreOperation::Verify,
-        Operation::Healthy { .. } => {
+        SpanOperation::Verify { .. } => StoreOperation::Verify,
+        SpanOperation::Healthy { .. } => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let summary = runtime.block_on(health_probe::ask(&settings.http));
             // Does not wait for a name that is still being resolved.
