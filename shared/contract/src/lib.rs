@@ -7,7 +7,7 @@
 //! - [`fact`]: all facts as one type.
 //! - [`money`]: amounts in minor units of a currency.
 //! - [`saga`]: stages and statuses of the order saga.
-//! - [`saga_fact`], [`saga_event`], [`saga_view`], [`saga_policy`], [`manual_resolution`]: the view of one saga,
+//! - [`saga_fact`], [`saga_event`], [`saga_view`], `saga_policy`, [`manual_resolution`]: the view of one saga,
 //!   from outside.
 //! - [`reconciliation`]: ledger entries of the services.
 //! - [`metrics`]: the business metrics of each service.

@@ -33,11 +33,11 @@ struct Arguments {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(subcommand)]
-    operation: Option<SpanOperation>,
+    operation: Option<Operation>,
 }
 
 #[derive(Debug, Clone, clap::Subcommand)]
-enum SpanOperation {
+enum Operation {
     /// Delete the rows of a kind and rebuild them from their events. The service must be stopped. Exit code 4 for an
     /// unknown kind.
     Rebuild {
@@ -85,9 +85,10 @@ impl Arguments {
         let trailing = match &self.operation {
             None => &TrailingOptions::default(),
             Some(
-                SpanOperation::Rebuild { trailing, .. }
-                | SpanOperation::Healthy { trailing }
-                | SpanOperation::Verify { trailing },
+                Operation::Rebuild { trailing, .. }
+                | Operation::Healthy { trailing }
+                | Operation::Verify { trailing }
+                | Operation::Settings { trailing },
             ) => trailing,
         };
         let file = trailing.config.clone().or_else(|| self.config.clone());
@@ -130,7 +131,7 @@ where
 fn start<S: Service, X>(
     program: Program<S, X>,
     settings: Settings<X>,
-    operation: Option<SpanOperation>,
+    operation: Option<Operation>,
 ) -> anyhow::Result<()>
 where
     X: Serialize + Send + Sync + 'static,
@@ -146,15 +147,15 @@ where
         return outcome;
     };
     let operation = match operation {
-        SpanOperation::Rebuild { kind, archived, .. } => {
+        Operation::Rebuild { kind, archived, .. } => {
             let archive = match archived {
                 true => Some(settings.open_archive(S::NAME)?.context("retention.archive names no folder")?),
                 false => None,
             };
             StoreOperation::Rebuild { kind, archive }
         }
-        SpanOperation::Verify { .. } => StoreOperation::Verify,
-        SpanOperation::Healthy { .. } => {
+        Operation::Verify { .. } => StoreOperation::Verify,
+        Operation::Healthy { .. } => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let summary = runtime.block_on(health_probe::ask(&settings.http));
             // Does not wait for a name that is still being resolved.
