@@ -1,9 +1,9 @@
 //! Shell: chaos: random disruption of a temporary system while customers order, with a verdict. Nothing may be lost,
 //! duplicated or left unfinished.
 //!
-//! [`plan`] derives all disruptions from a seed, and [`disrupt`] carries them out: it kills processes, cuts [`network`]
-//! links and fills a [`disk`]. [`customers`] order meanwhile and retry with an idempotency key. [`effects`] measures the
-//! latency of their orders, and [`verdict`] judges the run.
+//! `plan` derives all disruptions from a seed, and `disrupt` carries them out: it kills processes, cuts `network`
+//! links and fills a `disk`. `customers` order meanwhile and retry with an idempotency key. `effects` measures the
+//! latency of their orders, and `verdict` judges the run.
 
 mod customers;
 mod disk;

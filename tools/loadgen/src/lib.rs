@@ -7,8 +7,8 @@
 //! The generator shares the cores with the system that it measures, so it is cheap: one thread, no task and no queue per
 //! order, and subscriptions only to the facts that end an order.
 //!
-//! Path of an order: [`schedule`] defines it, [`generator`] sends it when it is due by a connection of [`sender`],
-//! [`subscription`] receives its end, [`measurements`] joins both, [`report`] counts.
+//! Path of an order: `schedule` defines it, `generator` sends it when it is due by a connection of `sender`,
+//! `subscription` receives its end, `measurements` joins both, `report` counts.
 
 // Orders of a run, and the products that they need.
 mod options;
