@@ -188,7 +188,7 @@ def sagas():
            "dlq?status=PENDING", bad_above=1, runbook="DeadLettersPending")
     d.stat("Reconciliation", "short",
            "Result of the last reconciliation. IN FLIGHT is normal under load. UNBALANCED never is.", 'max(reconciliation_verdict{job="saga"})',
-           "audit?wait=10", mappings=VERDICTS, bad_above=2, runbook="LedgersUnbalanced", normally_empty=True)
+           "reconciliation?wait=10", mappings=VERDICTS, bad_above=2, runbook="LedgersUnbalanced", normally_empty=True)
 
     d.row("Sagas")
     d.graph("Sagas started and ended", "ops",
@@ -229,10 +229,10 @@ def sagas():
             "Euros per second that were charged and refunded. Refunds without cancellations, or the reverse, are a "
             "reason to reconcile.",
             [('sum by (event) (rate(payment_amount_minor_total{job="saga", currency="EUR"}[$__rate_interval])) / 100', "{{event}}")],
-            "audit?wait=10", trace=None, runbook="LedgersUnbalanced")
+            "reconciliation?wait=10", trace=None, runbook="LedgersUnbalanced")
     d.graph("Stock by event", "ops",
             "Units per second. reserved becomes sold or released. put_back was sold and returned.",
-            [('sum by (event) (rate(stock_unit_total{job="saga"}[$__rate_interval]))', "{{event}}")], "audit?wait=10", trace=None)
+            [('sum by (event) (rate(stock_unit_total{job="saga"}[$__rate_interval]))', "{{event}}")], "reconciliation?wait=10", trace=None)
     d.graph("Reserved stock", "short",
             "Units reserved for orders, neither sold nor released. Inventory samples them every 5 s, at most the 1,000 "
             "oldest. Normally few, for milliseconds; a value that stays belongs to a saga that does not end.",
@@ -241,7 +241,7 @@ def sagas():
     d.graph("Last reconciliation", "short",
             "Discrepancies that it found (normally 0), and its age in minutes (normally below 15).",
             [('max(reconciliation_discrepancies{job="saga"})', "discrepancies failed"), ('max(reconciliation_age_seconds{job="saga"}) / 60', "minutes ago")],
-            "audit?wait=10", trace=None, runbook="ReconciliationOverdue", normally_empty=True)
+            "reconciliation?wait=10", trace=None, runbook="ReconciliationOverdue", normally_empty=True)
 
     d.row("Durations")
     d.graph("Orders placed and ended", "ops",
