@@ -425,7 +425,7 @@ def row_is_damaged(system, alerts):
     system.change("order", """UPDATE row_order SET customer = 'eve', state = replace(state, '"customer":"ada"', '"customer":"eve"')
         WHERE id = (SELECT id FROM row_order WHERE status = 'CONFIRMED' LIMIT 1)""")
     ask(f"{system.url['admin']}/api/admin/reconciliation?wait=20")
-    alerts.case(system, ["LedgersUnbalanced"], quiet=["LedgersUnbalanced"])
+    alerts.case(system, ["LedgersUnbalanced"], ends=["LedgersUnbalanced"])
 
 
 def reconciliation_stops(system, alerts):
