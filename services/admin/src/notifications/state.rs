@@ -173,9 +173,9 @@ impl NotificationState {
             let key = finding.key.clone();
             match self.open.get(&key) {
                 Some(Open { cleared_at: None, .. }) => {}
-                // It was gone for a moment only.
-                Some(Open { cleared_at: Some(gone), .. })
-                    if !has_passed(intervals.min_interval, *gone, at) =>
+                // It was gone for a moment only, or nobody has heard of it yet.
+                Some(Open { cleared_at: Some(gone), notified_at, .. })
+                    if notified_at.is_none() || !has_passed(intervals.min_interval, *gone, at) =>
                 {
                     reopened.push(key);
                 }

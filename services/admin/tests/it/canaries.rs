@@ -18,7 +18,7 @@ async fn stops(admin: &AdminHarness, redrive: &str, already: usize) {
         .await;
     assert!(told <= already, "{told} followed a canary that was never resolved: {shown}");
     let because = shown["stopped_because"].as_str().expect("a reason");
-    assert!(because.contains("of a canary of 1 only 0 were handled"), "{because}");
+    assert!(because.contains("only 0 of a canary of 1 were resolved"), "{because}");
 }
 
 /// An operator hands the canary back by hand, because it seems to have got lost: nobody has heard yet how it went.

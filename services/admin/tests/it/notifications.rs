@@ -279,7 +279,10 @@ async fn a_test_arrives_and_there_is_one_at_a_time() {
     let admin = admin_for(&receiver).await;
     let sent = admin.post("/notifications/test", &json!({"reason": "new receiver"}), 202).await;
     let refused = admin.post("/notifications/test", &json!({}), 409).await;
-    assert!(refused["detail"].as_str().is_some_and(|why| why.contains("has not arrived")), "{refused}");
+    assert!(
+        refused["detail"].as_str().is_some_and(|why| why.contains("has not been delivered")),
+        "{refused}"
+    );
     receiver.answers(Manner::status(200));
     wait_until("it has arrived", async || delivered(&admin).await.len() == 1).await;
     assert_eq!(receiver.received()[0].id, sent["id"].as_str().expect("an id"));

@@ -158,19 +158,6 @@ fn an_entry_of_the_log_is_written_once_and_ended_once() {
     assert_eq!(entry(&admin, 1).4, "there is no breaker bank");
 }
 
-/// A row that an earlier build wrote is the fold of its events, byte for byte.
-#[test]
-fn the_row_of_a_saga_names_what_was_heard_in_the_order_of_the_contract() {
-    let mut admin = Admin::of(AdminService);
-    let heard = consumed_facts::<AdminService>();
-    let is_of_a_saga = |name: &&str| heard.contains(name) && fact(name, ORDER).saga().is_some();
-    let of_a_saga: Vec<_> = all_types().filter(is_of_a_saga).collect();
-    of_a_saga.iter().rev().for_each(|name| drop(admin.receives(fact(name, ORDER)).has_outcome("done")));
-    let state = &admin.store.rows[&RowKey::of::<SagaView>(ORDER)].1.state;
-    let places: Vec<_> = of_a_saga.iter().map(|name| state.find(&format!("\"{name}\":"))).collect();
-    assert!(places.is_sorted() && places[0].is_some(), "{state}");
-}
-
 #[test]
 fn what_operators_look_for_is_searchable() {
     let mut admin = Admin::of(AdminService);

@@ -342,13 +342,3 @@ fn what_is_asked_of_a_dead_letter_is_newer_than_all_before_though_the_database_w
         }
     }
 }
-
-/// Rows that the first build wrote are folded by this one.
-#[test]
-fn dead_letters_of_the_first_build_are_read() {
-    let dead = dead_refund(0);
-    let bare = serde_json::to_string(&dead).expect("JSON");
-    let event: DeadLetterEvent = serde_json::from_str(&bare).expect("an event");
-    assert_eq!(event, DeadLetterEvent::Announced(Box::new(dead)));
-    assert_eq!(serde_json::to_string(&event).expect("JSON"), bare);
-}

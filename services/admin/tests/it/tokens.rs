@@ -122,7 +122,7 @@ async fn admin_asks_the_services_with_a_token_of_its_own_and_says_when_they_do_n
     let (admin, _folder) = guarded(false).await;
     let breakers = answered(ask(&admin, Method::GET, "/breakers", "vera"), 200).await;
     let problem = breakers[1]["problem"].as_str().unwrap_or_default();
-    assert!(problem.contains("order does not take admin's own token: http.token"), "{breakers}");
+    assert!(problem.contains("order rejects admin's token: http.token"), "{breakers}");
     let fault = json!({"service": "order", "kind": "pause"});
     // No 401: the operator's token is good.
     let answer = answered(ask(&admin, Method::POST, "/faults", "ada").json(&fault), 503).await;

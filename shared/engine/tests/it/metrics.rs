@@ -99,7 +99,7 @@ fn declared_series_start_at_zero() {
     let text = metrics.text().expect("metrics");
     for line in [
         "saga_input_total{step=\"shelf-filling\",outcome=\"dead\"} 0",
-        "task_call_total{task=\"supply\",outcome=\"refused\"} 0",
+        "task_call_total{task=\"supply\",outcome=\"rejected\"} 0",
         "store_faults_total 0",
     ] {
         assert!(text.contains(line), "no {line:?} in {text}");

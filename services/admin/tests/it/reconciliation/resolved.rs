@@ -178,7 +178,7 @@ async fn a_refund_that_arrives_after_the_settlement_is_told_as_done_twice() {
     assert_eq!(books.admin.get(&saga()).await["status"], "COMPENSATED", "it has ended by itself");
     let report = audit(&books).await;
     let told: Vec<_> = report["discrepancies"].as_array().expect("a list").iter().collect();
-    let twice = told.iter().find(|found| found["rule"] == "what was settled stays as it was");
+    let twice = told.iter().find(|found| found["rule"] == "manual resolution still holds");
     let twice = twice.unwrap_or_else(|| panic!("{report}"));
     assert_eq!((&report["verdict"], &twice["difference"]), (&json!(UNBALANCED), &json!("12.00 EUR")));
     assert!(twice["detail"].as_str().is_some_and(|detail| detail.contains("cheque 4711")), "{twice}");
@@ -188,7 +188,10 @@ async fn a_refund_that_arrives_after_the_settlement_is_told_as_done_twice() {
         .admin
         .post(&format!("{}/withdraw-resolution", saga()), &json!({"reason": "the cheque came back"}), 200)
         .await;
-    assert!(!audit(&books).await.to_string().contains("what was settled"), "nobody has settled anything");
+    assert!(
+        !audit(&books).await.to_string().contains("manual resolution still holds"),
+        "nobody has settled anything"
+    );
     assert_eq!(books.admin.get(&saga()).await["status"], "COMPENSATED");
 }
 
@@ -200,7 +203,7 @@ async fn what_is_in_order_or_goes_on_by_itself_is_not_settled() {
         let detail = answer["detail"].as_str().unwrap_or_default();
         assert!(detail.starts_with(wanted), "{answer}");
     };
-    refused(CONFIRMED, "the saga is COMPLETED, and its books balance: there is nothing to settle").await;
+    refused(CONFIRMED, "the saga is COMPLETED, and its books balance: there is nothing to resolve").await;
     refused(PENDING, "the saga is IN_PROGRESS and goes on by itself until ").await;
     books.admin.post(&format!("/payments/{}/resolve", id(CONFIRMED)), &why(), 409).await;
     assert_eq!(told(&books).await.0, [""; 0]);

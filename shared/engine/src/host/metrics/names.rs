@@ -113,7 +113,7 @@ pub const DEAD_LETTERS_UNRESOLVED: Metric = Metric::gauge(
 pub const TASK_CALLS: Metric = Metric::counter(
     "task_call_total",
     &["task", "outcome"],
-    "Task calls, by kind of task and outcome: answered, refused (permanently) or failed",
+    "Task calls, by kind of task and outcome: answered, rejected (permanently) or failed",
 );
 /// Duration of task calls by kind.
 pub const TASK_CALL_DURATION: Metric = Metric::histogram(

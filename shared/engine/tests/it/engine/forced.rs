@@ -127,7 +127,7 @@ async fn edit_of_a_task_in_replay_is_rejected() {
     assert_eq!(harness.is_told(11, edit(call.id, 2, id(2), edited)).await, "dead");
     let said: Vec<_> =
         harness.dead_letters().await.into_iter().map(|stored| stored.dead_letter.reason).collect();
-    assert!(said.iter().any(|reason| reason.contains("a call that is being replayed")), "{said:?}");
+    assert!(said.iter().any(|reason| reason.contains("the task is being replayed")), "{said:?}");
 }
 
 /// Task in replay and claimed, with its dead letter.
