@@ -32,5 +32,5 @@ mod saga_policy;
 pub mod saga_view;
 pub mod topology;
 
+pub use self::payment::payment_id;
 pub use fact::{Fact, FactType};
-pub use payment::payment_id;

@@ -156,7 +156,7 @@ mod tests {
         let breaker = "unexpected argument 'bank' found\n  tip: name a breaker in one word: payment/bank";
         assert_eq!(error_of("breakers open payment bank"), breaker);
         for line in
-            ["saga show 123", "dlq show x", "dlq replay x", "redrive show 7", "dlq edit x", "saga settle x"]
+            ["saga show 123", "dlq show x", "dlq replay x", "redrive show 7", "dlq edit x", "saga resolve x"]
         {
             assert!(error_of(line).contains("ids look like 01a205e9-"), "{line}: {}", error_of(line));
         }

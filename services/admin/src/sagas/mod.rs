@@ -1,3 +1,4 @@
 //! Counts of sagas.
 
+pub mod overdue;
 pub mod summary;

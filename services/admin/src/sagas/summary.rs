@@ -13,10 +13,8 @@ use saga_core::query::{FoundRow, Query};
 use saga_engine::store::{Store, StoreFault};
 use tokio::time::timeout;
 
+use super::overdue::GRACE;
 use crate::rows::parsed;
-
-/// Time after its deadline at which a saga is overdue. Work in flight completes sooner.
-pub const GRACE: SignedDuration = SignedDuration::from_secs(30);
 
 /// Time limit of a count that a response can do without. The store interrupts it.
 const COUNT_TIMEOUT: Duration = Duration::from_millis(250);

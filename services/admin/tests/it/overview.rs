@@ -1,7 +1,7 @@
 //! Shell: how everything is, in one look, through the real route.
 
 use admin::policy::AdminMessage;
-use admin::sagas::summary::GRACE;
+use admin::sagas::overdue::GRACE;
 use contract::Fact;
 use contract::order::OrderCreated;
 use jiff::{SignedDuration, Timestamp};

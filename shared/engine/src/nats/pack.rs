@@ -1,4 +1,4 @@
-//! Pure: the format of a pack: several facts of one subject in one message, which costs the broker about as much as one.
+//! Shell: the format of a pack: several facts of one subject in one message, which costs the broker about as much as one.
 //!
 //! Each fact is a line with its length and trace context (`612 00-…-01`, or `612 -`), its payload byte for byte, and a line
 //! feed.

@@ -104,7 +104,7 @@ mod tests {
     fn resolved_saga_is_shown_with_its_accepted_discrepancies() {
         let open = "payment OPEN, 1 charges captured at the bank";
         let saga = json!({"id": "7", "status": "RESOLVED_MANUALLY", "overdue": false, "settled": {"operator": "ada", "reason": "cheque",
-            "at": "2026-11-20T14:18:36Z", "was": "FAILED", "accepted": [
+            "at": "2026-11-20T14:18:36Z", "was": "FAILED", "revision": 1, "accepted": [
             {"rule": "cancelled = money back", "detail": open, "difference": "33.00 EUR"},
             {"rule": "cancelled = stock back", "detail": "reservation RESERVED"},
         ]}});

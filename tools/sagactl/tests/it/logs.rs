@@ -38,7 +38,7 @@ async fn an_orders_way_stands_in_the_logs_step_by_step() {
     let said = |service| said(&system, service, &order["id"]);
     wait_until("it is written", async || said("inventory").len() >= 2).await;
     assert_eq!(said("order"), ["command: order Placed", "order-confirmation: order Confirmed"]);
-    let reserved = "inventory-stock-reservation: product Reserved, reservation Held";
+    let reserved = "inventory-stock-reservation: product Reserved, reservation Reserved";
     assert_eq!(said("inventory")[0], reserved);
     assert_eq!((said("inventory").len(), said("payment").len()), (2, 2));
     assert!(said("admin").is_empty(), "what it hears stands where it is said: {:?}", said("admin"));

@@ -50,7 +50,7 @@ async fn no_more_orders_are_under_way_than_may_be() {
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(refused.headers().get("Retry-After").and_then(|value| value.to_str().ok()), Some("1"));
         let detail = refused.text().await.expect("a body");
-        assert!(detail.contains("5 are under way"), "{detail}");
+        assert!(detail.contains("5 are in flight"), "{detail}");
     }
     system.sagactl(&["faults", "clear", "payment"]);
     wait_until("orders are taken again", async || place().await.status() == StatusCode::ACCEPTED).await;

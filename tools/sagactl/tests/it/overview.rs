@@ -114,7 +114,7 @@ async fn an_injected_pause_is_named_and_needs_somebody_once_it_holds_messages_ba
         output.status.code() == HUMAN_NEEDED && doctor.contains(held)
     })
     .await;
-    assert!(doctor.contains("payment-processing of payment is stalled since"), "{doctor}");
+    assert!(doctor.contains("payment-processing of payment is stalled: "), "{doctor}");
     assert_eq!(system.try_sagactl(&["status"]).status.code(), HUMAN_NEEDED);
     // What is told to be done is done, and that is all there was.
     let clear = doctor.lines().map(str::trim).find(|line| line.ends_with(" faults clear payment"));

@@ -226,7 +226,7 @@ async fn duplicate_instance_name_and_rebuild_of_a_running_service_are_rejected_i
         assert!(!output.status.success() && said.contains(why), "{arguments:?}: {said}");
     };
     refused(&[], "another process runs as instance order-2: give each replica a name of its own (instance)");
-    refused(&["verify"], "another process uses it: stop the service first, all of its replicas");
+    refused(&["verify"], "another process uses it: stop the service first, with all of its replicas");
     refused(&["rebuild", "order"], "another process uses it");
     system.sagactl(&["stop", "order-1"]);
     refused(&["verify"], "another process uses it");

@@ -98,6 +98,6 @@ async fn a_dead_letter_that_has_left_is_forgotten() {
     .await;
     system.sagactl(&["dlq", "restore", &id]);
     wait_until("its service has said so", async || status() == "DISCARDED").await;
-    assert!(system.sagactl(&["dlq", "show", &id]).contains("forgotten by its service"));
+    assert!(system.sagactl(&["dlq", "show", &id]).contains("gone at its service"));
     assert_eq!(system.sagactl_json(&["dlq", "count"])["total"], 0, "asking made no dead letter");
 }

@@ -45,7 +45,7 @@ async fn a_refund_that_the_bank_refuses_for_good_is_settled_outside_and_taken_up
     let letter = system.sagactl_json(&["dlq", "list", "--status", "settled"])["items"][0]["id"].clone();
     let letter = letter.as_str().expect("its id");
     system.refused(&["dlq", "replay", letter], 2, "RESOLVED_MANUALLY");
-    system.refused(&["saga", "resolve", id, "--reason", "again"], 2, "settled already");
+    system.refused(&["saga", "resolve", id, "--reason", "again"], 2, "resolved manually already");
     assert!(system.sagactl(&["saga", "show", id]).contains("by ada at "), "who did it is shown");
 
     // A service that dies meanwhile hears of it once it is back.
@@ -65,7 +65,7 @@ async fn a_refund_that_the_bank_refuses_for_good_is_settled_outside_and_taken_up
     assert_eq!(system.payment_status(&order).await, "REFUNDED");
     wait_until("it is compensated", async || saga()["status"] == "COMPENSATED").await;
     assert_eq!(system.assert_reconciled().await["resolved"], json!([]));
-    system.refused(&["saga", "resolve", id, "--reason", "x"], 2, "there is nothing to settle");
+    system.refused(&["saga", "resolve", id, "--reason", "x"], 2, "there is nothing to resolve");
 }
 
 /// The bank answers no call: nothing is parked, no attempt counts, and it would be asked for ever.
@@ -84,7 +84,7 @@ async fn a_call_that_is_never_answered_is_settled_while_it_is_open() {
         .await;
     let report = system.assert_reconciled().await;
     assert_eq!([&report["resolved"][0]["subject"], &report["resolved"][0]["difference"]], [id, "10.00 EUR"]);
-    system.refused(&["payment", "resolve", id, "--reason", "again"], 2, "nothing to settle");
+    system.refused(&["payment", "resolve", id, "--reason", "again"], 2, "nothing to resolve");
 
     // Taken back, it is asked again.
     system.sagactl(&["faults", "clear"]);
@@ -108,6 +108,6 @@ async fn nothing_is_settled_unseen_while_the_bank_is_away() {
     assert_eq!(system.payment_status(&order).await, "REFUNDING");
     system.sagactl(&["start", "bank"]);
     wait_until("it is back", async || system.payment_status(&order).await == "REFUNDED").await;
-    system.refused(&["payment", "resolve", id, "--reason", "cheque"], 2, "nothing to settle");
+    system.refused(&["payment", "resolve", id, "--reason", "cheque"], 2, "nothing to resolve");
     assert_eq!(system.assert_reconciled().await["resolved"], Value::Array(vec![]));
 }

@@ -106,8 +106,8 @@ fn impossible_start_is_explained_in_one_line() {
         (vec![store_in(path, "noise.db")], "noise.db"),
         (vec![store_in(path, "file/order.db")], "file/order.db"),
         (vec![store_in(path, "a.db"), format!("http.bind={address}")], "name another port in http.bind"),
-        (vec!["http.bind=nonsense".to_owned()], "http.bind is no address"),
-        (vec!["http.bind=127.0.0.1:99999".to_owned()], "http.bind is no address"),
+        (vec!["http.bind=nonsense".to_owned()], "http.bind must be an address"),
+        (vec!["http.bind=127.0.0.1:99999".to_owned()], "http.bind must be an address"),
         (
             vec![store_in(path, "c.db"), format!("http.tokens={}", path.join("nope.json").display())],
             "nope.json: is not there: name the file of the tokens",

@@ -125,9 +125,9 @@ async fn a_fact_of_an_order_that_nobody_created_makes_no_saga() {
     let report = system.get("admin", "/api/admin/reconciliation?wait=10").await;
     let found = report["discrepancies"].as_array().expect("a list");
     let of = |rule: &str| found.iter().filter(|it| it["rule"] == rule).count();
-    assert_eq!(of("every fact was said by a service"), 1, "{report:#}");
+    assert_eq!(of("every fact was published by a service"), 1, "{report:#}");
     assert_eq!(
-        of("every fact was said by a service") + of("published = handled + waiting + dead"),
+        of("every fact was published by a service") + of("published = handled + waiting + dead"),
         found.len()
     );
     assert!(found.iter().all(|it| it["subject"] != real["id"]), "{report:#}");

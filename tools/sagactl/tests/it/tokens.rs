@@ -154,10 +154,10 @@ fn system_without_tokens_reports_open_access_without_a_finding() {
     let said = system.sagactl(&system.up(&["--detach"], &[]));
     assert!(said.contains("tokens      off") && said.contains("up --tokens"), "{said}");
     let status = system.sagactl(&["status"]);
-    assert!(status.contains("nobody is needed") && status.contains("tokens are off"), "{status}");
-    assert_eq!(status.matches("tokens are off").count(), 1, "once for all: {status}");
+    assert!(status.contains("nobody is needed") && status.contains("authorization is off"), "{status}");
+    assert_eq!(status.matches("authorization is off").count(), 1, "once for all: {status}");
     let log = fs::read_to_string(system.path().join("log/admin.log")).expect("a log");
-    assert!(log.contains("tokens are off"), "{log}");
+    assert!(log.contains("authorization is off"), "{log}");
     let refused = system.try_sagactl(&["token", "create", "ada", "--role", "admin"]);
     assert!(text(&refused.stderr).contains("up --tokens"), "{}", text(&refused.stderr));
 }

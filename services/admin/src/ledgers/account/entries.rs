@@ -8,7 +8,7 @@ use contract::reconciliation::{
 use contract::saga_view::SagaView;
 use jiff::Timestamp;
 
-use crate::sagas::summary::GRACE;
+use crate::sagas::overdue::GRACE;
 
 /// The entries of one order in all ledgers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -23,6 +23,7 @@ mod queries;
 mod retention;
 mod roles;
 mod schema;
+mod statements;
 mod transact;
 mod trim;
 mod values;

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::Kinds;
 use super::load::{Assumptions, CHANGED_STATE, MessageStates};
 use super::pool::Connection;
+use super::statements::{Returned, Statements, column, values};
 use super::values::{Owned, Ready, array_of, db_fault, micros, pipelined, quoted, type_of};
 use super::write_waiting::{write_dead_letters, write_retries, write_tasks};
 use crate::store::{OutboxEntry, StoreFault};
@@ -28,33 +29,6 @@ pub(super) const MESSAGE: &str = "message";
 
 /// Generation that no database has.
 const NO_GENERATION: i64 = -1;
-
-/// Meaning of the rows that a statement returns.
-pub(super) enum Returned {
-    Head,
-    /// A message or key that another batch has written since the load.
-    Conflict,
-    /// Ids of the written rows. Any other number of them is a conflict.
-    Rows(Vec<RowKey>),
-    /// True if any outbox entry is out of sequence.
-    OutOfSequence,
-    Nothing,
-}
-
-#[derive(Default)]
-pub(super) struct Statements(Vec<(String, Owned, Returned)>);
-
-impl Statements {
-    pub(super) fn push(&mut self, sql: impl Into<String>, values: Owned, returned: Returned) {
-        self.0.push((sql.into(), values, returned));
-    }
-}
-
-/// Boxes the parameters of a statement.
-macro_rules! values {
-    ($($value:expr),* $(,)?) => { vec![$(Box::new($value) as _),*] };
-}
-pub(super) use values;
 
 /// Writes a batch, if its assumptions still hold. Returns its outbox entries with their positions, and the generation of the
 /// database that it made.
@@ -174,10 +148,6 @@ fn write_rows(
         statements.push(sql, values, Returned::Rows(keys));
     }
     Ok(())
-}
-
-pub(super) fn column<R, T>(rows: &[R], of: impl Fn(&R) -> T) -> Vec<T> {
-    rows.iter().map(of).collect()
 }
 
 /// Adds the searchable values, an array for each field.

@@ -7,8 +7,8 @@ use saga_core::decision::Writes;
 use saga_core::waiting::{Retry, Task};
 use uuid::Uuid;
 
+use super::statements::{Returned, Statements, column, values};
 use super::values::{micros, without_nul};
-use super::write::{Returned, Statements, column, values};
 use crate::store::StoreFault;
 
 pub(super) fn write_retries(statements: &mut Statements, writes: &Writes) -> Result<(), StoreFault> {

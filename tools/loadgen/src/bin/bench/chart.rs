@@ -1,4 +1,4 @@
-//! Pure: line charts and bar charts as SVG.
+//! Shell: line charts and bar charts as SVG.
 
 #![expect(clippy::float_arithmetic, reason = "drawn")]
 

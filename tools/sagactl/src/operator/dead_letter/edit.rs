@@ -258,7 +258,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), "{").expect("written");
         let refused = from_file(file.path()).expect_err("no JSON");
-        assert!(refused.to_string().contains("no JSON: EOF"), "{refused}");
+        assert!(refused.to_string().contains("invalid JSON: EOF"), "{refused}");
         assert!(from_file(Path::new("/nowhere/x")).is_err());
     }
 }
