@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use admin::commands::{BulkChange, CommandKind, Rejection, Reply};
-use admin::dead_letters::events::{
-    DeadLetterCommand, DeadLetterEvent, DeadLetterRejection, Forgotten, Replay,
-};
+use admin::dead_letters::events::{DeadLetterCommand, DeadLetterRejection, Forgotten, Replay};
 use admin::dead_letters::view::DeadLetterView;
 use admin::policy::{AdminMessage, AdminService};
 use admin_api::audit_log::Action;

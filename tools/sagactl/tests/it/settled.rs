@@ -42,7 +42,8 @@ async fn a_refund_that_the_bank_refuses_for_good_is_settled_outside_and_taken_up
         "{audit}"
     );
     wait_until("nobody is needed", async || status() == Some(0)).await;
-    let letter = system.sagactl_json(&["dlq", "list", "--status", "settled"])["items"][0]["id"].clone();
+    let letter =
+        system.sagactl_json(&["dlq", "list", "--status", "resolved_manually"])["items"][0]["id"].clone();
     let letter = letter.as_str().expect("its id");
     system.refused(&["dlq", "replay", letter], 2, "RESOLVED_MANUALLY");
     system.refused(&["saga", "resolve", id, "--reason", "again"], 2, "resolved manually already");
