@@ -7,7 +7,7 @@ use admin_api::overview::{OldestSaga, SagaSummary};
 use contract::money::Money;
 use contract::saga::SagaStatus;
 use contract::saga_view::SagaView;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use saga_core::decider::Decider as _;
 use saga_core::query::{FoundRow, Query};
 use saga_engine::store::{Store, StoreFault};

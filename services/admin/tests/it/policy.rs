@@ -21,7 +21,6 @@ use jiff::SignedDuration;
 use saga_core::dead_letter::{DeadLetterStatus, DeadLettered};
 use saga_core::decider::{Decider as _, FieldValue};
 use saga_core::message::Message as _;
-use saga_core::row::RowKey;
 use saga_engine::testing::service_under_test::Stimulus;
 use saga_engine::testing::{NOON, consumed_facts};
 use uuid::Uuid;

@@ -99,8 +99,9 @@ async fn notifications_of_a_dead_letter_and_of_its_end_arrive_within_seconds() {
     assert_eq!((&told[0]["type"], &told[1]["type"]), (&"saga.test".into(), &"saga.needs_human".into()));
     assert_eq!(new(&told[1]), &Value::from(format!("dead_letters:{fingerprint}")));
     // The delivery is recorded after the receiver has answered.
+    let mut listed = String::new();
     wait_until("the finding is reported", async || {
-        let listed = system.sagactl(&["notifications", "list"]);
+        listed = system.sagactl(&["notifications", "list"]);
         listed.contains("needs_human") && listed.contains("DELIVERED") && listed.contains("  reported: ")
     })
     .await;
