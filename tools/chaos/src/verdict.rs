@@ -139,7 +139,7 @@ fn problems(orders: &Orders, found: &Found, known: u64) -> Vec<String> {
     problems.extend(found.crashed.iter().map(|component| format!("{component} has crashed")));
     if !found.balanced {
         let report = &found.report;
-        let lists = ["discrepancies", "under_way", "unanswered", "suspected"]
+        let lists = ["discrepancies", "in_flight", "unanswered", "suspected"]
             .map(|list| report.get(list).and_then(Value::as_array));
         let items: Vec<String> = lists.into_iter().flatten().flatten().map(Value::to_string).collect();
         let what = match report.get("verdict").and_then(Value::as_str) {
@@ -191,5 +191,11 @@ mod tests {
         assert_eq!(problems_of(&[1, 2], |_, found| found.dead_letters = None).len(), 1);
         assert_eq!(problems_of(&[1, 2], |_, found| found.crashed = vec![Component::NATS]).len(), 1);
         assert_eq!(problems_of(&[1, 2], |_, found| found.balanced = false).len(), 2);
+        let leave_open = |found: &mut Found| {
+            found.balanced = false;
+            let calls = json!([{"what": "one open call"}]);
+            found.report = json!({"verdict": "IN_FLIGHT", "summary": {"orders": 2}, "in_flight": calls});
+        };
+        assert!(problems_of(&[1, 2], |_, found| leave_open(found)).concat().contains("one open call"));
     }
 }
