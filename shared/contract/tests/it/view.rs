@@ -42,9 +42,13 @@ fn view_event_round_trips_and_unknown_event_is_rejected() {
     let fact = saga_fact(1, resolved().into());
     for event in [SagaEvent::FactRecorded(fact), SagaEvent::ResolvedManually(resolution)] {
         let text = serde_json::to_string(&event).expect("JSON");
-        assert_eq!(read(&text), Some(event), "{text}");
-        let with_more = text.replacen('{', r#"{"beside":1,"#, 1);
-        assert_eq!(read(&with_more), None, "{with_more}");
+        assert_eq!(read(&text).as_ref(), Some(&event), "{text}");
+        let beside = text.replacen('{', r#"{"beside":1,"#, 1);
+        assert_eq!(read(&beside), None, "{beside}");
+        // A later build may store more members of a fact or a resolution.
+        let with_more = text.replacen(":{", r#":{"unknown":{"any":[1]},"#, 1);
+        assert_ne!(with_more, text);
+        assert_eq!(read(&with_more), Some(event), "{with_more}");
     }
     for text in ["{}", "7", r#""FactRecorded""#, r#"{"ResolvedManually":null}"#, r#"{"Praised":{}}"#] {
         assert_eq!(read(text), None, "{text}");
