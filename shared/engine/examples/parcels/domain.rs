@@ -136,8 +136,8 @@ impl Service for Depot {
         vec![RowKind::of::<Parcel>()]
     }
     fn steps() -> &'static [Step] {
-        const HEARS: Subscription = Subscription::to("courier", &[SLOT_BOOKED, SLOT_REFUSED, SLOT_RELEASED]);
-        const { &[Step::new("depot-slots", &[HEARS])] }
+        const FACTS: Subscription = Subscription::to("courier", &[SLOT_BOOKED, SLOT_REFUSED, SLOT_RELEASED]);
+        const { &[Step::new("depot-slots", &[FACTS])] }
     }
     fn rows_of_command(&self, (parcel, _): &Self::Command) -> Vec<RowKey> {
         vec![RowKey::of::<Parcel>(parcel)]

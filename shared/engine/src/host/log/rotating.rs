@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn rotation_keeps_newest_lines_in_wanted_number_of_files_across_restarts() {
+    fn rotation_keeps_newest_lines_in_configured_number_of_files_across_restarts() {
         let folder = tempdir().expect("a folder");
         say(&folder, 2, 0..3);
         assert_eq!(files(&folder), named(&[("log", "line2\n"), ("log.1", "line0\nline1\n")]));
