@@ -29,11 +29,13 @@ const IMPURE: [&str; 15] = [
     "dbg!",
 ];
 /// The packages that pure code may use: they compute. Every other dependency of the workspace is for shells.
-const PURE_PACKAGES: [&str; 25] = [
+const PURE_PACKAGES: [&str; 26] = [
     "admin_api",
     "anyhow",
     "bytes",
     "comfy_table",
+    // Draws into a string.
+    "plotters",
     "saga_core",
     "contract",
     "serde",

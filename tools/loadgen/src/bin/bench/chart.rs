@@ -1,4 +1,4 @@
-//! Shell: line charts and bar charts as SVG.
+//! Pure: line charts and bar charts as SVG.
 
 #![expect(clippy::float_arithmetic, reason = "drawn")]
 
@@ -104,7 +104,7 @@ pub fn bars(title: &str, y_label: &str, bars: &[(String, f64)]) -> anyhow::Resul
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-type DrawingResult = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+type DrawingResult = Result<(), DrawingAreaErrorKind<<SVGBackend<'static> as DrawingBackend>::ErrorType>>;
 
 /// SVG with a white background, readable on a dark page too.
 fn draw(content: impl FnOnce(&Area<'_>) -> DrawingResult) -> anyhow::Result<String> {
