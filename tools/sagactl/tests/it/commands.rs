@@ -203,7 +203,9 @@ impl Reader<'_> {
     }
 
     fn has_run(&self, leaf: &str) -> bool {
-        self.read.iter().any(|line| line == leaf || line.starts_with(&format!("{leaf} ")))
+        // A page's name has a hyphen for each space of the command, and its own hyphens.
+        let spaced = |line: &String| format!("{} ", line.replace('-', " "));
+        self.read.iter().any(|line| spaced(line).starts_with(&format!("{leaf} ")))
     }
 }
 
