@@ -225,7 +225,7 @@ mod tests {
             screen.buffer()[x].style()
         };
         let old = |wanted| style_of(wanted).fg == Some(Color::DarkGray);
-        assert!(old("sagas:") && old("dead letters:") && old("books:") && old("order"));
+        assert!(old("sagas:") && old("dead letters:") && old("ledgers:") && old("order"));
         assert!(!old("admin does not run") && !old("A HUMAN IS NEEDED") && !old("admin has not answered"));
         // Elsewhere nothing is known of processes, and nobody was needed.
         let mut elsewhere = State::default();

@@ -204,7 +204,7 @@ async fn what_is_in_order_or_goes_on_by_itself_is_not_settled() {
         assert!(detail.starts_with(wanted), "{answer}");
     };
     refused(CONFIRMED, "the saga is COMPLETED, and its books balance: there is nothing to resolve").await;
-    refused(PENDING, "the saga is IN_PROGRESS and goes on by itself until ").await;
+    refused(PENDING, "the saga is IN_PROGRESS and goes on until ").await;
     books.admin.post(&format!("/payments/{}/resolve", id(CONFIRMED)), &why(), 409).await;
     assert_eq!(told(&books).await.0, [""; 0]);
     assert_eq!(books.admin.get("/audit").await["entries"], json!([]));
