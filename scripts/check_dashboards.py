@@ -431,9 +431,9 @@ def row_is_damaged(system, alerts):
 def reconciliation_stops(system, alerts):
     """Two hours pass: changes the row and its events."""
     earlier = time.strftime("'%Y-%m-%dT%H:%M:%SZ'", time.gmtime(time.time() - 7200))
-    system.change("admin", f"UPDATE row_books SET state = json_set(state, '$.look.at', {earlier})",
-                  f"""UPDATE event SET data = json_set(data, '$.at', {earlier})
-                      WHERE kind = 'books' AND json_extract(data, '$.at') IS NOT NULL""")
+    system.change("admin", f"UPDATE row_reconciliation SET state = json_set(state, '$.last.at', {earlier})",
+                  f"""UPDATE event SET data = json_set(data, '$.Recorded.at', {earlier})
+                      WHERE kind = 'reconciliation' AND json_extract(data, '$.Recorded.at') IS NOT NULL""")
     alerts.case(system, ["ReconciliationOverdue"], ends=["ReconciliationOverdue"])
 
 
