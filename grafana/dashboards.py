@@ -21,8 +21,8 @@ COLOURS = {
     GREEN: "completed|confirmed|done|success|answered|exported|published|captured|sold|put_back|2..",
     BLUE: "started|placed|reserved|written|duplicate|IN_PROGRESS|ignored|3..",
     YELLOW: "compensated|cancelled|refunded|taken_back|released|rejected|REPLAYING|COMPENSATING|customer_request|out_of_stock|4..",
-    ORANGE: "retried|DEAD_LETTERED|timed_out|TIMED_OUT|dropped|refused|payment_failed",
-    RED: "failed|failure|FAILED|dead|PENDING|5..",
+    ORANGE: "retried|DEAD_LETTERED|timed_out|TIMED_OUT|dropped|payment_failed",
+    RED: "failed|failure|stuck|FAILED|COMPENSATION_STUCK|dead_lettered|PENDING|5..",
 }
 NOTHING = "none"
 # The alerts of this system. A cluster has others, such as a watchdog that always fires.
@@ -177,9 +177,12 @@ def sagas():
            "and orders out of stock do not count. Normally above 95 %.",
            f'sum(increase(saga_completed_total{{job="saga"}}[10m])) / (sum(increase(saga_completed_total{{job="saga"}}[10m])) + (sum(increase({UNWANTED}[10m])) or vector(0)))',
            "sagas?status=COMPENSATED", bad_below=0.9, runbook="SuccessRateLow", normally_empty=True, decimals=1)
-    d.stat("Failed sagas", "short",
+    d.stat("Findings", "short",
+           "Problems that need an operator, as sagactl status lists them. Normally 0. sagactl doctor suggests what to do.",
+           'sum(max by (code) (finding_count{job="saga"}))', "overview", bad_above=1, runbook="FindingWithoutAlert")
+    d.stat("Stuck compensations", "short",
            "Sagas whose compensation needs an operator: money or stock is in the wrong place. Normally 0.",
-           'max(saga_open{job="saga", status="FAILED"})', "sagas?status=FAILED", bad_above=1, runbook="CompensationFailing")
+           'max(saga_open{job="saga", status="COMPENSATION_STUCK"})', "sagas?status=COMPENSATION_STUCK", bad_above=1, runbook="CompensationStuck")
     d.stat("Overdue sagas", "short",
            "Sagas that passed their deadline more than 30 seconds ago and have not ended. Normally 0.", 'max(saga_overdue{job="saga"})',
            "sagas?overdue=true", bad_above=1, runbook="SagasOverdue")
@@ -192,12 +195,12 @@ def sagas():
 
     d.row("Sagas")
     d.graph("Sagas started and ended", "ops",
-            "Sagas per second: started, completed, compensated, failed. A gap between started and the others is work in"
-            " flight. Failed sagas need an operator.",
+            "Sagas per second: started, completed, compensated, stuck. A gap between started and the others is work in"
+            " flight. A stuck compensation needs an operator.",
             [('sum(rate(saga_started_total{job="saga"}[$__rate_interval]))', "started"),
              ('sum(rate(saga_completed_total{job="saga"}[$__rate_interval]))', "completed"),
              ('sum(rate(saga_compensated_total{job="saga"}[$__rate_interval]))', "compensated"),
-             ('sum(rate(saga_failed_total{job="saga"}[$__rate_interval]))', "failed")], "sagas", trace=None, runbook="SuccessRateLow")
+             ('sum(rate(saga_compensation_stuck_total{job="saga"}[$__rate_interval]))', "stuck")], "sagas", trace=None, runbook="SuccessRateLow")
     d.graph("Cancellations by reason", "ops",
             "Why orders are not confirmed. out_of_stock and customer_request are business results. payment_failed "
             "points to the bank, timed_out to a late step.",
@@ -205,15 +208,15 @@ def sagas():
              ('sum(rate(saga_timed_out_total{job="saga"}[$__rate_interval]))', "deadline passed")],
             "sagas?status=COMPENSATED", trace=None, runbook="SuccessRateLow")
     d.graph("Open sagas by status", "short",
-            "Sagas that have not ended. Normally a few, for milliseconds. DEAD_LETTERED waits for a dead letter, FAILED for an"
-            " operator. A growing number is stalled.",
+            "Sagas that have not ended. Normally a few, for milliseconds. DEAD_LETTERED waits for a dead letter, "
+            "COMPENSATION_STUCK for an operator. A growing number is stalled.",
             [('max by (status) (saga_open{job="saga"})', "{{status}}"), ('max(saga_overdue{job="saga"})', "overdue")],
             "sagas?status=STARTED", trace=None, runbook="SagasOverdue")
     d.graph("Compensated sagas by reason", "ops",
             "Sagas whose compensation is complete: stock and money are back. Follows the cancellations within seconds; "
             "otherwise a service does not execute its compensation.",
             [('sum by (reason) (rate(saga_compensated_total{job="saga"}[$__rate_interval]))', "{{reason}}")],
-            "sagas?status=COMPENSATING", trace=None, stacked=True, runbook="CompensationFailing")
+            "sagas?status=COMPENSATING", trace=None, stacked=True, runbook="CompensationStuck")
 
     d.row("Money and stock")
     d.graph("Order value by event", "currencyEUR",
@@ -261,7 +264,7 @@ def sagas():
     d.quantiles("Compensation duration",
                 "Time from the cancellation until stock and money are back. Normally below a second; during an outage of "
                 "the bank as long as the outage.", "saga_compensation_duration_seconds", [], "sagas?status=COMPENSATING",
-                trace=None, runbook="CompensationFailing")
+                trace=None, runbook="CompensationStuck")
     return d
 
 
@@ -344,12 +347,12 @@ def failures():
     d.stat("New causes", "short",
            "Fingerprints that appeared in the last 15 minutes. Normally 0. After a release, consider a rollback.",
            'max(increase(dead_letter_fingerprint_total{job="saga"}[15m]))', "dlq/groups", bad_above=0.5, warn=True, runbook="NewFingerprint", decimals=0)
-    d.stat("Saga failure rate", "percentunit",
-           "Failed sagas among those that ended in the last ten minutes. Normally 0; above 1 % there is a systematic "
-           "cause.",
-           'sum(increase(saga_failed_total{job="saga"}[10m])) / (sum(increase(saga_failed_total{job="saga"}[10m])) + '
+    d.stat("Stuck compensation rate", "percentunit",
+           "Sagas with a stuck compensation among those that ended in the last ten minutes. Normally 0; above 1 % there is "
+           "a systematic cause.",
+           'sum(increase(saga_compensation_stuck_total{job="saga"}[10m])) / (sum(increase(saga_compensation_stuck_total{job="saga"}[10m])) + '
            'sum(increase(saga_completed_total{job="saga"}[10m])) + (sum(increase(saga_compensated_total{job="saga"}[10m])) or vector(0)))',
-           "sagas?status=FAILED", bad_above=0.01, runbook="SagaFailureRate", normally_empty=True, decimals=2)
+           "sagas?status=COMPENSATION_STUCK", bad_above=0.01, runbook="CompensationStuckRate", normally_empty=True, decimals=2)
     d.stat("Waiting retries", "short",
            "Messages that failed and will be retried automatically. Normally 0; many of them mean an outage.",
            'sum(max by (service) (retry_waiting{job="saga"}))', "services", bad_above=100, warn=True, runbook="BreakerOpenTooLong")
@@ -375,15 +378,15 @@ def failures():
             [('sum by (outcome) (rate(saga_input_total{job="saga"}[$__rate_interval]))', "{{outcome}}")], "services", trace=None)
     d.graph("Failures by step", "ops",
             "Inputs that are retried or dead-lettered. Normally 0.",
-            [('sum by (step, outcome) (rate(saga_input_total{job="saga", outcome=~"retried|dead"}[$__rate_interval]))', "{{step}} {{outcome}}")],
+            [('sum by (step, outcome) (rate(saga_input_total{job="saga", outcome=~"retried|dead_lettered"}[$__rate_interval]))', "{{step}} {{outcome}}")],
             "services", trace=None, runbook="NewFingerprint", normally_empty=True)
     d.graph("Waiting retries by service", "short",
             "They are repeated after a backoff and block nothing.",
             [('max by (service) (retry_waiting{job="saga"})', "{{service}}")], "services")
-    d.graph("New causes and failed sagas", "short",
+    d.graph("New causes and stuck compensations", "short",
             "Per five minutes. Both normally 0.",
             [('max(increase(dead_letter_fingerprint_total{job="saga"}[5m]))', "new causes"),
-             ('sum(increase(saga_failed_total{job="saga"}[5m]))', "sagas failed")], "dlq/groups", trace=None, runbook="NewFingerprint")
+             ('sum(increase(saga_compensation_stuck_total{job="saga"}[5m]))', "compensations stuck")], "dlq/groups", trace=None, runbook="NewFingerprint")
     return d
 
 

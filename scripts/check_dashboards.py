@@ -32,7 +32,7 @@ SERVICES = ["admin", "order", "inventory", "payment", "bank"]
 # Time limit for what normally takes a moment, in seconds.
 SOON = 30
 # Alerts about the last minutes, which do not end with their cause.
-LOOK_BACK = {"NewFingerprint", "SagaFailureRate", "SuccessRateLow", "OrdersTimeOut", "BreakerOpenTooLong"}
+LOOK_BACK = {"NewFingerprint", "CompensationStuckRate", "SuccessRateLow", "OrdersTimeOut", "BreakerOpenTooLong"}
 # Status of an accepted order, with and without waiting.
 ACCEPTED = (200, 201, 202)
 BEGAN = time.time()
@@ -157,7 +157,7 @@ class System:
         """True if admin sees no open saga, except those that need an operator."""
         status, page = ask(f"{self.url['admin']}/api/admin/overview")
         open_ones = ("STARTED", "IN_PROGRESS", "DEAD_LETTERED", "COMPENSATING", "TIMED_OUT", "UNKNOWN")
-        return status == 200 and page["sagas"] and not page.get("behind") and not any(
+        return status == 200 and page["sagas"] and not page.get("unconsumed") and not any(
             page["sagas"]["by_status"].get(one) for one in open_ones)
 
 
@@ -362,12 +362,12 @@ def steps_fail(system, alerts):
     def remove_cause():
         for service in ("order", "inventory", "bank"):
             system.sagactl("faults", "clear", service)
-    alerts.case(system, ["NewFingerprint", "CompensationFailing", "SagaFailureRate", "DeadLettersPending"],
-                ends=["CompensationFailing", "DeadLettersPending"], remove_cause=remove_cause, saga=lambda: failed_saga(system), letter=lambda: a_letter(system))
+    alerts.case(system, ["NewFingerprint", "CompensationStuck", "CompensationStuckRate", "DeadLettersPending"],
+                ends=["CompensationStuck", "DeadLettersPending"], remove_cause=remove_cause, saga=lambda: failed_saga(system), letter=lambda: a_letter(system))
 
 
 def failed_saga(system):
-    sagas = ask(f"{system.url['admin']}/api/admin/sagas?status=FAILED&limit=1")[1]["sagas"]
+    sagas = ask(f"{system.url['admin']}/api/admin/sagas?status=COMPENSATION_STUCK&limit=1")[1]["sagas"]
     return sagas and sagas[0]["id"]
 
 
@@ -456,7 +456,8 @@ def message_is_redelivered(system, alerts):
 def admin_cannot_count(system, alerts):
     """Only the queries of the overview fail: a table that nothing else needs now is renamed."""
     system.change("admin", "ALTER TABLE row_dead_letter_view RENAME TO row_dead_letter_view_away")
-    alerts.case(system, ["SagaCountsUnavailable"], ends=["SagaCountsUnavailable"],
+    names = ["SagaCountsUnavailable", "FindingWithoutAlert"]
+    alerts.case(system, names, ends=names,
                 remove_cause=lambda: system.change("admin", "ALTER TABLE row_dead_letter_view_away RENAME TO row_dead_letter_view"))
 
 

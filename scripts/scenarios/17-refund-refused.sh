@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 title="a refund that the bank declines"
 about="A customer cancels a confirmed order, but the bank declines the refund: the account is closed. Money owed is
-never dropped. The call becomes a dead letter, and the saga is FAILED until an operator acts; an alert fires. The
+never dropped. The call becomes a dead letter, and the saga is COMPENSATION_STUCK until an operator acts; an alert fires. The
 operator clarifies it with the bank and replays the call."
 
 scenario() {
@@ -22,9 +22,9 @@ scenario() {
 
   step "the saga needs an operator"
   show_command saga list --status failed
-  wait_until "saga: FAILED" "$short_wait" is FAILED saga_state "$id"
+  wait_until "saga: COMPENSATION_STUCK" "$short_wait" is COMPENSATION_STUCK saga_state "$id"
   shown=".sagas[] | select(.id == \"$id\") | {id, status, customer, total, next}" \
-    request GET "$admin/api/admin/sagas?status=FAILED"
+    request GET "$admin/api/admin/sagas?status=COMPENSATION_STUCK"
   expect "its missing step" "payment-refund of payment" \
     "$(field ".sagas[] | select(.id == \"$id\").next | \"\\(.step) of \\(.owner)\"")"
   wait_until "the metric of the alert is at least 1" "$short_wait" at_least 1 metric "$payment" dead_letter_unresolved

@@ -164,14 +164,14 @@ impl Command {
             CommandKind::Note(..) => Some(Action::Note),
             CommandKind::Redrive(_, command) => action_of_redrive(command),
             CommandKind::Resolve(direction, Resolution { target, .. }) => Some(match (direction, target) {
-                (Direction::Resolve, Target::DeadLetter(_)) => Action::Settle,
-                (Direction::Resolve, Target::Saga(..)) => Action::SagaSettle,
-                (Direction::Withdraw, Target::DeadLetter(_)) => Action::Unsettle,
-                (Direction::Withdraw, Target::Saga(..)) => Action::SagaUnsettle,
+                (Direction::Resolve, Target::DeadLetter(_)) => Action::Resolve,
+                (Direction::Resolve, Target::Saga(..)) => Action::SagaResolve,
+                (Direction::Withdraw, Target::DeadLetter(_)) => Action::WithdrawResolution,
+                (Direction::Withdraw, Target::Saga(..)) => Action::SagaWithdrawResolution,
             }),
             CommandKind::OpenEntry { action, .. } => Some(*action),
             CommandKind::Notify(command) => match command {
-                NotificationCommand::Test => Some(Action::PushTest),
+                NotificationCommand::Test => Some(Action::NotificationTest),
                 NotificationCommand::Observe(..)
                 | NotificationCommand::Deliver(_)
                 | NotificationCommand::GiveUp(..) => None,

@@ -60,12 +60,12 @@ impl Policy<AdminMessage> for DeadLetterView {
                 DeadLetterMessage::ReplayRequested(ReplayRequested { dead_letter, service, revision, edited })
             }
             // The service discards a resolved dead letter too. Only operators need the difference.
-            DeadLetterEvent::Discarded { at, .. } | DeadLetterEvent::Settled { at, .. } => {
+            DeadLetterEvent::Discarded { at, .. } | DeadLetterEvent::ResolvedManually { at, .. } => {
                 let replays = Some(*at);
                 let discarded = DeadLetterDiscarded { dead_letter, service, revision, replays };
                 DeadLetterMessage::DeadLetterDiscarded(discarded)
             }
-            DeadLetterEvent::Restored { .. } | DeadLetterEvent::Unsettled { .. } => {
+            DeadLetterEvent::Restored { .. } | DeadLetterEvent::ResolutionWithdrawn { .. } => {
                 DeadLetterMessage::DeadLetterRestored(DeadLetterRestored { dead_letter, service, revision })
             }
             DeadLetterEvent::Announced(_)
@@ -230,7 +230,7 @@ impl Command {
             CommandKind::CloseEntry(entry, outcome) => {
                 let Ok(_) = work.decide::<AuditEntry>(entry, &AuditCommand::End(outcome.clone()));
                 // A new baseline changes the result of the next reconciliation.
-                if work.row::<AuditEntry>(entry).records_done(Action::AuditBaseline) {
+                if work.row::<AuditEntry>(entry).records_done(Action::AcceptBaseline) {
                     invalidate_reconciliation(work);
                 }
                 Ok(Reply::Done)
@@ -390,21 +390,21 @@ fn resolve_one(
     let reason = by.reason.clone().unwrap_or_default();
     match (direction, target) {
         (Direction::Resolve, Target::DeadLetter(id)) => {
-            work.decide::<DeadLetterView>(id, &(DeadLetterCommand::Settle(by.clone()), at))?;
+            work.decide::<DeadLetterView>(id, &(DeadLetterCommand::ResolveManually(by.clone()), at))?;
         }
         (Direction::Withdraw, Target::DeadLetter(id)) => {
-            work.decide::<DeadLetterView>(id, &(DeadLetterCommand::Unsettle(by.clone()), at))?;
+            work.decide::<DeadLetterView>(id, &(DeadLetterCommand::WithdrawResolution(by.clone()), at))?;
         }
         (Direction::Resolve, Target::Saga(id, accepted)) => {
             let (view, accepted) = (work.row::<SagaView>(id), accepted.clone());
             let (was, revision) = (view.status_without_resolution(), view.next_revision(at));
-            let settlement = ManualResolution { operator, reason, at, was, accepted, revision };
-            work.decide::<SagaView>(id, &SagaCommand::ResolveManually(settlement))?;
+            let resolution = ManualResolution { operator, reason, at, was, accepted, revision };
+            work.decide::<SagaView>(id, &SagaCommand::ResolveManually(resolution))?;
         }
         (Direction::Withdraw, Target::Saga(id, _)) => {
             let revision = work.row::<SagaView>(id).next_revision(at);
-            let unsettlement = ResolutionWithdrawal { operator, reason, at, revision };
-            work.decide::<SagaView>(id, &SagaCommand::WithdrawResolution(unsettlement))?;
+            let withdrawal = ResolutionWithdrawal { operator, reason, at, revision };
+            work.decide::<SagaView>(id, &SagaCommand::WithdrawResolution(withdrawal))?;
         }
     }
     Ok(())
@@ -449,7 +449,7 @@ fn extend(order: Uuid, until: Timestamp, work: &mut Work<'_>) -> Result<(), Stri
         | SagaStatus::TimedOut
         | SagaStatus::Compensating
         | SagaStatus::Compensated
-        | SagaStatus::Failed
+        | SagaStatus::CompensationStuck
         | SagaStatus::ResolvedManually) => Err(format!("the saga is {}", over.as_str())),
     }
 }

@@ -26,7 +26,7 @@ use admin_api::redrives::RedriveStatus;
 use crate::app::AdminApp;
 use crate::commands::{Command, CommandKind, Reply};
 use crate::dead_letters::events::Tag;
-use crate::dead_letters::filter::Wanted;
+use crate::dead_letters::filter::Selection;
 use crate::dead_letters::reading;
 use crate::policy::AdminService;
 use crate::redrive::active::{ACTIVE_REDRIVES, ActiveRedrives};
@@ -235,7 +235,11 @@ impl<W: DriverContext> Driver<W> {
         Ok(open.into_iter().flatten().next())
     }
 
-    async fn open_breaker_of(&self, service: &str, mut wanted: Wanted) -> Result<Option<String>, StoreFault> {
+    async fn open_breaker_of(
+        &self,
+        service: &str,
+        mut wanted: Selection,
+    ) -> Result<Option<String>, StoreFault> {
         // A service that does not answer is no cause to stop: replays wait for it at the broker.
         let Some(breakers) = self.context.breakers_of(service).await else { return Ok(None) };
         wanted.filter.service = Some(service.to_owned());
@@ -274,7 +278,11 @@ impl DriverContext for RunningService {
 }
 
 /// Returns the services or steps with such dead letters, at most 100.
-async fn names(store: &dyn Store, field: &'static str, wanted: &Wanted) -> Result<Vec<String>, StoreFault> {
+async fn names(
+    store: &dyn Store,
+    field: &'static str,
+    wanted: &Selection,
+) -> Result<Vec<String>, StoreFault> {
     let groups = reading::grouped(store, field, wanted, 100).await?;
     Ok(groups.into_iter().map(|group| group.value).collect())
 }

@@ -32,20 +32,20 @@ pub enum Action {
     RestoreMany,
     #[serde(rename = "dlq.note_many")]
     NoteMany,
-    #[serde(rename = "dlq.settle")]
-    Settle,
-    #[serde(rename = "dlq.unsettle")]
-    Unsettle,
-    #[serde(rename = "dlq.settle_many")]
-    SettleMany,
-    #[serde(rename = "dlq.unsettle_many")]
-    UnsettleMany,
+    #[serde(rename = "dlq.resolve")]
+    Resolve,
+    #[serde(rename = "dlq.withdraw_resolution")]
+    WithdrawResolution,
+    #[serde(rename = "dlq.resolve_many")]
+    ResolveMany,
+    #[serde(rename = "dlq.withdraw_resolution_many")]
+    WithdrawResolutionMany,
     #[serde(rename = "saga.extend")]
     SagaExtend,
-    #[serde(rename = "saga.settle")]
-    SagaSettle,
-    #[serde(rename = "saga.unsettle")]
-    SagaUnsettle,
+    #[serde(rename = "saga.resolve")]
+    SagaResolve,
+    #[serde(rename = "saga.withdraw_resolution")]
+    SagaWithdrawResolution,
     #[serde(rename = "redrive.start")]
     RedriveStart,
     #[serde(rename = "redrive.pause")]
@@ -72,10 +72,10 @@ pub enum Action {
     OutboxRetry,
     #[serde(rename = "outbox.republish")]
     OutboxRepublish,
-    #[serde(rename = "audit.baseline")]
-    AuditBaseline,
-    #[serde(rename = "push.test")]
-    PushTest,
+    #[serde(rename = "reconciliation.accept_baseline")]
+    AcceptBaseline,
+    #[serde(rename = "notifications.test")]
+    NotificationTest,
 }
 
 /// Prints the name that the API uses.

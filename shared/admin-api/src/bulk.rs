@@ -123,10 +123,10 @@ pub struct BulkOutcome {
     /// Number of changed dead letters or sagas.
     pub done: u64,
     /// Rejections, at most 1000.
-    pub refused: Vec<Rejected>,
+    pub rejected: Vec<Rejected>,
     /// Number of rejections that are not listed; absent without any.
     #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
-    pub more_refused: u64,
+    pub more_rejected: u64,
     /// Unlisted rejections because the saga had ended; absent without any.
     #[serde(default, skip_serializing_if = "saga_core::row::is_zero")]
     pub more_ended: u64,
@@ -155,20 +155,20 @@ impl BulkOutcome {
 
     /// Counts one more rejection.
     pub fn reject(&mut self, rejected: Rejected) {
-        if self.refused.len() >= MAX_LISTED {
-            self.more_refused += 1;
+        if self.rejected.len() >= MAX_LISTED {
+            self.more_rejected += 1;
             self.more_ended += u64::from(rejected.has_ended);
         } else {
-            self.refused.push(rejected);
+            self.rejected.push(rejected);
         }
     }
 
     /// Adds the outcome of another part of the same change.
     pub fn add_all(&mut self, part: Self) {
         self.done += part.done;
-        self.more_refused += part.more_refused;
+        self.more_rejected += part.more_rejected;
         self.more_ended += part.more_ended;
-        for rejected in part.refused {
+        for rejected in part.rejected {
             self.reject(rejected);
         }
     }
@@ -176,23 +176,23 @@ impl BulkOutcome {
     /// Number of dead letters or sagas that the change was about.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.done + self.more_refused + self.refused.len() as u64
+        self.done + self.more_rejected + self.rejected.len() as u64
     }
 
     /// Listed rejections of what still needed the change.
     pub fn failures(&self) -> impl Iterator<Item = &Rejected> {
-        self.refused.iter().filter(|rejected| !rejected.has_ended)
+        self.rejected.iter().filter(|rejected| !rejected.has_ended)
     }
 
     /// Number of rejections of what still needed the change.
     #[must_use]
     pub fn failed(&self) -> u64 {
-        self.failures().count() as u64 + self.more_refused.saturating_sub(self.more_ended)
+        self.failures().count() as u64 + self.more_rejected.saturating_sub(self.more_ended)
     }
 
     /// Number of rejections because the saga had ended.
     #[must_use]
     pub fn ended(&self) -> u64 {
-        (self.refused.len() - self.failures().count()) as u64 + self.more_ended
+        (self.rejected.len() - self.failures().count()) as u64 + self.more_ended
     }
 }

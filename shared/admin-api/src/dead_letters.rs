@@ -235,7 +235,7 @@ pub struct DeadLetterPage {
     pub total: Option<u64>,
     /// Messages that admin has not consumed yet; absent when the broker does not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub behind: Option<u64>,
+    pub unconsumed: Option<u64>,
 }
 
 /// Counts of dead letters.

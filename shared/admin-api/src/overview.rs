@@ -39,7 +39,7 @@ pub struct Overview {
     /// Messages that admin has not consumed yet. Counts of sagas and dead letters lag by as much. Absent when the broker
     /// does not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub behind: Option<u64>,
+    pub unconsumed: Option<u64>,
     /// Parts of the overview that are missing because nobody answered in time.
     pub unavailable: Vec<Unavailable>,
 }

@@ -141,7 +141,10 @@ mod tests {
         let value = |status| {
             ReplayValue::of(DeadLetterOrigin::Task, "payment-refund", Some(status), Some(at(1)), at(10))
         };
-        assert_eq!((value(SagaStatus::Failed).awaited, value(SagaStatus::Failed).until), (true, None));
+        assert_eq!(
+            (value(SagaStatus::CompensationStuck).awaited, value(SagaStatus::CompensationStuck).until),
+            (true, None)
+        );
         assert!(!value(SagaStatus::Compensated).awaited);
         let of = |origin, step, saga| ReplayValue::of(origin, step, saga, Some(at(1)), at(10)).awaited;
         assert!(of(DeadLetterOrigin::Message, "order-catalogue", None));
@@ -179,8 +182,11 @@ mod tests {
         assert_eq!((together.first_until, together.last_until), (Some(at(12)), Some(at(20))));
         together.add_counted(&Joined { their: Some("COMPENSATED".to_owned()), ..counted.clone() });
         assert_eq!((together.awaited, together.ended), (2, 4));
-        let refunds =
-            Joined { and: "payment-refund".to_owned(), their: Some("FAILED".to_owned()), ..counted };
+        let refunds = Joined {
+            and: "payment-refund".to_owned(),
+            their: Some("COMPENSATION_STUCK".to_owned()),
+            ..counted
+        };
         together.add_counted(&refunds);
         assert_eq!((together.awaited, together.last_until), (5, Some(at(20))), "refunds have no deadline");
     }

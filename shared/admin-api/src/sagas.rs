@@ -35,7 +35,7 @@ pub struct SagaItem {
     pub overdue: bool,
     /// Dead letters that block it, each with the step that failed; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub parked: Vec<DeadLetterRef>,
+    pub dead_letters: Vec<DeadLetterRef>,
     /// Reason of the cancellation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancelled_because: Option<String>,
@@ -53,7 +53,7 @@ pub struct SagaItem {
     pub waits_until: Option<Timestamp>,
     /// Manual resolution, with the discrepancies that it accepts; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub settled: Option<ManualResolution>,
+    pub manual_resolution: Option<ManualResolution>,
 }
 
 /// Which sagas to list.
@@ -100,7 +100,7 @@ pub struct SagaPage {
     pub total: Option<u64>,
     /// Messages that admin has not consumed yet; absent when the broker does not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub behind: Option<u64>,
+    pub unconsumed: Option<u64>,
 }
 
 /// A saga with its timeline.

@@ -44,10 +44,10 @@ pub const TIMED_OUT: Metric = Metric::counter(
     "Sagas whose order was cancelled as its deadline had passed",
 );
 /// Number of sagas with a dead-lettered compensation.
-pub const FAILED: Metric = Metric::counter(
-    "saga_failed_total",
+pub const COMPENSATION_STUCK: Metric = Metric::counter(
+    "saga_compensation_stuck_total",
     &[],
-    "Sagas that came to need a human: a step of their compensation is a dead letter",
+    "Sagas whose compensation got stuck: a step of it is a dead letter, and an operator must act",
 );
 /// Duration of sagas, by outcome.
 pub const DURATION: Metric = Metric::histogram(
@@ -74,7 +74,7 @@ pub const OPEN: Metric = Metric::gauge(
 pub const OVERDUE: Metric = Metric::gauge(
     "saga_overdue",
     &[],
-    "Sagas that should have ended a while ago and have not, but for those that failed; NaN while not known",
+    "Sagas that should have ended a while ago and have not, but for those with a stuck compensation; NaN while not known",
 );
 /// Total amount of open sagas, by currency.
 pub const OPEN_AMOUNT: Metric = Metric::gauge(
@@ -136,6 +136,13 @@ pub const FINGERPRINTS: Metric = Metric::counter(
     "Causes of pending dead letters that were not among those seen before, since admin started",
 );
 
+/// Number of findings, by code.
+pub const FINDINGS: Metric = Metric::gauge(
+    "finding_count",
+    &["code"],
+    "Problems that need a human, by code, as sagactl status lists them",
+);
+
 // Results of the last reconciliation.
 
 /// Verdict of the last reconciliation.
@@ -185,13 +192,13 @@ pub const MONEY: Metric = Metric::counter(
 );
 
 /// Metrics that the admin service exports.
-pub const OF_ADMIN: [&Metric; 18] = [
+pub const OF_ADMIN: [&Metric; 19] = [
     &STARTED,
     &COMPLETED,
     &CANCELLED,
     &COMPENSATED,
     &TIMED_OUT,
-    &FAILED,
+    &COMPENSATION_STUCK,
     &DURATION,
     &COMPENSATION_DURATION,
     &OPEN,
@@ -201,6 +208,7 @@ pub const OF_ADMIN: [&Metric; 18] = [
     &DEAD_LETTERS_BY_STEP,
     &DEAD_LETTER_GROUPS,
     &FINGERPRINTS,
+    &FINDINGS,
     &RECONCILIATION_VERDICT,
     &RECONCILIATION_DISCREPANCIES,
     &RECONCILIATION_AGE,

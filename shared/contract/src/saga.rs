@@ -136,7 +136,7 @@ pub enum SagaStatus {
     Compensated,
     /// Cancelled, and a compensation is a dead letter: an operator must act. A saga that merely ended in a
     /// cancellation is [`SagaStatus::Compensated`].
-    Failed,
+    CompensationStuck,
     /// Resolved manually: an operator declared the rest done by other means, and the saga waits for nobody.
     ResolvedManually,
 }
@@ -162,7 +162,7 @@ impl SagaStatus {
             | Self::DeadLettered
             | Self::TimedOut
             | Self::Compensating
-            | Self::Failed => false,
+            | Self::CompensationStuck => false,
         }
     }
 
@@ -170,7 +170,7 @@ impl SagaStatus {
     /// instead.
     #[must_use]
     pub const fn can_be_overdue(self) -> bool {
-        !self.is_terminal() && !matches!(self, Self::Failed)
+        !self.is_terminal() && !matches!(self, Self::CompensationStuck)
     }
 
     /// True if a saga of this status waits for this step, or kind of task. If not, performing it changes nothing.
@@ -183,7 +183,11 @@ impl SagaStatus {
             | (StepRole::Independent, _) => true,
             (
                 StepRole::Forward,
-                Self::Completed | Self::TimedOut | Self::Compensating | Self::Compensated | Self::Failed,
+                Self::Completed
+                | Self::TimedOut
+                | Self::Compensating
+                | Self::Compensated
+                | Self::CompensationStuck,
             )
             | (StepRole::Compensation, Self::Compensated) => false,
             // The participant may have received the cancellation before the view.
@@ -196,7 +200,7 @@ impl SagaStatus {
                 | Self::Completed
                 | Self::TimedOut
                 | Self::Compensating
-                | Self::Failed,
+                | Self::CompensationStuck,
             ) => true,
         }
     }

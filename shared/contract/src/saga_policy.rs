@@ -61,8 +61,8 @@ fn measured(before: &SagaView, after: &SagaView) -> Vec<Measurement> {
         measured.push(Measurement::took(&metrics::DURATION, &["completed"], ended.duration_since(began)));
     }
     let (was, is) = (before.status_without_resolution(), after.status_without_resolution());
-    if is == SagaStatus::Failed && was != is {
-        measured.push(one(&metrics::FAILED, &[]));
+    if is == SagaStatus::CompensationStuck && was != is {
+        measured.push(one(&metrics::COMPENSATION_STUCK, &[]));
     }
     if is == SagaStatus::Compensated && was != is {
         measured.push(one(&metrics::COMPENSATED, &[reason]));

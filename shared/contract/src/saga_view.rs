@@ -111,7 +111,7 @@ impl SagaView {
         // Dead letters of stages that are undone block nothing.
         let mut due = ORDER_SAGA.iter().filter(|stage| self.is_compensation_due(stage));
         if due.any(|stage| stage.compensation_step.is_some_and(|step| self.is_dead_lettered_at(step))) {
-            return SagaStatus::Failed;
+            return SagaStatus::CompensationStuck;
         }
         let something_undone =
             ORDER_SAGA.iter().flat_map(|stage| stage.compensated_by).any(|fact| self.has(*fact));
@@ -192,7 +192,7 @@ impl SagaView {
             | SagaStatus::TimedOut
             | SagaStatus::Compensating
             | SagaStatus::Compensated
-            | SagaStatus::Failed
+            | SagaStatus::CompensationStuck
             | SagaStatus::ResolvedManually => Ok(()),
         }
     }
@@ -398,7 +398,7 @@ mod tests {
         assert_eq!(status_after(&[&blocked[..], &["PaymentProcessed"]].concat()), SagaStatus::InProgress);
         assert_eq!(status_after(&[&blocked[..], &["OrderCancelled"]].concat()), SagaStatus::TimedOut);
         let stuck = ["OrderCreated", "PaymentProcessed", "OrderCancelled", "StockReleased", "DeadLettered"];
-        assert_eq!(status_after(&stuck), SagaStatus::Failed);
+        assert_eq!(status_after(&stuck), SagaStatus::CompensationStuck);
         let mended = [&stuck[..], &["DeadLetterResolved", "PaymentRefunded"]].concat();
         assert_eq!(status_after(&mended), SagaStatus::Compensated);
     }

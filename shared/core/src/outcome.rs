@@ -7,7 +7,7 @@ const DONE: &str = "done";
 const DUPLICATE: &str = "duplicate";
 const REJECTED: &str = "rejected";
 const RETRIED: &str = "retried";
-const DEAD: &str = "dead";
+const DEAD_LETTERED: &str = "dead_lettered";
 const REPLAYED: &str = "replayed";
 const KEY_REUSED: &str = "key_reused";
 const FAULTED: &str = "faulted";
@@ -15,7 +15,7 @@ const FAULTED: &str = "faulted";
 const TASK_NEEDED: &str = "task_needed";
 
 /// Names of the outcomes of messages and task results.
-pub const OF_MESSAGES: [&str; 5] = [DONE, DUPLICATE, REJECTED, RETRIED, DEAD];
+pub const OF_MESSAGES: [&str; 5] = [DONE, DUPLICATE, REJECTED, RETRIED, DEAD_LETTERED];
 /// Names of the outcomes of commands.
 pub const OF_COMMANDS: [&str; 5] = [DONE, REPLAYED, REJECTED, KEY_REUSED, FAULTED];
 /// Names of the outcomes of due rows.
@@ -108,7 +108,7 @@ impl<S: Service> Outcome<S> {
             Self::Command(CommandOutcome::KeyReused) => KEY_REUSED,
             Self::Message(MessageOutcome::TaskNeeded) => TASK_NEEDED,
             Self::Message(MessageOutcome::Retried(_)) => RETRIED,
-            Self::Message(MessageOutcome::Dead(_)) => DEAD,
+            Self::Message(MessageOutcome::Dead(_)) => DEAD_LETTERED,
             Self::Command(CommandOutcome::Faulted(_)) | Self::Due(DueOutcome::Faulted(_)) => FAULTED,
         }
     }

@@ -28,8 +28,19 @@ const fn tone_of(word: &str) -> Option<Tone> {
         b"STARTED" | b"IN_PROGRESS" | b"COMPENSATING" | b"COMPENSATED" | b"PENDING" | b"REPLAYING"
         | b"CANARY" | b"RUNNING" | b"PAUSED" | b"HALF_OPEN" | b"FORCED_CLOSED" | b"HELD" | b"RESERVED"
         | b"IN_FLIGHT" => Tone::Busy,
-        b"FAILED" | b"UNKNOWN" | b"TIMED_OUT" | b"DEAD_LETTERED" | b"OVERDUE" | b"DISCARDED" | b"STOPPED"
-        | b"CANCELLED" | b"OPEN" | b"FORCED_OPEN" | b"UNBALANCED" | b"GREW" => Tone::Bad,
+        b"FAILED"
+        | b"COMPENSATION_STUCK"
+        | b"UNKNOWN"
+        | b"TIMED_OUT"
+        | b"DEAD_LETTERED"
+        | b"OVERDUE"
+        | b"DISCARDED"
+        | b"STOPPED"
+        | b"CANCELLED"
+        | b"OPEN"
+        | b"FORCED_OPEN"
+        | b"UNBALANCED"
+        | b"GREW" => Tone::Bad,
         _ => return None,
     })
 }

@@ -155,7 +155,7 @@ impl Ledger {
     pub fn failed(&self) -> u64 {
         let ours = self.sagas.values().filter(|saga| saga.number.is_some());
         let views = ours.filter_map(|saga| saga.detour.as_ref());
-        views.filter(|detour| detour.view.status() == SagaStatus::Failed).count() as u64
+        views.filter(|detour| detour.view.status() == SagaStatus::CompensationStuck).count() as u64
     }
 
     pub const fn counts(&self) -> &Counts {

@@ -22,7 +22,7 @@ use admin_api::dead_letters::Filter;
 use crate::audit_log::DONE;
 use crate::commands::{BulkChange, CommandKind, Reply};
 use crate::dead_letters::events::Replay;
-use crate::dead_letters::filter::Wanted;
+use crate::dead_letters::filter::Selection;
 use crate::dead_letters::reading;
 use admin_api::actor::Actor;
 
@@ -85,7 +85,7 @@ impl BulkSelection {
             return Err(Problem::field("filter", "must have at least one member"));
         }
         let filter = checked_filter(filter, "filter.")?;
-        let wanted = Wanted { filter, statuses: statuses.to_vec(), ..Wanted::default() };
+        let wanted = Selection { filter, statuses: statuses.to_vec(), ..Selection::default() };
         let ids = all(admin, &wanted, limit).await?;
         let target = wanted.filter.fingerprint.clone().unwrap_or_else(|| "a filter".to_owned());
         let detail = json!({ "filter": wanted.filter, "matching": ids.len() });
@@ -94,7 +94,7 @@ impl BulkSelection {
 }
 
 /// Finds the ids of all wanted dead letters, without damaged ones.
-async fn all(admin: &Admin, wanted: &Wanted, limit: Limit) -> Result<Vec<Uuid>, Problem> {
+async fn all(admin: &Admin, wanted: &Selection, limit: Limit) -> Result<Vec<Uuid>, Problem> {
     let store = admin.app.store.as_ref();
     let (mut ids, mut after) = (Vec::new(), None);
     loop {

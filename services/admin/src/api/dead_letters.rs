@@ -30,7 +30,7 @@ use admin_api::dead_letters::{
     GroupParams, ListParams,
 };
 
-use crate::dead_letters::filter::Wanted;
+use crate::dead_letters::filter::Selection;
 use crate::dead_letters::grouping;
 use crate::dead_letters::history::History;
 use crate::dead_letters::item::item_of;
@@ -80,7 +80,7 @@ async fn list(
         text: params.text,
     };
     let statuses = statuses(params.status.as_deref())?;
-    let wanted = Wanted { filter: checked_filter(filter, "")?, statuses, ..Wanted::default() };
+    let wanted = Selection { filter: checked_filter(filter, "")?, statuses, ..Selection::default() };
     let store = admin.app.store.as_ref();
     let total = async {
         match &wanted.filter.text {
@@ -89,12 +89,12 @@ async fn list(
         }
     };
     let found = reading::find(store, &wanted, true, after.as_ref(), limit);
-    let (found, total, behind) = tokio::join!(found, total, admin.behind());
+    let (found, total, unconsumed) = tokio::join!(found, total, admin.unconsumed());
     let Violation { dead_letters, unreadable, next } = found?;
     let mut dead_letters: Vec<_> = dead_letters.iter().filter_map(|(id, view)| item_of(*id, view)).collect();
     replay_values::set_values(store, &mut dead_letters, admin.app.clock.now()).await?;
     let next = next.as_ref().map(cursor);
-    Ok(Json(DeadLetterPage { dead_letters, unreadable, next, total, behind }))
+    Ok(Json(DeadLetterPage { dead_letters, unreadable, next, total, unconsumed }))
 }
 
 /// Count the dead letters of all services.
@@ -108,9 +108,9 @@ async fn counts(State(admin): State<Admin>) -> Result<Json<DeadLetterCounts>, Pr
             by_status.insert(status.as_str().to_owned(), count);
         }
     }
-    let unresolved = Wanted {
+    let unresolved = Selection {
         statuses: vec![DeadLetterStatus::Pending, DeadLetterStatus::Replaying],
-        ..Wanted::default()
+        ..Selection::default()
     };
     let by_service = store.counts(DeadLetterView::KIND, "service", unresolved.query()).await?;
     Ok(Json(DeadLetterCounts { total: by_service.values().sum(), by_status, by_service }))
@@ -128,7 +128,7 @@ async fn groups(
     let GroupParams { service, step, message_type, .. } = params;
     let filter = checked_filter(Filter { service, step, message_type, ..Filter::default() }, "")?;
     let statuses = statuses(Some(params.status.as_deref().unwrap_or("PENDING")))?;
-    let wanted = Wanted { filter, statuses, ..Wanted::default() };
+    let wanted = Selection { filter, statuses, ..Selection::default() };
     let groups = grouping::groups(admin.app.store.as_ref(), &wanted, limit, admin.app.clock.now()).await?;
     Ok(Json(DeadLetterGroups { groups }))
 }

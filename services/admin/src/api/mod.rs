@@ -112,7 +112,7 @@ impl Admin {
     }
 
     /// Number of messages that admin has not consumed yet; `None` when the broker does not answer soon.
-    async fn behind(&self) -> Option<u64> {
+    async fn unconsumed(&self) -> Option<u64> {
         let steps = steps_of::<AdminService>().into_iter();
         join_all(steps.map(|step| waiting_messages(&self.app, step))).await.into_iter().sum()
     }

@@ -66,6 +66,6 @@ async fn accept_baseline(
     let baseline = Baseline { missed, at: admin.app.clock.now() };
     let detail = serde_json::to_value(baseline).map_err(|error| Problem::internal(&error))?;
     let by = Actor { operator, reason };
-    admin.logged(by, Action::AuditBaseline, step, Some(detail), async { Ok(()) }).await?;
+    admin.logged(by, Action::AcceptBaseline, step, Some(detail), async { Ok(()) }).await?;
     Ok(Json(baseline))
 }

@@ -19,7 +19,7 @@ use admin_api::actor::{Actor, Reason, RequiredReason};
 use admin_api::redrives::{Preview, RedrivePage, RedriveParams, RedriveView, StartRedrive};
 use admin_api::replay_value::ReplayValues;
 
-use crate::dead_letters::filter::Wanted;
+use crate::dead_letters::filter::Selection;
 use crate::dead_letters::grouping::groups;
 use crate::dead_letters::reading;
 use crate::dead_letters::replay_values;
@@ -53,7 +53,7 @@ async fn start(
         return Err(Problem::field("filter", "must have at least one member"));
     }
     let filter = checked_filter(asked.filter, "filter.")?;
-    let wanted = Wanted::pending(filter.clone());
+    let wanted = Selection::pending(filter.clone());
     let matching = reading::count(admin.app.store.as_ref(), &wanted).await?;
     if asked.preview {
         return Ok(Json(preview(&admin, wanted, matching, asked.force).await?).into_response());
@@ -69,7 +69,12 @@ async fn start(
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(view)).into_response())
 }
 
-async fn preview(admin: &Admin, mut wanted: Wanted, matching: u64, force: bool) -> Result<Preview, Problem> {
+async fn preview(
+    admin: &Admin,
+    mut wanted: Selection,
+    matching: u64,
+    force: bool,
+) -> Result<Preview, Problem> {
     let (store, now) = (admin.app.store.as_ref(), admin.app.clock.now());
     let groups = groups(store, &wanted, PREVIEWED_GROUPS, now).await?;
     let mut values = ReplayValues::default();

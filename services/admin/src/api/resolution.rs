@@ -138,7 +138,7 @@ async fn resolve_many(
     let selection =
         BulkSelection::of(body.ids, body.filter, &[DeadLetterStatus::Pending], MAX_RESOLVED, &admin).await?;
     admin
-        .resolve_dead_letters(Direction::Resolve, Actor { operator, reason }, Action::SettleMany, selection)
+        .resolve_dead_letters(Direction::Resolve, Actor { operator, reason }, Action::ResolveMany, selection)
         .await
 }
 
@@ -157,7 +157,7 @@ async fn withdraw_many(
         .resolve_dead_letters(
             Direction::Withdraw,
             Actor { operator, reason },
-            Action::UnsettleMany,
+            Action::WithdrawResolutionMany,
             selection,
         )
         .await

@@ -28,7 +28,7 @@ fn item_of_row(row: &FoundRow, now: Timestamp) -> Result<(SagaItem, SagaView), P
     let view: SagaView = rows::parsed(row)?;
     let status = view.status();
     let wait = Wait::of(&view);
-    let parked =
+    let dead_letters =
         view.open_dead_letters().map(|(id, step)| DeadLetterRef { dead_letter: id, step: step.to_owned() });
     let overdue =
         status.can_be_overdue() && view.deadline.is_some_and(|deadline| deadline < overdue_before(now));
@@ -40,12 +40,12 @@ fn item_of_row(row: &FoundRow, now: Timestamp) -> Result<(SagaItem, SagaView), P
         total: view.total,
         deadline: view.deadline,
         overdue,
-        parked: parked.collect(),
+        dead_letters: dead_letters.collect(),
         cancelled_because: view.cancelled_because.map(|reason| reason.as_str().to_owned()),
         last_fact_at: view.last_fact_at(),
         waits_since: wait.since,
         waits_until: wait.until,
-        settled: view.manual_resolution.clone(),
+        manual_resolution: view.manual_resolution.clone(),
     };
     Ok((item, view))
 }
@@ -85,11 +85,11 @@ async fn sagas(
     }
     let total = count_soon(admin.app.store.as_ref(), SagaView::KIND, "status", query.clone());
     let page = admin.page::<SagaView>(query, params.limit, params.cursor);
-    let (page, total, behind) = tokio::join!(page, total, admin.behind());
+    let (page, total, unconsumed) = tokio::join!(page, total, admin.unconsumed());
     let (page, next) = page?;
     let item = |row: &FoundRow| Ok(item_of_row(row, now)?.0);
     let (sagas, unreadable) = readable_rows(&page, item);
-    Ok(Json(SagaPage { sagas, unreadable, next, total, behind }))
+    Ok(Json(SagaPage { sagas, unreadable, next, total, unconsumed }))
 }
 
 /// # Errors

@@ -51,9 +51,9 @@ pub enum DeadLetterCommand {
     Restore(Actor),
     Note(Actor, String),
     /// Request: resolve it manually.
-    Settle(Actor),
+    ResolveManually(Actor),
     /// Request: withdraw the manual resolution.
-    Unsettle(Actor),
+    WithdrawResolution(Actor),
 }
 
 /// Report that a dead letter is gone.
@@ -113,7 +113,7 @@ pub enum DeadLetterEvent {
         text: String,
     },
     /// It was resolved manually.
-    Settled {
+    ResolvedManually {
         by: Actor,
         /// Number of failed replays at that time.
         at: u32,
@@ -121,7 +121,7 @@ pub enum DeadLetterEvent {
         revision: u64,
     },
     /// The manual resolution was withdrawn.
-    Unsettled {
+    ResolutionWithdrawn {
         by: Actor,
         /// Order of requests: the service follows the newest.
         revision: u64,
@@ -141,8 +141,8 @@ impl DeadLetterEvent {
             Self::Replayed { revision, .. }
             | Self::Discarded { revision, .. }
             | Self::Restored { revision, .. }
-            | Self::Settled { revision, .. }
-            | Self::Unsettled { revision, .. } => Some(*revision),
+            | Self::ResolvedManually { revision, .. }
+            | Self::ResolutionWithdrawn { revision, .. } => Some(*revision),
             Self::Announced(_) | Self::Resolved(_) | Self::Forgotten(_) | Self::Noted { .. } => None,
         }
     }

@@ -63,7 +63,7 @@ pub fn has_text(filter: &Filter, dead_letter: &DeadLetterView) -> bool {
 
 /// A query of dead letters: filter and statuses.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
+pub struct Selection {
     pub filter: Filter,
     /// Statuses; any when empty.
     pub statuses: Vec<DeadLetterStatus>,
@@ -73,7 +73,7 @@ pub struct Wanted {
     pub replayable: bool,
 }
 
-impl Wanted {
+impl Selection {
     #[must_use]
     pub fn pending(filter: Filter) -> Self {
         Self { filter, statuses: vec![DeadLetterStatus::Pending], ..Self::default() }
@@ -131,7 +131,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Returns the position of a row that a [`Wanted::query`] found, damaged rows included.
+    /// Returns the position of a row that a [`Selection::query`] found, damaged rows included.
     #[must_use]
     pub fn of(row: &FoundRow) -> Self {
         let micros = if let FieldValue::Integer(micros) = row.ordered_by { micros } else { 0 };

@@ -8,7 +8,7 @@ use saga_core::decider::{Decider as _, FieldValue};
 use saga_core::query::{Group, Query};
 use saga_engine::store::{Store, StoreFault};
 
-use super::filter::Wanted;
+use super::filter::Selection;
 use super::reading::{find_readable, grouped, readable};
 use super::replay_values;
 use super::view::DeadLetterView;
@@ -16,7 +16,7 @@ use super::view::DeadLetterView;
 /// Returns groups by cause, largest first.
 pub(crate) async fn groups(
     store: &dyn Store,
-    wanted: &Wanted,
+    wanted: &Selection,
     limit: usize,
     now: Timestamp,
 ) -> Result<Vec<DeadLetterGroup>, StoreFault> {
@@ -34,7 +34,7 @@ pub(crate) async fn groups(
         if !samples.contains_key(&group.latest) {
             // The latest is damaged: look for another sample.
             let filter = Filter { fingerprint: Some(group.value.clone()), ..wanted.filter.clone() };
-            let alike = Wanted { filter, ..wanted.clone() };
+            let alike = Selection { filter, ..wanted.clone() };
             let readable = find_readable(store, &alike, true, 1).await?;
             for (id, dead_letter) in readable {
                 group.latest = id.to_string();

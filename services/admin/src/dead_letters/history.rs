@@ -52,8 +52,8 @@ impl History {
             }
             DeadLetterEvent::Discarded { by, .. } => ("discarded", Some(by), None),
             DeadLetterEvent::Restored { by, .. } => ("restored", Some(by), None),
-            DeadLetterEvent::Settled { by, .. } => ("resolved manually", Some(by), None),
-            DeadLetterEvent::Unsettled { by, .. } => ("resolution withdrawn", Some(by), None),
+            DeadLetterEvent::ResolvedManually { by, .. } => ("resolved manually", Some(by), None),
+            DeadLetterEvent::ResolutionWithdrawn { by, .. } => ("resolution withdrawn", Some(by), None),
             DeadLetterEvent::Forgotten(_) => ("gone at its service", None, None),
             DeadLetterEvent::Noted { by, text } => {
                 let (operator, detail) = (by.operator.clone(), json!({ "text": text }));

@@ -10,7 +10,7 @@ use tracing::error;
 use uuid::Uuid;
 
 use super::events::Replay;
-use super::filter::{Position, Wanted, has_text};
+use super::filter::{Position, Selection, has_text};
 use super::view::DeadLetterView;
 use crate::rows::{id_of, parsed};
 
@@ -33,7 +33,7 @@ pub(crate) struct Violation {
 /// Finds at most `limit` dead letters after `after`, by the time of their last failure.
 pub(crate) async fn find(
     store: &dyn Store,
-    wanted: &Wanted,
+    wanted: &Selection,
     newest_first: bool,
     after: Option<&Position>,
     limit: usize,
@@ -75,7 +75,7 @@ pub(crate) async fn find(
 /// As [`find`], without damaged rows. Empty only when no row can be read.
 pub(crate) async fn find_readable(
     store: &dyn Store,
-    wanted: &Wanted,
+    wanted: &Selection,
     newest_first: bool,
     limit: usize,
 ) -> Result<Vec<(Uuid, DeadLetterView)>, StoreFault> {
@@ -100,7 +100,7 @@ pub(crate) async fn by_ids(store: &dyn Store, ids: &[Uuid]) -> Result<Vec<DeadLe
 /// Finds ids of at most `limit` dead letters that accept this replay, oldest failure first.
 pub(crate) async fn find_for(
     store: &dyn Store,
-    wanted: &Wanted,
+    wanted: &Selection,
     replay: &Replay,
     limit: usize,
 ) -> Result<Vec<Uuid>, StoreFault> {
@@ -125,7 +125,7 @@ pub(crate) fn readable(row: &FoundRow) -> Result<(Uuid, DeadLetterView), StoreFa
 pub(crate) async fn grouped(
     store: &dyn Store,
     by: &'static str,
-    wanted: &Wanted,
+    wanted: &Selection,
     limit: usize,
 ) -> Result<Vec<Group>, StoreFault> {
     if wanted.filter.text.is_none() {
@@ -160,7 +160,7 @@ pub(crate) async fn grouped(
     Ok(groups)
 }
 
-pub(crate) async fn count(store: &dyn Store, wanted: &Wanted) -> Result<u64, StoreFault> {
+pub(crate) async fn count(store: &dyn Store, wanted: &Selection) -> Result<u64, StoreFault> {
     if wanted.filter.text.is_none() {
         return Ok(store.counts(DeadLetterView::KIND, "status", wanted.query()).await?.values().sum());
     }

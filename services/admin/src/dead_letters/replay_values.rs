@@ -13,7 +13,7 @@ use saga_core::query::{Join, Query};
 use saga_engine::store::{Store, StoreFault};
 use uuid::Uuid;
 
-use super::filter::Wanted;
+use super::filter::Selection;
 use super::reading::{find, readable};
 use super::view::DeadLetterView;
 use crate::rows::{id_of, parsed};
@@ -43,7 +43,7 @@ pub(crate) async fn set_values(
 /// Sums the replay values of the wanted dead letters, by cause.
 pub(crate) async fn by_cause(
     store: &dyn Store,
-    wanted: &Wanted,
+    wanted: &Selection,
     now: Timestamp,
 ) -> Result<BTreeMap<String, ReplayValues>, StoreFault> {
     let mut values = BTreeMap::<String, ReplayValues>::new();
@@ -86,7 +86,7 @@ pub(crate) async fn by_cause(
 /// Finds the causes of foreign messages. All dead letters of a cause have the same origin, so that a sample is enough.
 async fn foreign_causes(
     store: &dyn Store,
-    wanted: &Wanted,
+    wanted: &Selection,
     of_no_saga: BTreeSet<String>,
 ) -> Result<Vec<String>, StoreFault> {
     if of_no_saga.is_empty() {

@@ -9,7 +9,7 @@ use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus};
 use saga_core::decider::Decider as _;
 use saga_engine::store::{Store, StoreFault};
 
-use super::filter::Wanted;
+use super::filter::Selection;
 use super::grouping;
 use super::view::DeadLetterView;
 
@@ -21,8 +21,8 @@ pub(crate) async fn summary(
     now: Timestamp,
 ) -> Result<DeadLetterSummary, StoreFault> {
     let statuses = vec![DeadLetterStatus::Pending, DeadLetterStatus::Replaying];
-    let open = Wanted { statuses, ..Wanted::default() };
-    let pending = Wanted::pending(Filter::default());
+    let open = Selection { statuses, ..Selection::default() };
+    let pending = Selection::pending(Filter::default());
     let counts = store.counts(DeadLetterView::KIND, "status", open.query());
     let groups = grouping::groups(store, &pending, max_groups, now);
     let (counts, groups): (Result<BTreeMap<_, _>, _>, _) = tokio::join!(counts, groups);

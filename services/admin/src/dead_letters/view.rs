@@ -74,7 +74,7 @@ enum Requested {
     Discard {
         at: u32,
     },
-    Settle {
+    ManualResolution {
         at: u32,
     },
 }
@@ -104,10 +104,10 @@ impl DeadLetterView {
             _ if self.is_forgotten() => DeadLetterStatus::Discarded,
             Requested::Replay { at } if report.replays <= at => DeadLetterStatus::Replaying,
             Requested::Discard { at } if report.replays <= at => DeadLetterStatus::Discarded,
-            Requested::Settle { at } if report.replays <= at => DeadLetterStatus::ResolvedManually,
+            Requested::ManualResolution { at } if report.replays <= at => DeadLetterStatus::ResolvedManually,
             Requested::Replay { .. }
             | Requested::Discard { .. }
-            | Requested::Settle { .. }
+            | Requested::ManualResolution { .. }
             | Requested::Nothing => DeadLetterStatus::Pending,
         })
     }
@@ -300,15 +300,17 @@ impl Decider for DeadLetterView {
                 }
                 (_, status) => Err(DeadLetterRejection::Status(status)),
             },
-            DeadLetterCommand::Settle(by) => match self.known()? {
-                (report, DeadLetterStatus::Pending) => {
-                    Ok(vec![DeadLetterEvent::Settled { by: by.clone(), at: report.replays, revision }])
-                }
+            DeadLetterCommand::ResolveManually(by) => match self.known()? {
+                (report, DeadLetterStatus::Pending) => Ok(vec![DeadLetterEvent::ResolvedManually {
+                    by: by.clone(),
+                    at: report.replays,
+                    revision,
+                }]),
                 (_, status) => Err(DeadLetterRejection::Status(status)),
             },
-            DeadLetterCommand::Unsettle(by) => match self.known()? {
+            DeadLetterCommand::WithdrawResolution(by) => match self.known()? {
                 (_, DeadLetterStatus::ResolvedManually) => {
-                    Ok(vec![DeadLetterEvent::Unsettled { by: by.clone(), revision }])
+                    Ok(vec![DeadLetterEvent::ResolutionWithdrawn { by: by.clone(), revision }])
                 }
                 (_, status) => Err(DeadLetterRejection::Status(status)),
             },
@@ -347,8 +349,10 @@ impl Decider for DeadLetterView {
                 self.pending_edit = edited.as_ref().map(|edited| edited.message_id).or(self.pending_edit);
             }
             DeadLetterEvent::Discarded { at, .. } => self.requested = Requested::Discard { at: *at },
-            DeadLetterEvent::Settled { at, .. } => self.requested = Requested::Settle { at: *at },
-            DeadLetterEvent::Restored { .. } | DeadLetterEvent::Unsettled { .. } => {
+            DeadLetterEvent::ResolvedManually { at, .. } => {
+                self.requested = Requested::ManualResolution { at: *at }
+            }
+            DeadLetterEvent::Restored { .. } | DeadLetterEvent::ResolutionWithdrawn { .. } => {
                 self.requested = Requested::Nothing;
             }
             DeadLetterEvent::Forgotten(report) => {

@@ -37,12 +37,12 @@ pub fn accepted(found: &Violation) -> Accepted {
 /// that is gone is a violation too, unless it completes automatically: it may have been done twice, by hand and by a service.
 #[must_use]
 pub fn compare(
-    settlement: &ManualResolution,
+    resolution: &ManualResolution,
     subject: &str,
     view: &SagaView,
     found: Vec<Violation>,
 ) -> (Vec<Violation>, Vec<ResolvedItem>) {
-    let is_accepted = |found: &Violation| settlement.accepted.contains(&accepted(found));
+    let is_accepted = |found: &Violation| resolution.accepted.contains(&accepted(found));
     let (stands, mut wrong): (Vec<_>, Vec<_>) = found.into_iter().partition(is_accepted);
     let there: Vec<Accepted> = stands.iter().map(accepted).collect();
     // A different violation of the same rule is reported as such.
@@ -51,22 +51,22 @@ pub fn compare(
     let is_gone = |known: &&Accepted| {
         !there.contains(known) && !is_reported(known) && !completes_automatically(&known.rule, view)
     };
-    let gone: Vec<_> = settlement.accepted.iter().filter(is_gone).collect();
+    let gone: Vec<_> = resolution.accepted.iter().filter(is_gone).collect();
     let is_as_it_was = gone.is_empty();
-    wrong.extend(gone.into_iter().map(|gone| no_longer(gone, settlement)));
+    wrong.extend(gone.into_iter().map(|gone| no_longer(gone, resolution)));
     let item = |what: String, detail: String, difference| ResolvedItem {
         subject: subject.to_owned(),
         what,
         detail,
         difference,
-        operator: settlement.operator.clone(),
-        reason: settlement.reason.clone(),
-        since: settlement.at,
+        operator: resolution.operator.clone(),
+        reason: resolution.reason.clone(),
+        since: resolution.at,
     };
     let mut items: Vec<_> =
         stands.into_iter().map(|it| item(it.rule.text().to_owned(), it.detail, it.difference)).collect();
     if items.is_empty() && is_as_it_was && view.status() == SagaStatus::ResolvedManually {
-        items.push(item(format!("the saga was {}", settlement.was.as_str()), String::new(), None));
+        items.push(item(format!("the saga was {}", resolution.was.as_str()), String::new(), None));
     }
     (wrong, items)
 }
@@ -83,15 +83,15 @@ fn completes_automatically(rule: &str, view: &SagaView) -> bool {
     view.dead_letters.values().all(|parked| parked != step)
 }
 
-fn no_longer(gone: &Accepted, settlement: &ManualResolution) -> Violation {
+fn no_longer(gone: &Accepted, resolution: &ManualResolution) -> Violation {
     let Accepted { rule, detail, difference } = gone;
-    let ManualResolution { operator, reason, .. } = settlement;
+    let ManualResolution { operator, reason, .. } = resolution;
     let detail = format!(
         "{operator} accepted \"{rule}: {detail}\" ({reason}), and it has changed since: was it done twice?"
     );
     Violation {
         difference: difference.clone(),
-        since: Some(settlement.at),
+        since: Some(resolution.at),
         ..Violation::new(Rule::ResolutionHolds, detail)
     }
 }
@@ -102,21 +102,21 @@ mod tests {
 
     use super::*;
 
-    fn settlement(accepted: Vec<Accepted>) -> ManualResolution {
+    fn resolution(accepted: Vec<Accepted>) -> ManualResolution {
         let (operator, reason) = ("ada".to_owned(), "cheque 4711".to_owned());
         ManualResolution {
             operator,
             reason,
             at: Timestamp::UNIX_EPOCH,
-            was: SagaStatus::Failed,
+            was: SagaStatus::CompensationStuck,
             accepted,
             revision: 1,
         }
     }
 
     fn wrong(of: Vec<Violation>, now: Vec<Violation>) -> Vec<&'static str> {
-        let settlement = settlement(of.iter().map(accepted).collect());
-        let (wrong, _) = compare(&settlement, "an order", &SagaView::default(), now);
+        let resolution = resolution(of.iter().map(accepted).collect());
+        let (wrong, _) = compare(&resolution, "an order", &SagaView::default(), now);
         wrong.into_iter().map(|found| found.rule.text()).collect()
     }
 

@@ -183,7 +183,7 @@ fn clear_faults(service: &ServiceStatus) -> Option<String> {
 }
 
 fn compensation_stuck(overview: &Overview, affected: &Affected) -> Option<Finding> {
-    let status = SagaStatus::Failed.as_str();
+    let status = SagaStatus::CompensationStuck.as_str();
     let count = *overview.sagas.as_ref()?.by_status.get(status)?;
     let text = format!(
         "{} with a stuck compensation: it is dead-lettered or discarded",

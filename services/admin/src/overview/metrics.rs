@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use admin_api::overview::{DeadLetterSummary, Overview, SagaSummary};
+use admin_api::overview::{DeadLetterSummary, Finding, FindingCode, Overview, SagaSummary};
 use admin_api::reconciliation::{ReconciliationSummary, Verdict};
 use contract::metrics as names;
 use contract::saga::SagaStatus;
@@ -32,6 +32,7 @@ pub(crate) struct OverviewMetrics {
 impl OverviewMetrics {
     pub(crate) fn new(metrics: &Metrics) -> Self {
         show_sagas(None, metrics);
+        show_findings(&[], metrics);
         Self { fingerprints: None }
     }
 
@@ -40,6 +41,7 @@ impl OverviewMetrics {
         show_sagas(seen.sagas.as_ref(), metrics);
         show_open_amounts(amounts, metrics);
         show_dead_letters(seen.dead_letters.as_ref(), metrics);
+        show_findings(&seen.findings, metrics);
         if let Some(dead_letters) = &seen.dead_letters {
             self.count_new(dead_letters, metrics);
         }
@@ -73,6 +75,14 @@ fn show_sagas(seen: Option<&SagaSummary>, metrics: &Metrics) {
         metrics.set(&names::OPEN, &[status.as_str()], known(seen.map(count)));
     }
     metrics.set(&names::OVERDUE, &[], known(seen.map(|seen| seen.overdue)));
+}
+
+/// Shows every code, so that a resolved one is 0 and not absent.
+fn show_findings(seen: &[Finding], metrics: &Metrics) {
+    for code in FindingCode::ALL {
+        let count = seen.iter().filter(|finding| finding.code == *code).count();
+        metrics.set(&names::FINDINGS, &[code.into()], number(count as u64));
+    }
 }
 
 fn show_open_amounts(seen: Option<&Amounts>, metrics: &Metrics) {
@@ -133,13 +143,16 @@ fn number(count: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use admin_api::overview::Unavailable;
     use contract::metrics::OF_ADMIN;
+
+    use crate::overview::findings::{Affected, with_findings};
 
     use super::*;
 
     fn overview(sagas: Option<SagaSummary>, dead_letters: Option<DeadLetterSummary>) -> Overview {
         let (at, services, findings, unavailable) = (Timestamp::UNIX_EPOCH, vec![], vec![], vec![]);
-        let (needs_human, reconciliation, behind) = (false, None, None);
+        let (needs_human, reconciliation, unconsumed) = (false, None, None);
         Overview {
             at,
             needs_human,
@@ -148,7 +161,7 @@ mod tests {
             sagas,
             dead_letters,
             reconciliation,
-            behind,
+            unconsumed,
             unavailable,
         }
     }
@@ -159,6 +172,24 @@ mod tests {
     }
 
     #[test]
+    fn every_finding_code_is_counted_from_the_start() {
+        let metrics = Metrics::new(crate::topology::NAME, &OF_ADMIN);
+        let mut exported = OverviewMetrics::new(&metrics);
+        let count = |code: FindingCode| {
+            let text = metrics.text().expect("metrics");
+            let prefix = format!("finding_count{{code=\"{code}\"}} ");
+            text.lines().find_map(|line| line.strip_prefix(&prefix)?.parse::<f64>().ok())
+        };
+        assert!(FindingCode::ALL.iter().all(|code| count(*code) == Some(0.0)));
+        let unavailable = Unavailable { what: "sagas".to_owned(), problem: "time-out".to_owned() };
+        let seen = Overview { unavailable: vec![unavailable; 2], ..overview(None, None) };
+        exported.export(&with_findings(seen, &Affected::default()), None, &metrics);
+        assert_eq!(count(FindingCode::Unavailable), Some(2.0));
+        exported.export(&overview(None, None), None, &metrics);
+        assert_eq!(count(FindingCode::Unavailable), Some(0.0));
+    }
+
+    #[test]
     fn values_are_nan_before_first_snapshot_and_when_unavailable() {
         let metrics = Metrics::new(crate::topology::NAME, &OF_ADMIN);
         let mut exported = OverviewMetrics::new(&metrics);
@@ -166,7 +197,7 @@ mod tests {
             let text = metrics.text().expect("metrics");
             for line in [
                 format!("saga_overdue {value}\n"),
-                format!("saga_open{{status=\"FAILED\"}} {value}\n"),
+                format!("saga_open{{status=\"COMPENSATION_STUCK\"}} {value}\n"),
                 format!("dead_letter_count{{status=\"PENDING\"}} {dead_letters}\n"),
                 format!("dead_letter_count{{status=\"REPLAYING\"}} {dead_letters}\n"),
                 format!("saga_open_amount_minor{{currency=\"EUR\"}} {euros}\n"),

@@ -45,7 +45,7 @@ pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, max_groups: u
     let (own, others, sagas, dead_letters, reconciliation) =
         tokio::join!(own, others, sagas, dead_letters, reconciliation);
     let own = own.map_err(|_| too_slow(NAME));
-    let behind = own.as_ref().ok().and_then(|own| own.steps.iter().map(|step| step.waiting).sum());
+    let unconsumed = own.as_ref().ok().and_then(|own| own.steps.iter().map(|step| step.waiting).sum());
     let mut services = vec![status_of(NAME, own)];
     services.extend(others.into_iter().map(|(service, answer)| {
         let answer = answer.unwrap_or_else(|_| Err(Problem::unavailable(too_slow(service), 1)));
@@ -66,7 +66,7 @@ pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, max_groups: u
         sagas,
         dead_letters,
         reconciliation,
-        behind,
+        unconsumed,
         unavailable,
     };
     with_findings(overview, &affected)
@@ -74,10 +74,13 @@ pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, max_groups: u
 
 /// Reads the money in sagas that findings are about.
 async fn affected(app: &AdminApp, sagas: Option<&SagaSummary>) -> Affected {
-    let stuck = sagas.and_then(|sagas| sagas.by_status.get(SagaStatus::Failed.as_str()).copied());
+    let stuck = sagas.and_then(|sagas| sagas.by_status.get(SagaStatus::CompensationStuck.as_str()).copied());
     let has_overdue = sagas.is_some_and(|sagas| sagas.overdue > 0);
     let (stuck, overdue) = tokio::join!(
-        amounts_soon(app, stuck.is_some_and(|count| count > 0).then(|| in_status(SagaStatus::Failed))),
+        amounts_soon(
+            app,
+            stuck.is_some_and(|count| count > 0).then(|| in_status(SagaStatus::CompensationStuck))
+        ),
         amounts_soon(app, has_overdue.then(|| overdue(app.clock.now()))),
     );
     let dead_letter_threshold = app.settings.service.notifications.dead_letter_threshold;

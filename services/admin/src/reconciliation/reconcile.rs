@@ -260,7 +260,7 @@ pub(crate) async fn missed_by(app: &AdminApp, services: &ServiceClient, step: &s
 /// Reads accepted baselines by step. They are in the audit log, and the newest entry of a step counts.
 pub(super) async fn baselines(app: &AdminApp) -> Result<BTreeMap<String, Baseline>, Problem> {
     const PAGE: usize = 200;
-    let action = Action::AuditBaseline.to_string();
+    let action = Action::AcceptBaseline.to_string();
     let mut query =
         Query { equals: vec![("action", FieldValue::Text(action))], limit: PAGE, ..Query::default() };
     let mut baselines = BTreeMap::new();
@@ -268,8 +268,9 @@ pub(super) async fn baselines(app: &AdminApp) -> Result<BTreeMap<String, Baselin
         let page = app.store.find(AuditEntry::KIND, query.clone()).await?;
         for row in &page {
             // Damaged entries are reported by the verification of admin's own rows.
-            let entry =
-                rows::parsed(row).ok().filter(|entry: &AuditEntry| entry.records_done(Action::AuditBaseline));
+            let entry = rows::parsed(row)
+                .ok()
+                .filter(|entry: &AuditEntry| entry.records_done(Action::AcceptBaseline));
             let Some(AuditEntry(Some(Entry { target, detail: Some(detail), .. }))) = entry else { continue };
             if let Ok(baseline) = serde_json::from_value(detail) {
                 baselines.insert(target, baseline);

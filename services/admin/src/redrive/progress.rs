@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::decider::{Counted, Drive, Redrive};
 use crate::dead_letters::events::{AGAIN, IN_VAIN, Tag};
-use crate::dead_letters::filter::Wanted;
+use crate::dead_letters::filter::Selection;
 use crate::dead_letters::reading;
 use crate::dead_letters::view::DeadLetterView;
 use crate::rows::{parsed, row};
@@ -75,11 +75,11 @@ pub(crate) async fn view_of(store: &dyn Store, id: Uuid, drive: Drive) -> Result
 
 /// Query of the dead letters that this round has not replayed.
 #[must_use]
-pub(crate) fn to_send(drive: &Drive) -> Wanted {
-    Wanted {
+pub(crate) fn to_send(drive: &Drive) -> Selection {
+    Selection {
         before: Some(drive.round_started_at),
         replayable: !drive.plan.force,
-        ..Wanted::pending(drive.plan.filter.clone())
+        ..Selection::pending(drive.plan.filter.clone())
     }
 }
 

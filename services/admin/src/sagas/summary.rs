@@ -126,7 +126,7 @@ impl Wait {
             | SagaStatus::TimedOut
             | SagaStatus::Compensating
             | SagaStatus::Compensated
-            | SagaStatus::Failed
+            | SagaStatus::CompensationStuck
             | SagaStatus::ResolvedManually => false,
         };
         Self {

@@ -21,9 +21,9 @@ async fn many_are_given_up_taken_up_again_and_noted_by_a_filter_each_written_dow
     let (admin, _) = admin_with(6).await;
     let filter = json!({"fingerprint": "f-charge"});
     let asked = json!({"filter": filter, "reason": WHY});
-    assert_eq!(admin.post("/dlq/discard", &asked, 200).await, json!({"done": 4, "refused": []}));
+    assert_eq!(admin.post("/dlq/discard", &asked, 200).await, json!({"done": 4, "rejected": []}));
     // What is meant is what waits: none does any more.
-    assert_eq!(admin.post("/dlq/discard", &asked, 200).await, json!({"done": 0, "refused": []}));
+    assert_eq!(admin.post("/dlq/discard", &asked, 200).await, json!({"done": 0, "rejected": []}));
     let noted = json!({"filter": filter, "text": "asked the bank"});
     assert_eq!(admin.post("/dlq/notes", &noted, 200).await["done"], 4);
     assert_eq!(admin.post("/dlq/restore", &asked, 200).await["done"], 4);
@@ -48,7 +48,7 @@ async fn those_that_it_cannot_be_done_to_are_named_and_the_rest_is_done() {
     let unknown = Uuid::from_u128(404);
     let asked = json!({"ids": [one, two, two, unknown], "reason": WHY});
     let answer = admin.post("/dlq/discard", &asked, 200).await;
-    let mut refused = each(&answer["refused"], "detail");
+    let mut refused = each(&answer["rejected"], "detail");
     refused.sort_by_key(ToString::to_string);
     assert_eq!(answer["done"], 1);
     assert_eq!(refused, ["the dead letter is DISCARDED", "there is no such dead letter"]);
@@ -82,7 +82,7 @@ async fn the_orders_behind_dead_letters_are_given_more_time_if_they_still_wait()
     let asked = json!({"filter": {"step": CHARGE}, "seconds": 3_600, "reason": "the bank mends it"});
     let answer = admin.post("/sagas/extend", &asked, 200).await;
     assert_eq!(answer["done"], 2);
-    let refused = each(&answer["refused"], "detail");
+    let refused = each(&answer["rejected"], "detail");
     assert!(refused[0].as_str().is_some_and(|why| why.starts_with("its deadline passed at ")), "{refused:?}");
     assert_eq!(refused[1], "the saga is COMPENSATING");
     let told: Vec<(Uuid, Timestamp)> = admin
@@ -105,11 +105,11 @@ async fn the_orders_behind_dead_letters_are_given_more_time_if_they_still_wait()
         admin.post(&format!("/sagas/{}/extend", order(1)), &asked, 200).await
     };
     assert_eq!(one(7_200).await["done"], 1);
-    let detail = one(1).await["refused"][0]["detail"].clone();
+    let detail = one(1).await["rejected"][0]["detail"].clone();
     assert!(detail.as_str().is_some_and(|why| why.starts_with("it waits until ")), "{detail}");
     let nobody = json!({"seconds": 60, "reason": "x"});
     let unknown = admin.post(&format!("/sagas/{}/extend", parked(1).id), &nobody, 200).await;
-    assert_eq!(unknown["refused"][0]["detail"], "there is no such saga");
+    assert_eq!(unknown["rejected"][0]["detail"], "there is no such saga");
 }
 
 /// A defect: of more than are listed, those that needed it no more were told as failures.
@@ -120,9 +120,9 @@ fn of_those_that_are_not_listed_who_needed_it_no_more_is_counted() {
     let mut part = BulkOutcome::default();
     (0..1_200).for_each(|number| part.reject(ended(number)));
     part.add(Uuid::nil(), Err("no"));
-    assert_eq!((part.refused.len(), part.more_refused, part.more_ended), (1_000, 201, 200));
+    assert_eq!((part.rejected.len(), part.more_rejected, part.more_ended), (1_000, 201, 200));
     let mut all = BulkOutcome::default();
     all.reject(ended(0));
     all.add_all(part);
-    assert_eq!((all.total(), all.more_refused, all.more_ended), (1_202, 202, 201));
+    assert_eq!((all.total(), all.more_rejected, all.more_ended), (1_202, 202, 201));
 }

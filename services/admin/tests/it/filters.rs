@@ -1,7 +1,7 @@
 //! Pure: which dead letters a filter means, and how a list goes on; which redrives are under way.
 
 use admin::dead_letters::events::MAX_REPLAYS;
-use admin::dead_letters::filter::{Position, Wanted, invalid_fields, key_of};
+use admin::dead_letters::filter::{Position, Selection, invalid_fields, key_of};
 use admin::redrive::active::{ActiveChange, ActiveRedrives, ActiveRejection, MAX_REDRIVES};
 use admin_api::dead_letters::Filter;
 use jiff::Timestamp;
@@ -61,7 +61,7 @@ fn a_filter_is_looked_up_member_by_member() {
         failed_before: Some(LATE),
         text: Some("a \"b\"".to_owned()),
     };
-    let wanted = Wanted { before: Some(EARLY), replayable: true, ..Wanted::pending(filter) };
+    let wanted = Selection { before: Some(EARLY), replayable: true, ..Selection::pending(filter) };
     let query = wanted.query();
     let equals = [
         ("fingerprint", text("f")),
@@ -81,11 +81,11 @@ fn a_filter_is_looked_up_member_by_member() {
     assert_eq!(query.text.as_deref(), Some("a \\\"b\\\""), "as JSON writes it");
     assert_eq!(query.order.map(|order| (order.field, order.after)), Some(("failed_at", None)));
 
-    let all = Wanted::default().query();
+    let all = Selection::default().query();
     assert_eq!((all.equals.len(), all.one_of.len(), all.below.len()), (0, 0, 0));
     assert_eq!((all.from, all.text), (vec![("failed_at", FieldValue::Integer(1))], None), "what is known");
     let statuses = vec![DeadLetterStatus::Pending, DeadLetterStatus::Discarded];
-    let some = Wanted { statuses, ..Wanted::default() }.query();
+    let some = Selection { statuses, ..Selection::default() }.query();
     assert_eq!(some.one_of, [("status", vec![text("PENDING"), text("DISCARDED")])]);
     assert!(some.equals.is_empty() && some.from.is_empty());
 }
@@ -97,7 +97,7 @@ fn a_list_goes_on_behind_its_cursor_and_nowhere_else() {
     for wrong in ["", "7", "7/", "/00000000-0000-0000-0000-000000000005", "x/y"] {
         assert_eq!(Position::read(wrong), None, "{wrong:?}");
     }
-    let mut query = Wanted::default().query();
+    let mut query = Selection::default().query();
     position.resume(&mut query);
     assert_eq!(query.after, Some(position.id));
     assert_eq!(query.order.map(|order| (order.field, order.after)), Some(("failed_at", Some(-7))));

@@ -71,7 +71,7 @@ fn well() -> Overview {
         sagas: Some(SagaSummary::default()),
         dead_letters: Some(DeadLetterSummary::default()),
         reconciliation: Some(ReconciliationSummary { verdict: Verdict::Balanced, at: NOW, discrepancies: 0 }),
-        behind: Some(0),
+        unconsumed: Some(0),
         unavailable: vec![],
     }
 }
@@ -98,7 +98,7 @@ fn everything(all: &mut Overview) {
     payment.tasks = Some(TaskSummary { open: 1, oldest: Some(before(3_600)) });
     all.services
         .push(ServiceStatus { problem: Some("order does not answer".to_owned()), ..service("order") });
-    let by_status = BTreeMap::from([(SagaStatus::Failed.as_str().to_owned(), 1)]);
+    let by_status = BTreeMap::from([(SagaStatus::CompensationStuck.as_str().to_owned(), 1)]);
     all.sagas = Some(SagaSummary { by_status, overdue: 1, ..SagaSummary::default() });
     let groups = vec![group("payment", "payment-refund")];
     all.dead_letters = Some(DeadLetterSummary { pending: 100, replaying: 0, groups });

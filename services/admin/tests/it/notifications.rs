@@ -287,7 +287,7 @@ async fn a_test_arrives_and_there_is_one_at_a_time() {
     wait_until("it has arrived", async || delivered(&admin).await.len() == 1).await;
     assert_eq!(receiver.received()[0].id, sent["id"].as_str().expect("an id"));
     assert_eq!(receiver.received()[0].body["type"], "saga.test");
-    let log = admin.get("/audit?action=push.test").await;
+    let log = admin.get("/audit?action=notifications.test").await;
     assert_eq!(
         (&log["entries"][0]["operator"], &log["entries"][0]["reason"]),
         (&json!("ada"), &json!("new receiver"))

@@ -76,7 +76,7 @@ fn a_saga_whose_compensation_is_parked_has_failed() {
     admin.receives(cancelled(ORDER, CancelReason::CustomerRequest));
     let parked = admin.receives(announced(&dead_refund(0)));
     parked.records(&["DeadLettered", "DeadLettered"]).publishes([]);
-    assert_eq!(admin.row::<SagaView>(ORDER).status(), SagaStatus::Failed);
+    assert_eq!(admin.row::<SagaView>(ORDER).status(), SagaStatus::CompensationStuck);
 }
 
 #[test]

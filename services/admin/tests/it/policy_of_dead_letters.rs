@@ -253,7 +253,10 @@ fn what_is_said_of_a_dead_letter_is_never_parked_itself() {
     for unreadable in [newer.into_bytes(), b"garbage".to_vec()] {
         let input = Input::message(step, unreadable.into(), id, 0);
         let (writes, outcomes) = decision::decide(&AdminService, &[input], Loaded::default(), &rules(), NOON);
-        assert_eq!((outcomes[0].name(), writes.new_dead_letters.len(), writes.outbox.len()), ("dead", 1, 1));
+        assert_eq!(
+            (outcomes[0].name(), writes.new_dead_letters.len(), writes.outbox.len()),
+            ("dead_lettered", 1, 1)
+        );
     }
 }
 
@@ -297,7 +300,7 @@ fn of_many_those_that_can_be_are_replayed_and_the_others_are_named() {
     let then = admin.executes(asks(2, many)).publishes([replay_requested(&other, revision(0))]);
     let reply = then.records(&["Replayed"]).reply();
     let Reply::Many(many) = reply else { panic!("{reply:?} is not about many") };
-    let refused: Vec<_> = many.refused.iter().map(|refused| (refused.id, refused.detail.as_str())).collect();
+    let refused: Vec<_> = many.rejected.iter().map(|refused| (refused.id, refused.detail.as_str())).collect();
     let wanted = [(dead.id, "the dead letter is DISCARDED"), (unknown, "there is no such dead letter")];
     assert_eq!((many.done, refused), (1, wanted.to_vec()));
 }

@@ -125,8 +125,8 @@ fn command() -> impl Strategy<Value = (DeadLetterCommand, Timestamp)> {
         }),
         1 => Just(DeadLetterCommand::Discard(by_ada())),
         1 => Just(DeadLetterCommand::Restore(by_ada())),
-        1 => Just(DeadLetterCommand::Settle(by_ada())),
-        1 => Just(DeadLetterCommand::Unsettle(by_ada())),
+        1 => Just(DeadLetterCommand::ResolveManually(by_ada())),
+        1 => Just(DeadLetterCommand::WithdrawResolution(by_ada())),
         1 => Just(DeadLetterCommand::Note(by_ada(), "noted".to_owned())),
     ];
     (asked, (0_i64..3).prop_map(|second| NOON + SignedDuration::from_secs(second)))

@@ -87,7 +87,7 @@ async fn a_saga_whose_step_is_parked_says_so_and_names_the_dead_letter() {
     assert_eq!(ids.len(), 3, "the one that is late is not cancelled yet");
     let saga = admin.get(&format!("/sagas/{}", order(1))).await;
     assert_eq!(saga["status"], "DEAD_LETTERED");
-    assert_eq!(saga["parked"], json!([{"dead_letter": parked(1).id, "step": CHARGE}]));
+    assert_eq!(saga["dead_letters"], json!([{"dead_letter": parked(1).id, "step": CHARGE}]));
 }
 
 /// Counted by the store, or one by one because a text is looked for; beside one of the catalogue, which is missed.

@@ -207,12 +207,12 @@ async fn many_are_replayed_at_once_by_their_ids_or_their_cause() {
         admin.post("/dlq/replay", &json!({"ids": [one, two, one, ORDER], "reason": reason}), 200).await;
     assert_eq!(
         answer,
-        json!({"done": 2, "refused": [{"id": ORDER, "detail": "there is no such dead letter"}]})
+        json!({"done": 2, "rejected": [{"id": ORDER, "detail": "there is no such dead letter"}]})
     );
     let answer = admin
         .post("/dlq/replay", &json!({"filter": {"fingerprint": "f-charge"}, "reason": reason}), 200)
         .await;
-    assert_eq!(answer, json!({"done": 2, "refused": []}));
+    assert_eq!(answer, json!({"done": 2, "rejected": []}));
     assert_eq!(admin.publishes().await.len(), 4);
     let log = admin.get("/audit?action=dlq.replay_many&operator=ada").await;
     assert_eq!(log["entries"][0]["target"], "f-charge");

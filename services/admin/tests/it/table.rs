@@ -35,7 +35,7 @@ fn every_status_of_a_dead_letter_answers_every_command() {
         vec![announced(0), replay(Replay::default()), resolution()],
         vec![resolution()],
         vec![announced(0), DeadLetterCommand::Discard(by_ada())],
-        vec![announced(0), DeadLetterCommand::Settle(by_ada())],
+        vec![announced(0), DeadLetterCommand::ResolveManually(by_ada())],
     ];
     let edited = EditedMessage { message_id: Uuid::from_u128(8), payload_base64: String::new() };
     let commands = [
@@ -51,8 +51,8 @@ fn every_status_of_a_dead_letter_answers_every_command() {
         DeadLetterCommand::Discard(by_ada()),
         DeadLetterCommand::Restore(by_ada()),
         DeadLetterCommand::Note(by_ada(), "called the bank".to_owned()),
-        DeadLetterCommand::Settle(by_ada()),
-        DeadLetterCommand::Unsettle(by_ada()),
+        DeadLetterCommand::ResolveManually(by_ada()),
+        DeadLetterCommand::WithdrawResolution(by_ada()),
     ];
     let names = Names {
         state: |dead: &DeadLetterView| {
@@ -90,8 +90,8 @@ fn named(command: &DeadLetterCommand) -> String {
         DeadLetterCommand::Discard(_) => "discard".to_owned(),
         DeadLetterCommand::Restore(_) => "restore".to_owned(),
         DeadLetterCommand::Note(..) => "note".to_owned(),
-        DeadLetterCommand::Settle(_) => "settle".to_owned(),
-        DeadLetterCommand::Unsettle(_) => "unsettle".to_owned(),
+        DeadLetterCommand::ResolveManually(_) => "resolve manually".to_owned(),
+        DeadLetterCommand::WithdrawResolution(_) => "withdraw resolution".to_owned(),
     }
 }
 

@@ -401,7 +401,10 @@ fn unreadable_row_is_never_treated_as_new() {
     let (before, called) = (payment.store.rows.clone(), payment.store.called.len());
 
     let outcomes = payment.takes_batch(&[Stimulus::Fact(cancelled(ORDER)), Stimulus::Fact(reserved(ORDER))]);
-    assert_eq!(outcomes.iter().map(|outcome| outcome.name()).collect::<Vec<_>>(), ["dead", "dead"]);
+    assert_eq!(
+        outcomes.iter().map(|outcome| outcome.name()).collect::<Vec<_>>(),
+        ["dead_lettered", "dead_lettered"]
+    );
     assert_eq!((&payment.store.rows, payment.store.called.len()), (&before, called));
 }
 

@@ -57,6 +57,7 @@ pub struct Finding {
     ToSchema,
     strum::Display,
     strum::IntoStaticStr,
+    strum::VariantArray,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
@@ -87,4 +88,9 @@ pub enum FindingCode {
     LedgersUnbalanced,
     /// A part of the overview could not be read.
     Unavailable,
+}
+
+impl FindingCode {
+    /// Every code, in the order of declaration.
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 }

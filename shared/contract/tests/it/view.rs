@@ -36,7 +36,7 @@ fn every_fact_has_its_golden_detail() {
 
 #[test]
 fn view_event_round_trips_and_unknown_event_is_rejected() {
-    let resolution = r#"{"operator":"ann","reason":"by hand","at":"2027-01-15T08:00:00Z","was":"FAILED","accepted":[],"revision":1}"#;
+    let resolution = r#"{"operator":"ann","reason":"by hand","at":"2027-01-15T08:00:00Z","was":"COMPENSATION_STUCK","accepted":[],"revision":1}"#;
     let resolution: ManualResolution = serde_json::from_str(resolution).expect("a resolution");
     let read = |text: &str| serde_json::from_str::<SagaEvent>(text).ok();
     let fact = saga_fact(1, resolved().into());
@@ -151,7 +151,7 @@ fn saga_is_indexed_by_status_next_step_and_end() {
 #[test]
 fn dead_lettered_compensation_fails_saga_until_resolved() {
     let cancelled = [FactType::OrderCreated, FactType::PaymentProcessed, FactType::OrderCancelled];
-    for (step, status) in [("payment-refund", "FAILED"), ("payment-processing", "COMPENSATING")] {
+    for (step, status) in [("payment-refund", "COMPENSATION_STUCK"), ("payment-processing", "COMPENSATING")] {
         let mut view = after(&cancelled);
         let DeadLetterMessage::DeadLettered(mut said) = dead_lettered() else { panic!("it is one") };
         step.clone_into(&mut said.step);

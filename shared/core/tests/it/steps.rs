@@ -174,7 +174,7 @@ fn cancellation_of_purged_saga_has_no_effect() {
         (outcomes[0].name(), writes.inbox.len(), writes.new_dead_letters.len())
     };
     assert_eq!(given_up(Some(Uuid::from_u128(3))), ("done", 1, 0));
-    assert_eq!(given_up(None), ("dead", 0, 1), "of what is there it is told");
+    assert_eq!(given_up(None), ("dead_lettered", 0, 1), "of what is there it is told");
 }
 
 const RUNG: MessageType = MessageType::new("Rung", "rung");

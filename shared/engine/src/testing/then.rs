@@ -79,7 +79,7 @@ impl<S: Service> Then<S> {
         assert_eq!(dead.step, step, "the step that failed");
         assert!(dead.reason.contains(reason), "{:?} does not say {reason:?}", dead.reason);
         self.dead.clear();
-        self.has_outcome("dead").changes_nothing();
+        self.has_outcome("dead_lettered").changes_nothing();
     }
 
     /// Expects a successful command, and returns its reply.

@@ -98,7 +98,7 @@ fn declared_series_start_at_zero() {
     metrics.declare(&["shelf-filling"], &["supply"]);
     let text = metrics.text().expect("metrics");
     for line in [
-        "saga_input_total{step=\"shelf-filling\",outcome=\"dead\"} 0",
+        "saga_input_total{step=\"shelf-filling\",outcome=\"dead_lettered\"} 0",
         "task_call_total{task=\"supply\",outcome=\"rejected\"} 0",
         "store_faults_total 0",
     ] {

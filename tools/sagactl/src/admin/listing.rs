@@ -118,7 +118,7 @@ pub struct Page<T> {
     total: Option<u64>,
     /// Messages that what is shown is behind by, when the broker said so.
     #[serde(default)]
-    behind: Option<u64>,
+    unconsumed: Option<u64>,
 }
 
 /// A service that did not answer, and why.
@@ -139,7 +139,7 @@ impl<T> Page<T> {
             unreachable: vec![],
             cut: vec![],
             total: None,
-            behind: None,
+            unconsumed: None,
         }
     }
 
@@ -150,7 +150,7 @@ impl<T> Page<T> {
         if let Some(count) = self.count() {
             let _ = write!(text, "\n{count}");
         }
-        if let Some(behind) = self.behind.filter(|behind| *behind > 0) {
+        if let Some(behind) = self.unconsumed.filter(|behind| *behind > 0) {
             let _ = write!(
                 text,
                 "\nadmin has still to hear {}: there may be more",
@@ -221,7 +221,7 @@ mod tests {
         let page: Page<String> = serde_json::from_value(json!({
             "items": ["pen"], "next": "abc", "unreadable": ["7"],
             "unreachable": [{"service": "bank", "problem": "it does not answer"}], "cut": ["order"],
-            "total": 1_234, "behind": 7,
+            "total": 1_234, "unconsumed": 7,
         }))
         .expect("a page");
         let columns = [left("sku", |sku: &String| sku.clone())];

@@ -82,8 +82,8 @@ pub async fn dead_letters(admin: &Admin, verb: Verb, options: DeadLetterOptions)
 
 /// Describes a saga, and the discrepancies that the reconciliation accepts.
 fn told(saga: Value) -> anyhow::Result<Done> {
-    let SagaItem { id, status, settled, .. } = read(saga.clone())?;
-    let accepted = settled.into_iter().flat_map(|settled| settled.accepted);
+    let SagaItem { id, status, manual_resolution, .. } = read(saga.clone())?;
+    let accepted = manual_resolution.into_iter().flat_map(|resolution| resolution.accepted);
     let lines = accepted.map(|Accepted { rule, detail, difference }| {
         let by = difference.map(|by| format!("; difference {by}")).unwrap_or_default();
         format!("\n  accepted: {rule}: {}{by}", plain(&detail))
@@ -103,8 +103,8 @@ mod tests {
     #[test]
     fn resolved_saga_is_shown_with_its_accepted_discrepancies() {
         let open = "payment OPEN, 1 charges captured at the bank";
-        let saga = json!({"id": "7", "status": "RESOLVED_MANUALLY", "overdue": false, "settled": {"operator": "ada", "reason": "cheque",
-            "at": "2026-11-20T14:18:36Z", "was": "FAILED", "revision": 1, "accepted": [
+        let saga = json!({"id": "7", "status": "RESOLVED_MANUALLY", "overdue": false, "manual_resolution": {"operator": "ada", "reason": "cheque",
+            "at": "2026-11-20T14:18:36Z", "was": "COMPENSATION_STUCK", "revision": 1, "accepted": [
             {"rule": "cancelled = money back", "detail": open, "difference": "33.00 EUR"},
             {"rule": "cancelled = stock back", "detail": "reservation RESERVED"},
         ]}});
@@ -113,7 +113,7 @@ mod tests {
             "7 is RESOLVED_MANUALLY\n  accepted: cancelled = money back: payment OPEN (a call to the bank has no answer), 1 charges captured at the bank; difference 33.00 EUR\n  accepted: cancelled = stock back: \
              reservation RESERVED"
         );
-        let open = json!({"id": "7", "status": "FAILED", "overdue": false});
-        assert_eq!(told(open).expect("a saga").told, "7 is FAILED");
+        let open = json!({"id": "7", "status": "COMPENSATION_STUCK", "overdue": false});
+        assert_eq!(told(open).expect("a saga").told, "7 is COMPENSATION_STUCK");
     }
 }

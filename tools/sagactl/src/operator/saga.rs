@@ -105,7 +105,7 @@ async fn extend(admin: &Admin, options: ExtendOptions) -> anyhow::Result<ExitCod
         Meant::All(filter) => {
             body["filter"] = filter;
             let answer = admin.post(&["sagas", "extend"], &body).await?;
-            let is_none = answer["done"] == 0 && answer["refused"] == json!([]);
+            let is_none = answer["done"] == 0 && answer["rejected"] == json!([]);
             let code = told(answer, "extended", form)?;
             if is_none {
                 note(
@@ -117,7 +117,7 @@ async fn extend(admin: &Admin, options: ExtendOptions) -> anyhow::Result<ExitCod
         Meant::Each(ids) => {
             each(ids, form, async |id| {
                 let answer = admin.post(&["sagas", id, "extend"], &body).await?;
-                match answer["refused"][0]["detail"].as_str() {
+                match answer["rejected"][0]["detail"].as_str() {
                     Some(why) => Err(refuse(format!("not extended: {why}"))),
                     None => Ok(Done {
                         told: format!("{id} waits longer, once the order service has heard"),
@@ -140,12 +140,12 @@ struct Saga {
     deadline: Option<Timestamp>,
     overdue: bool,
     #[serde(default)]
-    parked: Vec<DeadLetterRef>,
+    dead_letters: Vec<DeadLetterRef>,
     cancelled_because: Option<String>,
     last_fact_at: Option<Timestamp>,
     waits_since: Option<Timestamp>,
     waits_until: Option<Timestamp>,
-    settled: Option<Settled>,
+    manual_resolution: Option<Settled>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -238,11 +238,11 @@ const OWED: [Column<Owed>; 3] = [
 fn detail(detail: &Detail, view: &View) -> String {
     let saga = &detail.saga;
     let in_the_way = |parked: &DeadLetterRef| format!("{} (dead letter {})", parked.step, parked.dead_letter);
-    let parked: Vec<_> = saga.parked.iter().map(in_the_way).collect();
+    let parked: Vec<_> = saga.dead_letters.iter().map(in_the_way).collect();
     let head = folded(
         &listed(&[
             ("status", Some(saga.status.clone())),
-            ("settled", saga.settled.as_ref().map(|settled| settled.told(view))),
+            ("settled", saga.manual_resolution.as_ref().map(|settled| settled.told(view))),
             ("parked", (!parked.is_empty()).then(|| parked.join(", "))),
             ("cancelled because", saga.cancelled_because.clone()),
             ("customer", saga.customer.clone()),

@@ -175,7 +175,7 @@ mod tests {
             ServiceStatus { problem: Some("bank does not answer: refused".to_owned()), ..status("bank") },
             ServiceStatus { breakers: vec![breaker("webhook", false)], tasks, ..status("admin") },
         ];
-        let by_status = BTreeMap::from([(SagaStatus::Failed.as_str().to_owned(), 1)]);
+        let by_status = BTreeMap::from([(SagaStatus::CompensationStuck.as_str().to_owned(), 1)]);
         let groups = vec![
             group("two-deadlines", 1_000, Some((60, 90))),
             group("no-deadline", 1_234, None),
@@ -194,7 +194,7 @@ mod tests {
                 at: at(0),
                 discrepancies: 2,
             }),
-            behind: None,
+            unconsumed: None,
             unavailable: vec![Unavailable { what: "sagas".to_owned(), problem: "too slow".to_owned() }],
         };
         let euro = serde_json::from_str(r#"{"amount_minor": 1299, "currency": "EUR"}"#).expect("money");

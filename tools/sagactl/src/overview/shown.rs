@@ -139,7 +139,7 @@ pub fn breaker_line(service: &str, breaker: &OpenBreaker, view: &View) -> String
 
 /// What the broker has for steps, and how far admin is behind.
 fn waiting(overview: &Overview) -> String {
-    let behind = match overview.behind {
+    let behind = match overview.unconsumed {
         Some(0) => "admin has heard everything".to_owned(),
         Some(count) => format!("{}: what follows is behind", still_to_hear(count)),
         None => "how far admin is behind is not known".to_owned(),
@@ -252,7 +252,7 @@ mod tests {
                 sagas: None,
                 dead_letters: None,
                 reconciliation: None,
-                behind: Some(0),
+                unconsumed: Some(0),
                 unavailable: vec![],
             })
         };

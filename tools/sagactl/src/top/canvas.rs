@@ -163,7 +163,7 @@ mod tests {
             groups: vec![group],
         });
         if let Some(sagas) = &mut night.sagas {
-            sagas.by_status.insert("FAILED".to_owned(), 2_000);
+            sagas.by_status.insert("COMPENSATION_STUCK".to_owned(), 2_000);
             sagas.overdue = 7;
             sagas.oldest = Some(OldestSaga {
                 id: Uuid::nil().to_string(),
@@ -173,7 +173,7 @@ mod tests {
                 waits_until: None,
             });
         }
-        night.behind = Some(12);
+        night.unconsumed = Some(12);
         let affected = Affected { stuck: vec![], overdue: vec![], dead_letter_threshold: 100 };
         with_findings(night, &affected)
     }

@@ -81,7 +81,7 @@ pub fn overview() -> Overview {
         sagas: Some(SagaSummary { by_status, ended_counted: true, ..SagaSummary::default() }),
         dead_letters: Some(DeadLetterSummary::default()),
         reconciliation: None,
-        behind: Some(0),
+        unconsumed: Some(0),
         unavailable: vec![],
     }
 }

@@ -119,7 +119,7 @@ fn sagas(overview: &Overview, pace: &Pace, view: &View) -> Vec<String> {
     let mut lines: Vec<String> = standing.next().into_iter().collect();
     lines.extend(paces(pace));
     lines.extend(standing);
-    let behind = overview.behind.filter(|behind| *behind > 0);
+    let behind = overview.unconsumed.filter(|behind| *behind > 0);
     lines.extend(behind.map(|count| format!("  {}: so far is this behind", still_to_hear(count))));
     lines
 }

@@ -18,8 +18,9 @@ async fn an_order_that_is_parked_is_given_time_and_saved_and_one_that_is_over_is
         saga(saved).await["status"] == "DEAD_LETTERED" && saga(lost).await["status"] == "DEAD_LETTERED"
     })
     .await;
-    let letter =
-        async |id: &String| saga(id).await["parked"][0]["dead_letter"].as_str().expect("its id").to_owned();
+    let letter = async |id: &String| {
+        saga(id).await["dead_letters"][0]["dead_letter"].as_str().expect("its id").to_owned()
+    };
     let (rescuing, in_vain) = (letter(saved).await, letter(lost).await);
     let group = system.sagactl_json(&["dlq", "groups"])["items"][0].clone();
     assert_eq!([&group["count"], &group["awaited"], &group["ended"]], [2, 2, 0]);

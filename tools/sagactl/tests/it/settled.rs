@@ -19,7 +19,7 @@ async fn a_refund_that_the_bank_refuses_for_good_is_settled_outside_and_taken_up
     assert!(cancel.send().await.expect("an answer").status().is_success());
     let saga = || system.sagactl_json(&["saga", "show", id]);
     let status = || system.try_sagactl(&["status"]).status.code();
-    wait_until("the refund is parked", async || saga()["status"] == "FAILED").await;
+    wait_until("the refund is parked", async || saga()["status"] == "COMPENSATION_STUCK").await;
     assert_eq!(system.get("admin", "/api/admin/reconciliation?wait=30").await["verdict"], "UNBALANCED");
     assert_eq!(status(), HUMAN_NEEDED);
 
@@ -52,12 +52,12 @@ async fn a_refund_that_the_bank_refuses_for_good_is_settled_outside_and_taken_up
     // A service that dies meanwhile hears of it once it is back.
     system.sagactl(&["stop", "payment"]);
     let taken_back = system.sagactl(&["saga", "withdraw-resolution", id, "--reason", "the cheque bounced"]);
-    assert!(taken_back.contains("is FAILED"), "{taken_back}");
+    assert!(taken_back.contains("is COMPENSATION_STUCK"), "{taken_back}");
     system.sagactl(&["start", "payment"]);
     wait_until("payment has heard", async || system.payment_status(&order).await == "REFUNDING").await;
     assert_eq!(status(), HUMAN_NEEDED);
     assert_eq!(system.get("admin", "/api/admin/reconciliation?wait=30").await["verdict"], "UNBALANCED");
-    let log = system.sagactl_json(&["log", "--action", "saga.unsettle"]);
+    let log = system.sagactl_json(&["log", "--action", "saga.withdraw_resolution"]);
     assert_eq!(log["items"][0]["reason"], "the cheque bounced");
 
     // The bank gives it back after all.

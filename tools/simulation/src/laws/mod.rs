@@ -93,7 +93,7 @@ pub fn check_saga_views(world: &World) {
 #[must_use]
 pub fn failed_sagas(world: &World) -> BTreeSet<String> {
     let views = rows::<SagaView>(world.admin.store()).into_iter();
-    views.filter(|(_, view)| view.status() == SagaStatus::Failed).map(|(id, _)| id).collect()
+    views.filter(|(_, view)| view.status() == SagaStatus::CompensationStuck).map(|(id, _)| id).collect()
 }
 
 fn count_order(sim: &Sim, order: &Order) {
@@ -149,7 +149,9 @@ fn check_view(world: &World, id: Uuid, order: &Order, is_discarded: bool) {
             view.status()
         ));
     }
-    if view.status() == SagaStatus::Failed && !dead_letters::is_compensation_dead_lettered(world, id) {
+    if view.status() == SagaStatus::CompensationStuck
+        && !dead_letters::is_compensation_dead_lettered(world, id)
+    {
         world.sim.violation(format!("admin shows saga {id} as failed without a dead-lettered compensation"));
     }
 }

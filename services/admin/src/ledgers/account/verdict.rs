@@ -30,7 +30,7 @@ impl Account {
     pub fn judged(&self, key: &str, reference: Reference<'_>) -> (Vec<Violation>, Vec<ResolvedItem>) {
         let found = self.violations(reference);
         match self.view.as_ref().and_then(|view| Some((view, view.manual_resolution.as_ref()?))) {
-            Some((view, settlement)) => compare(settlement, key, view, found),
+            Some((view, resolution)) => compare(resolution, key, view, found),
             None => (found, vec![]),
         }
     }
@@ -46,7 +46,7 @@ impl Account {
             order.map(|_| (Rule::EveryOrderEnds, format!("neither confirmed nor cancelled, {purged}")));
         // Purged entries cannot show what is missing, but the saga view tells that it waits.
         let stuck = self.view.as_ref().map(SagaView::status).filter(|status| {
-            pending.is_none() && matches!(status, SagaStatus::Failed | SagaStatus::DeadLettered)
+            pending.is_none() && matches!(status, SagaStatus::CompensationStuck | SagaStatus::DeadLettered)
         });
         let stuck = stuck.map(|status| {
             (Rule::EveryOrderEnds, format!("the saga is {} and waits for a human, {purged}", status.as_str()))

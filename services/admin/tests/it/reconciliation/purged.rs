@@ -66,7 +66,7 @@ fn an_old_saga_that_waits_for_somebody_is_told_until_it_is_settled() {
     shop.park(CANCELLED, "inventory-stock-release");
     let found = shop.discrepancies();
     assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].contains("order 1 · the saga is FAILED and waits for a human"), "{found:?}");
+    assert!(found[0].contains("order 1 · the saga is COMPENSATION_STUCK and waits for a human"), "{found:?}");
     let was = shop.views[CANCELLED].1.status();
     shop.views[CANCELLED].1.manual_resolution = Some(ManualResolution {
         operator: "ada".to_owned(),

@@ -80,14 +80,14 @@ async fn a_refund_that_was_paid_by_cheque_is_settled_and_listed_until_that_is_ta
     let (books, dead) = stuck().await;
     let admin = &books.admin;
     assert_eq!(audit(&books).await["verdict"], UNBALANCED);
-    assert_eq!(admin.get(&saga()).await["status"], "FAILED");
+    assert_eq!(admin.get(&saga()).await["status"], "COMPENSATION_STUCK");
 
     let settled = admin.post(&format!("{}/resolve", saga()), &why(), 200).await;
     assert_eq!(
-        (&settled["status"], &settled["settled"]["was"]),
-        (&json!("RESOLVED_MANUALLY"), &json!("FAILED"))
+        (&settled["status"], &settled["manual_resolution"]["was"]),
+        (&json!("RESOLVED_MANUALLY"), &json!("COMPENSATION_STUCK"))
     );
-    assert_eq!(each(&settled["settled"]["accepted"], "rule"), [MONEY_BACK], "{settled}");
+    assert_eq!(each(&settled["manual_resolution"]["accepted"], "rule"), [MONEY_BACK], "{settled}");
     assert_eq!(admin.get(&format!("/dlq/{}", dead.id)).await["status"], "RESOLVED_MANUALLY");
     let (names, settlements) = told(&books).await;
     assert_eq!(names, ["ManualResolutionRequested", "DeadLetterDiscarded"]);
@@ -104,13 +104,13 @@ async fn a_refund_that_was_paid_by_cheque_is_settled_and_listed_until_that_is_ta
         (&seen["dead_letters"]["pending"], &seen["sagas"]["by_status"]["RESOLVED_MANUALLY"]),
         (&json!(0), &json!(1))
     );
-    assert!(seen["sagas"]["by_status"]["FAILED"].is_null(), "{seen}");
+    assert!(seen["sagas"]["by_status"]["COMPENSATION_STUCK"].is_null(), "{seen}");
     assert_eq!(
         admin.get("/sagas?status=RESOLVED_MANUALLY").await["sagas"][0]["id"],
         id(CANCELLED).to_string()
     );
     let entry = admin.get("/audit").await["entries"][0].clone();
-    assert_eq!((&entry["action"], &entry["operator"]), (&json!("saga.settle"), &json!("ada")), "{entry}");
+    assert_eq!((&entry["action"], &entry["operator"]), (&json!("saga.resolve"), &json!("ada")), "{entry}");
     assert_eq!(each(&entry["detail"]["accepted"], "rule"), [MONEY_BACK]);
 
     // Asked again, it is done already; and what is settled is not replayed.
@@ -122,7 +122,7 @@ async fn a_refund_that_was_paid_by_cheque_is_settled_and_listed_until_that_is_ta
     admin.post(&format!("{}/withdraw-resolution", saga()), &json!({}), 422).await;
     let open =
         admin.post(&format!("{}/withdraw-resolution", saga()), &json!({"reason": "it bounced"}), 200).await;
-    assert_eq!((&open["status"], &open["settled"]), (&json!("FAILED"), &Value::Null));
+    assert_eq!((&open["status"], &open["manual_resolution"]), (&json!("COMPENSATION_STUCK"), &Value::Null));
     assert_eq!(admin.get(&format!("/dlq/{}", dead.id)).await["status"], "PENDING");
     let (names, settlements) = told(&books).await;
     assert_eq!(names, ["ManualResolutionRequested", "DeadLetterRestored"]);
@@ -131,7 +131,10 @@ async fn a_refund_that_was_paid_by_cheque_is_settled_and_listed_until_that_is_ta
     assert_eq!((&report["verdict"], &report["resolved"]), (&json!(UNBALANCED), &json!([])));
     admin.post(&format!("{}/withdraw-resolution", saga()), &json!({"reason": "it bounced"}), 409).await;
     let entry = admin.get("/audit").await["entries"][0].clone();
-    assert_eq!((&entry["action"], &entry["reason"]), (&json!("saga.unsettle"), &json!("it bounced")));
+    assert_eq!(
+        (&entry["action"], &entry["reason"]),
+        (&json!("saga.withdraw_resolution"), &json!("it bounced"))
+    );
 }
 
 /// What was accepted is what was known, and nothing else.
@@ -154,7 +157,7 @@ async fn whatever_else_goes_wrong_after_a_settlement_is_told() {
 
     // As it is now it may be settled too.
     let settled = books.admin.post(&format!("{}/resolve", saga()), &why(), 200).await;
-    assert!(each(&settled["settled"]["accepted"], "rule").contains(&json!("one charge per order")));
+    assert!(each(&settled["manual_resolution"]["accepted"], "rule").contains(&json!("one charge per order")));
     let report = audit(&books).await;
     assert_eq!((&report["verdict"], &report["discrepancies"]), (&json!(BALANCED), &json!([])), "{report}");
 }
@@ -218,7 +221,7 @@ async fn nothing_is_settled_while_somebody_does_not_answer() {
     books.admin.post(&format!("{}/resolve", saga()), &why(), 503).await;
     books.admin.post(&format!("/dlq/{}/resolve", dead.id), &why(), 503).await;
     books.admin.post("/dlq/resolve", &json!({"ids": [dead.id], "reason": "x"}), 503).await;
-    assert_eq!(books.admin.get(&saga()).await["status"], "FAILED");
+    assert_eq!(books.admin.get(&saga()).await["status"], "COMPENSATION_STUCK");
     assert_eq!(books.admin.get("/audit").await["entries"], json!([]));
 }
 
@@ -234,7 +237,7 @@ async fn the_last_dead_letter_in_its_way_settles_a_saga_and_none_before() {
     books.says(&announced(&release)).await;
     let settled = books.admin.post(&format!("/dlq/{}/resolve", refund.id), &why(), 200).await;
     assert_eq!(settled["status"], "RESOLVED_MANUALLY");
-    assert_eq!(books.admin.get(&saga()).await["status"], "FAILED");
+    assert_eq!(books.admin.get(&saga()).await["status"], "COMPENSATION_STUCK");
     assert_eq!(audit(&books).await["verdict"], UNBALANCED);
     books.admin.post(&format!("/dlq/{}/resolve", release.id), &why(), 200).await;
     assert_eq!(books.admin.get(&saga()).await["status"], "RESOLVED_MANUALLY");
@@ -244,7 +247,7 @@ async fn the_last_dead_letter_in_its_way_settles_a_saga_and_none_before() {
         books.admin.post(&format!("/dlq/{}/withdraw-resolution", refund.id), &open, 200).await["status"],
         "PENDING"
     );
-    assert_eq!(books.admin.get(&saga()).await["status"], "FAILED");
+    assert_eq!(books.admin.get(&saga()).await["status"], "COMPENSATION_STUCK");
 }
 
 /// What the bank is asked for an order is the order's: there is one settlement, whichever door it came in by.
@@ -254,7 +257,7 @@ async fn an_open_call_is_settled_before_it_is_parked() {
     let path = format!("/payments/{}", id(CANCELLED));
     let settled = books.admin.post(&format!("{path}/resolve"), &why(), 200).await;
     assert_eq!(
-        (&settled["status"], &settled["settled"]["was"]),
+        (&settled["status"], &settled["manual_resolution"]["was"]),
         (&json!("RESOLVED_MANUALLY"), &json!("COMPENSATING"))
     );
     assert_eq!(told(&books).await.1, [true]);
@@ -273,7 +276,7 @@ async fn many_are_settled_by_a_filter_and_written_down_once() {
     let of_nobody = DeadLettered { id: Uuid::from_u128(79), saga: None, ..dead.clone() };
     books.says(&announced(&of_nobody)).await;
     let asked = json!({"filter": {"step": "payment-refund"}, "reason": "paid by cheque"});
-    assert_eq!(books.admin.post("/dlq/resolve", &asked, 200).await, json!({"done": 2, "refused": []}));
+    assert_eq!(books.admin.post("/dlq/resolve", &asked, 200).await, json!({"done": 2, "rejected": []}));
     assert_eq!(books.admin.post("/dlq/resolve", &asked, 200).await["done"], 0);
     assert_eq!(books.admin.get(&saga()).await["status"], "RESOLVED_MANUALLY");
     assert_eq!(audit(&books).await["verdict"], BALANCED);
@@ -282,12 +285,15 @@ async fn many_are_settled_by_a_filter_and_written_down_once() {
     let asked = json!({"ids": [dead.id, of_nobody.id, Uuid::nil()], "reason": "they bounced"});
     let answer = books.admin.post("/dlq/withdraw-resolution", &asked, 200).await;
     assert_eq!(
-        (&answer["done"], each(&answer["refused"], "detail")),
+        (&answer["done"], each(&answer["rejected"], "detail")),
         (&json!(2), vec![json!("there is no such dead letter")])
     );
-    assert_eq!(books.admin.get(&saga()).await["status"], "FAILED");
+    assert_eq!(books.admin.get(&saga()).await["status"], "COMPENSATION_STUCK");
     let log = books.admin.get("/audit").await["entries"].clone();
-    assert_eq!(each(&log, "action"), ["dlq.unsettle_many", "dlq.settle_many", "dlq.settle_many"]);
+    assert_eq!(
+        each(&log, "action"),
+        ["dlq.withdraw_resolution_many", "dlq.resolve_many", "dlq.resolve_many"]
+    );
     assert_eq!(each(&log, "outcome"), ["done: 2 of 3", "done: 0 of 0", "done: 2 of 2"]);
 }
 
@@ -360,7 +366,7 @@ async fn the_hundred_and_first_dead_letter_is_in_its_sagas_way_too() {
         let rest: Vec<_> = (1..=101).filter(|number| *number != last).map(Uuid::from_u128).collect();
         let settled = books.admin.post("/dlq/resolve", &json!({"ids": rest, "reason": "cheque"}), 200).await;
         assert_eq!(settled["done"], 100);
-        assert_eq!(books.admin.get(&saga()).await["status"], "FAILED", "without the {last}th");
+        assert_eq!(books.admin.get(&saga()).await["status"], "COMPENSATION_STUCK", "without the {last}th");
         books
             .admin
             .post("/dlq/withdraw-resolution", &json!({"ids": rest, "reason": "it bounced"}), 200)
@@ -380,10 +386,10 @@ async fn a_dead_letter_that_is_being_replayed_is_in_its_sagas_way() {
     let both = json!({"ids": [dead.id, Uuid::from_u128(77)], "reason": "cheque"});
     let answer = books.admin.post("/dlq/resolve", &both, 200).await;
     assert_eq!(
-        (&answer["done"], each(&answer["refused"], "detail")),
+        (&answer["done"], each(&answer["rejected"], "detail")),
         (&json!(1), vec![json!("the dead letter is REPLAYING")])
     );
-    assert_eq!(books.admin.get(&saga()).await["status"], "FAILED");
+    assert_eq!(books.admin.get(&saga()).await["status"], "COMPENSATION_STUCK");
 }
 
 /// Over several transactions too, the last of which may never come.
@@ -423,7 +429,7 @@ async fn stock_that_comes_back_by_itself_after_a_settlement_is_not_told_as_done_
             books.says(&announced(&release)).await;
         }
         let settled = books.admin.post(&format!("{}/resolve", saga()), &why(), 200).await;
-        let accepted = each(&settled["settled"]["accepted"], "rule");
+        let accepted = each(&settled["manual_resolution"]["accepted"], "rule");
         assert_eq!(accepted, ["cancelled = stock back", MONEY_BACK], "{settled}");
         assert_eq!(audit(&books).await["verdict"], BALANCED);
         {

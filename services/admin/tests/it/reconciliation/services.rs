@@ -339,7 +339,7 @@ async fn what_a_step_missed_for_ever_is_accepted_by_name_once_nothing_is_under_w
     assert_eq!(books.admin.get("/overview").await["reconciliation"], Value::Null);
     let report = books.audit().await;
     assert_eq!((&report["verdict"], &report["baselines"]["stock-forecast"]), (&json!("BALANCED"), &accepted));
-    let log = books.admin.get("/audit?action=audit.baseline").await;
+    let log = books.admin.get("/audit?action=reconciliation.accept_baseline").await;
     let entry = &log["entries"][0];
     assert_eq!((&entry["operator"], &entry["target"]), (&json!("ada"), &json!("stock-forecast")), "{log}");
 

@@ -30,7 +30,7 @@ fn permanent_failure_is_dead_lettered_at_once_with_reason() {
         let (writes, name) = world.take(input);
         let [dead] = &writes.new_dead_letters[..] else { panic!("one dead letter: {writes:?}") };
         assert!(dead.reason.starts_with(reason), "{} is not: {reason}", dead.reason);
-        assert_eq!((name, dead.error_chain.join(": ")), ("dead", dead.reason.clone()));
+        assert_eq!((name, dead.error_chain.join(": ")), ("dead_lettered", dead.reason.clone()));
         assert_eq!((&dead.service[..], &dead.step[..], dead.attempts), ("till", "counting", 1));
         assert_eq!((dead.origin, dead.message_id), (DeadLetterOrigin::Message, Uuid::from_u128(1)));
         assert_eq!((dead.saga, dead.delivery.clone()), (Some(Uuid::from_u128(0x5A6A)), Some(delivery)));
@@ -45,7 +45,7 @@ fn permanent_failure_is_dead_lettered_at_once_with_reason() {
 fn message_without_envelope_is_dead_lettered_under_stream_position() {
     let mut world = World::new();
     let (writes, name) = world.takes(&[delivered(COUNTING, b"{}"), delivered(COUNTING, b"{}")]);
-    assert_eq!((name[0].name(), name[1].name()), ("dead", "duplicate"));
+    assert_eq!((name[0].name(), name[1].name()), ("dead_lettered", "duplicate"));
     let dead = &writes.new_dead_letters[0];
     assert_eq!((dead.origin, dead.saga, &dead.message_type), (DeadLetterOrigin::Foreign, None, &None));
     assert_eq!(dead.message_id, saga_core::ids::of_stream_position("SHOP", 7));
@@ -80,14 +80,14 @@ fn message_its_producer_does_not_publish_is_dead_lettered_as_foreign() {
         let (writes, name) =
             world.take(Input::from_broker(COUNTING, payload.clone().into(), said_on(subject), u32::MAX));
         let [dead] = &writes.new_dead_letters[..] else { panic!("one dead letter: {writes:?}") };
-        assert_eq!((name, &dead.reason[..]), ("dead", reason));
+        assert_eq!((name, &dead.reason[..]), ("dead_lettered", reason));
         let place = saga_core::ids::of_stream_position("SHOP", 7);
         assert_eq!((dead.origin, dead.message_id), (DeadLetterOrigin::Foreign, place));
         assert_eq!((dead.saga, &dead.message_type), (None, &None));
         // A replay is checked in the same way, and the real message is no duplicate of it.
         let retry = Retry { delivery: Some(said_on(subject)), ..replayed(dead, payload) };
         world.inbox.insert(("counting", place), InboxState::Retrying);
-        assert_eq!(world.take(Input::retry(COUNTING, retry, 0)).1, "dead");
+        assert_eq!(world.take(Input::retry(COUNTING, retry, 0)).1, "dead_lettered");
         assert_eq!(world.take(delivered(COUNTING, fine.as_bytes())).1, "done");
     }
 }
@@ -124,11 +124,11 @@ fn dead_letter_announcement_is_retried_without_end() {
     // A replay ends like any other: an operator takes care of it.
     let mut retry = world.retries.values().next().expect("it waits").clone();
     retry.dead_letter = Some(Uuid::from_u128(9));
-    assert_eq!(world.take(Input::retry(WATCHING, retry, 0)).1, "dead");
+    assert_eq!(world.take(Input::retry(WATCHING, retry, 0)).1, "dead_lettered");
     // Other messages of the same step, and unreadable ones, are dead-lettered.
     let broken = String::from_utf8(about).expect("text").replace("\"attempts\"", "\"tries\"");
     for payload in [paid(2, "a", 1, Mood::Broken), broken.into_bytes()] {
-        assert_eq!(World::new().take(delivered(WATCHING, &payload)).1, "dead");
+        assert_eq!(World::new().take(delivered(WATCHING, &payload)).1, "dead_lettered");
     }
 }
 

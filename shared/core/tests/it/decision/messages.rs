@@ -59,8 +59,8 @@ fn transient_failure_backs_off_and_is_dead_lettered_after_last_attempt() {
         assert_eq!((name, writes.is_empty()), ("duplicate", true));
         world.now = retry.next_attempt;
         let (writes, name) = world.take(Input::retry(COUNTING, retry, u32::MAX));
-        assert_eq!(name, if attempts + 1 < ATTEMPTS { "retried" } else { "dead" });
-        if name == "dead" {
+        assert_eq!(name, if attempts + 1 < ATTEMPTS { "retried" } else { "dead_lettered" });
+        if name == "dead_lettered" {
             let [dead] = &writes.new_dead_letters[..] else { panic!("one dead letter: {writes:?}") };
             assert_eq!((dead.attempts, dead.first_failed_at, dead.last_failed_at), (3, NOON, world.now));
             assert_eq!(writes.retries_done, [("counting", Uuid::from_u128(1))]);
@@ -101,7 +101,7 @@ fn retry_created_and_ended_in_one_batch_is_not_written() {
     let inputs =
         [other, third, Input::retry(COUNTING, retry, u32::MAX), Input::retry(COUNTING, last, u32::MAX)];
     let (writes, outcomes) = world.takes(&inputs);
-    assert_eq!((outcomes[2].name(), outcomes[3].name()), ("retried", "dead"));
+    assert_eq!((outcomes[2].name(), outcomes[3].name()), ("retried", "dead_lettered"));
     let places: Vec<_> = writes.retries.iter().map(|it| (&it.step[..], it.message_id)).collect();
     assert_eq!(places, [("watching", Uuid::from_u128(1)), ("counting", Uuid::from_u128(2))]);
 }
@@ -113,7 +113,7 @@ fn step_policy_overrides_default() {
     world.rules.step_retry.insert("watching".to_owned(), patient);
     let names =
         [COUNTING, WATCHING].map(|step| world.take(delivered(step, &paid(1, "a", 5, Mood::NotYet))).1);
-    assert_eq!(names, ["retried", "dead"]);
+    assert_eq!(names, ["retried", "dead_lettered"]);
 }
 
 /// An outage or an injected fault is known before the handler runs.
@@ -139,7 +139,10 @@ fn attempt_with_injected_failure_is_not_handled() {
         .with_failure(message, FailedAttempt::new(FailureKind::Permanent, "it kills whoever decides it"));
     assert_eq!((again.id, again.correlation_id), (input.id, input.correlation_id));
     let (writes, name) = world.take(again);
-    assert_eq!((name, &writes.new_dead_letters[0].reason[..]), ("dead", "it kills whoever decides it"));
+    assert_eq!(
+        (name, &writes.new_dead_letters[0].reason[..]),
+        ("dead_lettered", "it kills whoever decides it")
+    );
 }
 
 #[test]

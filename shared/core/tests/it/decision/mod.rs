@@ -191,7 +191,7 @@ fn outcome_names_are_unique_and_only_success_counts_for_breaker() {
         (Outcome::Message(MessageOutcome::Rejected(NoCoins)), "rejected", Verdict::Ignored),
         (Outcome::Message(MessageOutcome::TaskNeeded), "task_needed", Verdict::Ignored),
         (Outcome::Message(MessageOutcome::Retried(why())), "retried", Verdict::Ignored),
-        (Outcome::Message(MessageOutcome::Dead(why())), "dead", Verdict::Ignored),
+        (Outcome::Message(MessageOutcome::Dead(why())), "dead_lettered", Verdict::Ignored),
         (Outcome::Due(DueOutcome::Done), "done", Verdict::Success),
         (Outcome::Due(DueOutcome::Rejected(NoCoins)), "rejected", Verdict::Ignored),
         (Outcome::Due(DueOutcome::Faulted(why())), "faulted", Verdict::Ignored),

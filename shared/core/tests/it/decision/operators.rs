@@ -33,7 +33,10 @@ fn replay_gets_all_attempts_and_is_resolved_when_processed() {
     // Failed again: the same dead letter, one more replay, all its attempts.
     let (writes, name) = world.take(Input::retry(COUNTING, retry.clone(), 0));
     let [again] = &writes.changed_dead_letters[..] else { panic!("it is the same one: {writes:?}") };
-    assert_eq!((name, again.status, writes.new_dead_letters.len()), ("dead", DeadLetterStatus::Pending, 0));
+    assert_eq!(
+        (name, again.status, writes.new_dead_letters.len()),
+        ("dead_lettered", DeadLetterStatus::Pending, 0)
+    );
     let it = &again.dead_letter;
     assert_eq!((it.id, it.replays, it.attempts, it.first_failed_at), (dead, 1, 2, NOON));
     assert_ne!(writes.outbox[0].id, Uuid::nil());
@@ -181,7 +184,7 @@ fn replayed_task_keeps_its_key() {
     assert_eq!((name, &writes.tasks_again[..]), ("done", &[again.clone()][..]));
     // A running call may have had an effect: it can be repeated, not edited.
     let (writes, name) = world.take(operated(replay(dead, 2, Some(edited(b"\"b\"".to_vec())))));
-    assert_eq!((name, writes.tasks_again.len(), stored(&world).revision), ("dead", 0, 1));
+    assert_eq!((name, writes.tasks_again.len(), stored(&world).revision), ("dead_lettered", 0, 1));
     assert_eq!(world.take(operated(replay(dead, 3, None))).0.tasks_again.len(), 1);
     let (writes, name) = world.take(Input::task_result(again, Ok(json!(1)), 0));
     assert_eq!((name, resolved(&writes).step), ("done", "collect".to_owned()));
@@ -244,7 +247,7 @@ fn impossible_operator_command_is_dead_lettered() {
         let (writes, name) = world.take(operated(message));
         assert_eq!(
             (name, writes.changed_dead_letters.len(), writes.retries.len()),
-            ("dead", 0, 0),
+            ("dead_lettered", 0, 0),
             "{reason}"
         );
         assert!(

@@ -41,7 +41,7 @@ fn failed_task_is_retried_until_attempts_are_used_up() {
             assert_eq!((retry.next_attempt, &retry.last_error[..]), (NOON + delay, "no answer"));
             assert!(writes.tasks_done.is_empty());
         } else {
-            assert_eq!((name, writes.task_retries.len(), writes.tasks_done.len()), ("dead", 0, 1));
+            assert_eq!((name, writes.task_retries.len(), writes.tasks_done.len()), ("dead_lettered", 0, 1));
             let [dead] = &writes.new_dead_letters[..] else { panic!("one dead letter") };
             assert_eq!((dead.attempts, dead.first_failed_at), (ATTEMPTS, task.created_at));
             assert_eq!((&dead.step[..], dead.message_id), ("collect", task.id));
@@ -97,7 +97,7 @@ fn panic_in_necessity_check_makes_the_call() {
     let (writes, name) = world.take(answered(&task, 1));
     assert_eq!(
         (name, writes.new_dead_letters[0].attempts),
-        ("dead", 1),
+        ("dead_lettered", 1),
         "its try counts, though it was answered"
     );
     assert!(

@@ -16,8 +16,8 @@ pub const SIZES: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 
 pub const INPUTS: Metric = Metric::counter(
     "saga_input_total",
     &["step", "outcome"],
-    "Inputs processed, by step (a step, a task, command, due) and outcome: done, duplicate, rejected, retried, dead; of a \
-     command done, replayed, rejected, key_reused, faulted; of due done, rejected, faulted",
+    "Inputs processed, by step (a step, a task, command, due) and outcome: done, duplicate, rejected, retried, dead_lettered; of \
+     a command done, replayed, rejected, key_reused, faulted; of due done, rejected, faulted",
 );
 /// Duration of a step until its outcome is durable.
 pub const STEP_DURATION: Metric = Metric::histogram(

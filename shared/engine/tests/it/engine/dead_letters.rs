@@ -58,7 +58,7 @@ async fn unreadable_message_is_dead_lettered_at_once() -> Result<(), StoreFault>
         harness.ask(DepotCommand::List("tea")).await;
         let good = heard(arrived(id(2), "tea", 3));
         let outcomes = harness.settle_together(vec![heard(payload.clone()), good]).await;
-        assert_eq!(names(&outcomes), ["dead", "done"], "{reason}");
+        assert_eq!(names(&outcomes), ["dead_lettered", "done"], "{reason}");
         let dead_letter = harness.the_dead_letter().await;
         assert!(dead_letter.reason.contains(reason), "{} does not say {reason:?}", dead_letter.reason);
         assert_eq!(dead_letter.attempts, 1);
@@ -93,7 +93,7 @@ async fn dead_letters_of_one_cause_share_a_fingerprint() -> Result<(), StoreFaul
 async fn large_payload_is_stored_and_announced_without() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;
     let payload = Bytes::from(vec![b'x'; 900_000]);
-    assert_eq!(names(&harness.settle_together(vec![heard(payload.clone())]).await), ["dead"]);
+    assert_eq!(names(&harness.settle_together(vec![heard(payload.clone())]).await), ["dead_lettered"]);
     let dead_letter = harness.the_dead_letter().await;
     assert_eq!(STANDARD.decode(&dead_letter.payload_base64).expect("base64"), payload);
     let without = DeadLettered { payload_base64: String::new(), ..dead_letter };
@@ -110,7 +110,7 @@ async fn long_reason_is_shortened_in_the_announcement() -> Result<(), StoreFault
     // Nearly all that fits a message.
     let verbose = "x".repeat(1_048_000);
     let payload = edit(&arrived(id(1), "tea", 3), "ParcelsArrived", &verbose);
-    assert_eq!(names(&harness.settle_together(vec![heard(payload)]).await), ["dead"]);
+    assert_eq!(names(&harness.settle_together(vec![heard(payload)]).await), ["dead_lettered"]);
     let entries = harness.store.pending_entries(9).await?;
     assert!(entries[0].payload.len() < 100_000, "{} bytes would be refused", entries[0].payload.len());
     Ok(())

@@ -27,7 +27,7 @@ fn repeated_decision_derives_the_same_ids() {
     };
     let (first, outcomes) = decide(inputs(), listed());
     let (second, _) = decide(inputs(), listed());
-    assert_eq!(names(&outcomes), ["done", "dead", "retried", "dead", "done"]);
+    assert_eq!(names(&outcomes), ["done", "dead_lettered", "retried", "dead_lettered", "done"]);
     assert_eq!(format!("{first:?}"), format!("{second:?}"));
     assert_eq!((first.outbox.len(), first.tasks.len(), first.events.len()), (3, 1, 1));
 }

@@ -26,7 +26,7 @@ async fn edited_message_replaces_its_original() {
     harness.is_asked(0, DepotCommand::List("tea")).await;
     let original = arrived(id(1), "tea", UNLUCKY);
     let redelivered = || heard(arrived(id(1), "tea", UNLUCKY));
-    assert_eq!(harness.hears_one(0, redelivered).await, "dead");
+    assert_eq!(harness.hears_one(0, redelivered).await, "dead_lettered");
     let dead_letter = harness.dead_letter().await.dead_letter.id;
 
     let edited = arrived(id(2), "tea", 12);
@@ -55,12 +55,12 @@ async fn edited_message_that_fails_is_the_same_dead_letter_and_keeps_its_origina
     let mut harness = OperatorHarness::new();
     harness.is_asked(0, DepotCommand::List("tea")).await;
     let original = arrived(id(1), "tea", UNLUCKY);
-    assert_eq!(harness.hears_one(0, || heard(arrived(id(1), "tea", UNLUCKY))).await, "dead");
+    assert_eq!(harness.hears_one(0, || heard(arrived(id(1), "tea", UNLUCKY))).await, "dead_lettered");
     let dead_letter = harness.dead_letter().await.dead_letter.id;
     for (revision, message_id) in [(1, id(2)), (2, id(3))] {
         let edited = arrived(message_id, "tea", UNLUCKY);
         assert_eq!(harness.is_told(1, edit(dead_letter, revision, message_id, &edited)).await, "done");
-        assert_eq!(harness.tries_again(1).await, ["dead"]);
+        assert_eq!(harness.tries_again(1).await, ["dead_lettered"]);
         let now = harness.dead_letter().await;
         assert_eq!(
             (now.dead_letter.id, now.inbox_id, now.dead_letter.message_id),
@@ -77,7 +77,7 @@ async fn edited_message_that_fails_is_the_same_dead_letter_and_keeps_its_origina
     }
     // A plain replay repeats the last edit.
     assert_eq!(harness.is_told(5, replay(dead_letter, 3)).await, "done");
-    assert_eq!(harness.tries_again(5).await, ["dead"]);
+    assert_eq!(harness.tries_again(5).await, ["dead_lettered"]);
     assert_eq!(harness.dead_letter().await.dead_letter.message_id, id(3));
 }
 
@@ -87,7 +87,7 @@ async fn foreign_message_is_never_counted_even_after_an_edit() {
     let mut harness = OperatorHarness::new();
     harness.is_asked(0, DepotCommand::List("tea")).await;
     let garbage = || heard(Bytes::from_static(b"\xff garbage"));
-    assert_eq!(harness.hears_one(0, garbage).await, "dead");
+    assert_eq!(harness.hears_one(0, garbage).await, "dead_lettered");
     let dead_letter = harness.dead_letter().await.dead_letter;
     assert_eq!(
         (dead_letter.origin, dead_letter.message_type, dead_letter.saga),
@@ -144,7 +144,10 @@ async fn replayed_task_that_fails_is_the_same_dead_letter() {
     assert_eq!(harness.is_told(10, replay(first.id, 1)).await, "done");
     let again = harness.calls(10).await.remove(0);
     let failed = Err(FailedAttempt::new(FailureKind::Transient, "still closed"));
-    assert_eq!(names(&harness.settles(11, vec![Input::task_result(again, failed, 0)]).await), ["dead"]);
+    assert_eq!(
+        names(&harness.settles(11, vec![Input::task_result(again, failed, 0)]).await),
+        ["dead_lettered"]
+    );
     let StoredDeadLetter { dead_letter, status, inbox_id, .. } = harness.dead_letter().await;
     assert_eq!((dead_letter.id, status, inbox_id), (first.id, DeadLetterStatus::Pending, task));
     assert_eq!((dead_letter.replays, dead_letter.attempts), (1, 2));
@@ -173,11 +176,11 @@ async fn crash_after_any_commit_loses_and_duplicates_nothing() {
     loop {
         let mut harness = OperatorHarness::dying_after(deaths);
         let tea = || heard(arrived(id(1), "tea", 3));
-        assert_eq!(harness.hears_one(0, tea).await, "dead");
+        assert_eq!(harness.hears_one(0, tea).await, "dead_lettered");
         let dead_letter = harness.dead_letter().await.dead_letter.id;
         // It fails again, is given up, is restored, is edited, and is handled.
         assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
-        assert_eq!(harness.tries_again(1).await, ["dead"]);
+        assert_eq!(harness.tries_again(1).await, ["dead_lettered"]);
         assert_eq!(harness.is_told(2, discard(dead_letter, 2)).await, "done");
         assert_eq!(harness.is_told(3, restore(dead_letter, 3)).await, "done");
         harness.is_asked(4, DepotCommand::List("tea")).await;
@@ -216,7 +219,10 @@ pub async fn parked_call(harness: &mut OperatorHarness) -> (Uuid, DeadLettered) 
     recovering.recover = true;
     let task = harness.store().claim_due(recovering).await.expect("the store works").tasks.remove(0);
     let failed = Err(FailedAttempt::new(FailureKind::Transient, "closed"));
-    assert_eq!(names(&harness.settles(8, vec![Input::task_result(task.clone(), failed, 0)]).await), ["dead"]);
+    assert_eq!(
+        names(&harness.settles(8, vec![Input::task_result(task.clone(), failed, 0)]).await),
+        ["dead_lettered"]
+    );
     harness.dies();
     (task.id, harness.dead_letters().await.remove(0).dead_letter)
 }

@@ -29,7 +29,7 @@ async fn outage_of_any_length_consumes_no_attempt() {
         assert_eq!(names(&outcomes), ["retried"]);
     }
     // It has all its attempts still.
-    for (second, outcome) in [(101, "retried"), (102, "retried"), (103, "dead")] {
+    for (second, outcome) in [(101, "retried"), (102, "retried"), (103, "dead_lettered")] {
         let retry = waiting(&harness, second).await;
         let outcomes = harness.settles(second, vec![failing(retried(retry), FailureKind::Transient)]).await;
         assert_eq!(names(&outcomes), [outcome]);
@@ -51,7 +51,7 @@ async fn only_failures_of_the_message_itself_count_as_attempts() {
         (FailureKind::Outage, 1, "retried"),
         (FailureKind::Transient, 1, "retried"),
         (FailureKind::Outage, 2, "retried"),
-        (FailureKind::Permanent, 2, "dead"),
+        (FailureKind::Permanent, 2, "dead_lettered"),
     ] {
         let retry = waiting(&harness, 1).await;
         assert_eq!(retry.attempts, attempts);
@@ -64,7 +64,7 @@ async fn only_failures_of_the_message_itself_count_as_attempts() {
 async fn permanent_failure_is_dead_lettered_at_once() {
     let mut harness = OperatorHarness::new().with_attempts(99);
     let tea = || failing(heard(arrived(id(1), "tea", 3)), FailureKind::Permanent);
-    assert_eq!(harness.hears_one(0, tea).await, "dead");
+    assert_eq!(harness.hears_one(0, tea).await, "dead_lettered");
     let dead_letter = harness.dead_letter().await.dead_letter;
     assert_eq!((dead_letter.attempts, dead_letter.reason.as_str()), (1, "injected"));
     assert_eq!(harness.store().stats().await.expect("the store works").retries, 0);
@@ -123,7 +123,7 @@ async fn dead_letter_has_everything_about_the_message() {
         let mut harness = OperatorHarness::new().with_attempts(5);
         harness.is_asked(0, DepotCommand::List("tea")).await;
         let message = || Input::from_broker(step, payload.clone(), place(), 0);
-        assert_eq!(harness.hears_one(9, message).await, "dead", "{links:?}");
+        assert_eq!(harness.hears_one(9, message).await, "dead_lettered", "{links:?}");
         let stored = harness.dead_letter().await;
         let dead_letter = stored.dead_letter;
         let is_envelope = message_type.is_some();
@@ -170,12 +170,12 @@ async fn dead_letter_keeps_its_stream_position_through_retries_replays_and_crash
         let mut harness = OperatorHarness::dying_after(deaths).with_attempts(2);
         let tea = || Input::from_broker(FILLING, arrived(id(1), "tea", 3), place(), 0);
         assert_eq!(harness.hears_one(0, tea).await, "retried");
-        assert_eq!(harness.tries_again(1).await, ["dead"]);
+        assert_eq!(harness.tries_again(1).await, ["dead_lettered"]);
         let dead_letter = harness.dead_letter().await.dead_letter;
         assert_eq!(dead_letter.delivery, Some(place()));
         assert_eq!(harness.is_told(2, replay(dead_letter.id, 1)).await, "done");
         assert_eq!(harness.tries_again(2).await, ["retried"]);
-        assert_eq!(harness.tries_again(3).await, ["dead"]);
+        assert_eq!(harness.tries_again(3).await, ["dead_lettered"]);
         assert_eq!(harness.dead_letter().await.dead_letter.delivery, Some(place()));
         if harness.has_yet_to_die() {
             return;
@@ -221,8 +221,8 @@ async fn step_uses_its_own_retry_policy() {
         let loaded = Loaded { inbox, ..Loaded::default() };
         decision::decide(&Depot, &[input], loaded, &rules, at(0)).1.remove(0).name()
     };
-    assert_eq!([1, 5, 6].map(|attempts| outcome(FILLING, attempts)), ["retried", "retried", "dead"]);
-    assert_eq!([0, 1].map(|attempts| outcome(operating(), attempts)), ["retried", "dead"]);
+    assert_eq!([1, 5, 6].map(|attempts| outcome(FILLING, attempts)), ["retried", "retried", "dead_lettered"]);
+    assert_eq!([0, 1].map(|attempts| outcome(operating(), attempts)), ["retried", "dead_lettered"]);
 }
 
 fn place() -> DeliveryInfo {

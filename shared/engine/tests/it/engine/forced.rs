@@ -21,7 +21,7 @@ async fn replay_in_the_batch_of_the_last_failure_makes_the_call_again() {
     let failed =
         Input::task_result(task.clone(), Err(FailedAttempt::new(FailureKind::Transient, "closed")), 0);
     let together = harness.settles(11, vec![failed, commanded(&replay(call.id, 2))]).await;
-    assert_eq!(names(&together), ["dead", "done"]);
+    assert_eq!(names(&together), ["dead_lettered", "done"]);
     assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Replaying);
     let again = harness.calls(12).await;
     assert_eq!(again.iter().map(|again| again.id).collect::<Vec<_>>(), [task.id], "it is in line");
@@ -80,7 +80,7 @@ async fn forced_replay_of_a_waiting_retry_keeps_its_attempts() {
     assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
     assert_eq!(harness.tries_again(1).await, ["retried"]);
     assert_eq!(harness.is_told(2, replay(dead_letter, 2)).await, "done");
-    assert_eq!(harness.tries_again(9).await, ["dead"], "the second of two attempts");
+    assert_eq!(harness.tries_again(9).await, ["dead_lettered"], "the second of two attempts");
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn edit_of_a_task_in_replay_is_rejected() {
     let mut harness = OperatorHarness::new();
     let (_, call) = under_replay(&mut harness).await;
     let edited = br#"{"label":"coffee"}"#;
-    assert_eq!(harness.is_told(11, edit(call.id, 2, id(2), edited)).await, "dead");
+    assert_eq!(harness.is_told(11, edit(call.id, 2, id(2), edited)).await, "dead_lettered");
     let said: Vec<_> =
         harness.dead_letters().await.into_iter().map(|stored| stored.dead_letter.reason).collect();
     assert!(said.iter().any(|reason| reason.contains("the task is being replayed")), "{said:?}");

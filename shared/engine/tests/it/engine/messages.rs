@@ -53,7 +53,7 @@ async fn panicking_message_is_dead_lettered_and_its_batch_continues() -> Result<
     let harness = listed().await;
     let tea = |number, pieces| heard(arrived(id(number), "tea", pieces));
     let outcomes = harness.settle_together(vec![tea(1, 3), tea(2, UNLUCKY), tea(3, 4)]).await;
-    assert_eq!(names(&outcomes), ["done", "dead", "done"]);
+    assert_eq!(names(&outcomes), ["done", "dead_lettered", "done"]);
     assert_eq!(harness.tea().await.pieces, 7);
     let events = harness.store.events(shelf("tea"), 0, usize::MAX).await?;
     assert_eq!(events.len(), 3, "nothing of the poisoned one");
@@ -72,7 +72,7 @@ async fn message_whose_reads_panic_is_dead_lettered_and_its_batch_continues() ->
     let good = |number| heard(arrived(id(number), "tea", 3));
     let poison = heard(arrived(id(2), UNREADABLE, 1));
     let outcomes = harness.settle_together(vec![good(1), poison, good(3)]).await;
-    assert_eq!(names(&outcomes), ["done", "dead", "done"]);
+    assert_eq!(names(&outcomes), ["done", "dead_lettered", "done"]);
     assert_eq!(harness.tea().await.pieces, 6);
     assert_eq!(harness.store.dead_letters(9).await?.readable.len(), 1);
     Ok(())

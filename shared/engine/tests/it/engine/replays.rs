@@ -22,7 +22,7 @@ async fn replay_reaches_only_the_step_that_failed_and_is_no_duplicate() {
     let mut harness = OperatorHarness::new();
     let tea = || arrived(id(1), "tea", 3);
     let outcomes = harness.hears(0, || vec![heard(tea()), Input::message(LISTENING, tea(), id(9), 0)]).await;
-    assert_eq!(names(&outcomes), ["dead", "done"]);
+    assert_eq!(names(&outcomes), ["dead_lettered", "done"]);
     let dead_letter = harness.dead_letter().await.dead_letter;
     harness.is_asked(1, DepotCommand::List("tea")).await;
 
@@ -59,7 +59,10 @@ async fn replay_reaches_only_the_step_that_failed_and_is_no_duplicate() {
 #[tokio::test]
 async fn replayed_message_is_processed_at_once() -> Result<(), StoreFault> {
     let harness = EngineHarness::over(in_memory(), Pace { attempts: 1, ..Pace::default() }).await;
-    assert_eq!(names(&harness.settle_together(vec![heard(arrived(id(1), "tea", 3))]).await), ["dead"]);
+    assert_eq!(
+        names(&harness.settle_together(vec![heard(arrived(id(1), "tea", 3))]).await),
+        ["dead_lettered"]
+    );
     done(harness.ask(DepotCommand::List("tea")).await);
     let dead_letter = parked(harness.store.as_ref(), 9).await?.remove(0);
     assert_eq!(harness.settle(commanded(&replay(dead_letter.id, 1))).await, "done");
@@ -96,7 +99,7 @@ async fn failed_replay_is_the_same_dead_letter_with_one_more_replay() {
     let mut harness = OperatorHarness::new().with_attempts(2);
     let tea = || heard(arrived(id(1), "tea", 3));
     assert_eq!(harness.hears_one(0, tea).await, "retried");
-    assert_eq!(harness.tries_again(5).await, ["dead"]);
+    assert_eq!(harness.tries_again(5).await, ["dead_lettered"]);
     let first = harness.dead_letter().await.dead_letter;
     assert_eq!((first.attempts, first.replays), (2, 0));
     assert_eq!((first.first_failed_at, first.last_failed_at), (at(0), at(5)));
@@ -105,7 +108,7 @@ async fn failed_replay_is_the_same_dead_letter_with_one_more_replay() {
         assert_eq!(harness.is_told(second, replay(first.id, replays)).await, "done");
         assert_eq!(harness.tries_again(second).await, ["retried"], "a replay has all its attempts");
         assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Replaying);
-        assert_eq!(harness.tries_again(second + 5).await, ["dead"]);
+        assert_eq!(harness.tries_again(second + 5).await, ["dead_lettered"]);
         let StoredDeadLetter { dead_letter, status, .. } = harness.dead_letter().await;
         assert_eq!(status, DeadLetterStatus::Pending);
         let wanted = DeadLettered {
@@ -154,7 +157,7 @@ async fn older_or_repeated_operator_command_has_no_effect() {
     assert_eq!(harness.is_told(3, restore(dead_letter, 6)).await, "done");
     assert_eq!(harness.is_told(4, replay(dead_letter, 7)).await, "done");
     assert_eq!(harness.is_told(4, replay(dead_letter, 7)).await, "duplicate", "the same message");
-    assert_eq!(harness.tries_again(4).await, ["dead"]);
+    assert_eq!(harness.tries_again(4).await, ["dead_lettered"]);
     assert_eq!(harness.tries_again(9).await, [""; 0], "one command, one replay");
     assert_eq!(harness.dead_letter().await.dead_letter.replays, 1);
 }
@@ -183,7 +186,7 @@ async fn second_command_finds_the_dead_letter_in_replay() {
 async fn discard_has_no_effect_after_another_failed_replay() {
     let (mut harness, dead_letter) = parked_tea().await;
     assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
-    assert_eq!(harness.tries_again(1).await, ["dead"]);
+    assert_eq!(harness.tries_again(1).await, ["dead_lettered"]);
     assert_eq!(harness.is_told(2, discard_after(0, dead_letter, 2)).await, "done");
     let stored = harness.dead_letter().await;
     assert_eq!((stored.status, stored.revision), (DeadLetterStatus::Pending, 2));
@@ -213,7 +216,7 @@ async fn commands_and_replays_in_one_batch_act_as_in_sequence() {
         assert_eq!(names(&told), ["done"]);
         let due = due_retry(&harness, 1).await;
         let together = harness.settles(1, vec![due, commanded(&command(dead_letter))]).await;
-        assert_eq!(names(&together), ["dead", "done"]);
+        assert_eq!(names(&together), ["dead_lettered", "done"]);
         let stored = harness.dead_letter().await;
         let is_in_line = in_line(&harness).await.0 == 1;
         assert_eq!(stored.dead_letter.replays, 1, "the failed replay is counted");
@@ -253,7 +256,7 @@ async fn impossible_command_is_dead_lettered_and_its_target_stays() {
         (DeadLetterMessage::ReplayRequested(not_base64), "payload: "),
     ];
     for (count, (command, why)) in impossible.iter().enumerate() {
-        assert_eq!(harness.is_told(1, command.clone()).await, "dead", "{command:?}");
+        assert_eq!(harness.is_told(1, command.clone()).await, "dead_lettered", "{command:?}");
         let all = harness.dead_letters().await;
         assert_eq!(all.len(), count + 2, "{command:?}");
         let of_the_command = all.iter().filter(|stored| stored.dead_letter.step == operating().name);
@@ -264,7 +267,7 @@ async fn impossible_command_is_dead_lettered_and_its_target_stays() {
     }
     // Not even a trace that would keep a good command from working.
     assert_eq!(harness.is_told(2, replay(dead_letter, 3)).await, "done");
-    assert_eq!(harness.tries_again(2).await, ["dead"]);
+    assert_eq!(harness.tries_again(2).await, ["dead_lettered"]);
 }
 
 #[tokio::test]
@@ -280,7 +283,7 @@ async fn impossible_command_affects_no_other_of_its_batch() {
         commanded(&command)
     };
     let outcomes = harness.settles(1, vec![bad(), commanded(&replay(dead_letter, 2))]).await;
-    assert_eq!(names(&outcomes), ["dead", "done"]);
+    assert_eq!(names(&outcomes), ["dead_lettered", "done"]);
     harness.is_asked(1, DepotCommand::List("tea")).await;
     assert_eq!(harness.tries_again(1).await, ["done"]);
     assert_eq!(harness.tea().await, 3, "the message as it was parked");
@@ -292,8 +295,8 @@ async fn failed_attempt_at_a_command_does_not_change_its_dead_letter() {
     let before = harness.dead_letter().await;
     let failure = |kind| Some(FailedAttempt::new(kind, "injected"));
     for (command, kind, outcome) in [
-        (replay(dead_letter, 1), FailureKind::Permanent, "dead"),
-        (discard(dead_letter, 2), FailureKind::Transient, "dead"),
+        (replay(dead_letter, 1), FailureKind::Permanent, "dead_lettered"),
+        (discard(dead_letter, 2), FailureKind::Transient, "dead_lettered"),
         (restore(dead_letter, 3), FailureKind::Outage, "retried"),
     ] {
         let outcomes =
@@ -343,7 +346,7 @@ async fn discarded_dead_letter_can_be_replayed() {
 /// Harness with a message for a missing shelf, and its dead letter.
 pub async fn parked_tea() -> (OperatorHarness, Uuid) {
     let mut harness = OperatorHarness::new();
-    assert_eq!(harness.hears_one(0, || heard(arrived(id(1), "tea", 3))).await, "dead");
+    assert_eq!(harness.hears_one(0, || heard(arrived(id(1), "tea", 3))).await, "dead_lettered");
     let dead_letter = harness.dead_letter().await.dead_letter.id;
     (harness, dead_letter)
 }

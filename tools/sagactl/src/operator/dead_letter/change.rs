@@ -138,10 +138,10 @@ async fn all_to_their_end(
     body["ids"] = json!(ids);
     let many: Many = read(admin.post(&["dlq", "replay"], &body).await?)?;
     complain_of(&many, "replayed");
-    for Refused { id, detail, .. } in &many.refused {
+    for Refused { id, detail, .. } in &many.rejected {
         several.refuse(id, &format!("{id}: not replayed: {detail}"), exit::REFUSED);
     }
-    let refused: BTreeSet<&str> = many.refused.iter().map(|refused| refused.id.as_str()).collect();
+    let refused: BTreeSet<&str> = many.rejected.iter().map(|refused| refused.id.as_str()).collect();
     let sent = ids.into_iter().filter(|id| !refused.contains(id.as_str()));
     outcome::of_all(admin, sent, wait, several).await
 }
@@ -237,9 +237,9 @@ const MOST_COMPLAINTS: usize = 10;
 #[derive(Debug, Default, Deserialize)]
 struct Many {
     done: u64,
-    refused: Vec<Refused>,
+    rejected: Vec<Refused>,
     #[serde(default)]
-    more_refused: u64,
+    more_rejected: u64,
     #[serde(default)]
     more_ended: u64,
 }
@@ -247,20 +247,20 @@ struct Many {
 impl Many {
     /// Those that it should have been done to: what has ended needs it no more.
     fn failures(&self) -> impl Iterator<Item = &Refused> {
-        self.refused.iter().filter(|refused| !refused.has_ended)
+        self.rejected.iter().filter(|refused| !refused.has_ended)
     }
 
     fn not_done(&self) -> u64 {
-        self.failures().count() as u64 + self.more_refused.saturating_sub(self.more_ended)
+        self.failures().count() as u64 + self.more_rejected.saturating_sub(self.more_ended)
     }
 
     fn had_ended(&self) -> u64 {
-        (self.refused.len() - self.failures().count()) as u64 + self.more_ended
+        (self.rejected.len() - self.failures().count()) as u64 + self.more_ended
     }
 
     fn told(&self, what: &str) -> String {
         let ended = match self.had_ended() {
-            _ if self.done == 0 && self.refused.is_empty() => {
+            _ if self.done == 0 && self.rejected.is_empty() => {
                 return format!("no dead letter matches: nothing was {what}");
             }
             0 => String::new(),
@@ -301,15 +301,15 @@ mod tests {
         let ended = json!({"id": "a", "detail": "the saga is COMPENSATED", "has_ended": true});
         let late = json!({"id": "b", "detail": "its deadline passed"});
         assert_eq!(
-            told(json!({"done": 196, "refused": [ended]})),
+            told(json!({"done": 196, "rejected": [ended]})),
             ("196 extended, 0 refused, 1 had ended already".to_owned(), 0)
         );
         assert_eq!(
-            told(json!({"done": 1, "refused": [ended, late], "more_refused": 9, "more_ended": 7})),
+            told(json!({"done": 1, "rejected": [ended, late], "more_rejected": 9, "more_ended": 7})),
             ("1 extended, 3 refused, 8 had ended already".to_owned(), 3)
         );
         assert_eq!(
-            told(json!({"done": 0, "refused": []})),
+            told(json!({"done": 0, "rejected": []})),
             ("no dead letter matches: nothing was extended".to_owned(), 0)
         );
     }

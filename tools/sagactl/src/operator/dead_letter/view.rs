@@ -272,11 +272,11 @@ mod tests {
         let mut call = dead_letter();
         call["origin"] = "task".into();
         call["message_type"] = Value::Null;
-        call["replay_value"] = json!({"awaited": true, "saga_status": "FAILED"});
+        call["replay_value"] = json!({"awaited": true, "saga_status": "COMPENSATION_STUCK"});
         call["payload_base64"] = "".into();
         let shown = detail(&from_value(call).expect("a dead letter"), &View::FILE);
         assert!(shown.contains("message       a call 01890000-"), "{shown}");
-        assert!(shown.contains("its saga, which is FAILED, waits for it"), "{shown}");
+        assert!(shown.contains("its saga, which is COMPENSATION_STUCK, waits for it"), "{shown}");
     }
 
     /// No saga waits for what belongs to none.
