@@ -322,8 +322,8 @@ pub fn announced(history: &[DeadLetterEvent]) -> Vec<DeadLettered> {
         | DeadLetterEvent::Replayed { .. }
         | DeadLetterEvent::Discarded { .. }
         | DeadLetterEvent::Restored { .. }
-        | DeadLetterEvent::Settled { .. }
-        | DeadLetterEvent::Unsettled { .. }
+        | DeadLetterEvent::ResolvedManually { .. }
+        | DeadLetterEvent::ResolutionWithdrawn { .. }
         | DeadLetterEvent::Noted { .. } => None,
     });
     announced.collect()

@@ -204,8 +204,8 @@ impl Asked {
                 | DeadLetterEvent::Forgotten(_)
                 | DeadLetterEvent::Discarded { .. }
                 | DeadLetterEvent::Restored { .. }
-                | DeadLetterEvent::Settled { .. }
-                | DeadLetterEvent::Unsettled { .. }
+                | DeadLetterEvent::ResolvedManually { .. }
+                | DeadLetterEvent::ResolutionWithdrawn { .. }
                 | DeadLetterEvent::Noted { .. } => {}
             }
         }

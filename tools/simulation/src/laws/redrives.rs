@@ -129,8 +129,8 @@ fn sent(world: &World) -> BTreeMap<(Uuid, u32), Sent> {
                     | DeadLetterEvent::Forgotten(_)
                     | DeadLetterEvent::Discarded { .. }
                     | DeadLetterEvent::Restored { .. }
-                    | DeadLetterEvent::Settled { .. }
-                    | DeadLetterEvent::Unsettled { .. }
+                    | DeadLetterEvent::ResolvedManually { .. }
+                    | DeadLetterEvent::ResolutionWithdrawn { .. }
                     | DeadLetterEvent::Noted { .. },
                 )
                 | Err(_) => {}
