@@ -201,7 +201,7 @@ bench_history() {
   timeout 3600 "$tool" seed --orders "$history" --data "$data" >"$folder/seed.log" 2>&1 || die "seeding failed: $(tail -n 2 "$folder/seed.log")"
   base=$(free_ports)
   timeout 900 "$sagactl" --data "$data" up --detach --port-base "$base" >"$folder/up.log" 2>&1 || die "the system did not start: $(tail -n 2 "$folder/up.log")"
-  whole=$(timed_audit --whole)
+  whole=$(timed_audit --full)
   load "$folder/run.json" --rate "$(of_sustained 75)" --warmup "${warmup_s}s" --duration "${step_s}s" --mix happy=100 || die "the run failed"
   again=$(timed_audit)
   show "$(jq -r '"  \(.target_rate)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms, \(.cpu_ms_per_order) ms CPU, \(.rss_mib_total) MiB with the broker"' "$folder/run.json")"
@@ -220,7 +220,7 @@ timed_audit() {
     die "the books do not balance: $(tail -n 2 "$folder/audit.err")"
   took=$((($(date +%s%N) - began) / 1000000))
   jq -c --argjson took "$took" '{seconds: ($took / 1000), orders: .summary.orders,
-    orders_read: (if .scope.whole then .summary.orders else .scope.orders_read end)}' "$folder/audit.json"
+    orders_read: (if .scope.full then .summary.orders else .scope.orders_read end)}' "$folder/audit.json"
 }
 
 # has_room_for ORDERS HINT: true if the disk has space for the data of so many orders. Otherwise reports a failed check.

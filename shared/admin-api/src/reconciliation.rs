@@ -15,13 +15,14 @@ use crate::text::one_line;
 pub const FULL_VERIFICATION_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Result of a reconciliation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, strum::Display)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema, strum::Display)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 pub enum Verdict {
     /// All ledgers agree, and nothing is in flight.
     Balanced,
     /// Inconclusive: something is in flight, or a service does not answer.
+    #[default]
     InFlight,
     /// Ledgers disagree, and nothing in flight can resolve it.
     Unbalanced,
@@ -72,11 +73,11 @@ pub struct ReconcileParams {
     /// True for a full verification, which reads everything and not only changes since the last checkpoint. Only that finds
     /// rows that were changed without an event.
     #[serde(default)]
-    pub whole: bool,
+    pub full: bool,
 }
 
 /// Report of a reconciliation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Report {
     /// True if the verdict is `BALANCED`.
     pub balanced: bool,
@@ -117,7 +118,7 @@ pub struct Report {
 pub struct Scope {
     /// True for a full verification. An incremental one reads changes since the last checkpoint, and carries the totals of
     /// the rest forward. A checkpoint is set when all ledgers agree and nothing is in flight.
-    pub whole: bool,
+    pub full: bool,
     /// Orders that an incremental verification read.
     #[serde(default)]
     pub orders_read: u64,
@@ -128,7 +129,7 @@ pub struct Scope {
     /// Time of the last checkpoint after a full verification; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
-    pub whole_at: Option<Timestamp>,
+    pub full_at: Option<Timestamp>,
 }
 
 /// Unfinished work of one kind.

@@ -152,9 +152,9 @@ impl<'a> Disruptor<'a> {
         }
         let url = format!("{}/api/admin/faults", self.running.system.url_of(Component::ADMIN));
         let asked = self.http.request(Method::POST, &url).timeout(ADMIN_TIMEOUT).json(&fault);
-        let why = match http::answer(asked, &url).await {
+        let why = match http::fetch(asked, &url).await {
             Ok(answer) if answer.status.is_success() => return,
-            Ok(answer) => answer.complaint(),
+            Ok(answer) => answer.error_text(),
             Err(error) => format!("{error:#}"),
         };
         note(&format!("           not injected: {why}"));
@@ -167,9 +167,9 @@ async fn clear(http: Http, system: System, service: Component) -> anyhow::Result
     let until = Instant::now() + CLEAR_RETRY.1;
     loop {
         let asked = http.request(Method::DELETE, &url).timeout(ADMIN_TIMEOUT);
-        let why = match http::answer(asked.json(&json!({"reason": "chaos"})), &url).await {
+        let why = match http::fetch(asked.json(&json!({"reason": "chaos"})), &url).await {
             Ok(answer) if answer.status.is_success() => return Ok(()),
-            Ok(answer) => answer.complaint(),
+            Ok(answer) => answer.error_text(),
             Err(error) => format!("{error:#}"),
         };
         if Instant::now() >= until {

@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use clap::Args;
 use cli::args::duration;
-use cli::{exit, note, say, say_json};
+use cli::{exit, note, print, print_json};
 use client::http::Http;
-use client::reconciliation::{self, MAX_WAIT};
+use client::reconciliation::{Extent, MAX_WAIT, reconcile};
 use devstack::{Component, Layout, LayoutOptions, Ports, RunningSystem, Setting, ShutdownSignal, System};
 use serde_json::Value;
 
@@ -72,7 +72,7 @@ fn length(text: &str) -> Result<Duration, String> {
 
 /// `sagactl chaos`. Fails if something was lost, duplicated or left unfinished.
 pub async fn run(options: ChaosOptions) -> anyhow::Result<ExitCode> {
-    let layout = options.layout.layout(Layout::default()).map_err(exit::refuse)?;
+    let layout = options.layout.layout(Layout::default()).map_err(exit::rejected)?;
     let has_disks = disk::enter_namespace();
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..=u64::from(u32::MAX)));
     let mut random = fastrand::Rng::with_seed(seed);
@@ -96,9 +96,9 @@ pub async fn run(options: ChaosOptions) -> anyhow::Result<ExitCode> {
         .collect::<Result<_, _>>()?;
     let verdict = disrupted_run(folder.path(), layout, &disks, &plan, &options, seed).await?;
     if options.json {
-        say_json(&serde_json::to_value(&verdict)?);
+        print_json(&serde_json::to_value(&verdict)?);
     } else {
-        say(&verdict.text());
+        print(&verdict.text());
     }
     if verdict.is_good() {
         return Ok(ExitCode::SUCCESS);
@@ -124,7 +124,7 @@ async fn disrupted_run(
     let mut running = RunningSystem::start(folder, (ports, layout), settings, &mut shutdown_signal).await?;
     let outcome = tokio::select! {
         outcome = disrupt_and_judge((&mut running, &links, disks), plan, options, seed) => outcome,
-        () = shutdown_signal.recv() => Err(exit::Refusal::new(exit::INTERRUPTED, "interrupted").into()),
+        () = shutdown_signal.recv() => Err(exit::ExitError::new(exit::INTERRUPTED, "interrupted").into()),
     };
     running.stop().await?;
     outcome
@@ -139,7 +139,7 @@ fn settings(links: &Links) -> anyhow::Result<Vec<Setting>> {
         "payment.bus.ack_wait=5s".to_owned(),
         "admin.bus.ack_wait=5s".to_owned(),
     ]);
-    settings.map(|setting| setting.parse().map_err(|why: String| exit::refuse(why))).collect()
+    settings.map(|setting| setting.parse().map_err(|why: String| exit::rejected(why))).collect()
 }
 
 async fn disrupt_and_judge(
@@ -158,12 +158,12 @@ async fn disrupt_and_judge(
     let pending = wait_for_pending_orders(&http, &running.system, undisrupted_since + RECOVERY_LIMIT).await;
     let recovered_after = undisrupted_since.elapsed();
     let admin = running.system.url_of(Component::ADMIN);
-    let reconciled = reconciliation::ask(&http, &admin, MAX_WAIT).await?;
+    let reconciled = reconcile(&http, &admin, MAX_WAIT, Extent::Incremental).await?;
     let dead_letters = http.get(&format!("{admin}/api/admin/dlq/count")).await?;
     let found = Found {
         pending,
-        balanced: reconciled.is_balanced(),
-        report: reconciled.report,
+        balanced: reconciled.balanced,
+        report: serde_json::to_value(&reconciled.report)?,
         dead_letters: dead_letters.body.pointer("/by_status/PENDING").and_then(Value::as_u64),
         crashed: running.missing(),
         recovered_after,

@@ -1,15 +1,15 @@
-//! Pure: exit codes, and errors that choose theirs.
+//! Pure: exit codes, and errors that carry one.
 
 /// Failure: something is unreachable or broken; `load` and `chaos` found a problem.
 pub const FAILED: u8 = 1;
 /// Invalid or rejected command; discrepancies; a stopped redrive.
-pub const REFUSED: u8 = 2;
-pub const RUNS_ALREADY: u8 = 3;
-pub const UNKNOWN: u8 = 4;
+pub const REJECTED: u8 = 2;
+pub const ALREADY_RUNNING: u8 = 3;
+pub const NOT_FOUND: u8 = 4;
 /// A problem needs a human: `status`, `doctor` and `top --once` show it.
 pub const HUMAN_NEEDED: u8 = 5;
 /// No verdict of the reconciliation yet: orders are in flight, or a service does not answer.
-pub const NOT_YET: u8 = 6;
+pub const NO_VERDICT: u8 = 6;
 /// Interrupted by Ctrl-C: 128 + SIGINT, as in shells. A redrive that was followed continues.
 pub const INTERRUPTED: u8 = 130;
 
@@ -27,12 +27,12 @@ pub const HELP: &str = "Exit codes:
 /// Error with an exit code.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
-pub struct Refusal {
+pub struct ExitError {
     code: u8,
     text: String,
 }
 
-impl Refusal {
+impl ExitError {
     pub fn new(code: u8, text: impl Into<String>) -> Self {
         Self { code, text: text.into() }
     }
@@ -41,22 +41,22 @@ impl Refusal {
 /// Failure of a single item; others of the same command may succeed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct OfThisOne(pub String);
+pub struct ItemError(pub String);
 
 /// Turns a failure that admin has answered into that of a single item: another service has failed.
-pub fn of_this_one(error: anyhow::Error) -> anyhow::Error {
-    let is_answer = error.is::<Refusal>() && code_of(&error) == FAILED;
-    if is_answer { OfThisOne(format!("{error:#}")).into() } else { error }
+pub fn item_error(error: anyhow::Error) -> anyhow::Error {
+    let is_answer = error.is::<ExitError>() && code_of(&error) == FAILED;
+    if is_answer { ItemError(format!("{error:#}")).into() } else { error }
 }
 
-/// Error for an invalid or rejected command.
-pub fn refuse(text: impl Into<String>) -> anyhow::Error {
-    Refusal::new(REFUSED, text).into()
+/// Creates an error for an invalid or rejected command.
+pub fn rejected(text: impl Into<String>) -> anyhow::Error {
+    ExitError::new(REJECTED, text).into()
 }
 
-/// Exit code of an error.
+/// Returns the exit code of an error.
 pub fn code_of(error: &anyhow::Error) -> u8 {
-    error.downcast_ref::<Refusal>().map_or(FAILED, |refusal| refusal.code)
+    error.downcast_ref::<ExitError>().map_or(FAILED, |error| error.code)
 }
 
 #[cfg(test)]
@@ -66,12 +66,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusal_keeps_its_code_within_context() {
-        let refused: anyhow::Result<()> = Err(Refusal::new(UNKNOWN, "there is none").into());
-        let error = refused.context("cannot be replayed").context("dead letter 1").expect_err("an error");
-        assert_eq!(code_of(&error), UNKNOWN);
+    fn exit_error_keeps_its_code_within_context() {
+        let failed: anyhow::Result<()> = Err(ExitError::new(NOT_FOUND, "there is none").into());
+        let error = failed.context("cannot be replayed").context("dead letter 1").expect_err("an error");
+        assert_eq!(code_of(&error), NOT_FOUND);
         assert_eq!(format!("{error:#}"), "dead letter 1: cannot be replayed: there is none");
         assert_eq!(code_of(&anyhow::anyhow!("broken")), FAILED);
-        assert_eq!(code_of(&OfThisOne("under way".to_owned()).into()), FAILED);
+        assert_eq!(code_of(&ItemError("in flight".to_owned()).into()), FAILED);
     }
 }

@@ -3,7 +3,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     Good,
-    Busy,
+    Pending,
     Bad,
 }
 
@@ -12,7 +12,7 @@ impl Tone {
     const fn code(self) -> &'static str {
         match self {
             Self::Good => "\u{1b}[32m",
-            Self::Busy => "\u{1b}[33m",
+            Self::Pending => "\u{1b}[33m",
             Self::Bad => "\u{1b}[31m",
         }
     }
@@ -26,8 +26,8 @@ const fn tone_of(word: &str) -> Option<Tone> {
         b"COMPLETED" | b"CONFIRMED" | b"RESOLVED" | b"DONE" | b"CLOSED" | b"BALANCED"
         | b"RESOLVED_MANUALLY" => Tone::Good,
         b"STARTED" | b"IN_PROGRESS" | b"COMPENSATING" | b"COMPENSATED" | b"PENDING" | b"REPLAYING"
-        | b"CANARY" | b"RUNNING" | b"PAUSED" | b"HALF_OPEN" | b"FORCED_CLOSED" | b"HELD" | b"RESERVED"
-        | b"IN_FLIGHT" => Tone::Busy,
+        | b"CANARY" | b"RUNNING" | b"PAUSED" | b"HALF_OPEN" | b"FORCED_CLOSED" | b"RESERVED"
+        | b"IN_FLIGHT" => Tone::Pending,
         b"FAILED"
         | b"COMPENSATION_STUCK"
         | b"UNKNOWN"
@@ -45,10 +45,10 @@ const fn tone_of(word: &str) -> Option<Tone> {
     })
 }
 
-/// Text with its status words coloured; its width stays.
-pub fn painted(text: &str) -> String {
+/// Colours the status words of a text. Its width stays.
+pub fn colored(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    for (part, tone) in toned(text) {
+    for (part, tone) in tones(text) {
         match tone {
             Some(tone) => shown.extend([tone.code(), part, PLAIN]),
             None => shown.push_str(part),
@@ -57,14 +57,14 @@ pub fn painted(text: &str) -> String {
     shown
 }
 
-/// Text in pieces with their tones.
-pub fn toned(text: &str) -> Vec<(&str, Option<Tone>)> {
+/// Splits a text into pieces with their tones.
+pub fn tones(text: &str) -> Vec<(&str, Option<Tone>)> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some(start) = rest.find(is_part) {
-        let (before, word_on) = rest.split_at(start);
-        let end = word_on.find(|character| !is_part(character)).unwrap_or(word_on.len());
-        let (word, after) = word_on.split_at(end);
+        let (before, from_word) = rest.split_at(start);
+        let end = from_word.find(|character| !is_part(character)).unwrap_or(from_word.len());
+        let (word, after) = from_word.split_at(end);
         pieces.extend([(before, None), (word, tone_of(word))]);
         rest = after;
     }
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn only_whole_status_words_are_coloured() {
         let text = "│ 7 is FAILED │ UNFAILED FAILED_ Failed │ über DONE";
-        let shown = painted(text);
+        let shown = colored(text);
         assert_eq!(shown.matches(PLAIN).count(), 2, "{shown:?}");
         assert!(shown.contains("\u{1b}[31mFAILED\u{1b}[0m │ UNFAILED"), "{shown:?}");
         let codes = [Tone::Good.code(), Tone::Bad.code(), PLAIN];

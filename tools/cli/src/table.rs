@@ -1,15 +1,15 @@
 //! Pure: tables that fit the terminal.
 
+use comfy_table::presets::{NOTHING, UTF8_BORDERS_ONLY};
 use comfy_table::{CellAlignment, Table};
 use jiff::Timestamp;
-use unicode_width::UnicodeWidthChar as _;
-use unicode_width::UnicodeWidthStr as _;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use super::fit::{Frame, Limits, fit};
-use super::text::{or_nothing, printable};
+use super::column_width::{Frame, Limits, fit};
+use super::text::{or_none, printable};
 use super::view::View;
 
-/// Minimum width of a text that may be cut.
+/// Minimum width of a text that may be truncated.
 const MIN_WIDTH: usize = 12;
 
 /// Column of a table with rows of `T`.
@@ -17,130 +17,134 @@ pub struct Column<T> {
     header: &'static str,
     alignment: CellAlignment,
     cell: Cell<T>,
-    is_cut: bool,
-    goes: Option<u8>,
+    is_truncatable: bool,
+    removal_order: Option<u8>,
 }
 
 enum Cell<T> {
     Text(fn(&T) -> String),
-    Moment(fn(&T) -> Option<Timestamp>),
-}
-
-pub const fn left<T>(header: &'static str, cell: fn(&T) -> String) -> Column<T> {
-    Column { header, alignment: CellAlignment::Left, cell: Cell::Text(cell), is_cut: false, goes: None }
-}
-
-pub const fn right<T>(header: &'static str, cell: fn(&T) -> String) -> Column<T> {
-    Column { header, alignment: CellAlignment::Right, cell: Cell::Text(cell), is_cut: false, goes: None }
-}
-
-pub const fn when<T>(header: &'static str, cell: fn(&T) -> Option<Timestamp>) -> Column<T> {
-    Column { header, alignment: CellAlignment::Left, cell: Cell::Moment(cell), is_cut: false, goes: None }
-}
-
-/// Lets a column be removed on a narrow terminal, after those with a lower number.
-pub const fn goes<T>(order: u8, column: Column<T>) -> Column<T> {
-    Column { goes: Some(order), ..column }
-}
-
-/// Lets the texts of a column be cut on a narrow terminal. Not for ids, which people copy.
-pub const fn cut<T>(column: Column<T>) -> Column<T> {
-    Column { is_cut: true, ..column }
+    Time(fn(&T) -> Option<Timestamp>),
 }
 
 impl<T> Column<T> {
-    fn shown(&self, row: &T, view: &View) -> String {
+    const fn new(header: &'static str, alignment: CellAlignment, cell: Cell<T>) -> Self {
+        Self { header, alignment, cell, is_truncatable: false, removal_order: None }
+    }
+
+    fn text(&self, row: &T, view: &View) -> String {
         let text = match self.cell {
             Cell::Text(cell) => cell(row),
-            Cell::Moment(cell) => or_nothing(cell(row).map(|at| view.moment(at))),
+            Cell::Time(cell) => or_none(cell(row).map(|at| view.time(at))),
         };
         printable(&text.split_whitespace().collect::<Vec<_>>().join(" "))
     }
+
+    fn limits<'a>(&self, cells: impl Iterator<Item = &'a String>) -> Limits {
+        let header = self.header.width();
+        let natural = cells.map(|cell| cell.width()).max().unwrap_or(0).max(header);
+        let min = if self.is_truncatable { MIN_WIDTH.max(header).min(natural) } else { natural };
+        Limits { natural, min, removal_order: self.removal_order }
+    }
 }
 
-/// Table with a line for each row, followed by the names of removed columns.
+pub const fn left<T>(header: &'static str, cell: fn(&T) -> String) -> Column<T> {
+    Column::new(header, CellAlignment::Left, Cell::Text(cell))
+}
+
+pub const fn right<T>(header: &'static str, cell: fn(&T) -> String) -> Column<T> {
+    Column::new(header, CellAlignment::Right, Cell::Text(cell))
+}
+
+pub const fn time<T>(header: &'static str, cell: fn(&T) -> Option<Timestamp>) -> Column<T> {
+    Column::new(header, CellAlignment::Left, Cell::Time(cell))
+}
+
+/// Lets a column be removed on a narrow terminal, after those with a lower number.
+pub const fn removable<T>(order: u8, column: Column<T>) -> Column<T> {
+    Column { removal_order: Some(order), ..column }
+}
+
+/// Lets the texts of a column be truncated on a narrow terminal. Not for ids, which people copy.
+pub const fn truncatable<T>(column: Column<T>) -> Column<T> {
+    Column { is_truncatable: true, ..column }
+}
+
+/// Draws a table with a line for each row, followed by the names of removed columns.
 pub fn table<T>(columns: &[Column<T>], rows: &[T], view: &View) -> String {
-    drawn(columns, rows, None, view)
+    framed(columns, cells_of(columns, rows, view), view)
 }
 
-/// Table with a row of sums.
+/// Draws a table with a row of sums.
 pub fn table_with_sum<T, const COLUMNS: usize>(
     columns: &[Column<T>; COLUMNS],
     rows: &[T],
     sum: [String; COLUMNS],
     view: &View,
 ) -> String {
-    drawn(columns, rows, Some(sum.to_vec()), view)
+    let mut cells = cells_of(columns, rows, view);
+    cells.push(sum.to_vec());
+    framed(columns, cells, view)
 }
 
-fn drawn<T>(columns: &[Column<T>], rows: &[T], sum: Option<Vec<String>>, view: &View) -> String {
-    let row = |row: &T| columns.iter().map(|column| column.shown(row, view)).collect::<Vec<_>>();
-    let cells: Vec<Vec<String>> = rows.iter().map(row).chain(sum).collect();
+/// Draws lines without a frame, headers first. Columns are removed without a note.
+pub fn plain_lines<T>(columns: &[Column<T>], rows: &[T], view: &View) -> Vec<String> {
+    let (mut table, _) = drawn(columns, cells_of(columns, rows, view), Frame::Bare, view);
+    table.column_iter_mut().for_each(|column| {
+        column.set_padding((0, 2));
+    });
+    table.lines().map(|line| line.trim_end().to_owned()).collect()
+}
+
+fn cells_of<T>(columns: &[Column<T>], rows: &[T], view: &View) -> Vec<Vec<String>> {
+    rows.iter().map(|row| columns.iter().map(|column| column.text(row, view)).collect()).collect()
+}
+
+fn framed<T>(columns: &[Column<T>], cells: Vec<Vec<String>>, view: &View) -> String {
+    let (table, removed) = drawn(columns, cells, Frame::Box, view);
+    match removed.as_slice() {
+        [] => table.to_string(),
+        removed => format!("{table}\nno room for {} (--wide shows all)", removed.join(", ")),
+    }
+}
+
+/// A table, and the headers of removed columns.
+fn drawn<T>(
+    columns: &[Column<T>],
+    cells: Vec<Vec<String>>,
+    frame: Frame,
+    view: &View,
+) -> (Table, Vec<&'static str>) {
+    let limits = columns.iter().enumerate();
     let limits: Vec<_> =
-        columns.iter().enumerate().map(|(index, column)| limits_of(column, index, &cells)).collect();
-    let widths = view.width.map_or_else(|| natural(&limits), |room| fit(&limits, Frame::Box, room));
+        limits.map(|(index, column)| column.limits(cells.iter().map(|cells| &cells[index]))).collect();
+    let widths = match view.width {
+        Some(room) => fit(&limits, frame, room),
+        None => limits.iter().map(|column| Some(column.natural)).collect(),
+    };
+    let kept = |cells: Vec<String>| -> Vec<String> {
+        cells.into_iter().zip(&widths).filter_map(|(cell, width)| Some(truncated(cell, (*width)?))).collect()
+    };
     let mut table = Table::new();
-    table.load_style(comfy_table::presets::UTF8_BORDERS_ONLY);
-    table.set_header(kept(columns.iter().map(|column| column.header.to_owned()), &widths));
-    table.add_rows(cells.into_iter().map(|cells| kept(cells.into_iter(), &widths)));
-    let shown = columns.iter().zip(&widths).filter(|(_, width)| width.is_some());
-    for ((column, _), drawn) in shown.zip(table.column_iter_mut()) {
+    table.load_style(match frame {
+        Frame::Box => UTF8_BORDERS_ONLY,
+        Frame::Bare => NOTHING,
+    });
+    table.set_header(kept(columns.iter().map(|column| column.header.to_owned()).collect()));
+    table.add_rows(cells.into_iter().map(kept));
+    let (shown, removed): (Vec<_>, Vec<_>) =
+        columns.iter().zip(&widths).partition(|(_, width)| width.is_some());
+    for ((column, _), drawn) in shown.into_iter().zip(table.column_iter_mut()) {
         drawn.set_cell_alignment(column.alignment);
     }
-    let missing: Vec<_> = columns
-        .iter()
-        .zip(&widths)
-        .filter(|(_, width)| width.is_none())
-        .map(|(column, _)| column.header)
-        .collect();
-    let note = format!("\nno room for {} (--wide shows all)", missing.join(", "));
-    if missing.is_empty() { table.to_string() } else { table.to_string() + &note }
+    (table, removed.into_iter().map(|(column, _)| column.header).collect())
 }
 
-/// Lines without a frame, headers first. Columns are removed without a note.
-pub fn lines<T>(columns: &[Column<T>], rows: &[T], view: &View) -> Vec<String> {
-    let row = |row: &T| columns.iter().map(|column| column.shown(row, view)).collect::<Vec<_>>();
-    let cells: Vec<Vec<String>> = rows.iter().map(row).collect();
-    let limits: Vec<_> =
-        columns.iter().enumerate().map(|(index, column)| limits_of(column, index, &cells)).collect();
-    let widths = view.width.map_or_else(|| natural(&limits), |room| fit(&limits, Frame::Bare, room));
-    let headers = columns.iter().map(|column| column.header.to_owned()).collect();
-    let padded = |(column, (cell, width)): (&Column<T>, (String, &Option<usize>))| {
-        let width = (*width)?;
-        let cell = shortened(cell, width);
-        let space = " ".repeat(width - cell.width());
-        let is_right = column.alignment == CellAlignment::Right;
-        Some(if is_right { space + &cell } else { cell + &space })
-    };
-    let line = |cells: Vec<String>| {
-        let cells = columns.iter().zip(cells.into_iter().zip(&widths)).filter_map(padded);
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    std::iter::once(headers).chain(cells).map(line).collect()
-}
-
-fn limits_of<T>(column: &Column<T>, index: usize, cells: &[Vec<String>]) -> Limits {
-    let widths = cells.iter().map(|cells| cells[index].width());
-    let natural = widths.max().unwrap_or(0).max(column.header.width());
-    let least = if column.is_cut { MIN_WIDTH.max(column.header.width()).min(natural) } else { natural };
-    Limits { natural, least, goes: column.goes }
-}
-
-fn natural(limits: &[Limits]) -> Vec<Option<usize>> {
-    limits.iter().map(|column| Some(column.natural)).collect()
-}
-
-/// Cells of the columns that stay, cut to their widths.
-fn kept(cells: impl Iterator<Item = String>, widths: &[Option<usize>]) -> Vec<String> {
-    cells.zip(widths).filter_map(|(cell, width)| width.map(|width| shortened(cell, width))).collect()
-}
-
-/// Text cut to a width.
-pub fn shortened(text: String, longest: usize) -> String {
-    if text.width() <= longest {
+/// Truncates a text to a width.
+pub fn truncated(text: String, max_width: usize) -> String {
+    if text.width() <= max_width {
         return text;
     }
-    let mut room = longest.saturating_sub(1);
+    let mut room = max_width.saturating_sub(1);
     let fits = |character: &char| {
         let left = room.checked_sub(character.width().unwrap_or(0));
         room = left.unwrap_or(0);
@@ -156,9 +160,9 @@ mod tests {
     const ID: &str = "01890000-0000-7000-8000-000000000001";
     const COLUMNS: [Column<&str>; 4] = [
         left("id", |_| ID.to_owned()),
-        goes(2, right("count", |_| "7".to_owned())),
-        goes(1, when("at", |_| Some(Timestamp::UNIX_EPOCH))),
-        cut(left("reason", |text| (*text).to_owned())),
+        removable(2, right("count", |_| "7".to_owned())),
+        removable(1, time("at", |_| Some(Timestamp::UNIX_EPOCH))),
+        truncatable(left("reason", |text| (*text).to_owned())),
     ];
     const LONG: &str = "über\nalles hinaus\u{1b}[2J, und noch viel weiter, 日本語日本語日本語日本語";
 
@@ -175,7 +179,7 @@ mod tests {
 
     #[test]
     fn lines_are_aligned_with_their_headers() {
-        let lines_at = |width| lines(&COLUMNS, &["short"], &View { width, now: None });
+        let lines_at = |width| plain_lines(&COLUMNS, &["short"], &View { width, now: None });
         let header = format!("{:36}  count  {:20}  reason", "id", "at");
         assert_eq!(lines_at(None), [header, format!("{ID}      7  1970-01-01 00:00:00Z  short")]);
         assert_eq!(

@@ -9,12 +9,13 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::time;
 
-/// Indentation of the rest of a broken line.
+/// Indentation of the continuation of a wrapped line.
 const INDENT: usize = 6;
 
-pub const NOTHING: &str = "–";
+/// Placeholder of a missing value.
+pub const NONE: &str = "–";
 
-/// Text with control characters escaped, except line breaks.
+/// Escapes control characters, except line breaks.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -27,10 +28,10 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// JSON value in one line, with readable money and times.
+/// Formats a JSON value in one line, with readable money and times.
 pub fn one_line(value: &Value) -> String {
     match value {
-        Value::String(text) => text.parse().map_or_else(|_| text.clone(), time::moment),
+        Value::String(text) => text.parse().map_or_else(|_| text.clone(), time::timestamp),
         Value::Array(items) => {
             let shown = items.iter().map(|item| {
                 let line = one_line(item);
@@ -44,8 +45,8 @@ pub fn one_line(value: &Value) -> String {
             }
             let shown = members.iter().map(|(name, value)| {
                 let line = one_line(value);
-                let is_one = !value.is_object() || Money::deserialize(value).is_ok();
-                if is_one { format!("{name} {line}") } else { format!("{name} ({line})") }
+                let is_plain = !value.is_object() || Money::deserialize(value).is_ok();
+                if is_plain { format!("{name} {line}") } else { format!("{name} ({line})") }
             });
             shown.collect::<Vec<_>>().join(" · ")
         }
@@ -53,22 +54,22 @@ pub fn one_line(value: &Value) -> String {
     }
 }
 
-/// Beginning of a text in one line.
-pub fn short(text: &str, longest: usize) -> String {
+/// Puts a text on one line of at most `max_chars` characters.
+pub fn short(text: &str, max_chars: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= longest {
+    if line.chars().count() <= max_chars {
         return line;
     }
-    let begin: String = line.chars().take(longest.saturating_sub(1)).collect();
+    let begin: String = line.chars().take(max_chars.saturating_sub(1)).collect();
     format!("{begin}…")
 }
 
-pub fn or_nothing(value: Option<impl ToString>) -> String {
-    value.map_or_else(|| NOTHING.to_owned(), |value| value.to_string())
+pub fn or_none(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| NONE.to_owned(), |value| value.to_string())
 }
 
-/// Names and values, one per line, without missing values.
-pub fn listed(pairs: &[(&str, Option<String>)]) -> String {
+/// Lists names and values, one per line, without missing values.
+pub fn fields(pairs: &[(&str, Option<String>)]) -> String {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut text = String::new();
     for (name, value) in pairs {
@@ -79,8 +80,8 @@ pub fn listed(pairs: &[(&str, Option<String>)]) -> String {
     text
 }
 
-/// Text broken between words to fit a width, with the rest of a line indented.
-pub fn folded(text: &str, room: Option<usize>) -> String {
+/// Wraps lines between words, and indents their continuations.
+pub fn wrapped(text: &str, room: Option<usize>) -> String {
     let Some(room) = room else { return text.to_owned() };
     let mut shown = String::with_capacity(text.len());
     for line in text.lines() {
@@ -100,7 +101,7 @@ pub fn folded(text: &str, room: Option<usize>) -> String {
     shown
 }
 
-/// Text with every line indented.
+/// Indents every line.
 pub fn indented(text: &str, by: usize) -> String {
     text.lines().map(|line| format!("{:by$}{line}\n", "")).collect()
 }
@@ -117,20 +118,20 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_cut_between_characters() {
+    fn long_text_is_truncated_between_characters() {
         assert_eq!(short("über\nalles hinaus", 6), "über …");
         assert_eq!(short("short", 5), "short");
     }
 
     #[test]
-    fn long_line_is_broken_and_indented() {
-        assert_eq!(folded("  why  no money, no tea\n", Some(16)), "  why  no money,\n      no tea\n");
-        assert_eq!(folded("a_word_that_is_long x\nb", Some(9)), "a_word_that_is_long\n      x\nb\n");
-        assert_eq!(folded("as it is", None), "as it is");
+    fn long_line_is_wrapped_and_indented() {
+        assert_eq!(wrapped("  why  no money, no tea\n", Some(16)), "  why  no money,\n      no tea\n");
+        assert_eq!(wrapped("a_word_that_is_long x\nb", Some(9)), "a_word_that_is_long\n      x\nb\n");
+        assert_eq!(wrapped("as it is", None), "as it is");
     }
 
     #[test]
-    fn object_is_one_line() {
+    fn object_is_plain_line() {
         assert_eq!(one_line(&json!({"a": 1, "b": {"c": "x"}})), "a 1 · b (c x)");
         let order = json!({
             "total": {"amount_minor": 3_798, "currency": "EUR"}, "deadline": "2026-11-20T14:19:36.123456789Z",
@@ -143,6 +144,6 @@ mod tests {
     #[test]
     fn missing_values_are_omitted() {
         let pairs = [("one", Some("1".to_owned())), ("two", None), ("three", Some("3".to_owned()))];
-        assert_eq!(listed(&pairs), "  one    1\n  three  3\n");
+        assert_eq!(fields(&pairs), "  one    1\n  three  3\n");
     }
 }

@@ -6,28 +6,28 @@ const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
-/// Date and time in UTC.
-pub fn moment(at: Timestamp) -> String {
+/// Formats a date and time in UTC.
+pub fn timestamp(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
-/// Time of day in UTC.
+/// Formats a time of day in UTC.
 pub fn clock(at: Timestamp) -> String {
     at.strftime("%H:%M:%S").to_string()
 }
 
-/// Distance of a time: `3 min ago`, `in 40 s`; beyond a day the time itself.
+/// Formats the distance of a time: `3 min ago`, `in 40 s`; beyond a day the time itself.
 pub fn distance(at: Timestamp, now: Timestamp) -> String {
     let seconds = now.as_second() - at.as_second();
     match seconds {
         0 => "just now".to_owned(),
         1..DAY => format!("{} ago", coarse(seconds)),
         _ if -DAY < seconds && seconds < 0 => format!("in {}", coarse(-seconds)),
-        _ => moment(at),
+        _ => timestamp(at),
     }
 }
 
-/// Duration in one unit.
+/// Formats a duration in one unit.
 fn coarse(seconds: i64) -> String {
     match seconds {
         ..MINUTE => format!("{seconds} s"),
@@ -36,13 +36,13 @@ fn coarse(seconds: i64) -> String {
     }
 }
 
-/// Offset from another time: `+12 ms`, `+40 s`, `+3 min 20 s`.
-pub fn after(ms: i64) -> String {
-    format!("+{}", length(ms))
+/// Formats an offset from another time: `+12 ms`, `+40 s`, `+3 min 20 s`.
+pub fn offset(ms: i64) -> String {
+    format!("+{}", duration(ms))
 }
 
-/// Duration: `12 ms`, `1.2 s`, `3 min 20 s`.
-pub fn length(ms: i64) -> String {
+/// Formats a duration: `12 ms`, `1.2 s`, `3 min 20 s`.
+pub fn duration(ms: i64) -> String {
     let (seconds, tenths) = (ms / 1_000, ms % 1_000 / 100);
     match seconds {
         ..1 => format!("{ms} ms"),
@@ -59,8 +59,8 @@ mod tests {
 
     #[test]
     fn distance_has_one_unit_and_beyond_a_day_is_a_date() {
-        let now: Timestamp = "2026-11-20T14:18:36Z".parse().expect("a moment");
-        let at = |seconds: i64| Timestamp::from_second(now.as_second() + seconds).expect("a moment");
+        let now: Timestamp = "2026-11-20T14:18:36Z".parse().expect("a time");
+        let at = |seconds: i64| Timestamp::from_second(now.as_second() + seconds).expect("a time");
         for (seconds, shown) in [
             (0, "just now"),
             (-1, "1 s ago"),
@@ -89,7 +89,7 @@ mod tests {
             (200_000, "+3 min 20 s"),
             (3_660_000, "+1 h 1 min"),
         ] {
-            assert_eq!(after(ms), shown);
+            assert_eq!(offset(ms), shown);
         }
     }
 }

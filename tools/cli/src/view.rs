@@ -16,7 +16,7 @@ pub enum Color {
 }
 
 impl Color {
-    /// Returns `true` for colours. An empty `NO_COLOR` counts as not set.
+    /// True if the output has colours. An empty `NO_COLOR` counts as not set.
     pub fn decide(self, is_terminal: bool, no_color: Option<&str>) -> bool {
         match self {
             Self::Always => true,
@@ -28,7 +28,7 @@ impl Color {
 
 #[derive(Debug, Clone, Copy)]
 pub struct View {
-    /// Width of the terminal; `None` if nothing is to be cut.
+    /// Width of the terminal; `None` if nothing is truncated.
     pub width: Option<usize>,
     /// Current time; `None` for a file, which is read later.
     pub now: Option<Timestamp>,
@@ -38,17 +38,17 @@ impl View {
     /// Output to a file or another program.
     pub const FILE: Self = Self { width: None, now: None };
 
-    /// Short form of a time: its distance on a terminal.
-    pub fn moment(&self, at: Timestamp) -> String {
-        self.now.map_or_else(|| time::moment(at), |now| time::distance(at, now))
+    /// Formats a time: on a terminal as its distance.
+    pub fn time(&self, at: Timestamp) -> String {
+        self.now.map_or_else(|| time::timestamp(at), |now| time::distance(at, now))
     }
 
-    /// Full form of a time, with its distance on a terminal.
-    pub fn moment_in_full(&self, at: Timestamp) -> String {
-        let moment = time::moment(at);
+    /// Formats a time in full; on a terminal with its distance.
+    pub fn full_time(&self, at: Timestamp) -> String {
+        let timestamp = time::timestamp(at);
         match self.now.map(|now| time::distance(at, now)) {
-            Some(distance) if distance != moment => format!("{moment} ({distance})"),
-            Some(_) | None => moment,
+            Some(distance) if distance != timestamp => format!("{timestamp} ({distance})"),
+            Some(_) | None => timestamp,
         }
     }
 }
@@ -73,12 +73,12 @@ mod tests {
 
     #[test]
     fn terminal_shows_distances_and_file_shows_dates() {
-        let at: Timestamp = "2026-11-20T14:18:36Z".parse().expect("a moment");
+        let at: Timestamp = "2026-11-20T14:18:36Z".parse().expect("a time");
         let now = "2026-11-20T14:21:40Z".parse().ok();
-        let looking = View { width: Some(80), now };
-        assert_eq!(looking.moment(at), "3 min ago");
-        assert_eq!(looking.moment_in_full(at), "2026-11-20 14:18:36Z (3 min ago)");
-        assert_eq!(View::FILE.moment(at), "2026-11-20 14:18:36Z");
-        assert_eq!(View::FILE.moment_in_full(at), "2026-11-20 14:18:36Z");
+        let terminal = View { width: Some(80), now };
+        assert_eq!(terminal.time(at), "3 min ago");
+        assert_eq!(terminal.full_time(at), "2026-11-20 14:18:36Z (3 min ago)");
+        assert_eq!(View::FILE.time(at), "2026-11-20 14:18:36Z");
+        assert_eq!(View::FILE.full_time(at), "2026-11-20 14:18:36Z");
     }
 }

@@ -36,7 +36,7 @@ impl fmt::Debug for TokenArgument {
 }
 
 impl Access {
-    /// Access by `--token`, else by `$SAGA_TOKEN`. `None` if neither is set.
+    /// Reads the access from `--token`, else from `$SAGA_TOKEN`. `None` if neither is set.
     pub fn from_argument(
         argument: Option<&TokenArgument>,
         variable: impl Fn(&str) -> Option<String>,
@@ -49,7 +49,7 @@ impl Access {
                 None => token_in(Path::new(text)),
             };
             let bad = |error| {
-                exit::refuse(format!("{source} is neither a token nor a file that holds one: {error:#}"))
+                exit::rejected(format!("{source} is neither a token nor a file that holds one: {error:#}"))
             };
             token.map(|token| Some(Self { token: Some(token), authorities: None })).map_err(bad)
         };
@@ -61,14 +61,15 @@ impl Access {
     }
 }
 
-/// Content of the file that `--ca` names, else `$SAGA_CA`.
+/// Reads the file that `--ca` names, else `$SAGA_CA`.
 pub fn authorities(
     named: Option<&Path>,
     variable: impl Fn(&str) -> Option<String>,
 ) -> anyhow::Result<Option<Vec<u8>>> {
     let set = || variable("SAGA_CA").filter(|set| !set.is_empty()).map(PathBuf::from);
     let Some(file) = named.map(Path::to_owned).or_else(set) else { return Ok(None) };
-    let bad = |error| exit::refuse(format!("the authorities (--ca, SAGA_CA) in {}: {error}", file.display()));
+    let bad =
+        |error| exit::rejected(format!("the authorities (--ca, SAGA_CA) in {}: {error}", file.display()));
     fs::read(&file).map(Some).map_err(bad)
 }
 

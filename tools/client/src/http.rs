@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
-use cli::exit::refuse;
+use cli::exit::rejected;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode};
@@ -30,8 +30,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Status, and the text of a problem document: its invalid fields, else its detail.
-    pub fn complaint(&self) -> String {
+    /// Returns the status, and the text of a problem document: its invalid fields, else its detail.
+    pub fn error_text(&self) -> String {
         let errors = self.body.get("errors").and_then(Value::as_array);
         let text = |value: &Value, name| value.get(name).and_then(Value::as_str).map(str::to_owned);
         let field = |error: &Value| Some(format!("{}: {}", text(error, "field")?, text(error, "detail")?));
@@ -46,11 +46,11 @@ impl Answer {
 
 impl Http {
     pub fn new() -> anyhow::Result<Self> {
-        Self::by(&Access::default())
+        Self::with_access(&Access::default())
     }
 
-    /// Client with a token and certificate authorities.
-    pub fn by(access: &Access) -> anyhow::Result<Self> {
+    /// Creates a client with a token and certificate authorities.
+    pub fn with_access(access: &Access) -> anyhow::Result<Self> {
         // A redirect could send the token elsewhere.
         let mut client = reqwest::Client::builder().no_proxy().redirect(Policy::none()).timeout(TIMEOUT);
         if let Some(token) = &access.token {
@@ -61,7 +61,7 @@ impl Http {
         if let Some(pem) = &access.authorities {
             let trusted = Certificate::from_pem_bundle(pem).unwrap_or_default();
             if trusted.is_empty() {
-                return Err(refuse("the file of --ca (SAGA_CA) holds no certificates in PEM"));
+                return Err(rejected("the file of --ca (SAGA_CA) holds no certificates in PEM"));
             }
             client = client.tls_certs_only(trusted);
         }
@@ -69,35 +69,35 @@ impl Http {
     }
 
     pub async fn get(&self, url: &str) -> anyhow::Result<Answer> {
-        answer(self.request(Method::GET, url), url).await
+        fetch(self.request(Method::GET, url), url).await
     }
 
-    /// `GET` with a time limit of its own.
+    /// Sends a `GET` with a time limit of its own.
     pub async fn get_within(&self, url: &str, limit: Duration) -> anyhow::Result<Answer> {
-        answer(self.request(Method::GET, url).timeout(limit), url).await
+        fetch(self.request(Method::GET, url).timeout(limit), url).await
     }
 
     pub async fn post(&self, url: &str, body: &Value) -> anyhow::Result<Answer> {
-        answer(self.request(Method::POST, url).json(body), url).await
+        fetch(self.request(Method::POST, url).json(body), url).await
     }
 
-    /// Request to be completed, and then sent with [`answer`] or [`begin`].
+    /// Creates a request, to be sent with [`fetch`] or [`send`].
     pub fn request(&self, method: Method, url: &str) -> RequestBuilder {
         self.0.request(method, url)
     }
 }
 
 /// Sends a request and reads the whole answer.
-pub async fn answer(request: RequestBuilder, url: &str) -> anyhow::Result<Answer> {
-    read(begin(request, url).await?).await
+pub async fn fetch(request: RequestBuilder, url: &str) -> anyhow::Result<Answer> {
+    read(send(request, url).await?).await
 }
 
 /// Sends a request and reads only the head of the answer.
-pub async fn begin(request: RequestBuilder, url: &str) -> anyhow::Result<Response> {
+pub async fn send(request: RequestBuilder, url: &str) -> anyhow::Result<Response> {
     request.send().await.map_err(|error| no_answer(error, url))
 }
 
-/// Error for a request without an answer. The text of the library is of no use to operators.
+/// Creates the error for a request without an answer. The text of the library is of no use to operators.
 fn no_answer(error: reqwest::Error, url: &str) -> anyhow::Error {
     if let Some(error) = causes(&error).find_map(|error| error.downcast_ref::<rustls::Error>()) {
         return anyhow!("{}", tls_error(error, url));
@@ -118,7 +118,7 @@ fn no_answer(error: reqwest::Error, url: &str) -> anyhow::Error {
         return anyhow!("{}", not_tls(url));
     }
     if error.is_connect() {
-        return anyhow!("nobody answers at {url}: is the system running?");
+        return anyhow!("nothing answers at {url}: is the system running?");
     }
     if error.is_request() {
         return anyhow!("{url} closed the connection without an answer");
@@ -151,7 +151,7 @@ fn not_tls(url: &str) -> String {
     format!("{url} answers, but not in TLS: it seems to use plain HTTP: write http:// instead")
 }
 
-/// An error and its causes.
+/// Lists an error and its causes.
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |error| {
         let error: &'a (dyn Error + 'static) = *error;
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn answer_without_end_is_read_to_a_bound() {
+    async fn endless_answer_is_rejected_beyond_the_size_limit() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}/", listener.local_addr().expect("an address"));
         let answering = async {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_http_is_suggested_only_if_the_peer_does_not_use_tls() {
+    fn plain_http_is_suggested_only_if_peer_does_not_use_tls() {
         let text_of = |error| tls_error(&error, "https://admin");
         let plain = text_of(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType));
         assert!(plain.contains("write http:// instead"), "{plain}");
@@ -224,12 +224,12 @@ mod tests {
     }
 
     #[test]
-    fn complaint_names_the_invalid_fields() {
-        let says = |body| Answer { status: StatusCode::UNPROCESSABLE_ENTITY, body }.complaint();
+    fn error_text_names_the_invalid_fields() {
+        let text_of = |body| Answer { status: StatusCode::UNPROCESSABLE_ENTITY, body }.error_text();
         let errors = json!([{"field": "reason", "detail": "is needed"}, {"field": "rate", "detail": "is 0"}]);
         let fields = json!({"detail": "invalid: reason, rate", "errors": errors});
-        assert_eq!(says(fields), "422 Unprocessable Entity: reason: is needed; rate: is 0");
-        assert_eq!(says(json!({"detail": "no"})), "422 Unprocessable Entity: no");
-        assert_eq!(says(Value::Null), "422 Unprocessable Entity");
+        assert_eq!(text_of(fields), "422 Unprocessable Entity: reason: is needed; rate: is 0");
+        assert_eq!(text_of(json!({"detail": "no"})), "422 Unprocessable Entity: no");
+        assert_eq!(text_of(Value::Null), "422 Unprocessable Entity");
     }
 }

@@ -1,79 +1,69 @@
-//! Shell: asking admin whether stock, money and messages agree.
+//! Shell: reconciliation by admin: whether stock, money and messages agree.
 
-mod view;
+mod text;
 
 use std::time::Duration;
 
-use admin_api::reconciliation::{FULL_VERIFICATION_TIMEOUT, Verdict};
+use admin_api::reconciliation::{FULL_VERIFICATION_TIMEOUT, ReconcileParams, Report, Verdict};
 use anyhow::{Context as _, bail};
-use cli::View;
-use serde::ser::SerializeMap as _;
-use serde::{Deserialize as _, Serialize, Serializer};
-use serde_json::Value;
+use reqwest::Method;
+use serde::{Deserialize as _, Serialize};
 
-use crate::http::Http;
+use crate::http::{self, Http};
 
-/// Longest time that admin waits for a busy system to become quiet.
+pub use self::text::report_text;
+
+/// Maximum time that admin waits for a busy system to become quiet.
 pub const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Transfer time of the answer, in addition to the wait.
 const TRANSFER_TIME: Duration = Duration::from_secs(3);
 
-#[derive(Debug)]
+/// Extent of a reconciliation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// Changes since the last checkpoint.
+    Incremental,
+    /// Everything, which takes [`FULL_VERIFICATION_TIMEOUT`] at most.
+    Full,
+}
+
+/// Result of a reconciliation, as the reports of `load` and `chaos` contain it.
+#[derive(Debug, Clone, Serialize)]
 pub struct Reconciliation {
-    pub verdict: Verdict,
-    pub report: Value,
+    pub balanced: bool,
+    #[serde(rename = "reconciliation")]
+    pub report: Report,
+}
+
+impl From<Report> for Reconciliation {
+    fn from(report: Report) -> Self {
+        Self { balanced: report.verdict == Verdict::Balanced, report }
+    }
 }
 
 impl Reconciliation {
-    pub fn is_balanced(&self) -> bool {
-        self.verdict == Verdict::Balanced
-    }
-
     /// True if there is no verdict because a service has not answered completely.
     pub fn lacks_answers(&self) -> bool {
-        let unanswered = self.report.get("unanswered").and_then(Value::as_array);
-        self.verdict == Verdict::InFlight && unanswered.is_some_and(|services| !services.is_empty())
-    }
-
-    pub fn shown(&self, view: &View) -> String {
-        view::shown(self, view)
+        self.report.verdict == Verdict::InFlight && !self.report.unanswered.is_empty()
     }
 }
 
-impl Serialize for Reconciliation {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut members = serializer.serialize_map(Some(2))?;
-        members.serialize_entry("balanced", &self.is_balanced())?;
-        members.serialize_entry("reconciliation", &self.report)?;
-        members.end()
-    }
-}
-
-/// Reconciles what has changed since the last checkpoint. A busy system gets `wait` to become quiet.
-pub async fn ask(http: &Http, admin: &str, wait: Duration) -> anyhow::Result<Reconciliation> {
-    ask_for(http, admin, wait, None).await
-}
-
-/// Reconciles everything, which takes [`FULL_VERIFICATION_TIMEOUT`] at most.
-pub async fn ask_for_all(http: &Http, admin: &str, wait: Duration) -> anyhow::Result<Reconciliation> {
-    ask_for(http, admin, wait, Some(FULL_VERIFICATION_TIMEOUT)).await
-}
-
-/// Reconciles everything if `reading` limits the time for that, else what has changed since the last checkpoint.
-pub async fn ask_for(
+/// Reconciles. A busy system gets `wait` to become quiet.
+pub async fn reconcile(
     http: &Http,
     admin: &str,
     wait: Duration,
-    reading: Option<Duration>,
+    extent: Extent,
 ) -> anyhow::Result<Reconciliation> {
-    let which = if reading.is_some() { "&whole=true" } else { "" };
-    let url =
-        format!("{}/api/admin/reconciliation?wait={}{which}", admin.trim_end_matches('/'), wait.as_secs());
-    let answer = http.get_within(&url, wait + reading.unwrap_or_default() + TRANSFER_TIME).await?;
+    let full = extent == Extent::Full;
+    let url = format!("{}/api/admin/reconciliation", admin.trim_end_matches('/'));
+    let reading = if full { FULL_VERIFICATION_TIMEOUT } else { Duration::ZERO };
+    let params = ReconcileParams { wait: Some(wait.as_secs()), full };
+    let request = http.request(Method::GET, &url).query(&params).timeout(wait + reading + TRANSFER_TIME);
+    let answer = http::fetch(request, &url).await?;
     if !answer.status.is_success() {
-        bail!("admin cannot reconcile: {}", answer.complaint());
+        bail!("admin cannot reconcile: {}", answer.error_text());
     }
-    let verdict = answer.body.get("verdict").and_then(|verdict| Verdict::deserialize(verdict).ok());
-    let verdict = verdict.with_context(|| format!("{url} answers without a verdict"))?;
-    Ok(Reconciliation { verdict, report: answer.body })
+    let report = Report::deserialize(answer.body).with_context(|| format!("{url} answered no report"))?;
+    Ok(report.into())
 }

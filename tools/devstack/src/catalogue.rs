@@ -83,7 +83,7 @@ pub async fn list(http: &Http, endpoints: &Endpoints, product: &Product) -> anyh
     match answer.status {
         StatusCode::CREATED => Ok(true),
         StatusCode::CONFLICT => Ok(false),
-        _ => bail!("inventory does not list {}: {}", product.sku, answer.complaint()),
+        _ => bail!("inventory does not list {}: {}", product.sku, answer.error_text()),
     }
 }
 
@@ -91,7 +91,7 @@ pub async fn restock(http: &Http, endpoints: &Endpoints, sku: &str, quantity: u3
     let url = format!("{}/api/products/{sku}/restock", endpoints.url_of(Component::INVENTORY));
     let answer = http.post(&url, &json!({ "quantity": quantity })).await?;
     if !answer.status.is_success() {
-        bail!("inventory does not restock {sku}: {}", answer.complaint());
+        bail!("inventory does not restock {sku}: {}", answer.error_text());
     }
     Ok(())
 }
@@ -125,16 +125,16 @@ async fn why_not_known(
     let body = json!({ "customer": "sagactl", "lines": lines, "payment": { "token": "tok_ok" } });
     let answer = http.post(&format!("{}/api/orders", endpoints.url_of(Component::ORDER)), &body).await?;
     if answer.status == StatusCode::SERVICE_UNAVAILABLE {
-        return Ok(Some(format!("the order service accepts no orders: {}", answer.complaint())));
+        return Ok(Some(format!("the order service accepts no orders: {}", answer.error_text())));
     }
     if answer.status != StatusCode::UNPROCESSABLE_ENTITY {
-        bail!("unexpected answer of order: {}", answer.complaint());
+        bail!("unexpected answer of order: {}", answer.error_text());
     }
     let field = answer.body.pointer("/errors/0/field").and_then(Value::as_str);
     let line =
         field.and_then(|field| field.strip_prefix("lines[")?.strip_suffix("].sku")?.parse::<usize>().ok());
     let line =
-        line.with_context(|| format!("order rejects the probe for another reason: {}", answer.complaint()))?;
+        line.with_context(|| format!("order rejects the probe for another reason: {}", answer.error_text()))?;
     let unknown = products.get(line);
     Ok(unknown.map(|product| format!("the order service does not know {}: is nats running?", product.sku)))
 }

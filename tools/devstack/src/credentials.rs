@@ -12,7 +12,7 @@ use super::component::Component;
 use super::secret_file::{create_private_dir, write_private};
 use super::tokens::{self, INTERNAL_RATE};
 use super::users::{self, INTERNAL, KEY, PROMETHEUS, SAGACTL, TOKEN};
-use cli::say;
+use cli::print;
 
 /// Addresses and folder of the broker inside its container.
 const LISTEN: &str = "0.0.0.0:4222";
@@ -30,7 +30,7 @@ const GROUP_READABLE: (u32, u32) = (0o750, 0o640);
 
 /// `sagactl credentials DIR`. Keeps what exists, except for the configuration of the broker, which is derived from it.
 pub fn run(folder: &Path) -> anyhow::Result<()> {
-    say(&match create_missing(folder)?.as_slice() {
+    print(&match create_missing(folder)?.as_slice() {
         [] => format!("{}: complete, nothing was changed", folder.display()),
         created => format!(
             "{}: created {}; restart a broker that runs, so that it knows them",

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::bail;
-use cli::say;
+use cli::print;
 use cli::text::printable;
 use client::http::Http;
 use serde_json::Value;
@@ -25,7 +25,7 @@ pub async fn watch(system: &System, http: Http) {
             && let Some(notices) = answer.body["notifications"].as_array()
         {
             for text in new_texts(&mut seen, notices) {
-                say(&format!("notice: {}", printable(&text)));
+                print(&format!("notice: {}", printable(&text)));
             }
         }
         tokio::time::sleep(POLL).await;
@@ -45,9 +45,9 @@ pub async fn receiver(system: &System) -> String {
 
 async fn webhook(system: &System) -> anyhow::Result<Option<String>> {
     let url = format!("{}/api/admin/notifications", system.url_of(Component::ADMIN));
-    let answer = Http::by(&system.admin_access()?)?.get_within(&url, POLL).await?;
+    let answer = Http::with_access(&system.admin_access()?)?.get_within(&url, POLL).await?;
     if !answer.status.is_success() {
-        bail!("{}", answer.complaint());
+        bail!("{}", answer.error_text());
     }
     Ok(answer.body["to"].as_str().map(printable))
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cli::table::{Column, left, right, table_with_sum};
-use cli::text::or_nothing;
+use cli::text::or_none;
 use cli::view::View;
 use serde::Serialize;
 use serde_json::Value;
@@ -51,11 +51,11 @@ pub struct ProcessStatus {
 
 const COLUMNS: [Column<ProcessStatus>; 6] = [
     left("name", |row| row.name.to_string()),
-    right("pid", |row| or_nothing(row.pid)),
+    right("pid", |row| or_none(row.pid)),
     right("port", |row| row.port.to_string()),
     left("ready", |row| ready(row).to_owned()),
-    right("RSS MiB", |row| or_nothing(row.rss_mib.map(|mib| format!("{mib:.1}")))),
-    right("uptime", |row| or_nothing(row.uptime_s.map(uptime))),
+    right("RSS MiB", |row| or_none(row.rss_mib.map(|mib| format!("{mib:.1}")))),
+    right("uptime", |row| or_none(row.uptime_s.map(uptime))),
 ];
 
 impl Processes {

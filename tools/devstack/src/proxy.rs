@@ -48,7 +48,7 @@ struct Service {
 /// `sagactl proxy`, which `up --replicas` starts. Runs until a shutdown signal.
 pub async fn run(system: System) -> anyhow::Result<()> {
     if system.layout().proxy().is_none() {
-        return Err(exit::refuse("this system has no replicas and needs no load balancer"));
+        return Err(exit::rejected("this system has no replicas and needs no load balancer"));
     }
     let mut shutdown_signal = ShutdownSignal::listen()?;
     let http = Http::new()?;

@@ -15,7 +15,7 @@ pub fn run(system: &System, service: Component, kind: &str, archived: bool) -> a
     for replica in &replicas {
         if let Some(running) = process::find(system, *replica) {
             let stop = command_line::for_system(system.folder(), &format!("stop {replica}"));
-            return Err(exit::refuse(format!(
+            return Err(exit::rejected(format!(
                 "{replica} runs (pid {}): stop it first with {stop}",
                 running.pid
             )));

@@ -31,7 +31,7 @@ pub async fn start(system: System, options: StartOptions) -> anyhow::Result<()> 
     let components = system.named(name)?;
     let system = &match accept_loss {
         Some(_) if name.participant().is_none() => {
-            return Err(exit::refuse(format!("{name} has no database: --accept-loss is for services")));
+            return Err(exit::rejected(format!("{name} has no database: --accept-loss is for services")));
         }
         Some(loss) => system.with(name, format!("store.accept_loss={loss}")),
         None => system,

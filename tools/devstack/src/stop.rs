@@ -48,7 +48,7 @@ pub async fn kill(system: &System, component: Component) -> anyhow::Result<()> {
     let component = system.checked(component)?;
     let _lock = data_dir::lock(system.folder()).await?;
     let Some(running) = process::find(system, component) else {
-        return Err(exit::refuse(format!("{component} is not running")));
+        return Err(exit::rejected(format!("{component} is not running")));
     };
     kill_one(system, component).await?;
     note(&format!("  {component:<11} killed (pid {})", running.pid));

@@ -5,7 +5,7 @@ use std::io;
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
-use cli::say;
+use cli::print;
 use client::http::Http;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -52,7 +52,8 @@ pub async fn run(
     mut shutdown_signal: ShutdownSignal,
 ) -> anyhow::Result<()> {
     let mut known: BTreeSet<Component> = system.components().collect();
-    let mut notifications = Box::pin(notifications::watch(system, Http::by(&system.admin_access()?)?));
+    let mut notifications =
+        Box::pin(notifications::watch(system, Http::with_access(&system.admin_access()?)?));
     loop {
         tokio::select! {
             () = shutdown_signal.recv() => break,
@@ -70,14 +71,14 @@ pub async fn run(
             report_end(system, *component, ended.iter().find(|(ended, _)| ended == component));
         }
         for component in running.difference(&known) {
-            say(&format!("{component} runs again"));
+            print(&format!("{component} runs again"));
         }
         known = running;
         if known.is_empty() {
             return report_end_of_all(system);
         }
     }
-    say("stopping everything");
+    print("stopping everything");
     let _lock = data_dir::lock(system.folder()).await?;
     stop_all(system).await?;
     reap(&mut children);
@@ -88,7 +89,7 @@ fn report_end_of_all(system: &System) -> anyhow::Result<()> {
     let crashed = system.components().filter(|component| process::has_pid_file(system, *component));
     let crashed = Component::names(crashed);
     if crashed.is_empty() {
-        say("everything was stopped");
+        print("everything was stopped");
         return Ok(());
     }
     anyhow::bail!(
@@ -113,13 +114,13 @@ fn reap(children: &mut Vec<(Component, Child)>) -> Vec<(Component, ExitStatus)> 
 
 fn report_end(system: &System, component: Component, ended: Option<&(Component, ExitStatus)>) {
     if !process::has_pid_file(system, component) {
-        say(&format!("{component} was stopped"));
+        print(&format!("{component} was stopped"));
         return;
     }
     let status = ended.map_or_else(String::new, |(_, status)| format!(" ({status})"));
     let start = command_line::for_system(system.folder(), &format!("start {component}"));
     let (log, stderr) = (system.log_of(component), system.stderr_of(component));
-    say(&format!(
+    print(&format!(
         "{component} died{status}: see {} and {}, and start it again with: {start}",
         log.display(),
         stderr.display()

@@ -112,7 +112,7 @@ impl System {
         }
         let alike: Vec<_> = self.components().filter(|own| own.kind() == component.kind()).collect();
         let names = if alike.is_empty() { self.components().collect() } else { alike };
-        Err(exit::refuse(format!("no process {component} here: name one of {}", Component::names(names))))
+        Err(exit::rejected(format!("no process {component} here: name one of {}", Component::names(names))))
     }
 
     /// Processes of that name: all replicas of a service, or the one that is named.

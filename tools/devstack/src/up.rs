@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use cli::{exit, note, say};
+use cli::{exit, note, print};
 use client::http::Http;
 
 use super::component::{Component, Ports};
@@ -57,12 +57,12 @@ fn ports(text: &str) -> Result<Ports, String> {
 impl UpOptions {
     /// Layout of the system, checked against the data of the last one.
     fn layout(&self, last: Option<Layout>) -> anyhow::Result<Layout> {
-        let layout = self.layout.layout(last.unwrap_or_default()).map_err(exit::refuse)?;
+        let layout = self.layout.layout(last.unwrap_or_default()).map_err(exit::rejected)?;
         if let Some(last) = last
             && !last.has_same_data_as(layout)
             && !self.fresh
         {
-            return Err(exit::refuse(format!(
+            return Err(exit::rejected(format!(
                 "the data in this folder are those of {last}: --fresh deletes them and starts with {layout}, --data names \
                  another folder"
             )));
@@ -84,7 +84,7 @@ pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> 
     let plan = plan(ports, layout)?.with(options.set);
     let lock = data_dir::lock(&path).await?;
     if System::find(&path)?.as_ref().is_some_and(report_if_running) {
-        return Ok(ExitCode::from(exit::RUNS_ALREADY));
+        return Ok(ExitCode::from(exit::ALREADY_RUNNING));
     }
     // Checked before --fresh deletes the file: tokens stay on, though all that were issued are gone.
     let has_tokens = options.tokens || System::planned(&path, plan.clone()).tokens_file().exists();
@@ -102,10 +102,10 @@ pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> 
     }
     report_ready(&system, &format!("ready after {:.1?}", began.elapsed()), has_tokens).await;
     if options.detach {
-        say(&format!("stop it with: {}", command_line::for_system(&path, "down")));
+        print(&format!("stop it with: {}", command_line::for_system(&path, "down")));
         return Ok(ExitCode::SUCCESS);
     }
-    say("Ctrl-C stops everything");
+    print("Ctrl-C stops everything");
     let children = started.into_iter().map(|(component, started)| (component, started.child)).collect();
     supervise::run(&system, children, shutdown_signal).await?;
     Ok(ExitCode::SUCCESS)
@@ -141,7 +141,7 @@ fn report_if_running(system: &System) -> bool {
     print_urls(system, "already runs; nothing was changed");
     for component in stopped {
         let start = command_line::for_system(system.folder(), &format!("start {component}"));
-        say(&format!("{component} does not run; start it with: {start}"));
+        print(&format!("{component} does not run; start it with: {start}"));
     }
     true
 }
@@ -174,7 +174,7 @@ pub async fn start_all(
     let mut started = Vec::new();
     let outcome = tokio::select! {
         outcome = start_in_order(system, &mut started, seed) => outcome,
-        () = shutdown_signal.recv() => Err(exit::Refusal::new(exit::INTERRUPTED, "interrupted while starting").into()),
+        () = shutdown_signal.recv() => Err(exit::ExitError::new(exit::INTERRUPTED, "interrupted while starting").into()),
     };
     if let Err(error) = outcome {
         stop_all(system).await?;
@@ -208,33 +208,33 @@ async fn start_in_order(
 async fn report_ready(system: &System, headline: &str, has_tokens: bool) {
     print_urls(system, headline);
     let issue = command_line::for_system(system.folder(), "token create NAME --role ROLE");
-    say(&match has_tokens {
+    print(&match has_tokens {
         true => format!("  {:<11} on: {issue} issues one", "tokens"),
         false => format!(
             "  {:<11} off: any user of this machine may ask for anything (up --tokens turns them on)",
             "tokens"
         ),
     });
-    say(&format!("  {:<11} {}", "notices", notifications::receiver(system).await));
+    print(&format!("  {:<11} {}", "notices", notifications::receiver(system).await));
 }
 
 fn print_urls(system: &System, headline: &str) {
-    say(headline);
+    print(headline);
     let mut services: Vec<_> = Component::services().collect();
     services.sort_by_key(|service| system.port_of(*service));
     for service in services {
         let url = system.url_of(service);
-        say(&format!("  {service:<11} {url}   {url}/docs"));
+        print(&format!("  {service:<11} {url}   {url}/docs"));
     }
     let layout = system.layout();
     if layout.replicas > 1 {
-        say(&format!(
+        print(&format!(
             "  {:<11} {} of each, each at a port of its own: see status",
             "replicas", layout.replicas
         ));
     }
     layout
         .infrastructure()
-        .for_each(|component| say(&format!("  {component:<11} {}", system.url_of(component))));
-    say(&format!("  {:<11} {}", "logs", system.log_dir().display()));
+        .for_each(|component| print(&format!("  {component:<11} {}", system.url_of(component))));
+    print(&format!("  {:<11} {}", "logs", system.log_dir().display()));
 }

@@ -20,7 +20,7 @@ use super::sender::{Answer, Request, Sender};
 use super::subscription::EndingFact;
 use super::timeline::{Memory, Timeline};
 use super::{products, reconcile, subscription};
-use cli::exit::{self, Refusal};
+use cli::exit::{self, ExitError};
 use client::http::Http;
 use devstack::{Component, Endpoints, Usage};
 
@@ -64,7 +64,7 @@ pub async fn run(
         _ = &mut interrupted => None,
     };
     run.progress.finish();
-    let so_far = |reconciliation| Refusal::new(exit::INTERRUPTED, run.shared.so_far(reconciliation));
+    let so_far = |reconciliation| ExitError::new(exit::INTERRUPTED, run.shared.so_far(reconciliation));
     let Some(cost) = outcome else {
         return Err(so_far("was not run").into());
     };

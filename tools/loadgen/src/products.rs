@@ -35,7 +35,7 @@ async fn restock_to(http: &Http, endpoints: &Endpoints, sku: &str, needed: u64) 
     let url = format!("{}/api/products/{sku}", endpoints.url_of(Component::INVENTORY));
     let answer = http.get(&url).await?;
     if !answer.status.is_success() {
-        bail!("inventory does not show {sku}: {}", answer.complaint());
+        bail!("inventory does not show {sku}: {}", answer.error_text());
     }
     let on_hand = answer.body.get("on_hand").and_then(Value::as_u64);
     let on_hand = on_hand.with_context(|| format!("{url} answers without on_hand"))?;

@@ -4,7 +4,7 @@ use admin_api::reconciliation::FULL_VERIFICATION_TIMEOUT;
 
 use cli::note;
 use client::http::Http;
-use client::reconciliation::{self, MAX_WAIT, Reconciliation};
+use client::reconciliation::{Extent, MAX_WAIT, Reconciliation};
 use devstack::{Component, Endpoints};
 
 /// Reconciles; without `json` it prints how long that may take.
@@ -14,7 +14,12 @@ pub async fn run(endpoints: &Endpoints, json: bool) -> anyhow::Result<Reconcilia
             note(text);
         }
     };
-    reconcile(&Http::by(&endpoints.admin_access)?, &endpoints.url_of(Component::ADMIN), report_progress).await
+    reconcile(
+        &Http::with_access(&endpoints.admin_access)?,
+        &endpoints.url_of(Component::ADMIN),
+        report_progress,
+    )
+    .await
 }
 
 /// Reconciles everything if the orders since the last checkpoint cannot be read in the time of one answer, as after a long
@@ -25,7 +30,7 @@ async fn reconcile(
     report_progress: impl Fn(&str),
 ) -> anyhow::Result<Reconciliation> {
     report_progress(&format!("reconciling, for {}s at most", MAX_WAIT.as_secs()));
-    let first = reconciliation::ask(http, admin, MAX_WAIT).await?;
+    let first = client::reconciliation::reconcile(http, admin, MAX_WAIT, Extent::Incremental).await?;
     if !first.lacks_answers() {
         return Ok(first);
     }
@@ -33,29 +38,31 @@ async fn reconcile(
     report_progress(&format!(
         "not everything was read by then: reconciling everything, for {minutes} minutes at most"
     ));
-    reconciliation::ask_for_all(http, admin, MAX_WAIT).await
+    client::reconciliation::reconcile(http, admin, MAX_WAIT, Extent::Full).await
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use admin_api::reconciliation::Verdict;
+    use super::*;
+    use admin_api::reconciliation::{Report, Unanswered, Verdict};
     use axum::extract::RawQuery;
     use axum::routing::get;
     use axum::{Json, Router};
-    use serde_json::{Value, json};
-
-    use super::*;
 
     /// Verdict, and number of requests, with an admin that answers this first and is balanced after reading everything.
-    async fn verdict_after(answer: Value) -> (Verdict, usize) {
+    async fn verdict_after(answer: Report) -> (Verdict, usize) {
         static REQUESTS: AtomicUsize = AtomicUsize::new(0);
         REQUESTS.store(0, Ordering::Relaxed);
         let audit = async move |RawQuery(query): RawQuery| {
             REQUESTS.fetch_add(1, Ordering::Relaxed);
-            let is_whole = query.is_some_and(|query| query.contains("whole=true"));
-            Json(if is_whole { json!({"verdict": "BALANCED", "unanswered": []}) } else { answer })
+            let is_full = query.is_some_and(|query| query.contains("full=true"));
+            Json(if is_full {
+                Report { verdict: Verdict::Balanced, ..Report::default() }
+            } else {
+                answer.clone()
+            })
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let admin = format!("http://{}", listener.local_addr().expect("an address"));
@@ -63,20 +70,20 @@ mod tests {
         let serving = tokio::spawn(async { serving.await });
         let reconciled = reconcile(&Http::new().expect("a client"), &admin, |_| ()).await.expect("an answer");
         serving.abort();
-        (reconciled.verdict, REQUESTS.load(Ordering::Relaxed))
+        (reconciled.report.verdict, REQUESTS.load(Ordering::Relaxed))
     }
 
     #[tokio::test]
     async fn everything_is_reconciled_only_if_services_did_not_answer_completely() {
-        let late = json!([{"service": "order", "why": "no answer in time"}]);
+        let late = vec![Unanswered { service: "order".to_owned(), why: "no answer in time".to_owned() }];
         for (verdict, unanswered, expected, requests) in [
-            ("IN_FLIGHT", late.clone(), Verdict::Balanced, 2),
-            ("IN_FLIGHT", json!([]), Verdict::InFlight, 1),
-            ("BALANCED", json!([]), Verdict::Balanced, 1),
-            ("UNBALANCED", late, Verdict::Unbalanced, 1),
+            (Verdict::InFlight, late.clone(), Verdict::Balanced, 2),
+            (Verdict::InFlight, vec![], Verdict::InFlight, 1),
+            (Verdict::Balanced, vec![], Verdict::Balanced, 1),
+            (Verdict::Unbalanced, late, Verdict::Unbalanced, 1),
         ] {
-            let answer = json!({"verdict": verdict, "unanswered": unanswered});
-            assert_eq!(verdict_after(answer.clone()).await, (expected, requests), "{answer}");
+            let answer = Report { verdict, unanswered, ..Report::default() };
+            assert_eq!(verdict_after(answer).await, (expected, requests), "{verdict}");
         }
     }
 }

@@ -11,8 +11,8 @@ use super::ledger::Counts;
 use super::measurements::Measurements;
 use super::percentiles::{Percentiles, percentile_table};
 use super::timeline::Second;
-use cli::{View, say, say_json, view};
-use client::reconciliation::Reconciliation;
+use cli::{View, print_json, view};
+use client::reconciliation::{Reconciliation, report_text};
 use devstack::Component;
 
 /// Advice for a reconciliation without a verdict.
@@ -107,7 +107,7 @@ impl Report {
         let shed = run.rejections.count();
         let tolerated = if tolerance.may_shed { shed } else { 0 };
         let mut reasons =
-            reasons(counts, tolerated, failed, unfinished, backlog_grew, reconciliation.verdict);
+            reasons(counts, tolerated, failed, unfinished, backlog_grew, reconciliation.report.verdict);
         // With more than a hundredth, latencies are those of the generator rather than of the system.
         if generator.late > run.late.count() / 100 {
             let late = generator.late;
@@ -193,9 +193,9 @@ fn per_second(count: u64, time: Duration) -> f64 {
 /// Prints a report as JSON or as a short table.
 pub fn print(report: &Report, json: bool) -> anyhow::Result<()> {
     if json {
-        say_json(&serde_json::to_value(report)?);
+        print_json(&serde_json::to_value(report)?);
     } else {
-        say(&shown(report, &view()));
+        cli::print(&shown(report, &view()));
     }
     Ok(())
 }
@@ -270,11 +270,14 @@ fn backlog(report: &Report) -> String {
 
 /// Verdict of the reconciliation, with its discrepancies.
 pub fn verdict(reconciliation: &Reconciliation) -> String {
-    match reconciliation.verdict {
+    match reconciliation.report.verdict {
         Verdict::Balanced => "books   balance".to_owned(),
         Verdict::InFlight => format!("books   {NO_VERDICT}"),
         Verdict::Unbalanced => {
-            format!("books   DO NOT BALANCE; see sagactl reconcile\n{}", reconciliation.shown(&view()))
+            format!(
+                "books   DO NOT BALANCE; see sagactl reconcile\n{}",
+                report_text(&reconciliation.report, &view())
+            )
         }
     }
 }
@@ -314,10 +317,15 @@ mod tests {
 
     #[test]
     fn missing_verdict_is_no_discrepancy() {
-        let text = |verdict| super::verdict(&Reconciliation { verdict, report: serde_json::json!({}) });
+        let text = |verdict| super::verdict(&reconciliation(verdict));
         assert!(text(Verdict::InFlight).contains("no verdict yet"));
         assert!(text(Verdict::Unbalanced).contains("DO NOT BALANCE"));
         assert_eq!(text(Verdict::Balanced), "books   balance");
+    }
+
+    fn reconciliation(verdict: Verdict) -> Reconciliation {
+        let report = admin_api::reconciliation::Report { verdict, ..Default::default() };
+        report.into()
     }
 
     const fn ms(ms: u64) -> Duration {
@@ -339,7 +347,7 @@ mod tests {
         let memory = [(Component::ORDER, 10.04), (Component::ADMIN, 20.02)].into();
         let cpu_ms = [(Component::ORDER, 40), (Component::ADMIN, 45)].into();
         let cost = Cost { generator: Duration::from_micros(950), cpu_ms };
-        let reconciliation = Reconciliation { verdict, report: serde_json::Value::Null };
+        let reconciliation = reconciliation(verdict);
         let report = Report::of(run, tolerance, &cost, memory, reconciliation);
         (report.is_good(), serde_json::to_value(report).expect("JSON"))
     }
@@ -399,7 +407,7 @@ mod tests {
         run.ends = Some((Duration::from_secs(3), Duration::from_secs(13)));
         let (_, of_long) = report(&run, STRICT, Verdict::Balanced);
         assert_eq!((&of_long["rate_achieved"], &of_long["rate_in_time"]), (&1.7.into(), &8.5.into()));
-        let reconciliation = Reconciliation { verdict: Verdict::Balanced, report: serde_json::Value::Null };
+        let reconciliation = reconciliation(Verdict::Balanced);
         let of_none = Report::of(&run, STRICT, &Cost::default(), BTreeMap::new(), reconciliation);
         let text = shown(&of_none, &View::FILE);
         assert!(

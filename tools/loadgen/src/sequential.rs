@@ -14,8 +14,8 @@ use super::products;
 use super::reconcile;
 use super::report::verdict;
 use super::schedule::Schedule;
-use cli::exit::{self, Refusal};
-use cli::{say, say_json, view};
+use cli::exit::{self, ExitError};
+use cli::{print, print_json, view};
 use client::http::Http;
 use client::reconciliation::Reconciliation;
 use devstack::{Component, Endpoints};
@@ -55,18 +55,18 @@ pub async fn run(endpoints: &Endpoints, count: u32, json: bool) -> anyhow::Resul
         let text = format!(
             "ended after {measured} of {count} orders: {percentiles}; the reconciliation has no result (sagactl reconcile)"
         );
-        return Err(Refusal::new(exit::INTERRUPTED, text).into());
+        return Err(ExitError::new(exit::INTERRUPTED, text).into());
     };
     let (confirmed, latency_ms) = (latencies.count(), latencies.percentiles());
     let report = SequentialReport { orders: count, confirmed, latency_ms, reconciliation };
     if json {
-        say_json(&serde_json::to_value(&report)?);
+        print_json(&serde_json::to_value(&report)?);
     } else {
-        say(&format!("{count} orders one after another, from POST to CONFIRMED"));
-        say(&percentile_table(&[("one order", latency_ms)], &view()));
-        say(&verdict(&report.reconciliation));
+        print(&format!("{count} orders one after another, from POST to CONFIRMED"));
+        print(&percentile_table(&[("one order", latency_ms)], &view()));
+        print(&verdict(&report.reconciliation));
     }
-    Ok(if report.reconciliation.is_balanced() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.reconciliation.balanced { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 async fn measure(

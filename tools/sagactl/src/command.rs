@@ -17,10 +17,10 @@ use crate::admin::{Form, address};
 use crate::args::{self, operator_name};
 use crate::local::LocalCommand;
 use crate::operator::OperatorCommand;
-use crate::output::{Color, exit};
 use crate::reconciliation::ReconciliationOptions;
 use crate::token::TokenCommand;
 use crate::top::TopOptions;
+use cli::{Color, exit};
 
 /// The rule that admin enforces. Paragraphs are single lines: clap wraps them at the width of the terminal.
 const REASONS: &str = "Reasons:
@@ -166,7 +166,7 @@ pub fn admin_of(remote: Option<Url>, folder: &Path) -> anyhow::Result<Url> {
         return Ok(remote);
     }
     let system = System::open_or_suggest_admin(folder)?;
-    address(&system.url_of(Component::ADMIN)).map_err(exit::refuse)
+    address(&system.url_of(Component::ADMIN)).map_err(exit::rejected)
 }
 
 #[cfg(test)]

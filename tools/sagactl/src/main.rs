@@ -28,15 +28,13 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use clap::error::ErrorKind;
-use cli as output;
 use client::access::{self, Access};
-use client::http;
 use devstack::System;
 
 use crate::admin::Admin;
 use crate::command::{Arguments, Command, Selection, admin_of};
-use crate::output::{complain, configure, exit, note};
 use crate::overview::Asked;
+use cli::{configure, exit, note, print_error};
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -56,22 +54,22 @@ fn main() -> ExitCode {
     };
     // A closed pipe is no failure.
     let _ = std::io::stdout().flush();
-    outcome.unwrap_or_else(|error| ExitCode::from(complain(&error)))
+    outcome.unwrap_or_else(|error| ExitCode::from(print_error(&error)))
 }
 
 async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCode> {
     configure(common.color, common.wide);
     if common.admin.is_some() && command.is_local() {
-        return Err(exit::refuse(
+        return Err(exit::rejected(
             "--admin names the admin of a remote system, and this command is for processes and files of this machine: \
              leave it out, and name the data folder with --data",
         ));
     }
     let variable = |name: &str| std::env::var(name).ok();
     let Selection { folder, admin: remote } =
-        command::selection(common.data, common.admin, variable).map_err(exit::refuse)?;
+        command::selection(common.data, common.admin, variable).map_err(exit::rejected)?;
     let folder = std::path::absolute(&folder)?;
-    let operator = || args::operator_of(common.operator.as_deref(), variable).map_err(exit::refuse);
+    let operator = || args::operator_of(common.operator.as_deref(), variable).map_err(exit::rejected);
     // The token of the local system is not sent to a remote admin.
     let access = || -> anyhow::Result<Access> {
         let access = match Access::from_argument(common.token.as_ref(), variable)? {
@@ -120,10 +118,10 @@ fn explain(error: &clap::Error) -> ExitCode {
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = error.print();
-        return ExitCode::from(exit::REFUSED);
+        return ExitCode::from(exit::REJECTED);
     }
     note(&format!("sagactl: {}", error_text(error)));
-    ExitCode::from(exit::REFUSED)
+    ExitCode::from(exit::REJECTED)
 }
 
 /// Error of a command line, followed by suggestions.

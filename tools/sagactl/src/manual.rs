@@ -9,7 +9,7 @@ use clap::CommandFactory as _;
 use clap_complete::Shell;
 
 use crate::command::Arguments;
-use crate::output::say;
+use cli::print;
 
 const NAME: &str = "sagactl";
 
@@ -27,6 +27,6 @@ pub fn pages(folder: &Path) -> anyhow::Result<ExitCode> {
     let unwritable = || format!("the manual pages cannot be written to {}", folder.display());
     std::fs::create_dir_all(folder).with_context(unwritable)?;
     clap_mangen::generate_to(Arguments::command(), folder).with_context(unwritable)?;
-    say(&format!("the manual pages are in {0}; read them with: man {0}/{NAME}.1", folder.display()));
+    print(&format!("the manual pages are in {0}; read them with: man {0}/{NAME}.1", folder.display()));
     Ok(ExitCode::SUCCESS)
 }

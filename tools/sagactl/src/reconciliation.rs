@@ -3,17 +3,17 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use admin_api::reconciliation::{FULL_VERIFICATION_TIMEOUT, Verdict};
+use admin_api::reconciliation::Verdict;
 use clap::Args;
 use client::access::Access;
 use client::http::Http;
-use client::reconciliation::{MAX_WAIT, ask_for};
+use client::reconciliation::{Extent, MAX_WAIT, reconcile, report_text};
 use serde_json::{Value, json};
 
 use crate::admin::{Admin, Form, show};
 use crate::args::duration;
-use crate::output::text::one_line;
-use crate::output::{self, exit, say, say_json};
+use cli::text::one_line;
+use cli::{self, exit, print, print_json};
 
 #[derive(Debug, Args)]
 pub struct ReconciliationOptions {
@@ -21,10 +21,10 @@ pub struct ReconciliationOptions {
     /// quiet.
     #[arg(long, default_value = "30s", value_parser = wait)]
     wait: Duration,
-    /// Reads everything, also what has not changed since the books were closed: what was changed by hand is found by that
-    /// alone. That takes as long as it takes, ten minutes at most.
+    /// Full verification: read everything, and not only changes since the last checkpoint. Only this finds rows that were
+    /// changed without an event. Takes ten minutes at most.
     #[arg(long, conflicts_with = "accept")]
-    whole: bool,
+    full: bool,
     /// One JSON object.
     #[arg(long)]
     json: bool,
@@ -41,21 +41,21 @@ pub struct ReconciliationOptions {
 const fn code_of(verdict: Verdict) -> u8 {
     match verdict {
         Verdict::Balanced => 0,
-        Verdict::Unbalanced => exit::REFUSED,
-        Verdict::InFlight => exit::NOT_YET,
+        Verdict::Unbalanced => exit::REJECTED,
+        Verdict::InFlight => exit::NO_VERDICT,
     }
 }
 
 /// `sagactl reconcile`: ends with 2 when the ledgers do not agree, with 6 when that cannot be told yet.
 pub async fn run(admin: &str, access: &Access, options: ReconciliationOptions) -> anyhow::Result<ExitCode> {
-    let reading = options.whole.then_some(FULL_VERIFICATION_TIMEOUT);
-    let reconciliation = ask_for(&Http::by(access)?, admin, options.wait, reading).await?;
+    let extent = if options.full { Extent::Full } else { Extent::Incremental };
+    let reconciliation = reconcile(&Http::with_access(access)?, admin, options.wait, extent).await?;
     if options.json {
-        say_json(&reconciliation.report);
+        print_json(&serde_json::to_value(&reconciliation.report)?);
     } else {
-        say(&reconciliation.shown(&output::view()));
+        print(&report_text(&reconciliation.report, &cli::view()));
     }
-    Ok(ExitCode::from(code_of(reconciliation.verdict)))
+    Ok(ExitCode::from(code_of(reconciliation.report.verdict)))
 }
 
 /// `sagactl reconcile --accept STEP`: what admin wrote down of it.

@@ -16,9 +16,9 @@ use strum::VariantNames as _;
 
 use crate::admin::Form;
 use crate::args::duration;
-use crate::output::exit::{self, UNKNOWN};
-use crate::output::text::or_nothing;
-use crate::output::{Column, left, note, right, say, say_json, table, view, when};
+use cli::exit::{self, NOT_FOUND};
+use cli::text::or_none;
+use cli::{Column, left, note, print, print_json, right, table, time, view};
 use devstack::{System, tokens};
 
 #[derive(Debug, Subcommand)]
@@ -76,9 +76,10 @@ pub fn run(command: TokenCommand, folder: &Path) -> anyhow::Result<ExitCode> {
         TokenCommand::List { tokens, form } => list(&tokens, form, folder)?,
         TokenCommand::Revoke { name, tokens } => {
             let file = tokens.path(folder)?;
-            let unknown = || exit::Refusal::new(UNKNOWN, format!("no token has the name {name:?}")).into();
+            let unknown =
+                || exit::ExitError::new(NOT_FOUND, format!("no token has the name {name:?}")).into();
             tokens::change(&file, false, |tokens| tokens.revoke(&name).ok_or_else(unknown))?;
-            say(&format!("{name} is revoked"));
+            print(&format!("{name} is revoked"));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -89,18 +90,18 @@ fn issue(create: &Create, folder: &Path) -> anyhow::Result<()> {
     let until = |time: &Duration| {
         let time = SignedDuration::try_from(*time).ok();
         let until = time.and_then(|time| Timestamp::now().checked_add(time).ok());
-        until.ok_or_else(|| exit::refuse("--expires is too long: leave it out for a token without expiry"))
+        until.ok_or_else(|| exit::rejected("--expires is too long: leave it out for a token without expiry"))
     };
     let expires = expires.as_ref().map(until).transpose()?;
     let issued = tokens::change(&file.path(folder)?, file.file.is_some(), |tokens| {
         tokens::issue(tokens, name, *role, expires, *rate)
     });
     let token = issued.map_err(|error| match error.downcast::<Refusal>() {
-        Ok(refusal) => exit::refuse(refusal.to_string()),
+        Ok(refusal) => exit::rejected(refusal.to_string()),
         Err(error) => error,
     })?;
     // The note goes to standard error, so that only the token gets into a file.
-    say(token.secret());
+    print(token.secret());
     if std::io::stdout().is_terminal() {
         note(
             "the token is shown only once: store it in a file of mode 600, and name that with --token or SAGA_TOKEN",
@@ -118,9 +119,9 @@ fn list(file: &TokensFile, form: Form, folder: &Path) -> anyhow::Result<()> {
             json!({ "name": name, "role": role, "created": created, "expires": expires, "rate": rate })
         };
         let items: Vec<_> = tokens.all().iter().map(item).collect();
-        say_json(&json!({ "items": items, "next": null }));
+        print_json(&json!({ "items": items, "next": null }));
     } else {
-        say(&table(&COLUMNS, tokens.all(), &view()));
+        print(&table(&COLUMNS, tokens.all(), &view()));
     }
     Ok(())
 }
@@ -128,9 +129,9 @@ fn list(file: &TokensFile, form: Form, folder: &Path) -> anyhow::Result<()> {
 const COLUMNS: [Column<Issued>; 5] = [
     left("name", |issued| issued.name.clone()),
     left("role", |issued| issued.role.to_string()),
-    when("created", |issued| Some(issued.created)),
-    when("expires", |issued| issued.expires),
-    right("per second", |issued| or_nothing(issued.rate.map(|rate| rate.to_string()))),
+    time("created", |issued| Some(issued.created)),
+    time("expires", |issued| issued.expires),
+    right("per second", |issued| or_none(issued.rate.map(|rate| rate.to_string()))),
 ];
 
 impl TokensFile {

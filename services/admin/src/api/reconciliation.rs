@@ -43,11 +43,11 @@ async fn reconcile(
         return Err(Problem::field("wait", "must be 0 to 30"));
     }
     let patience = params.wait.map(Duration::from_secs);
-    let within = params.whole.then_some(FULL_VERIFICATION_TIMEOUT);
+    let within = params.full.then_some(FULL_VERIFICATION_TIMEOUT);
     if let Some(within) = within {
         limit.lengthen(within + RESPONSE_TIME);
     }
-    let options = Options { patience, whole: params.whole, within };
+    let options = Options { patience, full: params.full, within };
     reconcile_and_store(&admin.app, &admin.services, options).await.map(Json)
 }
 

@@ -19,7 +19,7 @@ pub struct Checkpoint {
     pub places: BTreeMap<String, HistoryPosition>,
     pub at: Timestamp,
     /// Time of the last checkpoint after a full verification.
-    pub whole_at: Timestamp,
+    pub full_at: Timestamp,
     pub orders: OrderTotals,
     /// Totals of reservations, by SKU.
     pub skus: BTreeMap<String, SkuTotals>,
@@ -58,7 +58,7 @@ pub struct SkuTotals {
 pub struct CheckpointSet {
     places: BTreeMap<String, HistoryPosition>,
     at: Timestamp,
-    whole_at: Timestamp,
+    full_at: Timestamp,
     orders: OrderTotals,
     skus: BTreeMap<String, SkuTotals>,
     gone: BTreeSet<String>,
@@ -72,7 +72,7 @@ impl Decider for Checkpoint {
     type Rejection = Infallible;
 
     fn decide(&self, new: &Self) -> Result<Vec<CheckpointSet>, Infallible> {
-        let is_news = new.places != self.places || new.whole_at != self.whole_at;
+        let is_news = new.places != self.places || new.full_at != self.full_at;
         if new.at < self.at || !is_news {
             return Ok(vec![]);
         }
@@ -82,7 +82,7 @@ impl Decider for Checkpoint {
         Ok(vec![CheckpointSet {
             places: new.places.clone(),
             at: new.at,
-            whole_at: new.whole_at,
+            full_at: new.full_at,
             orders: new.orders,
             skus,
             gone: self.skus.keys().filter(is_gone).cloned().collect(),
@@ -92,7 +92,7 @@ impl Decider for Checkpoint {
 
     fn evolve(&mut self, set: &CheckpointSet) {
         self.places.clone_from(&set.places);
-        (self.at, self.whole_at, self.orders) = (set.at, set.whole_at, set.orders);
+        (self.at, self.full_at, self.orders) = (set.at, set.full_at, set.orders);
         self.skus.retain(|sku, _| !set.gone.contains(sku));
         self.skus.extend(set.skus.iter().map(|(sku, pieces)| (sku.clone(), *pieces)));
         self.resolved.clone_from(&set.resolved);
@@ -114,7 +114,7 @@ mod tests {
         Checkpoint {
             places: BTreeMap::from([("order".to_owned(), place)]),
             at,
-            whole_at: at,
+            full_at: at,
             skus: skus.collect(),
             ..Checkpoint::default()
         }

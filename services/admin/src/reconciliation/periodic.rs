@@ -94,7 +94,7 @@ async fn reconcile_once(app: &AdminApp, services: &ServiceClient, every: Duratio
 
 async fn reconcile_periodically(app: &AdminApp, services: &ServiceClient) {
     let options =
-        Options { within: Some(TIMEOUT), whole: is_full_verification_due(app).await, patience: None };
+        Options { within: Some(TIMEOUT), full: is_full_verification_due(app).await, patience: None };
     if let Err(problem) = reconcile_and_store(app, services, options).await {
         warn!("the periodic reconciliation failed: {}", problem.detail);
     }
@@ -130,8 +130,8 @@ async fn remaining(every: Duration, app: &AdminApp) -> Option<Duration> {
 
 async fn is_full_verification_due(app: &AdminApp) -> bool {
     let checkpoint = rows::row::<Checkpoint>(app.store.as_ref(), CHECKPOINT).await;
-    let Ok(Some(Checkpoint { whole_at, .. })) = checkpoint else { return true };
-    match Duration::try_from(Timestamp::now().duration_since(whole_at)) {
+    let Ok(Some(Checkpoint { full_at, .. })) = checkpoint else { return true };
+    match Duration::try_from(Timestamp::now().duration_since(full_at)) {
         Ok(age) => age >= app.settings.service.full_verification_every,
         // A checkpoint from the future is ignored.
         Err(_) => true,

@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// Time in which a busy system may come to rest.
     pub(crate) patience: Option<Duration>,
     /// Full verification.
-    pub(crate) whole: bool,
+    pub(crate) full: bool,
     /// Time limit of the reading, where it is longer than `patience`.
     pub(crate) within: Option<Duration>,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Outcome {
 pub(crate) async fn reconcile(
     app: &AdminApp,
     services: &ServiceClient,
-    Options { patience, whole, within }: Options,
+    Options { patience, full, within }: Options,
 ) -> Result<Outcome, Problem> {
     let started = Instant::now();
     let wait = patience.map_or(DEFAULT_TIMEOUT, |patience| patience.max(MIN_TIMEOUT));
@@ -73,7 +73,7 @@ pub(crate) async fn reconcile(
     // A damaged checkpoint is reported by the verification of admin's own rows.
     let last: Option<Checkpoint> = rows::row(app.store.as_ref(), CHECKPOINT).await.ok().flatten();
     let is_small = |last: &Checkpoint| last.orders.orders < app.settings.service.full_verification_below;
-    let from = last.as_ref().filter(|last| !whole && !is_small(last));
+    let from = last.as_ref().filter(|last| !full && !is_small(last));
     let start = Start { from, last: last.as_ref() };
     let mut inconclusive: Option<Report> = None;
     loop {
@@ -147,11 +147,11 @@ async fn compare(
         (Verdict::Balanced, Some(positions)) => unmoved(request, positions).await,
         (Verdict::Balanced | Verdict::Unbalanced | Verdict::InFlight, _) => None,
     };
-    let whole_at = if scope.whole { Some(at) } else { scope.whole_at };
-    let checkpoint = match (positions, totals, whole_at) {
-        (Some(places), Some((orders, skus, resolved)), Some(whole_at)) => {
-            scope.whole_at = Some(whole_at);
-            Some(Checkpoint { places, at, whole_at, orders, skus, resolved })
+    let full_at = if scope.full { Some(at) } else { scope.full_at };
+    let checkpoint = match (positions, totals, full_at) {
+        (Some(places), Some((orders, skus, resolved)), Some(full_at)) => {
+            scope.full_at = Some(full_at);
+            Some(Checkpoint { places, at, full_at, orders, skus, resolved })
         }
         _ => None,
     };
@@ -165,7 +165,7 @@ async fn read(
     baselines: &BTreeMap<String, Baseline>,
     Start { from, last }: Start<'_>,
 ) -> Reading {
-    let scope = Scope { whole_at: last.map(|last| last.whole_at), ..Scope::default() };
+    let scope = Scope { full_at: last.map(|last| last.full_at), ..Scope::default() };
     // A new database, or an older copy that took another course, is read fully.
     if let Some(from) = from
         && request.positions(Some(from)).await.is_ok_and(|positions| positions == from.places)
@@ -175,7 +175,7 @@ async fn read(
         return Reading { ledgers, unanswered: vec![], scope };
     }
     let (ledgers, unanswered) = request.read_all(before, baselines.clone()).await;
-    Reading { ledgers, unanswered, scope: Scope { whole: true, ..scope } }
+    Reading { ledgers, unanswered, scope: Scope { full: true, ..scope } }
 }
 
 /// Lists work in flight before or after the reading, each kind once.

@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::listing::Form;
-use crate::output::exit::{self, OfThisOne};
-use crate::output::{View, complain, say, say_json, view};
+use cli::exit::{self, ItemError};
+use cli::{View, print, print_error, print_json, view};
 
 /// Prints an answer: as it is, in one line, or as `render` puts it for people.
 pub fn show<T: DeserializeOwned>(
@@ -18,9 +18,9 @@ pub fn show<T: DeserializeOwned>(
     render: impl FnOnce(&T, &View) -> String,
 ) -> anyhow::Result<ExitCode> {
     if form.json {
-        say_json(&answer);
+        print_json(&answer);
     } else {
-        say(&render(&read(answer)?, &view()));
+        print(&render(&read(answer)?, &view()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -71,14 +71,14 @@ impl Several {
     pub fn tell(&mut self, id: &str, outcome: anyhow::Result<Done>) -> ControlFlow<()> {
         match outcome.with_context(|| id.to_owned()) {
             Ok(done) if self.form.json => self.items.push(done.answer),
-            Ok(done) => say(&done.told),
-            Err(error) if exit::code_of(&error) == exit::FAILED && !error.is::<OfThisOne>() => {
+            Ok(done) => print(&done.told),
+            Err(error) if exit::code_of(&error) == exit::FAILED && !error.is::<ItemError>() => {
                 self.failed = Some(error);
                 return ControlFlow::Break(());
             }
             Err(error) => {
-                let code = complain(&error);
-                self.refuse(id, &format!("{error:#}"), code);
+                let code = print_error(&error);
+                self.rejected(id, &format!("{error:#}"), code);
             }
         }
         ControlFlow::Continue(())
@@ -86,7 +86,7 @@ impl Several {
 
     /// Keeps for programs that one was refused. The first refusal says how the program ends, but what is not known in
     /// time says nothing where something else was refused.
-    pub fn refuse(&mut self, id: &str, problem: &str, code: u8) {
+    pub fn rejected(&mut self, id: &str, problem: &str, code: u8) {
         self.refused.push(json!({ "id": id, "problem": problem }));
         if self.code.is_none_or(|first| first == exit::FAILED) {
             self.code = Some(code);
@@ -96,7 +96,7 @@ impl Several {
     /// Ends the program, when everything is told.
     pub fn end(self) -> anyhow::Result<ExitCode> {
         if self.form.json {
-            say_json(&json!({ "items": self.items, "next": null, "refused": self.refused }));
+            print_json(&json!({ "items": self.items, "next": null, "refused": self.refused }));
         }
         match self.failed {
             Some(error) => Err(error),
@@ -112,15 +112,17 @@ mod tests {
     #[test]
     fn the_rest_is_not_tried_only_when_admin_itself_fails() {
         let mut several = Several::new(Form { json: true });
-        assert!(several.tell("a", Err(OfThisOne("under way".to_owned()).into())).is_continue());
+        assert!(several.tell("a", Err(ItemError("under way".to_owned()).into())).is_continue());
         assert_eq!((several.refused.len(), several.code), (1, Some(exit::FAILED)));
-        assert!(several.tell("b", Err(exit::refuse("it failed again"))).is_continue());
+        assert!(several.tell("b", Err(exit::rejected("it failed again"))).is_continue());
         assert!(
-            several.tell("c", Err(exit::Refusal::new(exit::UNKNOWN, "there is none").into())).is_continue()
+            several
+                .tell("c", Err(exit::ExitError::new(exit::NOT_FOUND, "there is none").into()))
+                .is_continue()
         );
         assert_eq!(
             (several.refused.len(), several.code),
-            (3, Some(exit::REFUSED)),
+            (3, Some(exit::REJECTED)),
             "what is known says more"
         );
         assert!(several.tell("d", Err(anyhow::anyhow!("nobody answers"))).is_break());

@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use super::answer;
 use super::listing::{Form, Items};
-use crate::http::{self, Answer, Http};
-use crate::output::View;
-use crate::output::exit::{self, Refusal};
-use crate::output::text::short;
+use cli::View;
+use cli::exit::{self, ExitError};
+use cli::text::short;
 use client::access::Access;
+use client::http::{self, Answer, Http};
 
 /// Admin asks other services in turn, and a thousand dead letters take their time.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -38,20 +38,20 @@ pub struct Admin {
 
 impl Admin {
     pub fn at(base: Url, access: &Access, operator: Option<String>) -> anyhow::Result<Self> {
-        Ok(Self { http: Http::by(access)?, base, operator })
+        Ok(Self { http: Http::with_access(access)?, base, operator })
     }
 
     pub async fn ask(&self, path: &[&str], query: &impl Serialize) -> anyhow::Result<Value> {
         let url = self.url(path);
         let request = self.request(Method::GET, &url).query(query);
-        settled(http::answer(request, url.as_str()).await?, &url)
+        settled(http::fetch(request, url.as_str()).await?, &url)
     }
 
     /// The same of what answers soon: who does not is taken for silent.
     pub async fn ask_soon(&self, path: &[&str], within: Duration) -> anyhow::Result<Value> {
         let url = self.url(path);
         let request = self.request(Method::GET, &url).timeout(within);
-        settled(http::answer(request, url.as_str()).await?, &url)
+        settled(http::fetch(request, url.as_str()).await?, &url)
     }
 
     /// What admin measures, in the text format of Prometheus; only the beginning when there is far too much of it.
@@ -61,7 +61,7 @@ impl Admin {
             segments.pop_if_empty().push("metrics");
         }
         let request = self.request(Method::GET, &url).timeout(within);
-        let mut response = http::begin(request, url.as_str()).await?;
+        let mut response = http::send(request, url.as_str()).await?;
         if !response.status().is_success() {
             bail!("{url} answers {}", response.status());
         }
@@ -94,14 +94,14 @@ impl Admin {
         form: Form,
         render: impl FnOnce(&T, &View) -> String,
     ) -> anyhow::Result<ExitCode> {
-        answer::show(items.listed(self.ask(path, query).await?), form, render)
+        answer::show(items.fields(self.ask(path, query).await?), form, render)
     }
 
     /// A request that changes something. Of the body only what was [said] is sent.
     pub async fn tell(&self, method: Method, path: &[&str], body: &impl Serialize) -> anyhow::Result<Value> {
         let url = self.url(path);
         let request = self.request(method, &url).json(&said(body)?);
-        settled(http::answer(request, url.as_str()).await?, &url)
+        settled(http::fetch(request, url.as_str()).await?, &url)
     }
 
     pub async fn post(&self, path: &[&str], body: &impl Serialize) -> anyhow::Result<Value> {
@@ -112,7 +112,7 @@ impl Admin {
     pub async fn listen(&self, path: &[&str]) -> anyhow::Result<Response> {
         let url = self.url(path);
         let request = self.request(Method::GET, &url).timeout(LONGEST_STREAM);
-        let response = http::begin(request.header("Accept", "text/event-stream"), url.as_str()).await?;
+        let response = http::send(request.header("Accept", "text/event-stream"), url.as_str()).await?;
         if response.status().is_success() {
             return Ok(response);
         }
@@ -168,23 +168,23 @@ fn settled(answer: Answer, url: &Url) -> anyhow::Result<Value> {
     if answer.status.is_success() {
         return Ok(answer.body);
     }
-    let complaint = short(&answer.complaint(), LONGEST_COMPLAINT);
+    let complaint = short(&answer.error_text(), LONGEST_COMPLAINT);
     // A service says so of what another one has.
     if answer.status == StatusCode::NOT_FOUND && complaint.contains("there is no route ") {
         let here = url.origin().ascii_serialization();
         let text = format!("{here} is no admin, or one of another version ({complaint}): see --admin");
-        return Err(Refusal::new(exit::UNKNOWN, text).into());
+        return Err(ExitError::new(exit::NOT_FOUND, text).into());
     }
     let text = format!("{complaint}{}", hint(answer.status, &answer.body));
-    Err(Refusal::new(code_for(answer.status), text).into())
+    Err(ExitError::new(code_for(answer.status), text).into())
 }
 
 const fn code_for(status: StatusCode) -> u8 {
     match status {
-        StatusCode::NOT_FOUND => exit::UNKNOWN,
+        StatusCode::NOT_FOUND => exit::NOT_FOUND,
         // Nothing is wrong with the request: it may be sent again.
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => exit::FAILED,
-        _ if status.as_u16() < 500 => exit::REFUSED,
+        _ if status.as_u16() < 500 => exit::REJECTED,
         _ => exit::FAILED,
     }
 }

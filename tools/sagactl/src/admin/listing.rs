@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::output::{Column, View, table};
+use cli::{Column, View, table};
 
 /// For whom an answer is printed.
 #[derive(Debug, Clone, Copy, Args)]
@@ -52,7 +52,7 @@ pub enum Items {
 
 impl Items {
     /// The list, in the shape that all lists have here.
-    pub fn listed(self, answer: Value) -> Value {
+    pub fn fields(self, answer: Value) -> Value {
         let mut list = match (self, answer) {
             (Self::In(name), Value::Object(mut members)) => {
                 let items = members.remove(name).unwrap_or_else(|| json!([]));
@@ -189,18 +189,18 @@ impl<T> Page<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::left;
+    use cli::left;
 
     #[test]
     fn every_list_has_items_and_next() {
         let page = json!({"sagas": [1, 2], "next": "abc", "unreadable": ["x"]});
         let wanted = json!({"items": [1, 2], "next": "abc", "unreadable": ["x"]});
-        assert_eq!(Items::In("sagas").listed(page), wanted);
+        assert_eq!(Items::In("sagas").fields(page), wanted);
         let last = json!({"faults": [], "unreachable": ["bank"]});
         let wanted = json!({
             "items": [], "next": null, "unreachable": [{"service": "bank", "problem": "it does not answer"}],
         });
-        assert_eq!(Items::In("faults").listed(last), wanted);
+        assert_eq!(Items::In("faults").fields(last), wanted);
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
             "items": [{"name": "a", "service": "order"}, {"name": "b", "service": "order"}], "next": null,
             "unreachable": [{"service": "payment", "problem": "payment does not answer"}], "cut": ["order"],
         });
-        assert_eq!(Items::OfEach("breakers").listed(services), wanted);
+        assert_eq!(Items::OfEach("breakers").fields(services), wanted);
     }
 
     #[test]

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::admin::{Admin, Items, OrList, Page, PageOptions};
-use crate::output::text::{one_line, or_nothing};
-use crate::output::{Column, View, cut, goes, left, when};
+use cli::text::{one_line, or_none};
+use cli::{Column, View, left, removable, time, truncatable};
 
 /// What to do with the audit log.
 #[derive(Debug, Subcommand)]
@@ -57,13 +57,13 @@ struct AuditEntry {
 }
 
 const COLUMNS: [Column<AuditEntry>; 7] = [
-    when("when", |entry| Some(entry.at)),
+    time("when", |entry| Some(entry.at)),
     left("who", |entry| entry.operator.clone()),
     left("what", |entry| entry.action.clone()),
     left("to what", |entry| entry.target.clone()),
-    cut(left("outcome", |entry| entry.outcome.clone())),
-    goes(2, cut(left("why", |entry| or_nothing(entry.reason.as_ref())))),
-    goes(1, cut(left("detail", |entry| or_nothing(entry.detail.as_ref().map(one_line))))),
+    truncatable(left("outcome", |entry| entry.outcome.clone())),
+    removable(2, truncatable(left("why", |entry| or_none(entry.reason.as_ref())))),
+    removable(1, truncatable(left("detail", |entry| or_none(entry.detail.as_ref().map(one_line))))),
 ];
 
 fn shown(page: &Page<AuditEntry>, view: &View) -> String {

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::admin::{Admin, Form, Items, OrList, Page, show};
-use crate::output::text::or_nothing;
-use crate::output::{Column, View, cut, goes, left, right, when};
+use cli::text::or_none;
+use cli::{Column, View, left, removable, right, time, truncatable};
 
 /// What operators make breakers do.
 #[derive(Debug, Subcommand)]
@@ -120,14 +120,14 @@ struct Transition {
 const COLUMNS: [Column<BreakerOf>; 10] = [
     left("breaker", |of| format!("{}/{}", of.service, of.breaker.name)),
     left("state", |of| of.breaker.state.clone()),
-    goes(0, left("at", |of| of.breaker.instance.clone())),
-    goes(3, right("calls", |of| of.breaker.calls.to_string())),
-    goes(5, right("failed", |of| share(of.breaker.failures, of.breaker.failure_rate))),
-    goes(2, right("slow", |of| share(of.breaker.slow, of.breaker.slow_rate))),
-    goes(4, right("refused", |of| of.breaker.refused.to_string())),
-    goes(6, when("open until", |of| of.breaker.open_until)),
-    goes(1, when("last change", |of| of.breaker.transitions.last().map(|last| last.at))),
-    goes(7, cut(left("why", |of| or_nothing(of.breaker.transitions.last().map(|last| &last.why))))),
+    removable(0, left("at", |of| of.breaker.instance.clone())),
+    removable(3, right("calls", |of| of.breaker.calls.to_string())),
+    removable(5, right("failed", |of| share(of.breaker.failures, of.breaker.failure_rate))),
+    removable(2, right("slow", |of| share(of.breaker.slow, of.breaker.slow_rate))),
+    removable(4, right("refused", |of| of.breaker.refused.to_string())),
+    removable(6, time("open until", |of| of.breaker.open_until)),
+    removable(1, time("last change", |of| of.breaker.transitions.last().map(|last| last.at))),
+    removable(7, truncatable(left("why", |of| or_none(of.breaker.transitions.last().map(|last| &last.why))))),
 ];
 
 fn shown(page: &Page<BreakerOf>, view: &View) -> String {
@@ -135,7 +135,7 @@ fn shown(page: &Page<BreakerOf>, view: &View) -> String {
 }
 
 fn share(count: u64, percent: Option<u8>) -> String {
-    format!("{count} ({})", or_nothing(percent.map(|percent| format!("{percent} %"))))
+    format!("{count} ({})", or_none(percent.map(|percent| format!("{percent} %"))))
 }
 
 #[cfg(test)]
@@ -166,7 +166,7 @@ mod tests {
             ]},
             {"service": "inventory", "problem": "inventory does not answer", "breakers": []},
         ]);
-        let page = from_value(Items::OfEach("breakers").listed(services)).expect("breakers");
+        let page = from_value(Items::OfEach("breakers").fields(services)).expect("breakers");
         insta::assert_snapshot!("breakers", shown(&page, &View::FILE));
     }
 }

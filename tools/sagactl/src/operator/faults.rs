@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::admin::{Admin, Form, Items, OrList, Page, read, show};
 use crate::args::delay_ms;
-use crate::output::text::{one_line, or_nothing};
-use crate::output::{Column, View, cut, goes, left, right};
+use cli::text::{one_line, or_none};
+use cli::{Column, View, left, removable, right, truncatable};
 
 /// What operators do with faults.
 #[derive(Debug, Subcommand)]
@@ -141,13 +141,13 @@ const COLUMNS: [Column<InjectedFault>; 8] = [
     left("service", |of| of.service.clone()),
     right("id", |of| of.fault.id.to_string()),
     left("kind", |of| one_line(&of.fault.kind.as_str().into())),
-    left("step", |of| or_nothing(of.fault.step.as_ref())),
-    goes(2, right("how often", |of| format!("{} %", of.fault.probability))),
+    left("step", |of| or_none(of.fault.step.as_ref())),
+    removable(2, right("how often", |of| format!("{} %", of.fault.probability))),
     left("how long", |of| {
         of.fault.next.map_or_else(|| "until cleared".to_owned(), |next| format!("next {next}"))
     }),
-    right("delay", |of| or_nothing(of.fault.delay_ms.map(|delay| format!("{delay} ms")))),
-    goes(1, right("hits", |of| of.fault.hits.to_string())),
+    right("delay", |of| or_none(of.fault.delay_ms.map(|delay| format!("{delay} ms")))),
+    removable(1, right("hits", |of| of.fault.hits.to_string())),
 ];
 
 fn shown(active: &Active, view: &View) -> String {
@@ -174,7 +174,7 @@ struct Kind {
 const KINDS: [Column<Kind>; 3] = [
     left("kind", |kind| kind.kind.clone()),
     left("where", |kind| kind.place.clone()),
-    cut(left("what happens", |kind| kind.effect.clone())),
+    truncatable(left("what happens", |kind| kind.effect.clone())),
 ];
 
 /// The kinds there are, as a list.
@@ -202,7 +202,7 @@ mod tests {
             ],
             "unreachable": ["inventory"], "disabled": ["order"], "seeds": {"payment": 42, "bank": 0},
         });
-        let active = from_value(Items::In("faults").listed(active)).expect("faults");
+        let active = from_value(Items::In("faults").fields(active)).expect("faults");
         insta::assert_snapshot!("faults", shown(&active, &View::FILE));
         let kinds: Page<Kind> = from_value(kinds()).expect("kinds");
         insta::assert_snapshot!("fault_kinds", kinds.shown("none", &KINDS, &View::FILE));

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::admin::{Admin, Form, Items, OrList, Page, read, show};
 use crate::args::duration;
-use crate::output::{Column, View, cut, goes, left, when};
+use cli::{Column, View, left, removable, time, truncatable};
 
 /// Actions on notifications.
 #[derive(Debug, Subcommand)]
@@ -121,12 +121,12 @@ fn text(sent: &SentNotification) -> String {
 }
 
 const COLUMNS: [Column<SentNotification>; 6] = [
-    when("decided", |sent| Some(sent.at)),
+    time("decided", |sent| Some(sent.at)),
     left("kind", |sent| sent.kind.to_string()),
     left("delivery", |sent| delivery(sent).to_string()),
-    goes(2, when("delivered", |sent| sent.delivered_at)),
-    cut(left("text", text)),
-    goes(1, left("webhook-id", |sent| sent.id.to_string())),
+    removable(2, time("delivered", |sent| sent.delivered_at)),
+    truncatable(left("text", text)),
+    removable(1, left("webhook-id", |sent| sent.id.to_string())),
 ];
 
 fn shown(listed: &Listed, view: &View) -> String {
@@ -142,7 +142,7 @@ fn shown(listed: &Listed, view: &View) -> String {
     let open = listed.open.iter().filter(|finding| finding.cleared_at.is_none());
     lines.extend(open.map(|finding| {
         let reported = if finding.notified_at.is_some() { "reported" } else { "not reported yet" };
-        format!("  {reported}: {}, since {}", finding.text, view.moment(finding.since))
+        format!("  {reported}: {}, since {}", finding.text, view.time(finding.since))
     }));
     lines.push(listed.notifications.shown("no notifications yet", &COLUMNS, view));
     lines.join("\n")
@@ -170,7 +170,7 @@ mod tests {
                  "text": "test notification", "delivered_at": "2026-11-20T14:00:01Z"},
             ],
         });
-        let listed = from_value(Items::In("notifications").listed(answer)).expect("notifications");
+        let listed = from_value(Items::In("notifications").fields(answer)).expect("notifications");
         insta::assert_snapshot!("notifications", shown(&listed, &View::FILE));
     }
 }

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::dead_letter;
 use crate::admin::{Admin, Done, Form, Items, OrList, Page, each, read, show};
-use crate::output::text::or_nothing;
-use crate::output::time::moment;
-use crate::output::{Column, View, cut, exit, goes, left, right, when};
+use cli::text::or_none;
+use cli::time::timestamp;
+use cli::{Column, View, exit, left, removable, right, time, truncatable};
 
 /// What operators do with outboxes.
 #[derive(Debug, Subcommand)]
@@ -81,11 +81,11 @@ pub async fn run(
 /// Each service by itself: one that does not answer keeps no other from it.
 async fn republish(admin: &Admin, service: &str, since: Timestamp, body: &Value) -> anyhow::Result<Done> {
     let answer = admin.post(&["outbox", service, "republish"], body).await;
-    let mut answer = answer.map_err(exit::of_this_one)?;
+    let mut answer = answer.map_err(exit::item_error)?;
     let Republished { republished, kept_since } = read(answer.clone())?;
     let beyond = match since < kept_since {
         true => {
-            format!("; what was published before {} is not kept (retention.published)", moment(kept_since))
+            format!("; what was published before {} is not kept (retention.published)", timestamp(kept_since))
         }
         false => String::new(),
     };
@@ -114,9 +114,9 @@ const COLUMNS: [Column<Entry>; 7] = [
     right("seq", |entry| entry.seq.to_string()),
     left("status", |entry| entry.status.clone()),
     left("subject", |entry| entry.subject.clone()),
-    goes(1, right("attempts", |entry| entry.attempts.to_string())),
-    goes(2, when("since", |entry| Some(entry.created_at))),
-    cut(left("last error", |entry| or_nothing(entry.last_error.as_ref()))),
+    removable(1, right("attempts", |entry| entry.attempts.to_string())),
+    removable(2, time("since", |entry| Some(entry.created_at))),
+    truncatable(left("last error", |entry| or_none(entry.last_error.as_ref()))),
 ];
 
 fn shown(page: &Page<Entry>, view: &View) -> String {
@@ -139,7 +139,7 @@ mod tests {
             ], "problem": null},
             {"service": "payment", "problem": "payment does not answer"},
         ]);
-        let page = from_value(Items::OfEach("entries").listed(services)).expect("outboxes");
+        let page = from_value(Items::OfEach("entries").fields(services)).expect("outboxes");
         insta::assert_snapshot!("outbox", shown(&page, &View::FILE));
         assert_eq!(shown(&Page::of(vec![]), &View::FILE), "nothing waits to be published");
     }

@@ -18,9 +18,9 @@ use super::dead_letter::filter::{Meant, Which};
 use super::resolution::{OrderOptions, RESOLVE, WITHDRAW, orders};
 use crate::admin::{Admin, Done, Form, Items, Page, PageOptions, each};
 use crate::args::{self, duration, one_of};
-use crate::output::exit::refuse;
-use crate::output::text::{folded, listed, one_line, or_nothing};
-use crate::output::{Column, View, cut, goes, left, note, right, table, time, when};
+use cli::exit::rejected;
+use cli::text::{fields, one_line, or_none, wrapped};
+use cli::{Column, View, left, note, removable, right, table, time, truncatable};
 
 /// What to do with sagas.
 #[derive(Debug, Subcommand)]
@@ -118,7 +118,7 @@ async fn extend(admin: &Admin, options: ExtendOptions) -> anyhow::Result<ExitCod
             each(ids, form, async |id| {
                 let answer = admin.post(&["sagas", id, "extend"], &body).await?;
                 match answer["rejected"][0]["detail"].as_str() {
-                    Some(why) => Err(refuse(format!("not extended: {why}"))),
+                    Some(why) => Err(rejected(format!("not extended: {why}"))),
                     None => Ok(Done {
                         told: format!("{id} waits longer, once the order service has heard"),
                         answer,
@@ -159,14 +159,14 @@ struct Settled {
 impl Settled {
     fn told(&self, view: &View) -> String {
         let Self { operator, reason, at, was } = self;
-        format!("by {operator} at {}: {reason} (it was {was})", view.moment_in_full(*at))
+        format!("by {operator} at {}: {reason} (it was {was})", view.full_time(*at))
     }
 }
 
 impl Saga {
     fn deadline(&self, view: &View) -> Option<String> {
         let overdue = if self.overdue { " OVERDUE" } else { "" };
-        self.deadline.map(|deadline| view.moment_in_full(deadline) + overdue)
+        self.deadline.map(|deadline| view.full_time(deadline) + overdue)
     }
 }
 
@@ -206,14 +206,14 @@ struct Moment {
 const COLUMNS: [Column<Saga>; 10] = [
     left("saga", |saga| saga.id.clone()),
     left("status", |saga| saga.status.clone()),
-    left("waits for", |saga| or_nothing(saga.next.as_ref().map(|next| &next.step))),
-    goes(3, left("customer", |saga| or_nothing(saga.customer.as_ref()))),
-    goes(2, right("total", |saga| or_nothing(saga.total))),
-    goes(6, when("waits since", |saga| saga.waits_since)),
-    goes(5, when("until", |saga| saga.waits_until)),
-    goes(4, when("deadline", |saga| saga.deadline)),
+    left("waits for", |saga| or_none(saga.next.as_ref().map(|next| &next.step))),
+    removable(3, left("customer", |saga| or_none(saga.customer.as_ref()))),
+    removable(2, right("total", |saga| or_none(saga.total))),
+    removable(6, time("waits since", |saga| saga.waits_since)),
+    removable(5, time("until", |saga| saga.waits_until)),
+    removable(4, time("deadline", |saga| saga.deadline)),
     left("overdue", |saga| if saga.overdue { "OVERDUE" } else { "" }.to_owned()),
-    goes(1, when("last fact", |saga| saga.last_fact_at)),
+    removable(1, time("last fact", |saga| saga.last_fact_at)),
 ];
 
 fn list(page: &Page<Saga>, view: &View) -> String {
@@ -221,12 +221,15 @@ fn list(page: &Page<Saga>, view: &View) -> String {
 }
 
 const TIMELINE: [Column<Moment>; 6] = [
-    goes(2, left("at", |said| time::clock(said.occurred_at))),
-    right("after", |said| time::after(said.after_ms)),
-    goes(3, left("who", |said| said.producer.clone())),
+    removable(2, left("at", |said| time::clock(said.occurred_at))),
+    right("after", |said| time::offset(said.after_ms)),
+    removable(3, left("who", |said| said.producer.clone())),
     left("said", |said| said.fact.clone()),
-    goes(1, left("message", |said| said.message_id.clone())),
-    cut(left("detail", |said| if said.detail.is_null() { String::new() } else { one_line(&said.detail) })),
+    removable(1, left("message", |said| said.message_id.clone())),
+    truncatable(left(
+        "detail",
+        |said| if said.detail.is_null() { String::new() } else { one_line(&said.detail) },
+    )),
 ];
 
 const OWED: [Column<Owed>; 3] = [
@@ -239,8 +242,8 @@ fn detail(detail: &Detail, view: &View) -> String {
     let saga = &detail.saga;
     let in_the_way = |parked: &DeadLetterRef| format!("{} (dead letter {})", parked.step, parked.dead_letter);
     let parked: Vec<_> = saga.dead_letters.iter().map(in_the_way).collect();
-    let head = folded(
-        &listed(&[
+    let head = wrapped(
+        &fields(&[
             ("status", Some(saga.status.clone())),
             ("settled", saga.manual_resolution.as_ref().map(|settled| settled.told(view))),
             ("parked", (!parked.is_empty()).then(|| parked.join(", "))),
@@ -248,7 +251,7 @@ fn detail(detail: &Detail, view: &View) -> String {
             ("customer", saga.customer.clone()),
             ("total", saga.total.map(|total| total.to_string())),
             ("deadline", saga.deadline(view)),
-            ("first fact", detail.timeline.first().map(|said| view.moment_in_full(said.occurred_at))),
+            ("first fact", detail.timeline.first().map(|said| view.full_time(said.occurred_at))),
         ]),
         view.width,
     );

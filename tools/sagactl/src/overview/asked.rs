@@ -8,7 +8,7 @@ use reqwest::Url;
 
 use super::seen::Seen;
 use crate::admin::{Admin, address, read};
-use crate::output::exit;
+use cli::exit;
 use client::access::Access;
 use devstack::command_line;
 use devstack::processes::Processes;
@@ -34,7 +34,7 @@ impl Asked {
     pub fn here(folder: &Path, access: &Access) -> anyhow::Result<Self> {
         let system = System::open_or_suggest_admin(folder)?;
         let admin =
-            Admin::at(address(&system.url_of(Component::ADMIN)).map_err(exit::refuse)?, access, None)?;
+            Admin::at(address(&system.url_of(Component::ADMIN)).map_err(exit::rejected)?, access, None)?;
         Ok(Self {
             system: Some(system),
             admin,

@@ -7,7 +7,7 @@ use contract::topology::OPERATOR;
 use serde::Serialize;
 
 use super::seen::Seen;
-use crate::output::View;
+use cli::View;
 
 /// A problem that needs a human.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -55,14 +55,14 @@ fn problem(finding: &Finding, seen: &Seen, call: &str, view: &View) -> Problem {
 
 /// Describes a finding in one line, with its start.
 pub fn line(finding: &Finding, view: &View) -> String {
-    let since = finding.since.map(|since| format!(" since {}", view.moment(since))).unwrap_or_default();
+    let since = finding.since.map(|since| format!(" since {}", view.time(since))).unwrap_or_default();
     format!("{}{since}", finding.text)
 }
 
 fn explanation(finding: &Finding, view: &View) -> String {
     let mut text = finding.explanation.clone();
     if let Some(deadline) = finding.deadline {
-        let _ = write!(text, "\nNext deadline: {}", view.moment(deadline));
+        let _ = write!(text, "\nNext deadline: {}", view.time(deadline));
     }
     if !finding.amounts.is_empty() {
         let amounts: Vec<_> = finding.amounts.iter().map(ToString::to_string).collect();

@@ -18,19 +18,19 @@ pub use self::asked::Asked;
 use self::finding::problems;
 use self::seen::Seen;
 use crate::admin::Form;
-use crate::output::{exit, say, say_json, view};
+use cli::{exit, print, print_json, view};
 use devstack::processes::Processes;
 
 /// `sagactl status`: processes, services, sagas, dead letters, and whether a human is needed.
 pub async fn status(asked: &Asked, form: Form) -> anyhow::Result<ExitCode> {
     let (seen, processes) = asked.look().await?;
     if form.json {
-        say_json(&told(&seen, processes.as_ref())?);
+        print_json(&told(&seen, processes.as_ref())?);
     } else {
         let view = view();
-        // Admin says more of what services complain of.
+        // Admin says more of what services print_error of.
         let processes = processes.map(|processes| processes.shown(seen.overview.is_none(), &view));
-        say(&shown::status(&seen, processes.as_deref(), &asked.call, &view));
+        print(&shown::status(&seen, processes.as_deref(), &asked.call, &view));
     }
     Ok(code(&seen))
 }
@@ -41,9 +41,9 @@ pub async fn doctor(asked: &Asked, form: Form) -> anyhow::Result<ExitCode> {
     let problems = problems(&seen, &asked.call, &view());
     let faults = seen.faults(&asked.call);
     if form.json {
-        say_json(&json!({ "needs_human": seen.needs_human(), "findings": problems, "faults": faults }));
+        print_json(&json!({ "needs_human": seen.needs_human(), "findings": problems, "faults": faults }));
     } else {
-        say(&shown::doctor(&problems, &faults));
+        print(&shown::doctor(&problems, &faults));
     }
     Ok(code(&seen))
 }

@@ -10,8 +10,8 @@ use admin_api::text::{counted, grouped};
 
 use super::finding::{Problem, line};
 use super::seen::Seen;
-use crate::output::text::{NOTHING, indented, or_nothing};
-use crate::output::{Column, View, cut, goes, left, right, table, when};
+use cli::text::{NONE, indented, or_none};
+use cli::{Column, View, left, removable, right, table, time, truncatable};
 
 /// What `sagactl status` shows: `processes` are those of a local system, shown already.
 pub fn status(seen: &Seen, processes: Option<&str>, call: &str, view: &View) -> String {
@@ -22,7 +22,7 @@ pub fn status(seen: &Seen, processes: Option<&str>, call: &str, view: &View) -> 
     match (&seen.overview, &seen.problem) {
         (Some(overview), _) => text + "\n" + &everything(overview, view),
         (None, problem) => {
-            let problem = or_nothing(problem.as_ref());
+            let problem = or_none(problem.as_ref());
             text + &format!(
                 "\nadmin cannot be asked: {problem}\nnothing is known of sagas, dead letters and breakers"
             )
@@ -68,12 +68,12 @@ fn need(seen: &Seen, call: &str, view: &View) -> String {
 const SERVICES: [Column<ServiceStatus>; 8] = [
     left("service", |look| look.service.clone()),
     left("ready", |look| ready(look).to_owned()),
-    right("to publish", |look| or_nothing(look.outbox.as_ref().map(|outbox| grouped(outbox.pending)))),
-    goes(2, when("oldest", |look| look.outbox.as_ref().and_then(|outbox| outbox.oldest))),
-    right("refused", |look| or_nothing(look.outbox.as_ref().map(|outbox| grouped(outbox.failed)))),
-    goes(3, right("retries", |look| or_nothing(look.retries.map(grouped)))),
-    goes(4, right("calls", |look| or_nothing(look.tasks.as_ref().map(|calls| grouped(calls.open))))),
-    goes(1, when("oldest call", |look| look.tasks.as_ref().and_then(|calls| calls.oldest))),
+    right("to publish", |look| or_none(look.outbox.as_ref().map(|outbox| grouped(outbox.pending)))),
+    removable(2, time("oldest", |look| look.outbox.as_ref().and_then(|outbox| outbox.oldest))),
+    right("refused", |look| or_none(look.outbox.as_ref().map(|outbox| grouped(outbox.failed)))),
+    removable(3, right("retries", |look| or_none(look.retries.map(grouped)))),
+    removable(4, right("calls", |look| or_none(look.tasks.as_ref().map(|calls| grouped(calls.open))))),
+    removable(1, time("oldest call", |look| look.tasks.as_ref().and_then(|calls| calls.oldest))),
 ];
 
 /// How a service is, in a word.
@@ -90,7 +90,7 @@ fn everything(overview: &Overview, view: &View) -> String {
     let mut text = table(&SERVICES, &overview.services, view) + "\n";
     for look in &overview.services {
         for complaint in &look.failing_checks {
-            let since = view.moment(complaint.since);
+            let since = view.time(complaint.since);
             let _ = writeln!(
                 text,
                 "{} says: {}: {} (since {since})",
@@ -132,7 +132,7 @@ fn remarks(overview: &Overview) -> BTreeMap<&str, Vec<&str>> {
 /// A breaker in one line.
 pub fn breaker_line(service: &str, breaker: &OpenBreaker, view: &View) -> String {
     let OpenBreaker { name, state, since, why, .. } = breaker;
-    let since = since.map(|since| format!(" since {}", view.moment(since))).unwrap_or_default();
+    let since = since.map(|since| format!(" since {}", view.time(since))).unwrap_or_default();
     let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
     format!("breaker {service}/{name} is {state}{since}{why}")
 }
@@ -185,8 +185,8 @@ pub fn sagas_lines(sagas: &SagaSummary, view: &View) -> String {
     }
     if let Some(OldestSaga { id, status, waits_for, waits_since, waits_until }) = &sagas.oldest {
         let step = waits_for.as_ref().map(|step| format!(" waits for {step}")).unwrap_or_default();
-        let since = waits_since.map(|since| format!(" since {}", view.moment(since))).unwrap_or_default();
-        let until = waits_until.map(|until| format!(", until {}", view.moment(until))).unwrap_or_default();
+        let since = waits_since.map(|since| format!(" since {}", view.time(since))).unwrap_or_default();
+        let until = waits_until.map(|until| format!(", until {}", view.time(until))).unwrap_or_default();
         let _ = writeln!(text, "  the oldest: {id} {status}{step}{since}{until}");
     }
     text
@@ -194,13 +194,13 @@ pub fn sagas_lines(sagas: &SagaSummary, view: &View) -> String {
 
 const GROUPS: [Column<GroupSummary>; 8] = [
     left("fingerprint", |group| group.fingerprint.clone()),
-    goes(1, left("service", |group| group.service.clone())),
+    removable(1, left("service", |group| group.service.clone())),
     left("step", |group| group.step.clone()),
     right("waiting", |group| grouped(group.count)),
-    goes(4, right("awaited", |group| grouped(group.awaited))),
-    goes(2, when("first until", |group| group.first_until)),
-    goes(3, when("newest", |group| Some(group.newest_at))),
-    cut(left("cause", |group| group.reason.clone())),
+    removable(4, right("awaited", |group| grouped(group.awaited))),
+    removable(2, time("first until", |group| group.first_until)),
+    removable(3, time("newest", |group| Some(group.newest_at))),
+    truncatable(left("cause", |group| group.reason.clone())),
 ];
 
 fn dead_letter_lines(look: &DeadLetterSummary, view: &View) -> String {
@@ -213,14 +213,14 @@ fn dead_letter_lines(look: &DeadLetterSummary, view: &View) -> String {
 pub fn books(overview: &Overview, view: &View) -> String {
     match &overview.reconciliation {
         None => format!(
-            "ledgers: {NOTHING} (no reconciliation yet, or none since a manual resolution: run sagactl reconcile)"
+            "ledgers: {NONE} (no reconciliation yet, or none since a manual resolution: run sagactl reconcile)"
         ),
         Some(books) => {
             let count = grouped(books.discrepancies);
             format!(
                 "ledgers: {} at the last reconciliation, {}; {count} discrepancies",
                 books.verdict,
-                view.moment(books.at)
+                view.time(books.at)
             )
         }
     }

@@ -5,7 +5,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line as Drawn, Span};
 
 use super::layout::{Line, Mark, Part, fitted};
-use crate::output::style::{Tone, toned};
+use cli::style::{Tone, tones};
 
 /// Draws what there is room for.
 pub fn draw(frame: &mut Frame<'_>, parts: &[Part], system: &str, has_colors: bool) {
@@ -27,13 +27,13 @@ fn drawn(line: &Line, width: usize, has_colors: bool) -> Drawn<'static> {
         let style = tone.map_or(style, |tone| style.fg(color(tone)));
         Span::styled(piece.to_owned(), style)
     };
-    Drawn::from(toned(&text).into_iter().map(span).collect::<Vec<_>>())
+    Drawn::from(tones(&text).into_iter().map(span).collect::<Vec<_>>())
 }
 
 const fn color(tone: Tone) -> Color {
     match tone {
         Tone::Good => Color::Green,
-        Tone::Busy => Color::Yellow,
+        Tone::Pending => Color::Yellow,
         Tone::Bad => Color::Red,
     }
 }
@@ -69,10 +69,10 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::output::View;
     use crate::top::played::{noon, overview, process, service};
     use crate::top::screen::parts;
     use crate::top::state::{Look, State};
+    use cli::View;
 
     const CALL: &str = "sagactl --data /data";
 

@@ -2,8 +2,8 @@
 
 use unicode_width::UnicodeWidthStr as _;
 
-use crate::output::shortened;
-use crate::output::text::printable;
+use cli::text::printable;
+use cli::truncated;
 
 /// What a line is, whatever its colours: the words say it too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Line {
         if width == 0 {
             return String::new();
         }
-        let text = shortened(self.text.clone(), width);
+        let text = truncated(self.text.clone(), width);
         let left = width - text.width();
         match &self.right {
             Some(right) if right.width() < left => format!("{text}{right:>left$}"),

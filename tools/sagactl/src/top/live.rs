@@ -13,8 +13,8 @@ use super::canvas::draw;
 use super::eyes::{EVERY, Eyes};
 use super::screen::parts;
 use super::state::{Look, State};
-use crate::output::{View, has_colors};
 use crate::overview::Asked;
+use cli::{View, has_colors};
 use devstack::ShutdownSignal;
 
 /// Shows it until somebody ends it.

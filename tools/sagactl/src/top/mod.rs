@@ -27,8 +27,8 @@ use clap::Args;
 
 use self::eyes::Eyes;
 use self::state::State;
-use crate::output::{exit, is_terminal, say, say_json, view};
 use crate::overview::{self, Asked};
+use cli::{exit, is_terminal, print, print_json, view};
 
 /// How it is shown.
 #[derive(Debug, Clone, Copy, Args)]
@@ -48,7 +48,7 @@ pub async fn run(asked: Asked, options: TopOptions) -> anyhow::Result<ExitCode> 
         return once(asked, options.json).await;
     }
     if !is_terminal() {
-        return Err(exit::refuse(
+        return Err(exit::rejected(
             "the screen of top needs a terminal, and the output is none: sagactl top --once prints what there is to see, \
              with --json for programs",
         ));
@@ -76,11 +76,11 @@ async fn once(asked: Asked, is_json: bool) -> anyhow::Result<ExitCode> {
     if is_json {
         let mut told = told::with_cpu(overview::told(seen, state.processes.as_ref())?, &state);
         told["pace"] = told::pace(state.pace.told().as_ref());
-        say_json(&told);
+        print_json(&told);
     } else {
         let lines = layout::whole(&screen::parts(&state, &eyes.asked.call, &view()));
         let text: Vec<_> = lines.into_iter().map(|line| line.text).collect();
-        say(&text.join("\n"));
+        print(&text.join("\n"));
     }
     Ok(overview::code(seen))
 }

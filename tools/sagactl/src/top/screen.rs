@@ -11,11 +11,11 @@ use super::layout::{Line, Mark, Part};
 use super::pace::{Ended, Pace, Rate, USUAL};
 use super::quantile::Quantile;
 use super::state::{Need, State};
-use crate::output::text::{NOTHING, or_nothing};
-use crate::output::{Column, View, goes, left, lines, right, time, when};
 use crate::overview::finding::line;
 use crate::overview::seen::Seen;
 use crate::overview::shown::{at_the_broker, books, breaker_line, ready, sagas_lines, still_to_hear};
+use cli::text::{NONE, or_none};
+use cli::{Column, View, left, plain_lines, removable, right, time};
 use devstack::processes::{self, ProcessStatus};
 
 /// Groups of dead letters that are named, the largest.
@@ -92,7 +92,7 @@ fn silence(state: &State, view: &View) -> Option<Line> {
     let silence = state.silence.as_ref()?;
     let age = |at: Timestamp| match view.now {
         Some(now) => format!("{}Z ({})", time::clock(at), time::distance(at, now)),
-        None => view.moment(at),
+        None => view.time(at),
     };
     let old = match state.seen.as_ref().and_then(|seen| seen.overview.as_ref()) {
         Some(overview) => format!("grey is of {}", age(overview.at)),
@@ -114,7 +114,7 @@ fn needed(state: &State, seen: &Seen, view: &View) -> Vec<Line> {
 /// Where sagas stand, and how fast they go.
 fn sagas(overview: &Overview, pace: &Pace, view: &View) -> Vec<String> {
     let standing = overview.sagas.as_ref().map(|sagas| sagas_lines(sagas, view));
-    let standing = standing.unwrap_or_else(|| format!("sagas: {NOTHING}"));
+    let standing = standing.unwrap_or_else(|| format!("sagas: {NONE}"));
     let mut standing = standing.lines().map(str::to_owned);
     let mut lines: Vec<String> = standing.next().into_iter().collect();
     lines.extend(paces(pace));
@@ -126,7 +126,7 @@ fn sagas(overview: &Overview, pace: &Pace, view: &View) -> Vec<String> {
 
 fn paces(pace: &Pace) -> Vec<String> {
     let Some(told) = pace.told() else {
-        return vec![format!("  {NOTHING} per second: two looks tell")];
+        return vec![format!("  {NONE} per second: two looks tell")];
     };
     let mut lines = Vec::new();
     let usual = USUAL.iter().filter_map(|outcome| told.ended.get_key_value(*outcome));
@@ -136,24 +136,24 @@ fn paces(pace: &Pace) -> Vec<String> {
         let (p50, p99) = (quantile(ended.p50), quantile(ended.p99));
         lines.push(format!("  {outcome:<11} {:>7}/s  p50 {p50}  p99 {p99}", ended.rate.to_string()));
     }
-    let (started, over) = (or_nothing(told.started), told.over.as_secs().max(1));
+    let (started, over) = (or_none(told.started), told.over.as_secs().max(1));
     lines.push(format!("  {:<11} {started:>7}/s  all in the last {over} s", "started"));
     lines
 }
 
 /// How long something takes, for people.
 fn quantile(quantile: Option<Quantile>) -> String {
-    let length = |it: std::time::Duration| time::length(i64::try_from(it.as_millis()).unwrap_or(i64::MAX));
+    let length = |it: std::time::Duration| time::duration(i64::try_from(it.as_millis()).unwrap_or(i64::MAX));
     match quantile {
         Some(Quantile::About(about)) => length(about),
         Some(Quantile::Beyond(longest)) => format!("over {}", length(longest)),
-        None => NOTHING.to_owned(),
+        None => NONE.to_owned(),
     }
 }
 
 fn dead_letters(overview: &Overview) -> String {
     match &overview.dead_letters {
-        None => format!("dead letters: {NOTHING}"),
+        None => format!("dead letters: {NONE}"),
         Some(DeadLetterSummary { pending: 0, replaying: 0, .. }) => "dead letters: none".to_owned(),
         Some(DeadLetterSummary { pending, replaying, .. }) => {
             format!("dead letters: {} PENDING · {} REPLAYING", grouped(*pending), grouped(*replaying))
@@ -165,7 +165,7 @@ fn groups(overview: &Overview, view: &View) -> Vec<String> {
     let Some(look) = &overview.dead_letters else { return vec![] };
     let group = |group: &GroupSummary| {
         let GroupSummary { count, service, step, fingerprint, newest_at, reason, .. } = group;
-        let (count, newest) = (counted(*count, "dead letter", "dead letters"), view.moment(*newest_at));
+        let (count, newest) = (counted(*count, "dead letter", "dead letters"), view.time(*newest_at));
         format!("{count} at {step} of {service}, {fingerprint}, the newest {newest}: {reason}")
     };
     look.groups.iter().take(MOST_GROUPS).map(group).collect()
@@ -192,7 +192,7 @@ fn breakers(overview: &Overview, view: &View) -> Vec<String> {
 fn complaints(overview: &Overview, view: &View) -> Vec<String> {
     let of = |look: &ServiceStatus| {
         let say = look.failing_checks.iter().map(|complaint| {
-            let since = view.moment(complaint.since);
+            let since = view.time(complaint.since);
             format!("{} says: {}: {} (since {since})", look.service, complaint.check, complaint.text)
         });
         say.collect::<Vec<_>>()
@@ -213,7 +213,7 @@ impl Row<'_> {
         match (self.process, self.look) {
             (Some(process), _) => processes::ready(process),
             (None, Some(look)) => ready(look),
-            (None, None) => NOTHING,
+            (None, None) => NONE,
         }
     }
 
@@ -241,17 +241,20 @@ fn columns<'a>(is_local: bool) -> Vec<Column<Row<'a>>> {
     let name =
         [left("service", |row: &Row<'_>| row.name.clone()), left("ready", |row| row.ready().to_owned())];
     let processes = [
-        goes(5, right("pid", |row: &Row<'_>| or_nothing(row.process.and_then(|it| it.pid)))),
-        goes(7, right("CPU %", |row| or_nothing(row.cpu))),
-        goes(8, right("MiB", |row| or_nothing(row.mib()))),
+        removable(5, right("pid", |row: &Row<'_>| or_none(row.process.and_then(|it| it.pid)))),
+        removable(7, right("CPU %", |row| or_none(row.cpu))),
+        removable(8, right("MiB", |row| or_none(row.mib()))),
     ];
     let work = [
-        goes(9, right("to publish", |row: &Row<'_>| or_nothing(row.outbox().map(|it| grouped(it.pending))))),
-        when("oldest", |row| row.outbox().and_then(|it| it.oldest)),
-        goes(3, right("refused", |row| or_nothing(row.outbox().map(|it| grouped(it.failed))))),
-        goes(2, right("retries", |row| or_nothing(row.look.and_then(|it| it.retries).map(grouped)))),
-        goes(1, right("calls", |row| or_nothing(row.calls().map(|it| grouped(it.open))))),
-        goes(6, right("waiting", |row| or_nothing(row.waiting().map(grouped)))),
+        removable(
+            9,
+            right("to publish", |row: &Row<'_>| or_none(row.outbox().map(|it| grouped(it.pending)))),
+        ),
+        time("oldest", |row| row.outbox().and_then(|it| it.oldest)),
+        removable(3, right("refused", |row| or_none(row.outbox().map(|it| grouped(it.failed))))),
+        removable(2, right("retries", |row| or_none(row.look.and_then(|it| it.retries).map(grouped)))),
+        removable(1, right("calls", |row| or_none(row.calls().map(|it| grouped(it.open))))),
+        removable(6, right("waiting", |row| or_none(row.waiting().map(grouped)))),
     ];
     let processes = processes.into_iter().filter(|_| is_local);
     name.into_iter().chain(processes).chain(work).collect()
@@ -285,10 +288,10 @@ fn services(state: &State, seen: &Seen, mark: Mark, view: &View) -> Vec<Line> {
     }
     let columns = columns(state.processes.is_some());
     let of_then = View { now: view.now.and(seen.overview.as_ref().map(|overview| overview.at)), ..*view };
-    let mut texts = lines(&columns, &rows, &of_then).into_iter();
+    let mut texts = plain_lines(&columns, &rows, &of_then).into_iter();
     let header = texts.next().map(|header| Line::new(Mark::Header, header));
     let line = |(text, row): (String, &Row<'_>)| match row.ready() {
-        "yes" | NOTHING => Line::new(mark, text),
+        "yes" | NONE => Line::new(mark, text),
         "degraded" => Line::new(Mark::Warning, text),
         _ => Line::new(Mark::Bad, text),
     };

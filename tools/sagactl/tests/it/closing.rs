@@ -11,14 +11,14 @@ const CHANGES_ALONE: &str = "admin.service.full_verification_below=0";
 
 /// Nothing is under way, and everything adds up, as far as is read.
 async fn balanced(system: &System, reads: Reads) -> Value {
-    let whole = if matches!(reads, Reads::Asked) { "&whole=true" } else { "" };
+    let whole = if matches!(reads, Reads::Asked) { "&full=true" } else { "" };
     let report = system.get("admin", &format!("/api/admin/reconciliation?wait=30{whole}")).await;
     assert_eq!(report["verdict"], "BALANCED", "{report:#}");
     match reads {
-        Reads::Everything | Reads::Asked => assert_eq!(report["scope"]["whole"], true, "{report:#}"),
+        Reads::Everything | Reads::Asked => assert_eq!(report["scope"]["full"], true, "{report:#}"),
         Reads::Changes(orders) => {
             let scope = &report["scope"];
-            assert_eq!((&scope["whole"], &scope["orders_read"]), (&json!(false), &json!(orders)), "{scope}");
+            assert_eq!((&scope["full"], &scope["orders_read"]), (&json!(false), &json!(orders)), "{scope}");
         }
     }
     report
@@ -82,7 +82,7 @@ async fn an_audit_reads_what_has_changed_and_comes_to_the_same_as_one_that_reads
     system.charge(other["id"].as_str().expect("an id")).await;
     for _ in 0..2 {
         let report = system.get("admin", "/api/admin/reconciliation?wait=10").await;
-        assert_eq!((&report["verdict"], &report["scope"]["whole"]), (&json!("UNBALANCED"), &json!(false)));
+        assert_eq!((&report["verdict"], &report["scope"]["full"]), (&json!("UNBALANCED"), &json!(false)));
         let found = report["discrepancies"].as_array().expect("a list");
         assert!(found.iter().all(|found| found["subject"] == other["id"]), "{report:#}");
         assert!(found.iter().any(|found| found["rule"] == "one charge per order"), "{report:#}");
@@ -98,7 +98,7 @@ async fn what_was_changed_by_hand_is_found_by_reading_everything_and_pieces_at_o
     let id = order["id"].as_str().expect("an id");
     by_hand(&system, "payment", &format!("UPDATE row_payment SET status = 'REFUNDED' WHERE id = '{id}'"));
     balanced(&system, Reads::Changes(0)).await;
-    let report = system.get("admin", "/api/admin/reconciliation?wait=10&whole=true").await;
+    let report = system.get("admin", "/api/admin/reconciliation?wait=10&full=true").await;
     assert_eq!(report["verdict"], "UNBALANCED", "{report:#}");
     assert_eq!(report["discrepancies"][0]["detail"], format!("payment/{id}"), "{report:#}");
     by_hand(&system, "payment", &format!("UPDATE row_payment SET status = 'CAPTURED' WHERE id = '{id}'"));
@@ -109,7 +109,7 @@ async fn what_was_changed_by_hand_is_found_by_reading_everything_and_pieces_at_o
         "UPDATE row_product SET state = json_set(state, '$.on_hand', 997, '$.sold', 3) WHERE id = 'pen'";
     by_hand(&system, "inventory", moved);
     let report = system.get("admin", "/api/admin/reconciliation?wait=10").await;
-    assert_eq!((&report["verdict"], &report["scope"]["whole"]), (&json!("UNBALANCED"), &json!(false)));
+    assert_eq!((&report["verdict"], &report["scope"]["full"]), (&json!("UNBALANCED"), &json!(false)));
     assert_eq!(report["discrepancies"][0]["rule"], "stock = reservations", "{report:#}");
 }
 
@@ -133,7 +133,7 @@ async fn a_database_that_is_not_the_one_that_was_closed_is_read_anew() {
     system.sagactl(&["start", "bank"]);
     for _ in 0..2 {
         let report = system.get("admin", "/api/admin/reconciliation?wait=10").await;
-        assert_eq!((&report["verdict"], &report["scope"]["whole"]), (&json!("UNBALANCED"), &json!(true)));
+        assert_eq!((&report["verdict"], &report["scope"]["full"]), (&json!("UNBALANCED"), &json!(true)));
         assert_eq!(report["discrepancies"][0]["subject"], lost["id"], "{report:#}");
         // Now its history is as long again, with something else at its end.
         system.order(&[("pen", 1)], "tok_ok").await;

@@ -115,7 +115,7 @@ async fn a_whole_audit_tells_of_each_fault_that_is_planted() {
     let stray = Uuid::now_v7().to_string();
     system.charge(&stray).await;
 
-    let report = system.get("admin", "/api/admin/reconciliation?wait=20&whole=true").await;
+    let report = system.get("admin", "/api/admin/reconciliation?wait=20&full=true").await;
     let found = report["discrepancies"].as_array().expect("a list");
     let names =
         PLANTS.iter().map(|(name, _)| *name).chain(["refund gone with its event", "charge without order"]);
@@ -144,6 +144,6 @@ async fn money_that_was_captured_twice_as_both_ledgers_say_is_no_balance() {
     system.assert_reconciled().await;
     by_hand(&system, "bank", TWICE_AT_THE_BANK, order);
     by_hand(&system, "payment", TWICE_AT_PAYMENT, order);
-    let report = system.get("admin", "/api/admin/reconciliation?wait=10&whole=true").await;
+    let report = system.get("admin", "/api/admin/reconciliation?wait=10&full=true").await;
     assert_eq!(report["verdict"], "UNBALANCED", "{report:#}");
 }

@@ -279,7 +279,7 @@ async fn a_whole_audit_waits_no_longer_than_it_was_asked_to_for_what_never_drain
     let books = ReconciliationState::of(quiet_shop()).await;
     books.played.lock().service_stats.get_mut("payment").expect("it is played").stats.outbox_pending = 1;
     books.played.lock().shop.payments[CONFIRMED].reference.clear();
-    for which in ["", "&whole=true"] {
+    for which in ["", "&full=true"] {
         let asked =
             answered(books.admin.request(Method::GET, &format!("/reconciliation?wait=1{which}")), 200);
         let report = tokio::time::timeout(Duration::from_secs(15), asked).await.expect("an answer in time");

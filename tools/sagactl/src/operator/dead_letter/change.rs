@@ -15,8 +15,8 @@ use super::filter::{Filter, Meant, Which};
 use super::outcome;
 use crate::admin::{Admin, Done, Form, Several, each, read, said};
 use crate::args::{self, duration};
-use crate::output::exit::{self, refuse};
-use crate::output::{complain, say, say_json};
+use cli::exit::{self, rejected};
+use cli::{print, print_error, print_json};
 
 /// Which dead letters to replay.
 #[derive(Debug, Args)]
@@ -125,13 +125,13 @@ async fn all_to_their_end(
 ) -> anyhow::Result<ExitCode> {
     // Admin says so of those that match, and nobody is to depend on whether any do.
     if body.get("reason").is_none() {
-        return Err(refuse("reason: is required for many (say why with --reason)"));
+        return Err(rejected("reason: is required for many (say why with --reason)"));
     }
     let mut several = Several::new(form);
     let ids = outcome::matching(admin, filter).await?;
     if ids.is_empty() {
         if !form.json {
-            say(&Many::default().told("replayed"));
+            print(&Many::default().told("replayed"));
         }
         return several.end();
     }
@@ -139,7 +139,7 @@ async fn all_to_their_end(
     let many: Many = read(admin.post(&["dlq", "replay"], &body).await?)?;
     complain_of(&many, "replayed");
     for Refused { id, detail, .. } in &many.rejected {
-        several.refuse(id, &format!("{id}: not replayed: {detail}"), exit::REFUSED);
+        several.rejected(id, &format!("{id}: not replayed: {detail}"), exit::REJECTED);
     }
     let refused: BTreeSet<&str> = many.rejected.iter().map(|refused| refused.id.as_str()).collect();
     let sent = ids.into_iter().filter(|id| !refused.contains(id.as_str()));
@@ -181,7 +181,7 @@ pub async fn note(admin: &Admin, options: NoteOptions) -> anyhow::Result<ExitCod
     let NoteOptions { mut words, filter, form } = options;
     let text = words.pop().unwrap_or_default();
     let body = json!({ "text": text });
-    let id = |word: String| args::id(&word).map_err(|why| refuse(format!("{word:?} is no id: {why}")));
+    let id = |word: String| args::id(&word).map_err(|why| rejected(format!("{word:?} is no id: {why}")));
     let which = Which { id: words.into_iter().map(id).collect::<Result<_, _>>()?, filter };
     match which.meant()? {
         Meant::All(filter) => many(admin, &["dlq", "notes"], "noted", &filter, body, form).await,
@@ -212,22 +212,22 @@ pub async fn many(
 pub fn told(answer: Value, done: &str, form: Form) -> anyhow::Result<ExitCode> {
     let many: Many = read(answer.clone())?;
     if form.json {
-        say_json(&answer);
+        print_json(&answer);
     } else {
-        say(&many.told(done));
+        print(&many.told(done));
     }
     complain_of(&many, done);
-    Ok(if many.not_done() == 0 { ExitCode::SUCCESS } else { ExitCode::from(exit::REFUSED) })
+    Ok(if many.not_done() == 0 { ExitCode::SUCCESS } else { ExitCode::from(exit::REJECTED) })
 }
 
 /// The first refusals; they are much alike.
 fn complain_of(many: &Many, done: &str) {
     for Refused { id, detail, .. } in many.failures().take(MOST_COMPLAINTS) {
-        complain(&refuse(format!("{id}: not {done}: {detail}")));
+        print_error(&rejected(format!("{id}: not {done}: {detail}")));
     }
     let more = many.not_done().saturating_sub(MOST_COMPLAINTS as u64);
     if more > 0 {
-        complain(&refuse(format!("{more} more were not {done}")));
+        print_error(&rejected(format!("{more} more were not {done}")));
     }
 }
 

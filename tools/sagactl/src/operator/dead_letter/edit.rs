@@ -17,8 +17,8 @@ use super::change::standing;
 use super::secrets;
 use crate::admin::{Admin, Done, Form, read, show};
 use crate::args;
-use crate::output::exit::{self, Refusal, refuse};
-use crate::output::text::printable;
+use cli::exit::{self, ExitError, rejected};
+use cli::text::printable;
 
 /// What to write instead. With none of --new-data, --payload and --file an editor is opened on the data.
 #[derive(Debug, Args)]
@@ -132,7 +132,7 @@ async fn send(
 /// Opens an editor on the data. What was written there is not lost when it is refused.
 async fn by_hand(admin: &Admin, id: Uuid, mut body: Value) -> anyhow::Result<Value> {
     if !std::io::stdin().is_terminal() {
-        return Err(refuse(
+        return Err(rejected(
             "say what to write with --new-data, --payload or --file: an editor needs a terminal",
         ));
     }
@@ -151,17 +151,17 @@ async fn by_hand(admin: &Admin, id: Uuid, mut body: Value) -> anyhow::Result<Val
     edit(file.path())?;
     let after = std::fs::read_to_string(file.path()).context("what was edited cannot be read")?;
     if after.trim_end() == before {
-        return Err(refuse("nothing was changed, and nothing is sent"));
+        return Err(rejected("nothing was changed, and nothing is sent"));
     }
     let sent = match args::json(&after) {
         Ok(edited) => send(admin, id, body, Part::Data, edited).await,
-        Err(why) => Err(refuse(why)),
+        Err(why) => Err(rejected(why)),
     };
     let Err(error) = sent else { return sent };
     let (_, path) = file.keep()?;
     let text =
         format!("{error:#}; what you wrote is kept: mend it, and send it with --file {}", path.display());
-    Err(Refusal::new(exit::code_of(&error), text).into())
+    Err(ExitError::new(exit::code_of(&error), text).into())
 }
 
 fn edit(path: &Path) -> anyhow::Result<()> {
@@ -185,7 +185,7 @@ fn from_file(path: &Path) -> anyhow::Result<Value> {
         std::fs::read_to_string(path).map(|read| text = read)
     };
     reading.with_context(|| format!("{} cannot be read", path.display()))?;
-    args::json(&text).map_err(|why| refuse(format!("{}: {why}", path.display())))
+    args::json(&text).map_err(|why| rejected(format!("{}: {why}", path.display())))
 }
 
 async fn fetch(admin: &Admin, id: Uuid) -> anyhow::Result<Contents> {
@@ -202,14 +202,14 @@ struct Contents {
 impl Contents {
     fn envelope(&self) -> anyhow::Result<Value> {
         if self.payload_base64.is_empty() {
-            return Err(refuse(
+            return Err(rejected(
                 "this message is empty or was too large to be announced: give a whole envelope with --payload",
             ));
         }
         let bytes = STANDARD.decode(&self.payload_base64).unwrap_or_default();
         let envelope = serde_json::from_slice(&bytes).ok();
         envelope.ok_or_else(|| {
-            refuse("this message is no JSON: give a whole envelope with --payload, without ***")
+            rejected("this message is no JSON: give a whole envelope with --payload, without ***")
         })
     }
 }
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(envelope.expect("an envelope")["data"]["a"], 1);
         for noise in [STANDARD.encode(b"\xff\x00"), "!".to_owned(), String::new()] {
             let refused = contents(&noise).envelope().expect_err("no envelope");
-            assert_eq!(exit::code_of(&refused), exit::REFUSED);
+            assert_eq!(exit::code_of(&refused), exit::REJECTED);
         }
     }
 

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::admin::said;
 use crate::args::{self, duration, one_of};
-use crate::output::exit::refuse;
+use cli::exit::rejected;
 
 #[derive(Debug, Args, Serialize)]
 pub struct InStatus {
@@ -124,11 +124,11 @@ impl Which {
         match (self.id.is_empty(), filter == json!({})) {
             (false, true) => Ok(Meant::Each(self.id)),
             (true, false) => Ok(Meant::All(filter)),
-            (true, true) => Err(refuse(
+            (true, true) => Err(rejected(
                 "say which dead letters: by their ids, or by what they have in common, e.g. with --fingerprint",
             )),
             (false, false) => {
-                Err(refuse("name dead letters by their ids or by what they have in common, not both"))
+                Err(rejected("name dead letters by their ids or by what they have in common, not both"))
             }
         }
     }

@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::view::NOTHING;
+use super::view::NONE;
 use super::worth::WorthOfMany;
 use crate::admin::Page;
-use crate::output::text::or_nothing;
-use crate::output::{Column, View, cut, goes, left, right, table, when};
+use cli::text::or_none;
+use cli::{Column, View, left, removable, right, table, time, truncatable};
 
 /// Dead letters with one fingerprint.
 #[derive(Debug, Deserialize)]
@@ -29,19 +29,19 @@ const COLUMNS: [Column<DeadLetterGroup>; 12] = [
     left("fingerprint", |group| group.fingerprint.clone()),
     right("count", |group| group.count.to_string()),
     right("waited for", |group| group.worth.awaited.to_string()),
-    goes(6, when("first until", |group| group.worth.first_until)),
-    goes(1, when("last until", |group| group.worth.last_until)),
-    goes(4, left("service", |group| group.service.clone())),
+    removable(6, time("first until", |group| group.worth.first_until)),
+    removable(1, time("last until", |group| group.worth.last_until)),
+    removable(4, left("service", |group| group.service.clone())),
     left("step", |group| group.step.clone()),
-    goes(3, left("type", |group| or_nothing(group.message_type.as_ref()))),
-    goes(1, when("first failed", |group| Some(group.first_failed_at))),
-    goes(5, when("last failed", |group| Some(group.last_failed_at))),
-    goes(2, left("sample", |group| group.sample.clone())),
-    cut(left("reason", |group| group.reason.clone())),
+    removable(3, left("type", |group| or_none(group.message_type.as_ref()))),
+    removable(1, time("first failed", |group| Some(group.first_failed_at))),
+    removable(5, time("last failed", |group| Some(group.last_failed_at))),
+    removable(2, left("sample", |group| group.sample.clone())),
+    truncatable(left("reason", |group| group.reason.clone())),
 ];
 
 pub fn list(page: &Page<DeadLetterGroup>, view: &View) -> String {
-    page.shown(NOTHING, &COLUMNS, view)
+    page.shown(NONE, &COLUMNS, view)
 }
 
 /// Groups as a table.

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::worth::{Effect, Of, Worth};
 use crate::admin::{Admin, Done, Several, read, said};
-use crate::output::exit::{self, OfThisOne, Refusal};
+use cli::exit::{self, ExitError, ItemError};
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -59,7 +59,7 @@ async fn of(admin: &Admin, id: &str, began: Instant, wait: Duration) -> anyhow::
             "REPLAYING" if began.elapsed() < wait => sleep(PAUSE).await,
             "REPLAYING" => {
                 let detail = "still being replayed; its service may be away: sagactl status tells";
-                return Err(OfThisOne(detail.to_owned()).into());
+                return Err(ItemError(detail.to_owned()).into());
             }
             "RESOLVED" => return resolved(id, answer, now.effect.as_ref()),
             status => {
@@ -67,7 +67,7 @@ async fn of(admin: &Admin, id: &str, began: Instant, wait: Duration) -> anyhow::
                 let worth =
                     now.replay_value.map(|worth| format!(" ({})", worth.told(of))).unwrap_or_default();
                 let detail = format!("{status} again: {}{worth}", now.reason);
-                return Err(Refusal::new(exit::REFUSED, detail).into());
+                return Err(ExitError::new(exit::REJECTED, detail).into());
             }
         }
     }
@@ -80,7 +80,7 @@ fn resolved(id: &str, answer: Value, effect: Option<&Effect>) -> anyhow::Result<
             Ok(Done { answer, told: format!("{id} is RESOLVED: {told}") })
         }
         Some(effect @ (Effect::ChangedNothing | Effect::Rejected { .. })) => {
-            Err(Refusal::new(exit::REFUSED, format!("RESOLVED, but {}", effect.told())).into())
+            Err(ExitError::new(exit::REJECTED, format!("RESOLVED, but {}", effect.told())).into())
         }
     }
 }
@@ -108,7 +108,7 @@ pub async fn matching(admin: &Admin, filter: &Value) -> anyhow::Result<Vec<Strin
         ids.extend(page.dead_letters.into_iter().map(|item| item.id));
         if ids.len() > MOST {
             let detail = format!("more than {MOST} match: use sagactl dlq redrive, which watches them");
-            return Err(Refusal::new(exit::REFUSED, detail).into());
+            return Err(ExitError::new(exit::REJECTED, detail).into());
         }
         let Some(next) = page.next else { return Ok(ids) };
         query["cursor"] = next.into();

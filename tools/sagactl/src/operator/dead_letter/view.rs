@@ -12,8 +12,8 @@ use serde_json::Value;
 use super::secrets;
 use super::worth::{Effect, Of, Worth, waited_for};
 use crate::admin::Page;
-use crate::output::text::{indented, listed, one_line, or_nothing};
-use crate::output::{Column, View, cut, goes, left, right, when};
+use cli::text::{fields, indented, one_line, or_none};
+use cli::{Column, View, left, removable, right, time, truncatable};
 
 /// What is shown of a message that is no JSON.
 const LONGEST_NOISE: usize = 2_000;
@@ -46,22 +46,22 @@ pub struct DeadLetter {
 const COLUMNS: [Column<DeadLetter>; 10] = [
     left("dead letter", |dead_letter| dead_letter.id.clone()),
     left("status", |dead_letter| dead_letter.status.clone()),
-    goes(3, left("service", |dead_letter| dead_letter.service.clone())),
+    removable(3, left("service", |dead_letter| dead_letter.service.clone())),
     left("step", |dead_letter| dead_letter.step.clone()),
-    goes(2, left("type", |dead_letter| or_nothing(dead_letter.message_type.as_ref()))),
-    goes(1, right("attempts", |dead_letter| dead_letter.attempts.to_string())),
-    goes(4, right("replays", |dead_letter| dead_letter.replays.to_string())),
-    goes(5, when("last failed", |dead_letter| Some(dead_letter.last_failed_at))),
-    goes(6, left("waited for", |dead_letter| waited_for(dead_letter.replay_value.as_ref()))),
-    cut(left("reason", |dead_letter| dead_letter.reason.clone())),
+    removable(2, left("type", |dead_letter| or_none(dead_letter.message_type.as_ref()))),
+    removable(1, right("attempts", |dead_letter| dead_letter.attempts.to_string())),
+    removable(4, right("replays", |dead_letter| dead_letter.replays.to_string())),
+    removable(5, time("last failed", |dead_letter| Some(dead_letter.last_failed_at))),
+    removable(6, left("waited for", |dead_letter| waited_for(dead_letter.replay_value.as_ref()))),
+    truncatable(left("reason", |dead_letter| dead_letter.reason.clone())),
 ];
 
 /// Those that are over are shown to who asks for them.
-pub const NOTHING: &str = "no dead letters in these statuses (--status ALL shows all)";
+pub const NONE: &str = "no dead letters in these statuses (--status ALL shows all)";
 
 /// A page of them.
 pub fn list(page: &Page<DeadLetter>, view: &View) -> String {
-    page.shown(NOTHING, &COLUMNS, view)
+    page.shown(NONE, &COLUMNS, view)
 }
 
 /// How many dead letters there are.
@@ -142,7 +142,7 @@ pub fn detail(detail: &Detail, view: &View) -> String {
     section("error", &error(&detail.dead_letter.reason, &detail.error_chain));
     section("delivery", &detail.delivery.as_ref().map(delivery).unwrap_or_default());
     section("message", &message(detail));
-    let note = |note: &Note| format!("{} {}: {}\n", view.moment_in_full(note.at), note.operator, note.text);
+    let note = |note: &Note| format!("{} {}: {}\n", view.full_time(note.at), note.operator, note.text);
     section("notes", &detail.notes.iter().map(note).collect::<String>());
     section("history", &detail.history.iter().map(|past| happened(past, view)).collect::<String>());
     text
@@ -158,7 +158,7 @@ fn head(detail: &Detail, view: &View) -> String {
         Some(original) => format!(", edited (was {})", original.message_id),
         None => if dead_letter.edited { ", edited" } else { "" }.to_owned(),
     };
-    let lines = listed(&[
+    let lines = fields(&[
         ("status", Some(dead_letter.status.clone())),
         ("service", Some(dead_letter.service.clone())),
         ("step", Some(dead_letter.step.clone())),
@@ -168,8 +168,8 @@ fn head(detail: &Detail, view: &View) -> String {
         ("fingerprint", Some(dead_letter.fingerprint.clone())),
         ("attempts", Some(dead_letter.attempts.to_string())),
         ("replays", Some(dead_letter.replays.to_string())),
-        ("first failed", Some(view.moment_in_full(dead_letter.first_failed_at))),
-        ("last failed", Some(view.moment_in_full(dead_letter.last_failed_at))),
+        ("first failed", Some(view.full_time(dead_letter.first_failed_at))),
+        ("last failed", Some(view.full_time(dead_letter.last_failed_at))),
         ("worth", dead_letter.replay_value.as_ref().map(|worth| worth.told(of))),
         ("effect", dead_letter.effect.as_ref().map(Effect::told)),
         ("redrive", dead_letter.redrive.clone()),
@@ -213,7 +213,7 @@ fn happened(past: &Moment, view: &View) -> String {
     let because = past.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
     let detail = past.detail.as_ref().filter(|detail| !detail.is_null());
     let detail = detail.map(|detail| format!(" ({})", one_line(detail))).unwrap_or_default();
-    format!("{} {}{by}{because}{detail}\n", view.moment_in_full(past.at), past.what)
+    format!("{} {}{by}{because}{detail}\n", view.full_time(past.at), past.what)
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::output::text::NOTHING;
-use crate::output::time;
+use cli::text::NONE;
+use cli::time;
 
 /// Whose a dead letter is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,5 +125,5 @@ impl Effect {
 
 /// Whether it is still waited for, in a word.
 pub fn waited_for(worth: Option<&Worth>) -> String {
-    worth.map_or(NOTHING, Worth::word).to_owned()
+    worth.map_or(NONE, Worth::word).to_owned()
 }

@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::events::Events;
 use super::view::{Ending, Redrive};
 use crate::admin::{Admin, Form, read, show};
-use crate::output::exit::{self, Refusal, refuse};
-use crate::output::note;
+use cli::exit::{self, ExitError, rejected};
+use cli::note;
 
 /// Admin says something at least every 5 seconds.
 const SILENCE: Duration = Duration::from_secs(15);
@@ -36,7 +36,7 @@ pub async fn run(admin: &Admin, id: &str, form: Form) -> anyhow::Result<ExitCode
         let text = format!(
             "redrive {id} is no longer watched, and goes on: sagactl redrive follow {id}, or pause, or cancel"
         );
-        return Err(Refusal::new(exit::INTERRUPTED, text).into());
+        return Err(ExitError::new(exit::INTERRUPTED, text).into());
     };
     let end = outcome.with_context(|| format!("redrive {id}"))?;
     let redrive: Redrive = read(end.clone())?;
@@ -50,11 +50,11 @@ fn verdict(redrive: &Redrive) -> anyhow::Result<ExitCode> {
         Some(Ending::Done) => Ok(ExitCode::SUCCESS),
         Some(Ending::Stopped) => {
             let why = redrive.stopped_because.as_deref().unwrap_or("it does not say why");
-            Err(refuse(format!(
+            Err(rejected(format!(
                 "redrive {id} stopped: {why}; when that is mended: sagactl redrive resume {id}"
             )))
         }
-        Some(Ending::Cancelled) => Err(refuse(format!("redrive {id} was cancelled"))),
+        Some(Ending::Cancelled) => Err(rejected(format!("redrive {id} was cancelled"))),
         None => bail!("redrive {id} is {}", redrive.status),
     }
 }
@@ -157,8 +157,8 @@ mod tests {
         let end = |status| verdict(&from_value(redrive(status)).expect("a redrive"));
         assert!(end("DONE").is_ok());
         let stopped = end("STOPPED").expect_err("refused");
-        assert_eq!(exit::code_of(&stopped), exit::REFUSED);
+        assert_eq!(exit::code_of(&stopped), exit::REJECTED);
         assert!(stopped.to_string().contains("a canary failed again"), "{stopped}");
-        assert_eq!(exit::code_of(&end("CANCELLED").expect_err("refused")), exit::REFUSED);
+        assert_eq!(exit::code_of(&end("CANCELLED").expect_err("refused")), exit::REJECTED);
     }
 }

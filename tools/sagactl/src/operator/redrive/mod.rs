@@ -15,8 +15,8 @@ use self::view::{Preview, Redrive};
 use super::dead_letter::filter::Filter;
 use crate::admin::{Admin, Form, Items, PageOptions, read, said, show};
 use crate::args;
-use crate::output::exit::refuse;
-use crate::output::{View, say, view as looks};
+use cli::exit::rejected;
+use cli::{View, print, view as looks};
 
 /// What to do with redrives.
 #[derive(Debug, Subcommand)]
@@ -108,7 +108,7 @@ impl RedriveOptions {
     fn body(&self) -> anyhow::Result<Value> {
         let filter = said(&self.filter)?;
         if filter == json!({}) {
-            return Err(refuse(
+            return Err(rejected(
                 "say which dead letters, e.g. with --fingerprint: a redrive of all of them is never meant",
             ));
         }
@@ -129,13 +129,13 @@ pub async fn start(admin: &Admin, options: RedriveOptions) -> anyhow::Result<Exi
         return show(answer, form, view::preview);
     }
     if preview.replayable == 0 {
-        return Err(refuse(format!(
+        return Err(rejected(format!(
             "none of the {} that match can be replayed, for they were replayed too often: --force takes them all the same",
             preview.matching
         )));
     }
     if !form.json {
-        say(&view::preview(&preview, &looks()));
+        print(&view::preview(&preview, &looks()));
     }
     body["preview"] = Value::Null;
     let answer = admin.post(&["dlq", "redrive"], &body).await?;
@@ -147,7 +147,7 @@ pub async fn start(admin: &Admin, options: RedriveOptions) -> anyhow::Result<Exi
         });
     }
     if !form.json {
-        say(&format!("redrive {id} is under way"));
+        print(&format!("redrive {id} is under way"));
     }
     follow::run(admin, id, form).await
 }
@@ -187,7 +187,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::output::exit;
+    use cli::exit;
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -215,6 +215,6 @@ mod tests {
     #[test]
     fn a_redrive_of_everything_is_refused() {
         let refused = parse("--reason all").expect("options").body().expect_err("refused");
-        assert_eq!(exit::code_of(&refused), exit::REFUSED);
+        assert_eq!(exit::code_of(&refused), exit::REJECTED);
     }
 }

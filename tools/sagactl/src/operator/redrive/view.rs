@@ -8,8 +8,8 @@ use strum::EnumString;
 use crate::admin::Page;
 use crate::operator::dead_letter::group::{DeadLetterGroup, group_table};
 use crate::operator::dead_letter::worth::WorthOfMany;
-use crate::output::text::{listed, one_line};
-use crate::output::{Column, View, cut, goes, left, right, when};
+use cli::text::{fields, one_line};
+use cli::{Column, View, left, removable, right, time, truncatable};
 
 /// A redrive as admin tells it.
 #[derive(Debug, Clone, Deserialize)]
@@ -100,13 +100,13 @@ impl Redrive {
 const COLUMNS: [Column<Redrive>; 9] = [
     left("redrive", |redrive| redrive.id.clone()),
     left("status", |redrive| redrive.status.clone()),
-    cut(left("filter", |redrive| one_line(&redrive.filter))),
-    goes(2, left("who", |redrive| redrive.operator.clone())),
-    goes(3, right("matching", |redrive| redrive.matching.to_string())),
+    truncatable(left("filter", |redrive| one_line(&redrive.filter))),
+    removable(2, left("who", |redrive| redrive.operator.clone())),
+    removable(3, right("matching", |redrive| redrive.matching.to_string())),
     right("resolved", |redrive| redrive.resolved.to_string()),
     right("failed", |redrive| redrive.failed.to_string()),
     right("to come", |redrive| redrive.remaining.to_string()),
-    goes(1, when("started", |redrive| Some(redrive.created_at))),
+    removable(1, time("started", |redrive| Some(redrive.created_at))),
 ];
 
 pub fn list(page: &Page<Redrive>, view: &View) -> String {
@@ -117,7 +117,7 @@ pub fn detail(redrive: &Redrive, view: &View) -> String {
     let rate =
         redrive.rate.map_or_else(|| "as fast as it goes".to_owned(), |rate| format!("{rate} a second"));
     let force = if redrive.force { ", forced" } else { "" };
-    let lines = listed(&[
+    let lines = fields(&[
         ("status", Some(redrive.progress())),
         ("stopped because", redrive.stopped_because.clone()),
         ("filter", Some(one_line(&redrive.filter))),
@@ -126,8 +126,8 @@ pub fn detail(redrive: &Redrive, view: &View) -> String {
         ("round", Some(redrive.round.to_string())),
         ("started by", Some(redrive.operator.clone())),
         ("why then", Some(redrive.reason.clone())),
-        ("started", Some(view.moment_in_full(redrive.created_at))),
-        ("last change", Some(view.moment_in_full(redrive.updated_at))),
+        ("started", Some(view.full_time(redrive.created_at))),
+        ("last change", Some(view.full_time(redrive.updated_at))),
     ]);
     format!("redrive {}\n{lines}", redrive.id)
 }

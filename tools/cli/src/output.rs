@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::exit;
-use super::style::painted;
+use super::style::colored;
 use super::text::printable;
 use super::view::{Color, View};
 
@@ -57,14 +57,14 @@ pub fn has_colors() -> bool {
 }
 
 /// Prints text with control characters escaped, so that foreign text cannot control the terminal.
-pub fn say(text: &str) {
+pub fn print(text: &str) {
     let text = printable(text.trim_end());
-    let text = if settings().has_colors { painted(&text) } else { text };
+    let text = if settings().has_colors { colored(&text) } else { text };
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 /// Prints JSON in one line.
-pub fn say_json(value: &Value) {
+pub fn print_json(value: &Value) {
     let _ = writeln!(std::io::stdout(), "{value}");
 }
 
@@ -74,7 +74,7 @@ pub fn note(text: &str) {
 }
 
 /// Prints an error and returns its exit code.
-pub fn complain(error: &anyhow::Error) -> u8 {
+pub fn print_error(error: &anyhow::Error) -> u8 {
     note(&format!("sagactl: {error:#}"));
     exit::code_of(error)
 }

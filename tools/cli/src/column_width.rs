@@ -5,10 +5,10 @@
 pub struct Limits {
     /// Width of its widest cell.
     pub natural: usize,
-    /// Width to which it may be cut; `natural` if it is never cut.
-    pub least: usize,
+    /// Width to which it may be truncated; `natural` if it never is.
+    pub min: usize,
     /// Order of removal, lowest number first; `None` if it always stays.
-    pub goes: Option<u8>,
+    pub removal_order: Option<u8>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -27,13 +27,12 @@ impl Frame {
     }
 }
 
-/// Width of each column; `None` for those that are removed. Columns that can be neither cut nor removed may exceed the
-/// room.
+/// Width of each column; `None` for removed ones. Columns that can be neither truncated nor removed may exceed the room.
 pub fn fit(columns: &[Limits], frame: Frame, room: usize) -> Vec<Option<usize>> {
-    let mut widths: Vec<_> = columns.iter().map(|column| Some(column.least.min(column.natural))).collect();
+    let mut widths: Vec<_> = columns.iter().map(|column| Some(column.min.min(column.natural))).collect();
     while needed(&widths, frame) > room {
-        let still = columns.iter().enumerate().filter(|(index, _)| widths[*index].is_some());
-        let next = still.filter_map(|(index, column)| Some((column.goes?, index))).min();
+        let remaining = columns.iter().enumerate().filter(|(index, _)| widths[*index].is_some());
+        let next = remaining.filter_map(|(index, column)| Some((column.removal_order?, index))).min();
         let Some((_, index)) = next else { break };
         widths[index] = None;
     }
@@ -57,27 +56,27 @@ fn needed(widths: &[Option<usize>], frame: Frame) -> usize {
 mod tests {
     use super::*;
 
-    /// An id that stays, a number that is removed second, a text that may be cut, a time that is removed first.
+    /// An id that stays, a number that is removed second, a text that may be truncated, a time that is removed first.
     const COLUMNS: [Limits; 4] = [
-        Limits { natural: 36, least: 36, goes: None },
-        Limits { natural: 5, least: 5, goes: Some(2) },
-        Limits { natural: 60, least: 16, goes: None },
-        Limits { natural: 20, least: 20, goes: Some(1) },
+        Limits { natural: 36, min: 36, removal_order: None },
+        Limits { natural: 5, min: 5, removal_order: Some(2) },
+        Limits { natural: 60, min: 16, removal_order: None },
+        Limits { natural: 20, min: 20, removal_order: Some(1) },
     ];
 
     #[test]
-    fn columns_that_fit_keep_their_natural_width() {
-        assert_eq!(fit(&COLUMNS, Frame::Box, 134), [Some(36), Some(5), Some(60), Some(20)]);
-        assert_eq!(fit(&COLUMNS, Frame::Box, 1_000), [Some(36), Some(5), Some(60), Some(20)]);
-    }
-
-    #[test]
-    fn texts_are_cut_before_columns_are_removed_in_order() {
-        assert_eq!(fit(&COLUMNS, Frame::Box, 133), [Some(36), Some(5), Some(59), Some(20)]);
-        assert_eq!(fit(&COLUMNS, Frame::Box, 90), [Some(36), Some(5), Some(16), Some(20)]);
-        assert_eq!(fit(&COLUMNS, Frame::Box, 89), [Some(36), Some(5), Some(38), None]);
-        assert_eq!(fit(&COLUMNS, Frame::Box, 60), [Some(36), None, Some(17), None]);
-        assert_eq!(fit(&COLUMNS, Frame::Box, 10), [Some(36), None, Some(16), None], "wider than the room");
+    fn texts_are_truncated_before_columns_are_removed_in_order() {
+        for (room, widths) in [
+            (1_000, [Some(36), Some(5), Some(60), Some(20)]),
+            (134, [Some(36), Some(5), Some(60), Some(20)]),
+            (133, [Some(36), Some(5), Some(59), Some(20)]),
+            (90, [Some(36), Some(5), Some(16), Some(20)]),
+            (89, [Some(36), Some(5), Some(38), None]),
+            (60, [Some(36), None, Some(17), None]),
+            (10, [Some(36), None, Some(16), None]),
+        ] {
+            assert_eq!(fit(&COLUMNS, Frame::Box, room), widths, "{room}");
+        }
     }
 
     #[test]
@@ -92,8 +91,8 @@ mod tests {
         for room in 0..300 {
             let widths = fit(&COLUMNS, Frame::Box, room);
             for (width, column) in widths.iter().zip(COLUMNS) {
-                assert!(width.is_none_or(|width| (column.least..=column.natural).contains(&width)), "{room}");
-                assert!(width.is_some() || column.goes.is_some(), "{room}");
+                assert!(width.is_none_or(|width| (column.min..=column.natural).contains(&width)), "{room}");
+                assert!(width.is_some() || column.removal_order.is_some(), "{room}");
             }
             assert!(needed(&widths, Frame::Box) <= room.max(59), "{room}");
         }

@@ -1,0 +1,277 @@
+//! Pure: the report of a reconciliation for people: verdict, discrepancies, work in flight, totals.
+
+use std::collections::BTreeMap;
+
+use admin_api::reconciliation::{Discrepancy, Report, ResolvedItem, Scope, Summary, Verdict};
+use cli::View;
+use jiff::Timestamp;
+
+/// Discrepancies shown for each rule.
+const MAX_SHOWN: usize = 3;
+
+/// Manual resolutions shown.
+const MAX_RESOLVED_SHOWN: usize = 10;
+
+/// Formats a report.
+pub fn report_text(report: &Report, view: &View) -> String {
+    let mut lines = vec![headline(report.verdict)];
+    lines.extend(discrepancies("✗ ", &report.discrepancies, report.discrepancy_count, view));
+    lines.extend(report.in_flight.iter().map(|work| {
+        format!("  in flight: {}{}; waits for {}", work.what, since(work.since, view), work.waits_for)
+    }));
+    let unanswered = report.unanswered.iter();
+    lines.extend(unanswered.map(|service| format!("  no answer from {}: {}", service.service, service.why)));
+    let suspected = discrepancies(
+        "? may be resolved by work in flight: ",
+        &report.suspected,
+        report.suspected_count,
+        view,
+    );
+    lines.extend(suspected);
+    lines.extend(resolved(report, view));
+    lines.extend(totals(report));
+    lines.extend(incremental(&report.scope, view));
+    let baselines = report.baselines.iter();
+    lines.extend(baselines.map(|(step, baseline)| {
+        format!("  baseline of {step}: {} missed, accepted {}", baseline.missed, view.full_time(baseline.at))
+    }));
+    lines.join("\n")
+}
+
+fn headline(verdict: Verdict) -> String {
+    format!("{}: {verdict}", verdict.headline())
+}
+
+/// Names and values of totals, with the service that reports them; `None` for all services.
+type Totals<'a> = (Option<&'a str>, Vec<(&'a str, u64)>);
+
+/// Totals by ledger. A zero of a service that did not answer is unknown.
+fn totals(report: &Report) -> impl Iterator<Item = String> {
+    let Summary { orders, pending, overdue, confirmed, cancelled, captured, refunded, .. } = report.summary;
+    let Summary { on_hand, reserved, sold, supplied, facts_published, dead_letters, rows_checked, .. } =
+        report.summary;
+    let ledgers: [Totals<'_>; 4] = [
+        (
+            Some("order"),
+            vec![
+                ("orders", orders),
+                ("pending", pending),
+                ("overdue", overdue),
+                ("confirmed", confirmed),
+                ("cancelled", cancelled),
+            ],
+        ),
+        (Some("bank"), vec![("captured", captured), ("refunded", refunded)]),
+        (
+            Some("inventory"),
+            vec![("on_hand", on_hand), ("reserved", reserved), ("sold", sold), ("supplied", supplied)],
+        ),
+        (
+            None,
+            vec![
+                ("facts_published", facts_published),
+                ("dead_letters", dead_letters),
+                ("rows_checked", rows_checked),
+            ],
+        ),
+    ];
+    ledgers.into_iter().map(|(owner, totals)| {
+        let is_unanswered =
+            report.unanswered.iter().any(|missing| owner.is_none_or(|owner| owner == missing.service));
+        let totals = totals.into_iter().map(|(name, total)| match total {
+            0 if is_unanswered => format!("{name} unknown"),
+            total => format!("{name} {total}"),
+        });
+        format!("  {}", totals.collect::<Vec<_>>().join(" · "))
+    })
+}
+
+/// Extent of an incremental verification.
+fn incremental(scope: &Scope, view: &View) -> Option<String> {
+    let at = |at: Option<Timestamp>| at.map(|at| view.full_time(at)).unwrap_or_default();
+    (!scope.full).then(|| {
+        format!(
+            "  carried forward from {}, {} orders read since; last full verification at {}",
+            at(scope.since),
+            scope.orders_read,
+            at(scope.full_at)
+        )
+    })
+}
+
+/// Discrepancies by rule: their number, the first of them, and advice.
+fn discrepancies(mark: &str, listed: &[Discrepancy], count: u64, view: &View) -> Vec<String> {
+    let mut by_rule: BTreeMap<&str, Vec<&Discrepancy>> = BTreeMap::new();
+    for discrepancy in listed {
+        by_rule.entry(&discrepancy.rule).or_default().push(discrepancy);
+    }
+    let mut lines = Vec::new();
+    for (rule, violations) in by_rule {
+        lines.push(format!("  {mark}{rule}: {}", violations.len()));
+        for Discrepancy { subject, detail, difference, since: at, .. } in violations.iter().take(MAX_SHOWN) {
+            let difference = difference_text(difference.as_deref());
+            lines.push(format!("      {subject}: {detail}{difference}{}", since(*at, view)));
+        }
+        lines.extend(more(violations.len(), MAX_SHOWN));
+        if let Some(first) = violations.first().filter(|first| !first.advice.is_empty()) {
+            lines.push(format!("      → {}", first.advice));
+        }
+    }
+    let unlisted = count.saturating_sub(listed.len() as u64);
+    if unlisted > 0 {
+        lines.push(format!("  {mark}{unlisted} more, not listed"));
+    }
+    lines
+}
+
+/// Manual resolutions, with operator and reason.
+fn resolved(report: &Report, view: &View) -> Vec<String> {
+    let mut lines = Vec::new();
+    if report.resolved_count > 0 {
+        lines.push(format!("  resolved manually: {}", report.resolved_count));
+    }
+    let shown = report.resolved.iter().take(MAX_RESOLVED_SHOWN);
+    lines.extend(shown.map(
+        |ResolvedItem { subject, what, detail, difference, operator, reason, since: at }| {
+            let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+            let difference = difference_text(difference.as_deref());
+            let since = since(Some(*at), view);
+            format!("      {subject}: {what}{detail}{difference}; by {operator}: {reason}{since}")
+        },
+    ));
+    lines.extend(more(report.resolved.len(), MAX_RESOLVED_SHOWN));
+    lines
+}
+
+fn difference_text(difference: Option<&str>) -> String {
+    difference.map(|difference| format!("; difference {difference}")).unwrap_or_default()
+}
+
+fn more(count: usize, shown: usize) -> Option<String> {
+    (count > shown).then(|| format!("      and {} more; --json lists all", count - shown))
+}
+
+fn since(at: Option<Timestamp>, view: &View) -> String {
+    at.map(|at| format!(", since {}", view.full_time(at))).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use admin_api::reconciliation::{InFlight, Unanswered};
+
+    use super::*;
+
+    fn at(time: &str) -> Timestamp {
+        time.parse().expect("a time")
+    }
+
+    fn discrepancy(order: u64) -> Discrepancy {
+        Discrepancy {
+            rule: "cancelled = money back".to_owned(),
+            subject: format!("order {order}"),
+            detail: "payment CAPTURED, 1 charges captured at the bank".to_owned(),
+            difference: Some("13.00 EUR".to_owned()),
+            since: Some(at("2027-01-15T08:00:02Z")),
+            advice: "sagactl saga show".to_owned(),
+            certain: true,
+        }
+    }
+
+    fn full() -> Report {
+        Report { scope: Scope { full: true, ..Scope::default() }, ..Report::default() }
+    }
+
+    #[test]
+    fn discrepancies_are_listed_by_rule_up_to_a_limit() {
+        let report = Report {
+            verdict: Verdict::Unbalanced,
+            discrepancies: (1..=5).map(discrepancy).collect(),
+            discrepancy_count: 7,
+            summary: Summary { orders: 9, ..Summary::default() },
+            ..full()
+        };
+        let text = report_text(&report, &View::FILE);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "THE BOOKS DO NOT BALANCE: UNBALANCED");
+        assert_eq!(lines[1], "  ✗ cancelled = money back: 5");
+        assert_eq!(
+            lines[2],
+            "      order 1: payment CAPTURED, 1 charges captured at the bank; difference 13.00 EUR, since \
+             2027-01-15 08:00:02Z"
+        );
+        assert_eq!(lines[5], "      and 2 more; --json lists all");
+        assert_eq!(lines[6], "      → sagactl saga show");
+        assert_eq!(lines[7], "  ✗ 2 more, not listed");
+        assert!(lines[8].starts_with("  orders 9 · pending"), "{text}");
+    }
+
+    #[test]
+    fn missing_verdict_is_explained_by_work_in_flight_and_missing_answers() {
+        let work = InFlight {
+            since: Some(at("2027-01-15T08:00:02Z")),
+            ..InFlight::new("payment: 1 calls open", "an answer from outside")
+        };
+        let report = Report {
+            in_flight: vec![work],
+            unanswered: vec![Unanswered {
+                service: "bank".to_owned(),
+                why: "bank does not answer".to_owned(),
+            }],
+            suspected: vec![discrepancy(1)],
+            suspected_count: 1,
+            summary: Summary { orders: 9, ..Summary::default() },
+            ..full()
+        };
+        let text = report_text(&report, &View::FILE);
+        assert!(!text.contains("DO NOT BALANCE"), "{text}");
+        for line in [
+            "  in flight: payment: 1 calls open, since 2027-01-15 08:00:02Z; waits for an answer from outside",
+            "  no answer from bank: bank does not answer",
+            "  ? may be resolved by work in flight: cancelled = money back: 1",
+            "  orders 9 · pending 0 · ",
+            "  captured unknown · refunded unknown",
+            "  facts_published unknown · ",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn incremental_verification_names_its_checkpoint() {
+        let scope = Scope {
+            full: false,
+            orders_read: 3,
+            since: Some(at("2027-01-15T08:00:02Z")),
+            full_at: Some(at("2027-01-14T08:00:02Z")),
+        };
+        let text = report_text(&Report { scope, ..Report::default() }, &View::FILE);
+        let line = "  carried forward from 2027-01-15 08:00:02Z, 3 orders read since; last full verification at \
+                    2027-01-14 08:00:02Z";
+        assert!(text.ends_with(line), "{text}");
+        assert!(!report_text(&full(), &View::FILE).contains("carried"));
+    }
+
+    #[test]
+    fn manual_resolutions_are_listed_with_operator_and_reason() {
+        let item = ResolvedItem {
+            subject: "order 1".to_owned(),
+            what: "cancelled = money back".to_owned(),
+            detail: "payment OPEN, 1 charges captured".to_owned(),
+            difference: Some("13.00 EUR".to_owned()),
+            operator: "ada".to_owned(),
+            reason: "cheque 4711".to_owned(),
+            since: at("2027-01-15T08:00:02Z"),
+        };
+        let report = Report { verdict: Verdict::Balanced, resolved_count: 1, resolved: vec![item], ..full() };
+        let text = report_text(&report, &View::FILE);
+        let wanted = "the books balance: BALANCED\n  resolved manually: 1\n      order 1: cancelled = money back: payment \
+                      OPEN, 1 charges captured; difference 13.00 EUR; by ada: cheque 4711, since 2027-01-15 08:00:02Z\n";
+        assert!(text.starts_with(wanted), "{text}");
+    }
+
+    #[test]
+    fn each_verdict_has_its_own_headline() {
+        let all = [Verdict::Balanced, Verdict::Unbalanced, Verdict::InFlight];
+        assert_eq!(all.map(headline).into_iter().collect::<std::collections::BTreeSet<_>>().len(), 3);
+    }
+}
