@@ -120,7 +120,7 @@ impl Service for AdminService {
     }
 
     fn steps() -> &'static [Step] {
-        &STEPS
+        &*STEPS
     }
 
     fn rows_of_command(&self, command: &Command) -> Vec<RowKey> {

@@ -1,54 +1,26 @@
 //! Pure: the name of the admin service, and the messages that it consumes.
 
-use contract::FactType::{
-    DeadlineExtended, OrderCancelled, OrderConfirmed, OrderCreated, PaymentFailed, PaymentProcessed,
-    PaymentRefunded, PaymentVoided, StockReleased, StockReservationFailed, StockReserved,
-};
+use std::sync::LazyLock;
+
+use contract::fact::FactRole;
+use contract::{FactType, topology};
 use saga_core::dead_letter::DEAD_LETTER_TYPES;
 use saga_core::service::{Step, Subscription};
 
-pub const NAME: &str = "admin";
+pub const NAME: &str = topology::OPERATOR;
 
-/// Messages that the admin service consumes: facts of sagas, and reports of dead letters.
-pub static STEPS: [Step; 2] = [
-    Step::new(
-        "admin-saga-view",
-        &[
-            Subscription::to(
-                "order",
-                &[
-                    OrderCreated.message_type(),
-                    OrderConfirmed.message_type(),
-                    OrderCancelled.message_type(),
-                    DeadlineExtended.message_type(),
-                ],
-            ),
-            Subscription::to(
-                "inventory",
-                &[
-                    StockReserved.message_type(),
-                    StockReservationFailed.message_type(),
-                    StockReleased.message_type(),
-                ],
-            ),
-            Subscription::to(
-                "payment",
-                &[
-                    PaymentProcessed.message_type(),
-                    PaymentFailed.message_type(),
-                    PaymentRefunded.message_type(),
-                    PaymentVoided.message_type(),
-                ],
-            ),
-        ],
-    ),
-    Step::new(
-        "admin-dead-letters",
-        &[
-            Subscription::to("order", &DEAD_LETTER_TYPES),
-            Subscription::to("inventory", &DEAD_LETTER_TYPES),
-            Subscription::to("payment", &DEAD_LETTER_TYPES),
-            Subscription::to("admin", &DEAD_LETTER_TYPES),
-        ],
-    ),
-];
+/// Messages that the admin service consumes: facts of sagas, and reports of dead letters, of every service.
+pub static STEPS: LazyLock<[Step; 2]> = LazyLock::new(|| {
+    let others = topology::producers().filter(|producer| *producer != NAME);
+    let facts = others.map(|producer| {
+        let facts = FactType::published_by(producer).filter(|fact| fact.role() != FactRole::Catalogue);
+        let types: Vec<_> = facts.map(FactType::message_type).collect();
+        Subscription::to(producer, types.leak())
+    });
+    let dead_letters = topology::producers().map(|producer| Subscription::to(producer, &DEAD_LETTER_TYPES));
+    // Leaked once: steps live as long as the process.
+    [
+        Step::new("admin-saga-view", facts.collect::<Vec<_>>().leak()),
+        Step::new("admin-dead-letters", dead_letters.collect::<Vec<_>>().leak()),
+    ]
+});

@@ -1,6 +1,6 @@
 //! Pure: all facts of this shop as one type.
 //!
-//! A new fact is a struct in its producer's file and a variant here. The compiler then names every place that must
+//! A new fact is a struct in its producer's file and a line here. The compiler then names every place that must
 //! handle it. `shared/contract/tests/it/wire.rs` compares the JSON of each with a golden file.
 
 use saga_core::message::{Message, MessageType, raw};
@@ -22,85 +22,112 @@ use crate::payment::{
 };
 use crate::topology::OPERATOR;
 
-/// Fact that one service publishes to others.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, EnumDiscriminants)]
-#[serde(untagged)]
-#[strum_discriminants(name(FactType), doc = "The type of a fact, as the envelope names it.")]
-#[strum_discriminants(derive(PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema))]
-#[strum_discriminants(expect(missing_docs, reason = "each variant is documented at its struct"))]
-#[strum_discriminants(derive(EnumString, IntoStaticStr, VariantArray))]
-#[expect(missing_docs, reason = "each variant is documented at its struct")]
-pub enum Fact {
-    OrderCreated(OrderCreated),
-    OrderConfirmed(OrderConfirmed),
-    OrderCancelled(OrderCancelled),
-    StockReserved(StockReserved),
-    StockReservationFailed(StockReservationFailed),
-    StockReleased(StockReleased),
-    StockReplenished(StockReplenished),
-    ProductListed(ProductListed),
-    PriceChanged(PriceChanged),
-    PaymentProcessed(PaymentProcessed),
-    PaymentFailed(PaymentFailed),
-    PaymentRefunded(PaymentRefunded),
-    PaymentVoided(PaymentVoided),
-    DeadlineExtended(DeadlineExtended),
-    DeadlineExtensionRequested(DeadlineExtensionRequested),
-    ManualResolutionRequested(ManualResolutionRequested),
+/// Declares the facts: type, producer, last part of the subject, role in the saga.
+macro_rules! facts {
+    ($($fact:ident: $producer:expr, $subject:literal, $role:ident;)*) => {
+        /// Fact that one service publishes to others.
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize, EnumDiscriminants)]
+        #[serde(untagged)]
+        #[strum_discriminants(name(FactType), doc = "The type of a fact, as the envelope names it.")]
+        #[strum_discriminants(derive(PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema))]
+        #[strum_discriminants(expect(missing_docs, reason = "each variant is documented at its struct"))]
+        #[strum_discriminants(derive(EnumString, IntoStaticStr, VariantArray))]
+        #[expect(missing_docs, reason = "each variant is documented at its struct")]
+        pub enum Fact {
+            $($fact($fact)),*
+        }
+
+        $(impl From<$fact> for Fact {
+            fn from(fact: $fact) -> Self {
+                Self::$fact(fact)
+            }
+        })*
+
+        impl FactType {
+            /// Name, version and subject suffix.
+            #[must_use]
+            pub const fn message_type(self) -> MessageType {
+                match self {
+                    $(Self::$fact => MessageType::new(stringify!($fact), $subject)),*
+                }
+            }
+
+            /// Service that publishes the fact.
+            #[must_use]
+            pub const fn producer(self) -> &'static str {
+                match self {
+                    $(Self::$fact => $producer),*
+                }
+            }
+
+            /// Role of the fact in the saga of an order.
+            #[must_use]
+            pub const fn role(self) -> FactRole {
+                match self {
+                    $(Self::$fact => FactRole::$role),*
+                }
+            }
+
+            fn deserialize<'de, D: Deserializer<'de>>(self, data: D) -> Result<Fact, D::Error> {
+                match self {
+                    $(Self::$fact => Deserialize::deserialize(data).map(Fact::$fact)),*
+                }
+            }
+        }
+
+        impl Fact {
+            fn order(&self) -> Option<Uuid> {
+                match self {
+                    $(Self::$fact(fact) => order_of!($role fact)),*
+                }
+            }
+        }
+    };
+}
+
+macro_rules! order_of {
+    (Catalogue $fact:ident) => {{
+        let _ = $fact;
+        None
+    }};
+    ($role:ident $fact:ident) => {
+        Some($fact.order)
+    };
+}
+
+/// Role of a fact in the saga of an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FactRole {
+    /// Moves the order towards its confirmation.
+    Progress,
+    /// Reports a failure, a compensation or an intervention. Its trace is always recorded.
+    Setback,
+    /// Belongs to the catalogue, and to no order.
+    Catalogue,
+}
+
+facts! {
+    OrderCreated: "order", "created", Progress;
+    OrderConfirmed: "order", "confirmed", Progress;
+    OrderCancelled: "order", "cancelled", Setback;
+    StockReserved: "inventory", "stock_reserved", Progress;
+    StockReservationFailed: "inventory", "stock_reservation_failed", Setback;
+    StockReleased: "inventory", "stock_released", Setback;
+    StockReplenished: "inventory", "stock_replenished", Catalogue;
+    ProductListed: "inventory", "product_listed", Catalogue;
+    PriceChanged: "inventory", "price_changed", Catalogue;
+    PaymentProcessed: "payment", "processed", Progress;
+    PaymentFailed: "payment", "failed", Setback;
+    PaymentRefunded: "payment", "refunded", Setback;
+    PaymentVoided: "payment", "voided", Setback;
+    DeadlineExtended: "order", "deadline_extended", Setback;
+    DeadlineExtensionRequested: OPERATOR, "deadline_extension_requested", Setback;
+    ManualResolutionRequested: OPERATOR, "manual_resolution_requested", Setback;
 }
 
 impl FactType {
     /// Every type of fact, in the order of declaration.
     pub const ALL: &'static [Self] = <Self as VariantArray>::VARIANTS;
-
-    /// Name, version and subject suffix.
-    #[must_use]
-    pub const fn message_type(self) -> MessageType {
-        match self {
-            Self::OrderCreated => MessageType::new("OrderCreated", "created"),
-            Self::OrderConfirmed => MessageType::new("OrderConfirmed", "confirmed"),
-            Self::OrderCancelled => MessageType::new("OrderCancelled", "cancelled"),
-            Self::StockReserved => MessageType::new("StockReserved", "stock_reserved"),
-            Self::StockReservationFailed => {
-                MessageType::new("StockReservationFailed", "stock_reservation_failed")
-            }
-            Self::StockReleased => MessageType::new("StockReleased", "stock_released"),
-            Self::StockReplenished => MessageType::new("StockReplenished", "stock_replenished"),
-            Self::ProductListed => MessageType::new("ProductListed", "product_listed"),
-            Self::PriceChanged => MessageType::new("PriceChanged", "price_changed"),
-            Self::PaymentProcessed => MessageType::new("PaymentProcessed", "processed"),
-            Self::PaymentFailed => MessageType::new("PaymentFailed", "failed"),
-            Self::PaymentRefunded => MessageType::new("PaymentRefunded", "refunded"),
-            Self::PaymentVoided => MessageType::new("PaymentVoided", "voided"),
-            Self::DeadlineExtended => MessageType::new("DeadlineExtended", "deadline_extended"),
-            Self::DeadlineExtensionRequested => {
-                MessageType::new("DeadlineExtensionRequested", "deadline_extension_requested")
-            }
-            Self::ManualResolutionRequested => {
-                MessageType::new("ManualResolutionRequested", "manual_resolution_requested")
-            }
-        }
-    }
-
-    /// Service that publishes the fact.
-    #[must_use]
-    pub const fn producer(self) -> &'static str {
-        match self {
-            Self::OrderCreated | Self::OrderConfirmed | Self::OrderCancelled | Self::DeadlineExtended => {
-                "order"
-            }
-            Self::DeadlineExtensionRequested | Self::ManualResolutionRequested => OPERATOR,
-            Self::StockReserved
-            | Self::StockReservationFailed
-            | Self::StockReleased
-            | Self::StockReplenished
-            | Self::ProductListed
-            | Self::PriceChanged => "inventory",
-            Self::PaymentProcessed | Self::PaymentFailed | Self::PaymentRefunded | Self::PaymentVoided => {
-                "payment"
-            }
-        }
-    }
 
     /// Types of facts that this service publishes.
     pub fn published_by(service: &str) -> impl Iterator<Item = Self> {
@@ -198,22 +225,7 @@ impl Message for Fact {
     }
 
     fn saga(&self) -> Option<Uuid> {
-        match self {
-            Self::OrderCreated(fact) => Some(fact.order),
-            Self::OrderConfirmed(fact) => Some(fact.order),
-            Self::OrderCancelled(fact) => Some(fact.order),
-            Self::StockReserved(fact) => Some(fact.order),
-            Self::StockReservationFailed(fact) => Some(fact.order),
-            Self::StockReleased(fact) => Some(fact.order),
-            Self::PaymentProcessed(fact) => Some(fact.order),
-            Self::PaymentFailed(fact) => Some(fact.order),
-            Self::PaymentRefunded(fact) => Some(fact.order),
-            Self::PaymentVoided(fact) => Some(fact.order),
-            Self::DeadlineExtended(fact) => Some(fact.order),
-            Self::DeadlineExtensionRequested(fact) => Some(fact.order),
-            Self::ManualResolutionRequested(fact) => Some(fact.order),
-            Self::StockReplenished(_) | Self::ProductListed(_) | Self::PriceChanged(_) => None,
-        }
+        self.order()
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "every other fact asks for something, or tells of it")]
@@ -225,24 +237,7 @@ impl Message for Fact {
     }
 
     fn is_failure(&self) -> bool {
-        match self {
-            Self::OrderCancelled(_)
-            | Self::StockReservationFailed(_)
-            | Self::StockReleased(_)
-            | Self::PaymentFailed(_)
-            | Self::PaymentRefunded(_)
-            | Self::PaymentVoided(_)
-            | Self::DeadlineExtended(_)
-            | Self::DeadlineExtensionRequested(_)
-            | Self::ManualResolutionRequested(_) => true,
-            Self::OrderCreated(_)
-            | Self::OrderConfirmed(_)
-            | Self::StockReserved(_)
-            | Self::PaymentProcessed(_)
-            | Self::StockReplenished(_)
-            | Self::ProductListed(_)
-            | Self::PriceChanged(_) => false,
-        }
+        self.fact_type().role() == FactRole::Setback
     }
 
     fn encode(&self) -> serde_json::Result<Box<RawValue>> {
@@ -252,56 +247,6 @@ impl Message for Fact {
     fn decode<'de, D: Deserializer<'de>>(message_type: MessageType, data: D) -> Result<Self, D::Error> {
         let fact_type = FactType::named(message_type.name)
             .ok_or_else(|| Error::custom(format!("unknown fact {}", message_type.name)))?;
-        Ok(match fact_type {
-            FactType::OrderCreated => Self::OrderCreated(Deserialize::deserialize(data)?),
-            FactType::OrderConfirmed => Self::OrderConfirmed(Deserialize::deserialize(data)?),
-            FactType::OrderCancelled => Self::OrderCancelled(Deserialize::deserialize(data)?),
-            FactType::StockReserved => Self::StockReserved(Deserialize::deserialize(data)?),
-            FactType::StockReservationFailed => Self::StockReservationFailed(Deserialize::deserialize(data)?),
-            FactType::StockReleased => Self::StockReleased(Deserialize::deserialize(data)?),
-            FactType::StockReplenished => Self::StockReplenished(Deserialize::deserialize(data)?),
-            FactType::ProductListed => Self::ProductListed(Deserialize::deserialize(data)?),
-            FactType::PriceChanged => Self::PriceChanged(Deserialize::deserialize(data)?),
-            FactType::PaymentProcessed => Self::PaymentProcessed(Deserialize::deserialize(data)?),
-            FactType::PaymentFailed => Self::PaymentFailed(Deserialize::deserialize(data)?),
-            FactType::PaymentRefunded => Self::PaymentRefunded(Deserialize::deserialize(data)?),
-            FactType::PaymentVoided => Self::PaymentVoided(Deserialize::deserialize(data)?),
-            FactType::DeadlineExtended => Self::DeadlineExtended(Deserialize::deserialize(data)?),
-            FactType::DeadlineExtensionRequested => {
-                Self::DeadlineExtensionRequested(Deserialize::deserialize(data)?)
-            }
-            FactType::ManualResolutionRequested => {
-                Self::ManualResolutionRequested(Deserialize::deserialize(data)?)
-            }
-        })
+        fact_type.deserialize(data)
     }
 }
-
-macro_rules! from {
-    ($($fact:ident),*) => {
-        $(impl From<$fact> for Fact {
-            fn from(fact: $fact) -> Self {
-                Self::$fact(fact)
-            }
-        })*
-    };
-}
-
-from!(
-    OrderCreated,
-    OrderConfirmed,
-    OrderCancelled,
-    StockReserved,
-    StockReservationFailed,
-    StockReleased,
-    StockReplenished,
-    ProductListed,
-    PriceChanged,
-    PaymentProcessed,
-    PaymentFailed,
-    PaymentRefunded,
-    PaymentVoided,
-    DeadlineExtended,
-    DeadlineExtensionRequested,
-    ManualResolutionRequested
-);

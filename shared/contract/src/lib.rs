@@ -2,7 +2,7 @@
 //! participants.
 //!
 //! In reading order:
-//! - [`topology`]: the list of programs: ports, streams, consumers.
+//! - [`topology`]: the list of programs: ports, streams, calls.
 //! - [`order`], [`inventory`], [`payment`]: the facts of each service; [`bank`]: faults of the simulated bank.
 //! - [`fact`]: all facts as one type.
 //! - [`money`]: amounts in minor units of a currency.

@@ -1,6 +1,7 @@
-//! Pure: the list of the programs of this system: names, ports, streams, consumers.
+//! Pure: the list of the programs of this system: names, ports, streams, calls.
 //!
-//! A new service is one entry here. Streams, addresses, the command line and reconciliation follow from it.
+//! A new service is one entry here. Streams, addresses, the command line and the scripts follow from it.
+//! `tests/it/repository.rs` names the files that must mention it and do not.
 
 /// Program of the system, with its place in the topology.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,23 +14,20 @@ pub struct Participant {
     pub port: u16,
     /// True if the program publishes facts on a stream of its own.
     pub has_stream: bool,
-    /// Participants whose facts it consumes. Operator commands to every engine are not listed.
-    pub consumes: &'static [&'static str],
     /// Participants that it calls over HTTP. Their addresses are the settings `service.NAME`.
     pub calls: &'static [&'static str],
 }
 
 /// Service that publishes operator commands.
-pub const OPERATOR: &str = "admin";
+pub const OPERATOR: &str = PARTICIPANTS[0].name;
 
-/// Every program of the system, in the order of the default ports.
+/// Every program of the system, first the operator's, in the order of the default ports.
 pub const PARTICIPANTS: [Participant; 5] = [
     Participant {
-        name: OPERATOR,
+        name: "admin",
         about: "The operator's view",
         port: 8080,
         has_stream: true,
-        consumes: &["order", "inventory", "payment", OPERATOR],
         calls: &["order", "inventory", "payment", "bank"],
     },
     Participant {
@@ -37,7 +35,6 @@ pub const PARTICIPANTS: [Participant; 5] = [
         about: "Orders and their deadlines",
         port: 8081,
         has_stream: true,
-        consumes: &["inventory", "payment", OPERATOR],
         calls: &[],
     },
     Participant {
@@ -45,7 +42,6 @@ pub const PARTICIPANTS: [Participant; 5] = [
         about: "Products, stock, reservations",
         port: 8082,
         has_stream: true,
-        consumes: &["order"],
         calls: &[],
     },
     Participant {
@@ -53,7 +49,6 @@ pub const PARTICIPANTS: [Participant; 5] = [
         about: "Payments",
         port: 8083,
         has_stream: true,
-        consumes: &["order", "inventory", OPERATOR],
         calls: &["bank"],
     },
     // A third party: HTTP only.
@@ -62,7 +57,6 @@ pub const PARTICIPANTS: [Participant; 5] = [
         about: "The simulated card processor",
         port: 8084,
         has_stream: false,
-        consumes: &[],
         calls: &[],
     },
 ];

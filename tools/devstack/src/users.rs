@@ -1,6 +1,12 @@
 //! Shell: users of the broker and their permissions, derived from what the services declare.
 
+use admin::policy::AdminService;
 use contract::FactType;
+use contract::topology::{OPERATOR, producers};
+use inventory::service::InventoryService;
+use order::service::OrderService;
+use payment::service::PaymentService;
+use saga_core::service::Service;
 use saga_engine::nats::Permissions;
 
 /// User as which sagactl reads the streams.
@@ -20,23 +26,22 @@ pub const TOKEN: &str = "http.token";
 
 /// All users: each service with a stream, and sagactl.
 pub fn all() -> Vec<(&'static str, Permissions)> {
-    let facts = |service| FactType::published_by(service).map(FactType::message_type);
     vec![
-        (admin::NAME, Permissions::of_service::<admin::policy::AdminService>(facts(admin::NAME))),
-        (order::NAME, Permissions::of_service::<order::service::OrderService>(facts(order::NAME))),
-        (
-            inventory::NAME,
-            Permissions::of_service::<inventory::service::InventoryService>(facts(inventory::NAME)),
-        ),
-        (payment::NAME, Permissions::of_service::<payment::service::PaymentService>(facts(payment::NAME))),
-        (SAGACTL, Permissions::of_reader(SAGACTL, [order::NAME, inventory::NAME, payment::NAME])),
+        user::<AdminService>(),
+        user::<OrderService>(),
+        user::<InventoryService>(),
+        user::<PaymentService>(),
+        (SAGACTL, Permissions::of_reader(SAGACTL, producers().filter(|producer| *producer != OPERATOR))),
     ]
+}
+
+fn user<S: Service>() -> (&'static str, Permissions) {
+    let facts = FactType::published_by(S::NAME).map(FactType::message_type);
+    (S::NAME, Permissions::of_service::<S>(facts))
 }
 
 #[cfg(test)]
 mod tests {
-    use contract::topology::producers;
-
     use super::*;
 
     #[test]
