@@ -5,7 +5,8 @@ set -eu
 as_owner() { psql --quiet --no-psqlrc --set ON_ERROR_STOP=1 --username postgres --dbname postgres "$@"; }
 
 as_owner --command 'REVOKE ALL ON DATABASE postgres, template1 FROM PUBLIC'
-for name in order inventory payment bank admin; do
+for name in $(ls /credentials); do
+  [ "$name" != postgres ] || continue
   as_owner --set name="$name" --set password="$(cat "/credentials/$name")" <<'SQL'
 CREATE ROLE :"name" LOGIN PASSWORD :'password';
 CREATE DATABASE :"name" OWNER :"name";

@@ -4,7 +4,7 @@ set -eu
 umask 077
 
 all=/credentials/postgres
-for name in postgres order inventory payment bank admin; do
+for name in $(ls /credentials); do
   if [ ! -s "$all/$name" ]; then
     head -c 24 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >"$all/.$name"
     mv "$all/.$name" "$all/$name"

@@ -67,7 +67,7 @@ spread='def median: sort | if length % 2 == 1 then .[length / 2 | floor] else (.
 # note NAME JSON: records a result.
 note() { results=$(jq --arg name "$1" --argjson value "$2" '. + {($name): $value}' <<<"$results"); }
 
-# start_system PROGRAMS OPTIONS…: starts a system on free ports; sets $admin $order $inventory $payment $bank to its URLs.
+# start_system PROGRAMS OPTIONS…: starts a system on free ports; sets a variable for each service, such as $order, to its URL.
 start_system() {
   local programs=$1 base urls
   shift
@@ -78,9 +78,9 @@ start_system() {
     tail -n 5 "$folder/up.log" >&2
     die "the system did not start"
   fi
-  urls=$(status | jq -r '[.processes[] | {(.name): .url}] | add | "\(.admin) \(.order) \(.inventory) \(.payment) \(.bank)"')
-  # shellcheck disable=SC2034 # each has its name
-  read -r admin order inventory payment bank <<<"$urls"
+  urls=$(status | jq -r --arg names "$services" '[.processes[] | {(.name): .url}] | add | [.[$names | split(" ")[]]] | join(" ")')
+  # shellcheck disable=SC2034,SC2229 # a variable for each name
+  read -r $services <<<"$urls"
 }
 
 stop_system() {

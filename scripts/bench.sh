@@ -439,7 +439,7 @@ run_one() {
   local pair=$1 run=$2 per_second=$3 warmup_s=5 programs=$bin flags=() service before after load
   case $run in
     other) programs=$other ;;
-    on) for service in order inventory payment bank admin; do flags+=(--set "$service.trace.endpoint=$endpoint"); done ;;
+    on) for service in $services; do flags+=(--set "$service.trace.endpoint=$endpoint"); done ;;
   esac
   start_system "$programs" ${flags[@]+"${flags[@]}"}
   timeout $((duration_s + 180)) "$programs/sagactl" --data "$data" load --rate "$per_second" --warmup "${warmup_s}s" \

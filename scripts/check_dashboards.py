@@ -28,7 +28,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 ROOT, PROGRAMS, PROMETHEUS = (Path(argument) for argument in sys.argv[1:4])
-SERVICES = ["admin", "order", "inventory", "payment", "bank"]
+SERVICES = re.findall(r'name: "(\w+)"', (ROOT / "shared/contract/src/topology.rs").read_text())
 # Time limit for what normally takes a moment, in seconds.
 SOON = 30
 # Alerts about the last minutes, which do not end with their cause.

@@ -121,7 +121,8 @@ find_or_start_system() {
   local urls
   urls=$(addresses) || die "the addresses of the services are unknown"
   # shellcheck disable=SC2034 # for the scenarios
-  read -r admin order inventory payment bank <<<"$urls"
+  # shellcheck disable=SC2229 # a variable for each name
+  read -r $services <<<"$urls"
   clean_up_faults || die "faults of an earlier run cannot be cleared"
 }
 

@@ -15,6 +15,16 @@ if [[ -n ${CARGO_TARGET_DIR:-} ]]; then
 fi
 target_dir=${CARGO_TARGET_DIR:-$root/target}
 
+# The topology: name, port and true or false for a stream, one service a line, admin first.
+topology=$(grep -oE 'name: "[a-z]+|port: [0-9]+|has_stream: (true|false)' "$root/shared/contract/src/topology.rs" |
+  sed 's/.*[ "]//' | paste -d ' ' - - -)
+services=$(awk '{ print $1 }' <<<"$topology" | xargs)
+# The services that publish.
+publishers=$(awk '$3 == "true" { print $1 }' <<<"$topology" | xargs)
+
+# port_of SERVICE: its default port.
+port_of() { awk -v name="$1" '$1 == name { print $2 }' <<<"$topology"; }
+
 # The release programs.
 bin=$target_dir/release
 sagactl=$bin/sagactl
@@ -125,7 +135,7 @@ build() { cargo_at_root build --release "${system_programs[@]}" "$@"; }
 # require_programs: fails if a program of the local system has not been built.
 require_programs() {
   local name missing=()
-  for name in sagactl order inventory payment admin bank; do
+  for name in sagactl $services; do
     [[ -x $bin/$name ]] || missing+=("$name")
   done
   ((${#missing[@]} == 0)) || die "not built: ${missing[*]} (in $bin); run this without --no-build once"

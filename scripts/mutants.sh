@@ -13,7 +13,7 @@ tree=$work/tree
 export CARGO_TARGET_DIR=$work/target CARGO_INCREMENTAL=1
 export PATH=$root/target/tools/bin:$PATH
 
-crates=(saga-core contract order inventory payment bank admin saga-engine loadgen)
+crates=(saga-core contract $services saga-engine loadgen)
 
 # scope CRATE: sets the mutated files and the tests to run.
 scope() {

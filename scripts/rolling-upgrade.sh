@@ -26,7 +26,9 @@ done
 [[ -n $commit ]] || { usage >&2 && exit 2; }
 commit=$(git -C "$root" rev-parse --verify --quiet "$commit^{commit}") || die "there is no commit $commit"
 
-services="admin bank payment inventory order"
+# Consumers before producers: admin first, the others in the reverse order of the topology.
+others='' && for name in ${services#admin }; do others="$name $others"; done
+services="admin $others"
 folder=$(mktemp -d "${TMPDIR:-/tmp}/saga-upgrade.XXXXXX")
 # If started by root, PostgreSQL runs as another user, who must be able to enter the folder.
 chmod 711 "$folder"

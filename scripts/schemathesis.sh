@@ -13,8 +13,7 @@ seed=20260101
 max_examples=40
 
 main() {
-  local services=("$@") name failed=()
-  ((${#services[@]} > 0)) || services=(order inventory payment bank admin)
+  local name failed=() tested=${*:-$services}
   "$root/scripts/setup.sh" --tests
   [[ -x $programs/sagactl ]] || die "no programs in $programs: run 'cargo build --workspace --bins', then this again"
   data=$(mktemp -d)
@@ -22,7 +21,7 @@ main() {
   trap 'exit 130' INT TERM HUP
   create_data
   start_system false
-  for name in "${services[@]}"; do
+  for name in $tested; do
     say "testing $name"
     check_description "$name" || failed+=("$name")
   done
@@ -33,7 +32,7 @@ main() {
 # faults: one of them kills the service.
 start_system() {
   local settings=() name
-  for name in order inventory payment bank admin; do settings+=(--set "$name.faults.enabled=$1"); done
+  for name in $services; do settings+=(--set "$name.faults.enabled=$1"); done
   # Whatever is set outside: notices of what is made up here are for nobody.
   settings+=(--set admin.service.notifications.webhook.url=)
   "$programs/sagactl" up --detach --data "$data" --port-base "$(free_ports)" "${settings[@]}" >"$data.log" 2>&1 ||

@@ -55,15 +55,13 @@ def read(root: Path):
 
 def participants(file):
     found = re.findall(
-        r'Participant \{\s+name: (\w+|"\w+"),.*?port: (\d+),\s+has_stream: (true|false),.*?calls: &\[(.*?)\],\s+\}',
+        r'Participant \{\s+name: "(\w+)",.*?port: (\d+),\s+has_stream: (true|false),.*?calls: &\[(.*?)\],?\s+\}',
         file.read_text(),
         re.S,
     )
     assert len(found) >= 5, f"the participants in {file} have an unexpected form"
-    operator = re.search(r'pub const OPERATOR: &str = "(\w+)"', file.read_text())[1]
     for name, port, has_stream, calls in found:
-        own = operator if name == "OPERATOR" else name.strip('"')
-        yield Participant(own, int(port), has_stream == "true", tuple(re.findall(r'"(\w+)"', calls)))
+        yield Participant(name, int(port), has_stream == "true", tuple(re.findall(r'"(\w+)"', calls)))
 
 
 def stop_within(file):

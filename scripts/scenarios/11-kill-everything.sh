@@ -16,7 +16,7 @@ scenario() {
   step "post orders, 8 in parallel"
   show "  ${blue}→ 200 x POST $order/api/orders${plain}" "    ${dim}Idempotency-Key: demo-$tag-1 … 200${plain}" "    $(<"$scratch/body")"
   start_posting
-  for name in bank payment inventory admin order; do
+  for name in ${services/order/} order; do
     seq $((posted + 1)) $((posted + batch)) >&3
     wait_until "$((posted + batch / 4)) orders are accepted" "$short_wait" has_accepted $((posted + batch / 4))
     control_process kill "$name"
@@ -27,7 +27,7 @@ scenario() {
   exec 3>&-
 
   step "start all services, while clients retry"
-  for name in bank payment inventory admin order; do control_process start "$name"; done
+  for name in $services; do control_process start "$name"; done
   wait "$poster" || true
   expect "accepted orders" 200 "$(grep -c ' 202$' "$scratch/accepted")"
   expect "different orders" 200 "$(jq -r .id "$scratch"/posted/* | sort -u | wc -l | tr -d ' ')"

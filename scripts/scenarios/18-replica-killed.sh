@@ -15,7 +15,7 @@ scenario() {
   start_load 40 30
 
   step "kill the leader of each service (any replica of the bank, which has no leader)"
-  for service in order inventory payment bank admin; do
+  for service in $services; do
     victim=$(leader_of "$service" | head -n 1)
     [[ -n $victim ]] || victim=$(processes_of "$service" | tail -n 1)
     control_process kill "$victim"

@@ -2,7 +2,7 @@
 # Controls a system of containers with docker compose, for demo-scenarios.sh. local.sh defines the same functions for processes.
 
 # The containers that scenarios use, stop or kill. Those without dependencies come first.
-members="nats bank order inventory payment admin"
+members="nats ${services#admin } admin"
 
 # Checks that docker compose works.
 prepare() {
@@ -42,17 +42,16 @@ short_deadline=20s
 processes_of() { [[ $1 == nats || $1 == postgres ]] || printf '%s\n' "$1"; }
 large_system="--target local, with the system of scripts/up.sh --detach --store postgres --replicas 3 --nats-nodes 3"
 
-# Prints "ADMIN ORDER INVENTORY PAYMENT BANK", their base URLs.
+# Prints the base URLs of $services, in that order.
 addresses() {
   local name addresses=''
-  for name in admin order inventory payment bank; do addresses+="$(address_of "$name") " || return 1; done
+  for name in $services; do addresses+="$(address_of "$name") " || return 1; done
   printf '%s\n' "${addresses% }"
 }
 
 address_of() {
-  local ports=" admin:8080 order:8081 inventory:8082 payment:8083 bank:8084 " port published
-  port=${ports#* "$1":}
-  published=$(compose port "$1" "${port%% *}") && printf 'http://%s\n' "$published"
+  local published
+  published=$(compose port "$1" "$(port_of "$1")") && printf 'http://%s\n' "$published"
 }
 
 stopped_members() {

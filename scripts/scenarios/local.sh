@@ -23,16 +23,16 @@ describe_system() { printf '%s\n' "in $SAGA_DATA"; }
 # short: for redelivery after a process was killed, and for the first probe of an open breaker.
 start_system() {
   local name settings=(--set "order.service.deadline=$1" --set payment.resilience.bank.breaker.open_for=1s)
-  for name in order inventory payment admin; do settings+=(--set "$name.bus.ack_wait=3s"); done
+  for name in $publishers; do settings+=(--set "$name.bus.ack_wait=3s"); done
   "$root/scripts/up.sh" --detach ${fresh[@]+"${fresh[@]}"} "${settings[@]}" >/dev/null
 }
 
 # Deadline of orders without --pause. Scenario 6 waits for it; scenarios 7, 11 and 12 must finish before it.
 short_deadline=12s
 
-# Prints "ADMIN ORDER INVENTORY PAYMENT BANK", their base URLs.
+# Prints the base URLs of $services, in that order.
 addresses() {
-  system_status | jq -r '.urls | "\(.admin) \(.order) \(.inventory) \(.payment) \(.bank)"'
+  system_status | jq -r --arg names "$services" '[.urls[$names | split(" ")[]]] | join(" ")'
 }
 
 # processes_of KIND: prints the names of its processes.

@@ -44,7 +44,6 @@ pub mod settings;
 pub mod topology;
 
 use contract::topology::producers;
-use saga_core::fault::FaultKind;
 use saga_engine::host::app::Program;
 
 pub use self::app::AdminApp;
@@ -70,13 +69,8 @@ require_operator = false
 #[must_use]
 pub fn program() -> Program<AdminService, AdminSettings> {
     Program {
-        defaults: DEFAULTS,
         producers: producers().collect(),
-        faults: &FaultKind::OF_A_SERVICE,
-        service: |_| AdminService,
         handler: |settings| notifications::webhook::handler(&settings.service.notifications),
-        routes: api::routes,
-        access: &contract::access::ACCESS,
         tasks: &[notifications::content::NOTIFICATION_TASK],
         metrics: &contract::metrics::OF_ADMIN,
         background: |app| {
@@ -86,7 +80,6 @@ pub fn program() -> Program<AdminService, AdminSettings> {
                 Box::pin(reconciliation::periodic::run(app)),
             ]
         },
-        overload: |_| None,
-        in_flight_limit: None,
+        ..Program::new(DEFAULTS, |_| AdminService, api::routes, &contract::access::ACCESS)
     }
 }

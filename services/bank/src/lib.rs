@@ -13,7 +13,7 @@ pub mod service;
 
 use std::time::Duration;
 
-use saga_engine::host::app::{App, Program, no_calls};
+use saga_engine::host::app::{App, Program};
 use serde::{Deserialize, Serialize};
 
 use self::service::BankService;
@@ -48,17 +48,12 @@ pub type BankApp = App<BankService, BankSettings>;
 #[must_use]
 pub fn program() -> Program<BankService, BankSettings> {
     Program {
-        defaults: DEFAULTS,
-        producers: Vec::new(),
         faults: &contract::bank::FAULTS,
-        service: |settings| BankService { limit_major: settings.service.limit_major },
-        handler: no_calls,
-        routes: http::routes,
-        access: &contract::access::ACCESS,
-        tasks: &[],
-        metrics: &[],
-        background: |_| Vec::new(),
-        overload: |_| None,
-        in_flight_limit: None,
+        ..Program::new(
+            DEFAULTS,
+            |settings| BankService { limit_major: settings.service.limit_major },
+            http::routes,
+            &contract::access::ACCESS,
+        )
     }
 }

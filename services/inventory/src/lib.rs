@@ -20,9 +20,8 @@ use std::time::Duration;
 
 use contract::FactType::{OrderCancelled, OrderConfirmed, OrderCreated};
 use contract::topology;
-use saga_core::fault::FaultKind;
 use saga_core::service::{Step, Subscription};
-use saga_engine::host::app::{App, Program, no_calls};
+use saga_engine::host::app::{App, Program};
 use serde::{Deserialize, Serialize};
 
 use self::service::InventoryService;
@@ -73,17 +72,9 @@ pub type InventoryApp = App<InventoryService, InventorySettings>;
 #[must_use]
 pub fn program() -> Program<InventoryService, InventorySettings> {
     Program {
-        defaults: DEFAULTS,
         producers: topology::producers().collect(),
-        faults: &FaultKind::OF_A_SERVICE,
-        service: |_| InventoryService,
-        handler: no_calls,
-        routes: http::routes,
-        access: &contract::access::ACCESS,
-        tasks: &[],
         metrics: &contract::metrics::OF_INVENTORY,
         background: |app| vec![Box::pin(replenishment::run(app.clone())), Box::pin(reserved_gauge::run(app))],
-        overload: |_| None,
-        in_flight_limit: None,
+        ..Program::new(DEFAULTS, |_| InventoryService, http::routes, &contract::access::ACCESS)
     }
 }

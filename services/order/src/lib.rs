@@ -23,10 +23,9 @@ use contract::FactType::{
 };
 use contract::topology;
 use saga_core::decider::Decider as _;
-use saga_core::fault::FaultKind;
 use saga_core::service::{Step, Subscription};
 use saga_core::shedding::InFlightLimits;
-use saga_engine::host::app::{App, Program, no_calls};
+use saga_engine::host::app::{App, Program};
 use saga_engine::host::in_flight::InFlightLimit;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -106,16 +105,8 @@ pub type OrderApp = App<OrderService, OrderSettings>;
 #[must_use]
 pub fn program() -> Program<OrderService, OrderSettings> {
     Program {
-        defaults: DEFAULTS,
         producers: topology::producers().collect(),
-        faults: &FaultKind::OF_A_SERVICE,
-        service: |_| OrderService,
-        handler: no_calls,
-        routes: http::routes,
-        access: &contract::access::ACCESS,
-        tasks: &[],
         metrics: &contract::metrics::OF_ORDER,
-        background: |_| Vec::new(),
         overload: http::overload,
         in_flight_limit: Some(InFlightLimit {
             bounds: |settings| InFlightLimits {
@@ -128,5 +119,6 @@ pub fn program() -> Program<OrderService, OrderSettings> {
             ended: &contract::metrics::ORDER_DURATION,
             full_path_outcomes: contract::metrics::BY_THE_WHOLE_WAY,
         }),
+        ..Program::new(DEFAULTS, |_| OrderService, http::routes, &contract::access::ACCESS)
     }
 }

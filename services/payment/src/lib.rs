@@ -22,7 +22,6 @@ pub mod view;
 
 use contract::FactType::{DeadlineExtended, ManualResolutionRequested, OrderCancelled, StockReserved};
 use contract::topology;
-use saga_core::fault::FaultKind;
 use saga_core::service::{Step, Subscription};
 use saga_engine::host::app::{App, Program};
 use serde::{Deserialize, Serialize};
@@ -65,17 +64,10 @@ pub type PaymentApp = App<PaymentService, PaymentSettings>;
 #[must_use]
 pub fn program() -> Program<PaymentService, PaymentSettings> {
     Program {
-        defaults: DEFAULTS,
         producers: topology::producers().collect(),
-        faults: &FaultKind::OF_A_SERVICE,
-        service: |_| PaymentService,
         handler: bank_client::BankClient::of,
-        routes: http::routes,
-        access: &contract::access::ACCESS,
         tasks: &[bank_task::CHARGE, bank_task::REFUND],
         metrics: &contract::metrics::OF_PAYMENT,
-        background: |_| Vec::new(),
-        overload: |_| None,
-        in_flight_limit: None,
+        ..Program::new(DEFAULTS, |_| PaymentService, http::routes, &contract::access::ACCESS)
     }
 }

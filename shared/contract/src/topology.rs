@@ -44,13 +44,7 @@ pub const PARTICIPANTS: [Participant; 5] = [
         has_stream: true,
         calls: &[],
     },
-    Participant {
-        name: "payment",
-        about: "Payments",
-        port: 8083,
-        has_stream: true,
-        calls: &["bank"],
-    },
+    Participant { name: "payment", about: "Payments", port: 8083, has_stream: true, calls: &["bank"] },
     // A third party: HTTP only.
     Participant {
         name: "bank",

@@ -2,5 +2,6 @@
 
 mod edits;
 mod participants;
+mod repository;
 mod view;
 mod wire;

@@ -56,6 +56,32 @@ pub struct Program<S: Service, X> {
     pub in_flight_limit: Option<InFlightLimit<X>>,
 }
 
+impl<S: Service, X> Program<S, X> {
+    /// Declares a program without messaging, tasks, metrics, background work and limits of its own.
+    #[must_use]
+    pub fn new(
+        defaults: &'static str,
+        service: fn(&Settings<X>) -> S,
+        routes: fn(App<S, X>) -> OpenApiRouter,
+        access: &'static Access,
+    ) -> Self {
+        Self {
+            defaults,
+            producers: Vec::new(),
+            faults: &FaultKind::OF_A_SERVICE,
+            service,
+            handler: |_| Ok(Arc::new(NoTasks)),
+            routes,
+            access,
+            tasks: &[],
+            metrics: &[],
+            background: |_| Vec::new(),
+            overload: |_| None,
+            in_flight_limit: None,
+        }
+    }
+}
+
 /// Future that runs beside the engine until the service stops.
 pub type Background = BoxFuture<'static, ()>;
 
@@ -158,12 +184,4 @@ async fn mark_all(
             _ => return Ok(count),
         }
     }
-}
-
-/// Task handler of services that call no external system.
-///
-/// # Errors
-/// Never.
-pub fn no_calls<X>(_: &Settings<X>) -> anyhow::Result<Arc<dyn TaskHandler>> {
-    Ok(Arc::new(NoTasks))
 }

@@ -9,9 +9,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use saga_core::access::Access;
-use saga_core::fault::FaultKind;
 use saga_core::service::Service as _;
-use saga_engine::host::app::{Program, no_calls};
+use saga_engine::host::app::Program;
 use saga_engine::host::embedded::{self, Database};
 use saga_engine::host::settings::{self, NoSettings, Sources};
 use saga_engine::runtime::task_runner::NoTasks;
@@ -116,19 +115,10 @@ fn readme_program_has_valid_settings() {
 }
 
 fn program() -> Program<Depot, NoSettings> {
+    let defaults = "http.bind = \"127.0.0.1:8090\"";
     Program {
-        defaults: "http.bind = \"127.0.0.1:8090\"",
         producers: vec!["depot", "courier", "operator"],
-        faults: &FaultKind::OF_A_SERVICE,
-        service: |_| Depot,
-        handler: no_calls,
-        routes: |_| OpenApiRouter::new(),
-        tasks: &[],
-        metrics: &[],
-        access: &Access::CLOSED,
-        background: |_| vec![],
-        overload: |_| None,
-        in_flight_limit: None,
+        ..Program::new(defaults, |_| Depot, |_| OpenApiRouter::new(), &Access::CLOSED)
     }
 }
 
