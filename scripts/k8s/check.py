@@ -23,17 +23,8 @@ from cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 KUBECTL = os.environ.get("KUBECTL", "kubectl")
-# The files of `sagactl credentials` that the local overlay uses.
-SECRETS = [
-    "nats/nats.conf",
-    "order/broker.nk",
-    "inventory/broker.nk",
-    "payment/broker.nk",
-    "admin/broker.nk",
-    "admin/http.token",
-    "http/tokens.json",
-    "prometheus/http.token",
-]
+# The files of `sagactl credentials` that the local overlay uses, beside the broker key of each service.
+SECRETS = ["nats/nats.conf", "admin/http.token", "http/tokens.json", "prometheus/http.token"]
 # The files outside k8s/ and grafana/ that repository.py reads.
 SOURCES = [
     "shared/contract/src/topology.rs",
@@ -108,7 +99,8 @@ def copy_of_manifests(root):
     for file in SOURCES:
         (root / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / file, root / file)
-    for file in SECRETS:
+    producers = (who.name for who in repository.participants(ROOT / SOURCES[0]) if who.has_stream)
+    for file in [*SECRETS, *(f"{name}/broker.nk" for name in producers)]:
         secret = root / "k8s/overlays/local/secrets" / file
         secret.parent.mkdir(parents=True, exist_ok=True)
         secret.write_text("none\n")

@@ -176,7 +176,7 @@ network_paths_match_topology
   NetworkPolicy/nats  del spec ingress 0 from 0  => ingress from admin to nats:4222 is needed
   production:NetworkPolicy/nats-routes  del spec ingress -1  => ingress from nats to nats:6222 is needed
   production:NetworkPolicy/order  spec egress += {to: [{podSelector: <NATS>}], ports: [{port: 6222}]}  => order to nats:6222 is allowed
-  production:NetworkPolicy/to-postgres  spec podSelector matchExpressions 0 values += nats  => nats to saga-postgres:saga:5432 is allowed
+  production:NetworkPolicy/to-postgres  spec podSelector = {matchLabels: {app.kubernetes.io/name: nats}}  => nats to saga-postgres:saga:5432 is allowed
   NetworkPolicy/dns  del  => nats to kube-system:kube-dns:53 is needed
 
 one_disruption_at_a_time
@@ -185,7 +185,7 @@ one_disruption_at_a_time
   PodDisruptionBudget/order  del spec maxUnavailable  => must allow one pod
 
 services_are_scraped_once
-  Service/order-pods  del metadata labels saga/metrics  => it scrapes admin, bank, inventory, payment
+  Service/order-pods  del metadata labels saga/metrics  => it scrapes admin, bank, 
   ServiceMonitor/saga  del spec endpoints 0 relabelings 0  => job `saga`
   ServiceMonitor/saga  del spec endpoints 0 relabelings 1  => label `service`
 
