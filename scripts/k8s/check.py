@@ -212,7 +212,7 @@ def secret_complaints(clusters, expected):
             used.setdefault(name, set()).update(keys)
     for name in sorted(used.keys() | expected.secrets.keys()):
         if used.get(name) != expected.secrets.get(name):
-            yield f"Secret {name}: k8s/README.md lists the keys {expected.secrets.get(name)}, used are {used.get(name)}"
+            yield f"Secret {name}: docs/kubernetes.md lists the keys {expected.secrets.get(name)}, used are {used.get(name)}"
 
 
 def setting_complaints(cluster):

@@ -47,7 +47,7 @@ def read(root: Path):
         broker_limit=broker_limit(root / "tools/devstack/src/credentials.rs"),
         connections=connections(root / "shared/engine/src/store/postgres/pool.rs"),
         metrics=frozenset(metrics(root / "shared/engine/src/host/metrics/names.rs")),
-        secrets=secrets(root / "k8s/README.md"),
+        secrets=secrets(root / "docs/kubernetes.md"),
         rule_groups=generated.groups(root),
         dashboards=frozenset(file.read_text() for file in generated.dashboards(root)),
     )

@@ -124,10 +124,10 @@ pub struct ReadinessSettings {
     /// Maximum age of the oldest unpublished outbox entry. Above it, the check `outbox` is degraded.
     #[serde(with = "humantime_serde")]
     pub max_outbox_age: Duration,
-    /// Maximum time for which a connected broker may take no messages. Above it, the check `publishing` is degraded.
+    /// Maximum time for which a connected broker may take no messages. Above it, the check `publish_stall` is degraded.
     #[serde(with = "humantime_serde")]
     pub max_publish_stall: Duration,
-    /// Maximum time for which a step may process none of its waiting messages. Above it, the check `steps` fails.
+    /// Maximum time for which a step may process none of its waiting messages. Above it, the check `consumer_stall` fails.
     #[serde(with = "humantime_serde")]
     pub max_consumer_stall: Duration,
 }
