@@ -219,10 +219,10 @@ impl ServiceClient {
         service: &str,
         part: VerificationPart,
     ) -> Result<VerificationReport, Problem> {
-        let VerificationPart { after, events, but } = part;
+        let VerificationPart { after, events, excluded_kinds } = part;
         let after = after.map(|after| ("after", after));
-        let but = (!but.is_empty()).then(|| ("exclude", but.join(",")));
-        let which = [("events", events.to_string())].into_iter().chain(after).chain(but);
+        let excluded = (!excluded_kinds.is_empty()).then(|| ("exclude", excluded_kinds.join(",")));
+        let which = [("events", events.to_string())].into_iter().chain(after).chain(excluded);
         self.asked(service, "/internal/verify", which.collect()).await
     }
 

@@ -318,7 +318,7 @@ async fn stock_ledger(
     let entry =
         |row: &FoundRow| Some(stock_entry(&row.id, row.version, &serde_json::from_str(&row.state).ok()?));
     let mut page = entries_page(app.store.as_ref(), Product::KIND, range, entry).await?;
-    let left = app.store.purged_rows(Reservation::KIND).await?.carried;
+    let left = app.store.purged_rows(Reservation::KIND).await?.sums;
     for entry in &mut page.entries {
         entry.purged = left.get(&entry.sku).and_then(|pieces| u64::try_from(*pieces).ok()).unwrap_or(0);
     }

@@ -342,7 +342,7 @@ impl SimBus {
                     sim.note(|| {
                         format!("{}: the broker rejects {} {}", self.process.name(), entry.subject, entry.id)
                     });
-                    published.refused.push((entry.seq, "rejected by the broker".to_owned()));
+                    published.rejected.push((entry.seq, "rejected by the broker".to_owned()));
                 }
                 continue;
             }

@@ -46,9 +46,10 @@ impl Request<'_> {
     }
 
     /// Verifies every row of a service, except those of one kind.
-    pub async fn all_rows(&self, service: &'static str, but: Option<String>) -> ServiceFolds {
-        let but = but.into_iter().collect();
-        self.verify(service, Rows::All(VerificationPart { after: None, events: EVENTS_PER_CALL, but })).await
+    pub async fn all_rows(&self, service: &'static str, excluded: Option<String>) -> ServiceFolds {
+        let excluded_kinds = excluded.into_iter().collect();
+        let first = VerificationPart { after: None, events: EVENTS_PER_CALL, excluded_kinds };
+        self.verify(service, Rows::All(first)).await
     }
 
     /// Verifies rows part by part. When a part fails, the results so far are returned with the error.

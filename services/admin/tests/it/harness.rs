@@ -225,7 +225,7 @@ impl AdminHarness {
     /// The broker will never take this entry.
     pub async fn refuse(&self, seq: i64, now: Timestamp) {
         let published =
-            PublishOutcome { refused: vec![(seq, "too large".to_owned())], ..PublishOutcome::default() };
+            PublishOutcome { rejected: vec![(seq, "too large".to_owned())], ..PublishOutcome::default() };
         self.settles(published, now).await;
     }
 

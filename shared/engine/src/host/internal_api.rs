@@ -143,8 +143,9 @@ async fn verify<S: Service, X: Send + Sync + 'static>(
     Ok(Json(match (since, events) {
         (Some(since), events) => app.store.verify_changed(since, events.unwrap_or(u64::MAX)).await?,
         (None, Some(events)) => {
-            let but = exclude.iter().flat_map(|kinds| kinds.split(',')).map(str::to_owned).collect();
-            app.store.verify_part(VerificationPart { after, events, but }).await?
+            let excluded_kinds =
+                exclude.iter().flat_map(|kinds| kinds.split(',')).map(str::to_owned).collect();
+            app.store.verify_part(VerificationPart { after, events, excluded_kinds }).await?
         }
         (None, None) => app.store.verify().await?,
     }))

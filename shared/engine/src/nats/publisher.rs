@@ -164,7 +164,7 @@ impl Publisher {
                     Ok(_) => published.done.push(entry.seq),
                     Err(error) if self.is_permanent(&entry.subject, &error).await => {
                         blocked.insert(entry.saga);
-                        published.refused.push((entry.seq, error_chain(&error)));
+                        published.rejected.push((entry.seq, error_chain(&error)));
                     }
                     Err(error) => {
                         published.delayed = Some((entry.seq, error_chain(&error)));

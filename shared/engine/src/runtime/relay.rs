@@ -228,7 +228,7 @@ impl Relay {
         let patience = (now, self.settings.fail_after);
         let published = self.stuck.isolate(published, entries, publish, patience).await;
         publish.round_ended(&published);
-        for (seq, reason) in &published.refused {
+        for (seq, reason) in &published.rejected {
             error!(
                 outbox_seq = seq,
                 "the broker rejects this message, it is FAILED until an operator retries it: {reason}"
@@ -244,7 +244,7 @@ impl Relay {
         (published, took): (PublishOutcome, Duration),
         context: Context<'_>,
     ) -> Result<Round, StoreFault> {
-        let (count, rejected) = (published.done.len(), published.refused.len());
+        let (count, rejected) = (published.done.len(), published.rejected.len());
         let delayed = published.delayed.as_ref().map(|(_, reason)| reason.clone());
         if count + rejected > 0 || delayed.is_some() {
             let done = self.tracer.is_on().then(|| published.done.clone());

@@ -82,7 +82,7 @@ async fn publish_around(
         }
         let around = publish.publish(&others).await;
         published.done.extend(around.done);
-        published.refused.extend(around.refused);
+        published.rejected.extend(around.rejected);
         let next = around.delayed.and_then(|delayed| {
             others.into_iter().find(|entry| entry.seq == delayed.0).map(|entry| (entry.subject, delayed))
         });
@@ -98,7 +98,7 @@ async fn publish_around(
             alone.retain(|entry| delayed.iter().any(|(seq, _)| *seq == entry.seq));
             delayed = publish_alone(&alone, publish, published).await;
         }
-        published.refused.append(&mut delayed);
+        published.rejected.append(&mut delayed);
         published.delayed = found.values().min_by_key(|(seq, _)| *seq).cloned();
     }
     found.into_keys().collect()
@@ -112,7 +112,7 @@ fn split_stuck(
     is_stuck: impl Fn(&str) -> bool,
 ) -> (Vec<OutboxEntry>, Vec<OutboxEntry>) {
     let done: BTreeSet<_> = published.done.iter().collect();
-    let rejected: BTreeSet<_> = published.refused.iter().map(|(seq, _)| seq).collect();
+    let rejected: BTreeSet<_> = published.rejected.iter().map(|(seq, _)| seq).collect();
     let (mut others, mut alone, mut waiting) = (Vec::new(), Vec::new(), BTreeSet::new());
     for entry in entries.iter().filter(|entry| !done.contains(&entry.seq)) {
         if waiting.contains(&entry.saga) {
@@ -140,7 +140,7 @@ async fn publish_alone(
     let mut delayed = Vec::new();
     for result in join_all(attempts).await {
         published.done.extend(result.done);
-        published.refused.extend(result.refused);
+        published.rejected.extend(result.rejected);
         delayed.extend(result.delayed);
     }
     delayed

@@ -15,3 +15,9 @@ pub(super) fn timestamp(micros: i64) -> Timestamp {
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+/// Replaces NUL characters, which error messages, fields and searched texts may contain, and PostgreSQL does not store.
+pub(super) fn without_nul(text: impl Into<String>) -> String {
+    let text = text.into();
+    if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
+}

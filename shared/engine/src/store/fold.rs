@@ -1,14 +1,17 @@
-//! Shell: folds the histories of rows, beside the rows of the table, page by page, for every store.
-//!
-//! The fold is written once; a store supplies the SQL of [`HistorySql`] and [`RebuildSql`]. On SQLite none of it ever waits.
+//! Shell: folds the histories of rows, beside the rows of the table, page by page.
 
 use std::collections::VecDeque;
 
 use saga_core::decider::FieldValue;
-use saga_core::row::{Folding, PastEvent, Projected, RowKind, SearchedBy};
+use saga_core::row::{Folding, PastEvent, RowKind, SearchedBy};
 
 use super::StoreFault;
 use super::encoding::{micros, timestamp};
+use super::purged::add_to_purged_sum;
+use super::sql::{Cell, FoldedRow, Row, Sql, quoted};
+use super::sql_error::{SqlError, db_fault};
+
+const READING: &str = "reading the history";
 
 /// Number of folded rows that are written at once.
 const WRITTEN_AT_ONCE: usize = 500;
@@ -21,26 +24,6 @@ pub(super) struct EventRow {
     pub(super) data: String,
     pub(super) recorded_at: i64,
     pub(super) is_published: bool,
-}
-
-/// Value of a column, with its type.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Cell {
-    Null,
-    Integer(i64),
-    Text(String),
-    /// Value of a type that no column should have.
-    Other(Vec<u8>),
-}
-
-impl From<FieldValue> for Cell {
-    fn from(value: FieldValue) -> Self {
-        match value {
-            FieldValue::Text(text) => Self::Text(text),
-            FieldValue::Integer(number) => Self::Integer(number),
-            FieldValue::Null => Self::Null,
-        }
-    }
 }
 
 /// Row of the table of a kind.
@@ -74,64 +57,82 @@ pub(super) enum Rows {
     One(String),
 }
 
-/// SQL by which rows and histories are read, in the order of ids and versions.
-pub(super) trait HistorySql {
-    /// Number of events or rows to read at once.
-    const PAGE: i64;
-
-    /// Events of the rows after the event (`row`, `version`), at most `limit`.
-    async fn events(
-        &self,
-        kind: &RowKind,
-        rows: &Rows,
-        after: (&str, i64),
-        limit: i64,
-    ) -> Result<Vec<EventRow>, StoreFault>;
-
-    /// Rows of the table with ids greater than `after`, or the one row, at most `limit`.
-    async fn table_rows(
-        &self,
-        kind: &RowKind,
-        rows: &Rows,
-        after: &str,
-        limit: i64,
-    ) -> Result<Vec<TableRow>, StoreFault>;
-
-    /// True if any row of the kind has a snapshot.
-    async fn has_snapshots(&self, kind: &RowKind) -> Result<bool, StoreFault>;
-
-    /// Snapshot of a row, if it has one.
-    async fn snapshot(&self, kind: &RowKind, id: &str) -> Result<Option<Snapshot>, StoreFault>;
-
-    /// Value as the column of the field stores it.
-    fn stored_value(kind: &RowKind, field: &str, value: FieldValue) -> FieldValue;
+/// Events of the rows after the event (`row`, `version`), at most [`Sql::PAGE`].
+async fn events<S: Sql>(
+    db: &S,
+    kind: &RowKind,
+    rows: &Rows,
+    (row, version): (&str, i64),
+) -> Result<Vec<EventRow>, SqlError> {
+    let (condition, order) = match rows {
+        Rows::After(_) => ("(row_id, version) > ($2, $3)", "row_id, version"),
+        Rows::One(_) => ("row_id = $2 AND version > $3", "version"),
+    };
+    let sql =
+        format!("SELECT {FOLDED_EVENT} FROM event WHERE kind = $1 AND {condition} ORDER BY {order} LIMIT $4");
+    db.query(&sql, &[&kind.name, &row, &version, &S::PAGE], event_row).await
 }
 
-/// SQL by which the rows of a kind are replaced.
-pub(super) trait RebuildSql: HistorySql {
-    /// Locks the rows of a kind and deletes them.
-    async fn delete_rows(&self, kind: &RowKind) -> Result<(), StoreFault>;
+/// Columns of an [`EventRow`], in the order that [`event_row`] reads.
+pub(super) const FOLDED_EVENT: &str = "version, data, recorded_at, is_published, row_id";
 
-    /// Inserts folded rows into the emptied table.
-    async fn insert_rows(&self, kind: &RowKind, rows: Vec<FoldedRow>) -> Result<(), StoreFault>;
-
-    /// States of restored rows of a kind.
-    async fn restored_states(&self, kind: &RowKind) -> Result<Vec<String>, StoreFault>;
-
-    /// Adds to a sum over the purged rows of a kind.
-    async fn add_to_purged_sum(&self, kind: &str, name: &str, sum: i64) -> Result<(), StoreFault>;
-
-    /// Forgets which rows of a kind were restored.
-    async fn clear_restored(&self, kind: &RowKind) -> Result<(), StoreFault>;
+pub(super) fn event_row(row: &Row<'_>) -> Result<EventRow, SqlError> {
+    Ok(EventRow {
+        version: row.get(0)?,
+        data: row.get(1)?,
+        recorded_at: row.get(2)?,
+        is_published: row.get(3)?,
+        row_id: row.get(4)?,
+    })
 }
 
-/// Row that was folded, with the times of its own events.
-pub(super) struct FoldedRow {
-    pub(super) id: String,
-    pub(super) version: i64,
-    pub(super) created_at: i64,
-    pub(super) updated_at: i64,
-    pub(super) projected: Projected,
+/// Rows of the table with ids greater than `after`, or the one row, at most `limit`.
+pub(super) async fn table_rows<S: Sql>(
+    db: &S,
+    kind: &RowKind,
+    rows: &Rows,
+    after: &str,
+    limit: i64,
+) -> Result<Vec<TableRow>, SqlError> {
+    let fields: String = kind.fields.iter().map(|field| format!(", {}", quoted(field))).collect();
+    let is = match rows {
+        Rows::After(_) => ">",
+        Rows::One(_) => "=",
+    };
+    let sql = format!(
+        "SELECT id, version, state, created_at, updated_at, due{fields} FROM row_{}
+         WHERE id {is} $1 ORDER BY id LIMIT $2",
+        kind.name
+    );
+    let read = |row: &Row<'_>| {
+        let field = |(field, column): (&&str, usize)| row.cell(column, kind.is_number(field));
+        Ok(TableRow {
+            id: row.get(0)?,
+            version: row.cell(1, true)?,
+            state: row.cell(2, false)?,
+            created_at: row.cell(3, true)?,
+            updated_at: row.cell(4, true)?,
+            due: row.cell(5, true)?,
+            fields: kind.fields.iter().zip(6..).map(field).collect::<Result<_, _>>()?,
+        })
+    };
+    db.query(&sql, &[&after, &limit], read).await
+}
+
+async fn has_snapshots<S: Sql>(db: &S, kind: &RowKind) -> Result<bool, SqlError> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM snapshot WHERE kind = $1)";
+    db.query_one(sql, &[&kind.name], |row| row.get(0)).await
+}
+
+/// Snapshot of a row, if it has one.
+pub(super) async fn snapshot<S: Sql>(db: &S, kind: &RowKind, id: &str) -> Result<Option<Snapshot>, SqlError> {
+    let sql = "SELECT version, state, created_at FROM snapshot WHERE kind = $1 AND row_id = $2";
+    db.query_opt(sql, &[&kind.name, &id], read_snapshot).await
+}
+
+/// Reads version, state and time of a snapshot.
+pub(super) fn read_snapshot(row: &Row<'_>) -> Result<Snapshot, SqlError> {
+    Ok(Snapshot { version: row.get(0)?, state: row.get(1)?, created_at: row.get(2)? })
 }
 
 /// Row as its history makes it.
@@ -206,7 +207,7 @@ impl Folded {
     }
 
     /// True if the row of the table equals the folded one, in every value and its type.
-    pub(super) fn equals<S: HistorySql>(&self, kind: &RowKind, row: &TableRow) -> bool {
+    pub(super) fn equals<S: Sql>(&self, kind: &RowKind, row: &TableRow) -> bool {
         let (Ok(state), Cell::Text(text)) = (&self.state, &row.state) else { return false };
         let Some(SearchedBy { fields, due }) = state.kept_as(&self.id, text.as_bytes()) else {
             return false;
@@ -235,7 +236,7 @@ impl Folded {
 
 /// Walks through rows of a kind and their histories side by side, in the order of ids.
 pub(super) struct SideBySide<'s, S> {
-    sql: &'s S,
+    db: &'s S,
     kind: &'s RowKind,
     rows: Rows,
     has_snapshots: bool,
@@ -247,19 +248,19 @@ pub(super) struct SideBySide<'s, S> {
     last_row: Option<String>,
 }
 
-impl<'s, S: HistorySql> SideBySide<'s, S> {
+impl<'s, S: Sql> SideBySide<'s, S> {
     /// Walks through the rows of the table and all histories.
-    pub(super) async fn of(sql: &'s S, kind: &'s RowKind, rows: Rows) -> Result<Self, StoreFault> {
-        let mut walk = Self::of_events(sql, kind, rows).await?;
+    pub(super) async fn of(db: &'s S, kind: &'s RowKind, rows: Rows) -> Result<Self, StoreFault> {
+        let mut walk = Self::of_events(db, kind, rows).await?;
         walk.last_row = Some(walk.first_id());
         Ok(walk)
     }
 
     /// Walks through the histories alone.
-    pub(super) async fn of_events(sql: &'s S, kind: &'s RowKind, rows: Rows) -> Result<Self, StoreFault> {
-        let has_snapshots = sql.has_snapshots(kind).await?;
+    pub(super) async fn of_events(db: &'s S, kind: &'s RowKind, rows: Rows) -> Result<Self, StoreFault> {
+        let has_snapshots = has_snapshots(db, kind).await.map_err(db_fault(READING))?;
         let mut walk = Self {
-            sql,
+            db,
             kind,
             rows,
             has_snapshots,
@@ -288,7 +289,8 @@ impl<'s, S: HistorySql> SideBySide<'s, S> {
         if self.table_rows.is_empty()
             && let Some(last) = self.last_row.take()
         {
-            self.table_rows = self.sql.table_rows(self.kind, &self.rows, &last, S::PAGE).await?.into();
+            let page = table_rows(self.db, self.kind, &self.rows, &last, S::PAGE).await;
+            self.table_rows = page.map_err(db_fault(READING))?.into();
             self.last_row = self
                 .next_page_after(self.table_rows.len(), || self.table_rows.back().map(|row| row.id.clone()));
         }
@@ -299,7 +301,8 @@ impl<'s, S: HistorySql> SideBySide<'s, S> {
         if self.events.is_empty()
             && let Some((row, version)) = self.last_event.take()
         {
-            self.events = self.sql.events(self.kind, &self.rows, (&row, version), S::PAGE).await?.into();
+            let page = events(self.db, self.kind, &self.rows, (&row, version)).await;
+            self.events = page.map_err(db_fault(READING))?.into();
             let is_full = i64::try_from(self.events.len()).is_ok_and(|count| count >= S::PAGE);
             self.last_event =
                 self.events.back().filter(|_| is_full).map(|last| (last.row_id.clone(), last.version));
@@ -322,7 +325,10 @@ impl<'s, S: HistorySql> SideBySide<'s, S> {
         let (event_id, first_at) =
             self.peek_event().await?.map(|event| (event.row_id.clone(), event.recorded_at)).unzip();
         let Some(id) = [&row_id, &event_id].into_iter().flatten().min().cloned() else { return Ok(None) };
-        let snapshot = if self.has_snapshots { self.sql.snapshot(self.kind, &id).await? } else { None };
+        let snapshot = match self.has_snapshots {
+            true => snapshot(self.db, self.kind, &id).await.map_err(db_fault(READING))?,
+            false => None,
+        };
         let first_at = first_at.filter(|_| event_id.as_ref() == Some(&id));
         let is_row = row_id.as_ref() == Some(&id);
         // The purged events are in no fold, so that the history would not be whole.
@@ -338,28 +344,37 @@ impl<'s, S: HistorySql> SideBySide<'s, S> {
 }
 
 /// Deletes the rows of a kind and folds them again. Returns the number of rows.
-pub(super) async fn rebuild<S: RebuildSql>(sql: &S, kind: &RowKind) -> Result<u64, StoreFault> {
-    sql.delete_rows(kind).await?;
-    let mut all = SideBySide::of_events(sql, kind, Rows::After(String::new())).await?;
+pub(super) async fn rebuild<S: Sql>(db: &S, kind: &RowKind) -> Result<u64, StoreFault> {
+    // Rows are locked before the log, as batches do.
+    db.lock_table(kind.name).await.map_err(db_fault("waiting for writers of the rows of a kind"))?;
+    db.lock_log().await.map_err(db_fault("waiting for other writers"))?;
+    let delete = format!("DELETE FROM row_{}", kind.name);
+    db.execute(&delete, &[]).await.map_err(db_fault("deleting the rows of a kind"))?;
+    let mut all = SideBySide::of_events(db, kind, Rows::After(String::new())).await?;
     let (mut count, mut folded_rows) = (0, Vec::new());
     while let Some((folded, _)) = all.next(false).await? {
         folded_rows.push(folded.into_row(kind)?);
         count += 1;
         if folded_rows.len() == WRITTEN_AT_ONCE {
-            sql.insert_rows(kind, std::mem::take(&mut folded_rows)).await?;
+            let rows = std::mem::take(&mut folded_rows);
+            db.insert_rows(kind, rows).await.map_err(db_fault("writing folded rows"))?;
         }
     }
-    sql.insert_rows(kind, folded_rows).await?;
-    subtract_restored(sql, kind).await?;
+    db.insert_rows(kind, folded_rows).await.map_err(db_fault("writing folded rows"))?;
+    subtract_restored(db, kind).await.map_err(db_fault("adding to the sums over purged rows"))?;
     Ok(count)
 }
 
 /// Takes restored rows out of the sums over purged rows: they exist again.
-async fn subtract_restored<S: RebuildSql>(sql: &S, kind: &RowKind) -> Result<(), StoreFault> {
-    for state in sql.restored_states(kind).await? {
+async fn subtract_restored<S: Sql>(db: &S, kind: &RowKind) -> Result<(), SqlError> {
+    let states = format!(
+        "SELECT state FROM restored_row JOIN row_{} AS folded ON folded.id = row_id WHERE kind = $1",
+        kind.name
+    );
+    for state in db.query(&states, &[&kind.name], |row| row.get::<String>(0)).await? {
         for (name, sum) in (kind.finished)(&state).ok().flatten().unwrap_or_default() {
-            sql.add_to_purged_sum(kind.name, &name, -sum).await?;
+            add_to_purged_sum(db, kind.name, &name, -sum).await?;
         }
     }
-    sql.clear_restored(kind).await
+    db.execute("DELETE FROM restored_row WHERE kind = $1", &[&kind.name]).await.map(drop)
 }

@@ -5,11 +5,17 @@ use std::collections::BTreeSet;
 use saga_core::decider::FieldValue;
 use saga_core::query::FoundRow;
 use saga_core::row::{RowKind, StoredEvent};
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use super::Answer;
+use super::backend::{Backend, Lane};
 use super::encoding::hex;
+use super::identity::DatabasePosition;
+use super::queries::{EVENT, stored_event};
+use super::roles::History;
+use super::sql::{Row, Sql, limit_of};
+use super::sql_error::{SqlError, db_fault};
 
 /// Id of a row, with its state and history at some position; `None` if part of that history is gone.
 pub type RowAt = (String, Option<(FoundRow, Vec<StoredEvent>)>);
@@ -25,19 +31,6 @@ pub struct Changes {
     pub is_over: bool,
 }
 
-/// Identity and progress of a database. The counters only grow.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DatabasePosition {
-    /// Service that owns the database.
-    pub service: String,
-    /// Id of the database; another database of the same service has another.
-    pub id: Uuid,
-    /// Position of the last event.
-    pub events: i64,
-    /// Number of messages processed and published.
-    pub messages: i64,
-}
-
 /// Rows of all kinds that changed.
 pub(super) struct ChangedRows {
     /// Kind and id of each row.
@@ -48,17 +41,80 @@ pub(super) struct ChangedRows {
     pub(super) is_over: bool,
 }
 
+impl<B: Backend> History for B {
+    fn rows_at(&self, kind: &'static str, ids: Vec<String>, seq: i64) -> Answer<'_, Vec<RowAt>> {
+        self.snapshot(Lane::Scan, (self.kinds().clone(), kind, ids, seq), |db, (kinds, kind, ids, seq)| {
+            Box::pin(async move {
+                let (kind, mut rows) = (kinds.of_name(kind)?, vec![]);
+                for id in ids {
+                    let row = row_at(db, kind, id, *seq).await;
+                    rows.extend(row.map_err(db_fault("reading the history of a row up to a position"))?);
+                }
+                Ok(rows)
+            })
+        })
+    }
+
+    fn changed_rows(&self, kind: &'static str, after: i64, limit: usize) -> Answer<'_, Changes> {
+        self.read(Lane::Scan, (kind, after, limit), |db, (kind, after, limit)| {
+            Box::pin(async move {
+                let changed = changed_rows(db, *after, *limit).await;
+                Ok(changed.map_err(db_fault("reading what has changed"))?.of_kind(kind))
+            })
+        })
+    }
+
+    fn event_fingerprint(&self, seq: i64) -> Answer<'_, Option<String>> {
+        self.read(Lane::Health, seq, |db, seq| {
+            Box::pin(async move {
+                let sql =
+                    "SELECT kind, row_id, version, data, causation_id, recorded_at FROM event WHERE seq = $1";
+                db.query_opt(sql, &[seq], fingerprint).await.map_err(db_fault("reading an event"))
+            })
+        })
+    }
+
+    fn position(&self) -> Answer<'_, DatabasePosition> {
+        self.read(Lane::Health, (), |db, ()| {
+            Box::pin(async move {
+                DatabasePosition::read(db).await.map_err(db_fault("reading the position of the database"))
+            })
+        })
+    }
+}
+
 impl ChangedRows {
     /// Changed rows of one kind.
-    pub(super) fn of_kind(self, kind: &str) -> Changes {
+    fn of_kind(self, kind: &str) -> Changes {
         let Self { rows, up_to, is_over } = self;
         let ids = rows.into_iter().filter(|(of, _)| of == kind).map(|(_, id)| id).collect();
         Changes { ids, up_to, is_over }
     }
 }
 
+/// Rows among the next `limit` events after a position. Positions follow the order of commits, so that no event appears later
+/// before one that was read.
+pub(super) async fn changed_rows<S: Sql>(db: &S, after: i64, limit: usize) -> Result<ChangedRows, SqlError> {
+    let sql = "SELECT seq, kind, row_id FROM event WHERE seq > $1 ORDER BY seq LIMIT $2";
+    let read = |row: &Row<'_>| Ok((row.get::<i64>(0)?, (row.get(1)?, row.get(2)?)));
+    let events = db.query(sql, &[&after, &limit_of(limit)], read).await?;
+    Ok(ChangedRows {
+        up_to: events.last().map_or(after, |(seq, _)| *seq),
+        is_over: events.len() < limit,
+        rows: events.into_iter().map(|(_, row)| row).collect(),
+    })
+}
+
+/// Row as of the event at `seq`; `None` if it did not exist yet.
+async fn row_at<S: Sql>(db: &S, kind: &RowKind, id: &str, seq: i64) -> Result<Option<RowAt>, SqlError> {
+    let sql =
+        format!("SELECT {EVENT} FROM event WHERE kind = $1 AND row_id = $2 AND seq <= $3 ORDER BY version");
+    let history = db.query(&sql, &[&kind.name, &id, &seq], stored_event).await?;
+    Ok(row_after(kind, id, history))
+}
+
 /// Folds a history into the row at its end; `None` for an empty history.
-pub(super) fn row_at(kind: &RowKind, id: &str, history: Vec<StoredEvent>) -> Option<RowAt> {
+fn row_after(kind: &RowKind, id: &str, history: Vec<StoredEvent>) -> Option<RowAt> {
     let (first, last) = (history.first()?, history.last()?);
     let is_complete = i64::try_from(history.len()) == Ok(last.version);
     let (created_at, updated_at, version) = (first.recorded_at, last.recorded_at, last.version);
@@ -75,19 +131,10 @@ pub(super) fn row_at(kind: &RowKind, id: &str, history: Vec<StoredEvent>) -> Opt
     Some((id.to_owned(), state.map(|state| (row(state), history))))
 }
 
-/// Event whose hash identifies it.
-pub(super) struct EventIdentity<'e> {
-    pub(super) kind: &'e str,
-    pub(super) row_id: &'e str,
-    pub(super) version: i64,
-    pub(super) data: &'e str,
-    pub(super) causation_id: Uuid,
-    pub(super) recorded_at: i64,
-}
-
-impl EventIdentity<'_> {
-    pub(super) fn fingerprint(&self) -> String {
-        let Self { kind, row_id, version, data, causation_id, recorded_at } = self;
-        hex(&Sha256::digest(format!("{kind}/{row_id}/{version}/{causation_id}/{recorded_at}/{data}")))
-    }
+/// Hash that identifies an event.
+fn fingerprint(row: &Row<'_>) -> Result<String, SqlError> {
+    let (kind, row_id, version, data): (String, String, i64, String) =
+        (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+    let (causation_id, recorded_at): (Uuid, i64) = (row.get(4)?, row.get(5)?);
+    Ok(hex(&Sha256::digest(format!("{kind}/{row_id}/{version}/{causation_id}/{recorded_at}/{data}"))))
 }

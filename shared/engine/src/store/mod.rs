@@ -1,23 +1,34 @@
 //! Shell: the database of a service, as the rest of the engine uses it: a trait for each role, and two implementations.
 //!
 //! The [`sqlite::SqliteStore`] keeps a file that one process uses. The [`postgres::PostgresStore`] keeps a database that
-//! several replicas share. Whatever both do alike stands in this folder, above them: folding, verification, retention, leases,
-//! migrations. The implementations add their SQL.
+//! several replicas share. Both are a [`backend::Backend`]. The roles are written once above it, with SQL that both execute.
+//! Only batches are loaded and written by each in its own way.
 
+mod backend;
 mod due_work;
 mod encoding;
 mod fold;
 mod history;
+mod identity;
 mod leases;
+mod log_scan;
 mod migrations;
-mod operator_reads;
+mod monitoring;
 mod outbox;
+mod overrides;
 pub mod postgres;
 mod purge_batch;
+mod purged;
+mod queries;
 mod replicas;
 mod retention;
 pub mod roles;
+mod settle;
+mod sql;
+mod sql_error;
 pub mod sqlite;
+mod trim;
+mod verdict;
 mod verification;
 
 use std::time::Duration;
@@ -27,19 +38,22 @@ pub use saga_core::outbox::OutboxItem;
 use saga_core::row::RowKey;
 
 pub use self::due_work::{Due, DueQuery, FailingTask};
-pub use self::history::{Changes, DatabasePosition, RowAt};
+pub use self::history::{Changes, RowAt};
+pub use self::identity::DatabasePosition;
 pub use self::leases::{Lease, RELAY_LEASE};
-pub use self::operator_reads::{StoredDeadLetters, StoredOverrides};
-pub use self::outbox::{OutboxEntry, PublishOutcome, PublishedRun, RepublishPage};
-pub use self::purge_batch::{
-    PurgeBatch, PurgedEvent, PurgedRow, PurgedRows, RetentionCutoffs, RowSnapshot, TrimCutoffs,
-};
+pub use self::monitoring::StoredDeadLetters;
+pub use self::outbox::{OutboxEntry, RepublishPage};
+pub use self::overrides::StoredOverrides;
+pub use self::purge_batch::{PurgeBatch, PurgedEvent, PurgedRow, RetentionCutoffs, RowSnapshot, TrimCutoffs};
+pub use self::purged::PurgedRows;
 pub use self::replicas::{Guard, ReplicaSignal};
 use self::roles::{
     DueWork, History, Leases, Monitoring, Outbox, Overrides, Queries, Replicas, Retention, Transactions,
     Verification,
 };
-pub use self::verification::{VerificationPart, VerificationReport, VerifiedPage, VerifiedRow, VerifiedRows};
+pub use self::settle::{PublishOutcome, PublishedRun};
+pub use self::verdict::VerificationReport;
+pub use self::verification::{VerificationPart, VerifiedPage, VerifiedRow, VerifiedRows};
 
 /// Failure of a store operation, by what the caller may do about it.
 #[derive(Debug, thiserror::Error)]

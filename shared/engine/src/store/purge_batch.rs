@@ -1,7 +1,5 @@
 //! Shell: history to purge, and the cutoffs of retention.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use saga_core::dead_letter::StoredDeadLetter;
 use saga_core::decider::Sums;
@@ -68,16 +66,7 @@ pub struct PurgedRow {
     /// Version that was found. A row that has another version by then is kept.
     pub version: i64,
     /// Numbers of the row to add to the sums over purged rows.
-    pub carried: Sums,
-}
-
-/// Summary of the purged rows of a kind.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PurgedRows {
-    /// Finished rows of sagas with lower ids may have been purged; no others.
-    pub before: Option<Uuid>,
-    /// Sums over the purged rows, by name.
-    pub carried: BTreeMap<String, i64>,
+    pub sums: Sums,
 }
 
 /// History that may be purged, found by one scan.
@@ -155,7 +144,7 @@ impl PurgeBatch {
     pub(super) fn add_row(
         &mut self,
         (kind, id): (&RowKind, &str),
-        (version, carried): (i64, Sums),
+        (version, sums): (i64, Sums),
         events: Vec<StoredEvent>,
     ) {
         if !(1..=version).eq(events.iter().map(|event| event.version)) {
@@ -164,7 +153,7 @@ impl PurgeBatch {
             return;
         }
         let key = RowKey { kind: kind.name, id: id.to_owned() };
-        self.rows.push(PurgedRow { key, version, carried });
+        self.rows.push(PurgedRow { key, version, sums });
         self.add_events(kind, id, events);
     }
 

@@ -1,11 +1,12 @@
-//! Shell: retention: finds old history and purges it, and restores it from an archive, for every store.
+//! Shell: retention: finds old history and purges it, and restores it from an archive.
 //!
 //! A batch is found first, so that the caller can archive it before it is deleted. The log is scanned once, from its oldest
 //! event on. An old event lets earlier events of its row be purged, with a snapshot in their place. The last event of a
 //! finished row lets the whole row be purged. The last event of a row that lives on is kept. So is the last event of all,
 //! whose position must not be assigned twice.
 //!
-//! The algorithm is written once; a store supplies the SQL of [`RetentionSql`].
+//! Where replicas share the database, others write at the same time. Rows are locked before the log, as batches do. What a
+//! batch has locked is skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,101 +18,74 @@ use saga_core::row::{RowKey, RowKind, StoredEvent};
 use tracing::error;
 use uuid::Uuid;
 
-use super::StoreFault;
+use super::Answer;
+use super::backend::{Backend, Lane, Urgency};
 use super::encoding::micros;
-use super::fold::RebuildSql;
-use super::purge_batch::{PurgeBatch, PurgedEvent, PurgedRow, RetentionCutoffs, RowSnapshot, Scanned};
+use super::fold::snapshot;
+use super::purge_batch::{
+    PurgeBatch, PurgedEvent, PurgedRow, RetentionCutoffs, RowSnapshot, Scanned, TrimCutoffs,
+};
+use super::purged::{PurgedRows, add_to_purged_sum, purged_before, purged_rows, set_purged_before};
+use super::queries::history_between;
+use super::roles::Retention;
+use super::sql::{Row, Sql, Values, limit_of};
+use super::sql_error::{SqlError, db_fault};
+use super::trim::trim;
 
 /// Approximate limit of a scan, in bytes of events. An event may carry a whole message.
 const SCAN_BYTES: i64 = 4 * 1024 * 1024;
 
-/// Event as the scan of the log reads it.
-pub(super) struct ScannedEvent {
-    pub(super) seq: i64,
-    pub(super) kind: String,
-    pub(super) row_id: String,
-    pub(super) version: i64,
-    /// Size of the event data in bytes.
-    pub(super) bytes: i64,
-}
+impl<B: Backend> Retention for B {
+    fn find_purgeable(&self, before: RetentionCutoffs, limit: usize) -> Answer<'_, PurgeBatch> {
+        let args = (self.kinds().clone(), before, limit_of(limit));
+        self.snapshot(Lane::Verification, args, |db, (kinds, before, limit)| {
+            Box::pin(async move {
+                find(db, &kinds.0, before, *limit).await.map_err(db_fault("looking for what may be purged"))
+            })
+        })
+    }
 
-/// SQL that retention needs from a store.
-pub(super) trait RetentionSql: RebuildSql {
-    /// Position of the last scanned event.
-    async fn scan_position(&self) -> Result<i64, StoreFault>;
+    fn purge(&self, batch: PurgeBatch) -> Answer<'_, u64> {
+        self.write(Urgency::Deferrable, batch, |db, batch| {
+            Box::pin(async move { purge(db, batch).await.map_err(db_fault("purging old history")) })
+        })
+    }
 
-    /// Sets the position of the last scanned event.
-    async fn set_scan_position(&self, position: i64) -> Result<(), StoreFault>;
+    fn purged_rows(&self, kind: &'static str) -> Answer<'_, PurgedRows> {
+        self.read(Lane::Row, kind, |db, kind| {
+            Box::pin(async move {
+                purged_rows(db, kind).await.map_err(db_fault("reading the sums over purged rows"))
+            })
+        })
+    }
 
-    /// Events after a position, until the first that is not older than `cutoff`, at most `limit`; without the last of all.
-    async fn old_events(&self, after: i64, cutoff: i64, limit: i64) -> Result<Vec<ScannedEvent>, StoreFault>;
+    fn restore_events(&self, kind: &'static str, events: Vec<PurgedEvent>) -> Answer<'_, u64> {
+        self.write(Urgency::Long, (kind, events), |db, (kind, events)| {
+            Box::pin(
+                async move { restore(db, kind, events).await.map_err(db_fault("restoring purged events")) },
+            )
+        })
+    }
 
-    /// Events of a row with versions below `version`, oldest first, at most `limit`.
-    async fn events_below(
-        &self,
-        kind: &RowKind,
-        id: &str,
-        version: i64,
-        limit: i64,
-    ) -> Result<Vec<StoredEvent>, StoreFault>;
-
-    /// State of a row, if it has this version.
-    async fn state_at(&self, kind: &RowKind, id: &str, version: i64) -> Result<Option<String>, StoreFault>;
-
-    /// Sagas with an open dead letter or a task.
-    async fn open_sagas(&self) -> Result<BTreeSet<Uuid>, StoreFault>;
-
-    /// Dead letters that were closed before `cutoff`, at most `limit`. Skips damaged ones.
-    async fn closed_dead_letters(&self, cutoff: i64, limit: i64)
-    -> Result<Vec<StoredDeadLetter>, StoreFault>;
-
-    /// Locks rows and then the log. Returns the keys of the locked rows: of those that no batch has locked and that still
-    /// have their versions.
-    async fn lock_rows(&self, rows: &[PurgedRow]) -> Result<BTreeSet<RowKey>, StoreFault>;
-
-    /// Stores a snapshot, and deletes the events that it replaces. Returns the number of deleted events.
-    async fn store_snapshot(&self, snapshot: &RowSnapshot) -> Result<u64, StoreFault>;
-
-    /// Deletes a row of this version with its events. Returns the number of deleted events; `None` if the row has another
-    /// version.
-    async fn delete_row(&self, row: &PurgedRow) -> Result<Option<u64>, StoreFault>;
-
-    /// Lowest saga id whose rows were never purged.
-    async fn purged_before(&self) -> Result<Option<Uuid>, StoreFault>;
-
-    /// Sets the lowest saga id whose rows were never purged.
-    async fn set_purged_before(&self, saga: Uuid) -> Result<(), StoreFault>;
-
-    /// Deletes a dead letter that has not changed and that no batch has locked. Returns its origin.
-    async fn delete_dead_letter(&self, stored: &StoredDeadLetter) -> Result<Option<String>, StoreFault>;
-
-    /// Adds to the lifetime counts of discarded messages, by step.
-    async fn count_discarded(&self, counts: &BTreeMap<String, i64>) -> Result<(), StoreFault>;
-
-    /// Locks the log, so that no batch appends to it.
-    async fn lock_log(&self) -> Result<(), StoreFault>;
-
-    /// Records that a purged row is restored. A row that has any event was not purged.
-    async fn record_restored(&self, kind: &str, row: &str, saga: Uuid) -> Result<(), StoreFault>;
-
-    /// Appends an event unless it exists. Returns true if it was appended.
-    async fn append_event(&self, kind: &str, row: &str, event: &StoredEvent) -> Result<bool, StoreFault>;
-
-    /// Deletes snapshots whose events all exist again.
-    async fn delete_covered_snapshots(&self, kind: &str) -> Result<(), StoreFault>;
+    fn trim(&self, cutoffs: TrimCutoffs, limit: usize) -> Answer<'_, u64> {
+        self.write(Urgency::Immediate, (cutoffs, limit_of(limit)), |db, (cutoffs, limit)| {
+            Box::pin(async move {
+                trim(db, *cutoffs, *limit).await.map_err(db_fault("trimming finished entries"))
+            })
+        })
+    }
 }
 
 /// Finds what may be purged next.
-pub(super) async fn find<S: RetentionSql>(
-    sql: &S,
+async fn find<S: Sql>(
+    db: &S,
     kinds: &[RowKind],
-    cutoffs: RetentionCutoffs,
-    limit: usize,
-) -> Result<PurgeBatch, StoreFault> {
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let from = sql.scan_position().await?;
+    cutoffs: &RetentionCutoffs,
+    limit: i64,
+) -> Result<PurgeBatch, SqlError> {
+    let from = scan_position(db).await?;
     let mut batch = PurgeBatch { from, up_to: from, ..PurgeBatch::default() };
-    let scanned = scan(sql, &mut batch, micros(cutoffs.history), limit).await?;
+    let scanned = scan(db, &mut batch, micros(cutoffs.history), limit).await?;
     batch.before = first_kept_saga(cutoffs.began);
     let mut open_sagas = None;
     for ((kind, id), scanned) in scanned {
@@ -119,41 +93,68 @@ pub(super) async fn find<S: RetentionSql>(
         match kind.retention {
             RetentionPolicy::Keep => {}
             RetentionPolicy::PurgeEvents => {
-                let events = sql.events_below(kind, &id, scanned.newest, limit).await?;
-                let snapshot = sql.snapshot(kind, &id).await?;
+                let events = history_between(db, kind.name, &id, (0, scanned.newest), limit).await?;
+                let snapshot = snapshot(db, kind, &id).await?;
                 batch.add_events_of_row((kind, &id), snapshot.as_ref(), events, (scanned, limit));
             }
             RetentionPolicy::PurgeRows | RetentionPolicy::PurgeRowsFirst => {
-                add_finished_row(sql, &mut batch, (kind, &id), scanned, &mut open_sagas).await?;
+                add_finished_row(db, &mut batch, (kind, &id), scanned, &mut open_sagas).await?;
             }
         }
     }
     // Only at the end of the log: each search reads past the dead letters that are too young.
     if batch.events.is_empty() {
-        batch.dead_letters = sql.closed_dead_letters(micros(cutoffs.dead_letters), limit).await?;
+        batch.dead_letters = closed_dead_letters(db, micros(cutoffs.dead_letters), limit).await?;
     }
     Ok(batch)
 }
 
-/// Reads the next old events, grouped by row.
-async fn scan<S: RetentionSql>(
-    sql: &S,
+/// Position of the last scanned event.
+async fn scan_position<S: Sql>(db: &S) -> Result<i64, SqlError> {
+    db.query_one("SELECT coalesce(max(up_to), 0) FROM retention_scan", &[], |row| row.get(0)).await
+}
+
+/// Reads the next old events, grouped by row, up to the first that is too young. Leaves out the last of all.
+async fn scan<S: Sql>(
+    db: &S,
     batch: &mut PurgeBatch,
     cutoff: i64,
     limit: i64,
-) -> Result<BTreeMap<(String, String), Scanned>, StoreFault> {
+) -> Result<BTreeMap<(String, String), Scanned>, SqlError> {
     let (mut rows, mut total) = (BTreeMap::new(), 0);
-    for event in sql.old_events(batch.from, cutoff, limit).await? {
-        let ScannedEvent { seq, kind, row_id, version, bytes } = event;
+    let sql = "SELECT seq, kind, row_id, version, recorded_at, CAST(octet_length(data) AS bigint) FROM event
+         WHERE seq > $1 AND seq < (SELECT max(seq) FROM event) ORDER BY seq LIMIT $2";
+    let read = |row: &Row<'_>| {
+        let position: (i64, i64) = (row.get(0)?, row.get(4)?);
+        let event: ((String, String), i64) = ((row.get(1)?, row.get(2)?), row.get(3)?);
+        Ok((position, event, row.get::<i64>(5)?))
+    };
+    for ((seq, recorded_at), (key, version), bytes) in db.query(sql, &[&batch.from, &limit], read).await? {
         total += bytes;
-        if total > SCAN_BYTES && !rows.is_empty() {
+        if recorded_at >= cutoff || (total > SCAN_BYTES && !rows.is_empty()) {
             break;
         }
-        let scanned = rows.entry((kind, row_id)).or_insert(Scanned { first_seq: seq, newest: version });
+        let scanned = rows.entry(key).or_insert(Scanned { first_seq: seq, newest: version });
         scanned.newest = scanned.newest.max(version);
         batch.up_to = seq;
     }
     Ok(rows)
+}
+
+/// Dead letters that were closed before `cutoff`.
+async fn closed_dead_letters<S: Sql>(
+    db: &S,
+    cutoff: i64,
+    limit: i64,
+) -> Result<Vec<StoredDeadLetter>, SqlError> {
+    // The revision is the time of the operator's last request.
+    let sql = "SELECT content, status, revision, message_id FROM dead_letter
+         WHERE status IN ('RESOLVED', 'DISCARDED') AND last_failed_at < $1 AND revision < $1 LIMIT $2";
+    // A damaged one keeps no other.
+    let read = |row: &Row<'_>| {
+        Ok(row.dead_letter().inspect_err(|error| error!("a dead letter is not purged: {error}")).ok())
+    };
+    Ok(db.query(sql, &[&cutoff, &limit], read).await?.into_iter().flatten().collect())
 }
 
 /// Lowest id of sagas that began later.
@@ -163,27 +164,36 @@ fn first_kept_saga(began: Timestamp) -> Option<Uuid> {
 }
 
 /// Adds a row, if it is finished and nothing of its saga is open.
-async fn add_finished_row<S: RetentionSql>(
-    sql: &S,
+async fn add_finished_row<S: Sql>(
+    db: &S,
     batch: &mut PurgeBatch,
     (kind, id): (&RowKind, &str),
     scanned: Scanned,
     open_sagas: &mut Option<BTreeSet<Uuid>>,
-) -> Result<(), StoreFault> {
+) -> Result<(), SqlError> {
     let Ok(saga) = id.parse::<Uuid>() else { return Ok(()) };
     let version = scanned.newest;
-    let Some(state) = sql.state_at(kind, id, version).await? else { return Ok(()) };
-    let Some(carried) = sums_of_finished(kind, id, &state) else { return Ok(()) };
+    let state = format!("SELECT state FROM row_{} WHERE id = $1 AND version = $2", kind.name);
+    let state = db.query_opt(&state, &[&id, &version], |row| row.get::<String>(0)).await?;
+    let Some(state) = state else { return Ok(()) };
+    let Some(sums) = sums_of_finished(kind, id, &state) else { return Ok(()) };
     let open_sagas = match open_sagas {
         Some(open_sagas) => open_sagas,
-        None => open_sagas.insert(sql.open_sagas().await?),
+        None => open_sagas.insert(find_open_sagas(db).await?),
     };
     if batch.before.is_none_or(|before| saga >= before) || open_sagas.contains(&saga) {
         return Ok(());
     }
-    let events = sql.events_below(kind, id, i64::MAX, i64::MAX).await?;
-    batch.add_row((kind, id), (version, carried), events);
+    let events = history_between(db, kind.name, id, (0, i64::MAX), i64::MAX).await?;
+    batch.add_row((kind, id), (version, sums), events);
     Ok(())
+}
+
+/// Sagas with an open dead letter or a task.
+async fn find_open_sagas<S: Sql>(db: &S) -> Result<BTreeSet<Uuid>, SqlError> {
+    let sql = "SELECT saga FROM dead_letter WHERE status IN ('PENDING', 'REPLAYING') AND saga IS NOT NULL
+         UNION SELECT correlation_id FROM task";
+    Ok(db.query(sql, &[], |row| row.get(0)).await?.into_iter().collect())
 }
 
 /// Numbers to add to the sums over purged rows; `None` if the row is not finished, or its state cannot be read.
@@ -196,76 +206,114 @@ fn sums_of_finished(kind: &RowKind, id: &str, state: &str) -> Option<Sums> {
 
 /// Purges a batch, except for what has changed, or is locked by another transaction. Returns the number of purged events and
 /// dead letters.
-pub(super) async fn purge<S: RetentionSql>(sql: &S, batch: &PurgeBatch) -> Result<u64, StoreFault> {
+async fn purge<S: Sql>(db: &S, batch: &PurgeBatch) -> Result<u64, SqlError> {
     let mut purged = 0;
-    let locked = sql.lock_rows(&batch.rows).await?;
+    let locked = lock_rows(db, &batch.rows).await?;
     // Another process may have purged the same scan.
-    if sql.scan_position().await? == batch.from {
+    if scan_position(db).await? == batch.from {
         for snapshot in &batch.snapshots {
-            purged += sql.store_snapshot(snapshot).await?;
+            purged += store_snapshot(db, snapshot).await?;
         }
-        purged += purge_rows(sql, batch, &locked).await?;
+        purged += purge_rows(db, batch, &locked).await?;
         // Rows that were locked elsewhere are scanned again.
         if locked.len() == batch.rows.len() {
-            sql.set_scan_position(batch.up_to).await?;
+            db.execute("UPDATE retention_scan SET up_to = $1", &[&batch.up_to]).await?;
         }
     }
-    Ok(purged + purge_dead_letters(sql, &batch.dead_letters).await?)
+    Ok(purged + purge_dead_letters(db, &batch.dead_letters).await?)
 }
 
-async fn purge_rows<S: RetentionSql>(
-    sql: &S,
-    batch: &PurgeBatch,
-    locked: &BTreeSet<RowKey>,
-) -> Result<u64, StoreFault> {
+/// Locks rows and then the log. Returns the keys of the locked rows: of those that no batch has locked and that still have
+/// their versions.
+async fn lock_rows<S: Sql>(db: &S, rows: &[PurgedRow]) -> Result<BTreeSet<RowKey>, SqlError> {
+    let mut by_kind: BTreeMap<&'static str, (Vec<String>, Vec<i64>)> = BTreeMap::new();
+    for PurgedRow { key, version, .. } in rows {
+        let (ids, versions) = by_kind.entry(key.kind).or_default();
+        ids.push(key.id.clone());
+        versions.push(*version);
+    }
+    let mut locked = BTreeSet::new();
+    for (kind, (ids, versions)) in by_kind {
+        let ids = db.lock_rows(kind, ids, versions).await?;
+        locked.extend(ids.into_iter().map(|id| RowKey { kind, id }));
+    }
+    db.lock_log().await?;
+    Ok(locked)
+}
+
+/// Stores a snapshot, and deletes the events that it replaces. Returns the number of deleted events.
+async fn store_snapshot<S: Sql>(db: &S, snapshot: &RowSnapshot) -> Result<u64, SqlError> {
+    let RowSnapshot { key, version, state, created_at } = snapshot;
+    let insert = "INSERT INTO snapshot (kind, row_id, version, state, created_at) VALUES ($1, $2, $3, $4, $5)
+         ON CONFLICT (kind, row_id) DO UPDATE
+         SET version = excluded.version, state = excluded.state, created_at = excluded.created_at";
+    db.execute(insert, &[&key.kind, &key.id, version, state, &micros(*created_at)]).await?;
+    let delete = "DELETE FROM event WHERE kind = $1 AND row_id = $2 AND version <= $3";
+    db.execute(delete, &[&key.kind, &key.id, version]).await
+}
+
+async fn purge_rows<S: Sql>(db: &S, batch: &PurgeBatch, locked: &BTreeSet<RowKey>) -> Result<u64, SqlError> {
     let (mut purged, mut has_purged_any) = (0, false);
-    for row in batch.rows.iter().filter(|row| locked.contains(&row.key)) {
-        let Some(events) = sql.delete_row(row).await? else { continue };
+    for PurgedRow { key, version, sums } in batch.rows.iter().filter(|row| locked.contains(&row.key)) {
+        let delete = format!("DELETE FROM row_{} WHERE id = $1 AND version = $2", key.kind);
+        if db.execute(&delete, &[&key.id, version]).await? == 0 {
+            continue;
+        }
         has_purged_any = true;
-        purged += events;
-        for (name, sum) in &row.carried {
-            sql.add_to_purged_sum(row.key.kind, name, *sum).await?;
+        let delete = "DELETE FROM event WHERE kind = $1 AND row_id = $2";
+        purged += db.execute(delete, &[&key.kind, &key.id]).await?;
+        for (name, sum) in sums {
+            add_to_purged_sum(db, key.kind, name, *sum).await?;
         }
     }
     if has_purged_any
         && let Some(before) = batch.before
-        && sql.purged_before().await? < Some(before)
+        && purged_before(db).await? < Some(before)
     {
-        sql.set_purged_before(before).await?;
+        set_purged_before(db, before).await?;
     }
     Ok(purged)
 }
 
-async fn purge_dead_letters<S: RetentionSql>(
-    sql: &S,
-    dead_letters: &[StoredDeadLetter],
-) -> Result<u64, StoreFault> {
+/// Purges dead letters, except those that have changed, and those that a batch has locked.
+async fn purge_dead_letters<S: Sql>(db: &S, dead_letters: &[StoredDeadLetter]) -> Result<u64, SqlError> {
     let (mut purged, mut discarded) = (0, BTreeMap::new());
+    // Locks are not waited for: a batch that holds the log may write a dead letter that it has not locked before.
+    let is_same =
+        S::among_locked("SELECT id FROM dead_letter WHERE id = $1 AND status = $2 AND revision = $3");
+    let sql = format!("DELETE FROM dead_letter WHERE id {is_same} RETURNING origin");
     for stored in dead_letters {
-        let Some(origin) = sql.delete_dead_letter(stored).await? else { continue };
+        let revision = i64::try_from(stored.revision).unwrap_or(i64::MAX);
+        let (id, status) = (stored.dead_letter.id, stored.status.as_str());
+        let origin = db.query_opt(&sql, &[&id, &status, &revision], |row| row.get::<String>(0)).await?;
+        let Some(origin) = origin else { continue };
         purged += 1;
         if stored.status == DeadLetterStatus::Discarded && origin == "message" {
             *discarded.entry(stored.dead_letter.step.clone()).or_default() += 1;
         }
     }
-    sql.count_discarded(&discarded).await?;
+    db.add_to_message_counts("discarded", &discarded).await?;
     Ok(purged)
 }
 
 /// Restores purged events at the end of the log, where later scans find them again. Returns the number of restored events.
-pub(super) async fn restore<S: RetentionSql>(
-    sql: &S,
-    kind: &str,
-    events: &[PurgedEvent],
-) -> Result<u64, StoreFault> {
-    sql.lock_log().await?;
+async fn restore<S: Sql>(db: &S, kind: &str, events: &[PurgedEvent]) -> Result<u64, SqlError> {
+    db.lock_log().await?;
     let mut restored = 0;
     for PurgedEvent { row, event, .. } in events {
+        // A row that has any event was not purged.
         if let Ok(saga) = row.parse::<Uuid>() {
-            sql.record_restored(kind, row, saga).await?;
+            db.execute(include_str!("sql/record_restored.sql"), &[&kind, row, &saga]).await?;
         }
-        restored += u64::from(sql.append_event(kind, row, event).await?);
+        let StoredEvent { version, name, data, causation_id, recorded_at, is_published } = event;
+        let at = micros(*recorded_at);
+        let values: &Values<'_> = &[&kind, row, version, name, data, causation_id, &at, is_published];
+        restored += db.execute(S::APPEND_EVENT, values).await?;
     }
-    sql.delete_covered_snapshots(kind).await?;
+    // Their events all exist again.
+    let covered = "DELETE FROM snapshot WHERE kind = $1 AND version = (SELECT count(*) FROM event
+             WHERE event.kind = snapshot.kind AND event.row_id = snapshot.row_id
+                 AND event.version <= snapshot.version)";
+    db.execute(covered, &[&kind]).await?;
     Ok(restored)
 }

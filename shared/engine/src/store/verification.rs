@@ -1,29 +1,19 @@
 //! Shell: verifies that every row is the fold of its events: all at once, in parts, what changed, or page by page.
 
-use saga_core::row::{AnyWithHistory, Folding, RowKind, StoredEvent};
-use serde::{Deserialize, Serialize};
+use saga_core::row::{AnyWithHistory, RowKind, StoredEvent};
 use sha2::{Digest, Sha256};
 
-use super::StoreFault;
+use super::backend::{Backend, Lane, Urgency};
 use super::encoding::hex;
-use super::fold::{Cell, Folded, HistorySql, Rows, SideBySide, TableRow};
-use super::history::ChangedRows;
-
-/// Result of verifying rows against their events.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, Eq)]
-pub struct VerificationReport {
-    /// Number of rows that were verified.
-    pub rows: u64,
-    /// Number of folded events. A verification in parts may fold events of a row more than once.
-    pub events: u64,
-    /// Rows that differ from the fold of their events, as `kind/id`; at most 100.
-    pub differing: Vec<String>,
-    /// Digest over all rows, by which two states of a table differ; empty for a part of them.
-    pub digest: String,
-    /// Start of the next part, in a verification in parts; `None` at the end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
-}
+use super::fold::{Rows, SideBySide, TableRow, rebuild};
+use super::history::changed_rows;
+use super::log_scan::{LogScan, Place, ScanProgress};
+use super::queries::history_between;
+use super::roles::Verification;
+use super::sql::{Cell, Sql};
+use super::sql_error::db_fault;
+use super::verdict::{Verdict, VerificationReport, compare};
+use super::{Answer, StoreFault};
 
 /// Part of all rows to verify.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,7 +23,7 @@ pub struct VerificationPart {
     /// Number of events after which the part ends, approximately. It always ends at a row, or at a position of the log.
     pub events: u64,
     /// Kinds to leave out, because they are verified otherwise.
-    pub but: Vec<String>,
+    pub excluded_kinds: Vec<String>,
 }
 
 /// Page of rows to read and verify.
@@ -77,85 +67,57 @@ pub enum VerifiedRow {
     },
 }
 
-/// Maximum number of differing rows that a report names.
-const NAMED_DIFFERENCES: usize = 100;
-
 /// Maximum history length in [`verify_changed`]. Only a full verification folds longer histories, such as a product's.
 const LONGEST_HISTORY: i64 = 256;
 
-impl VerificationReport {
-    fn add_difference(&mut self, kind: &RowKind, id: &str) {
-        if self.differing.len() < NAMED_DIFFERENCES {
-            self.differing.push(format!("{}/{id}", kind.name));
-        }
+impl<B: Backend> Verification for B {
+    fn verify(&self) -> Answer<'_, VerificationReport> {
+        self.snapshot(Lane::Verification, self.kinds().clone(), |db, kinds| Box::pin(verify(db, &kinds.0)))
     }
 
-    /// Reports rows that have no events at all.
-    pub(super) fn add_rows_without_events(&mut self, kind: &RowKind, rows: u64) {
-        if rows > 0 {
-            self.differing.push(format!("{}: {rows} rows without events", kind.name));
-        }
+    fn verify_part(&self, part: VerificationPart) -> Answer<'_, VerificationReport> {
+        let args = (self.kinds().clone(), self.log_scan().clone(), part);
+        self.snapshot(Lane::Verification, args, |db, (kinds, log_scan, part)| {
+            Box::pin(async move {
+                // Another verification that finds none restarts the kind.
+                let mut scan = log_scan.lock().take();
+                let report = verify_part(db, &kinds.0, part, &mut scan).await;
+                *log_scan.lock() = scan;
+                report
+            })
+        })
     }
-}
 
-/// SQL that verification needs from a store.
-pub(super) trait VerificationSql: HistorySql {
-    /// Rows among the next `limit` events after a position.
-    async fn changed(&self, after: i64, limit: usize) -> Result<ChangedRows, StoreFault>;
-
-    /// Whole history of a row, oldest event first.
-    async fn stored_history(&self, kind: &RowKind, id: &str) -> Result<Vec<StoredEvent>, StoreFault>;
-}
-
-/// Verdict on a row and its history.
-pub(super) enum Verdict {
-    /// Equals the fold of its events.
-    Equal(Box<dyn Folding>),
-    /// Row that differs, or is missing.
-    Different,
-    /// Row that has no event at all.
-    WithoutEvents,
-}
-
-/// Compares a row with its folded history.
-pub(super) fn compare<S: HistorySql>(
-    kind: &RowKind,
-    folded: Folded,
-    row: Option<&TableRow>,
-    report: &mut VerificationReport,
-) -> Verdict {
-    if !folded.has_events {
-        return Verdict::WithoutEvents;
+    fn verify_changed(&self, after: i64, events: u64) -> Answer<'_, VerificationReport> {
+        self.snapshot(
+            Lane::Verification,
+            (self.kinds().clone(), after, events),
+            |db, (kinds, after, events)| Box::pin(verify_changed(db, &kinds.0, *after, *events)),
+        )
     }
-    (report.rows, report.events) = (report.rows + 1, report.events + folded.count);
-    let is_equal = row.is_some_and(|row| folded.equals::<S>(kind, row));
-    if !is_equal || folded.has_gap() {
-        report.add_difference(kind, &folded.id);
-        return Verdict::Different;
+
+    fn verified_rows(&self, kind: &'static str, page: VerifiedPage) -> Answer<'_, VerifiedRows> {
+        self.snapshot(Lane::Verification, (self.kinds().clone(), kind, page), |db, (kinds, kind, page)| {
+            Box::pin(async move { verified_rows(db, kinds.of_name(kind)?, page).await })
+        })
     }
-    folded.into_state().map_or(Verdict::Different, Verdict::Equal)
+
+    fn rebuild(&self, kind: &'static str) -> Answer<'_, u64> {
+        self.write(Urgency::Long, (self.kinds().clone(), kind), |db, (kinds, kind)| {
+            Box::pin(async move { rebuild(db, kinds.of_name(kind)?).await })
+        })
+    }
 }
 
 /// Verifies every row of every kind.
-pub(super) async fn verify<S: HistorySql>(
-    sql: &S,
-    kinds: &[RowKind],
-) -> Result<VerificationReport, StoreFault> {
+async fn verify<S: Sql>(db: &S, kinds: &[RowKind]) -> Result<VerificationReport, StoreFault> {
     let mut report = VerificationReport::default();
     let mut digest = Sha256::new();
     for kind in kinds {
-        verify_kind(sql, kind, "", u64::MAX, &mut report, Some(&mut digest)).await?;
+        verify_kind(db, kind, "", u64::MAX, &mut report, Some(&mut digest)).await?;
     }
     report.digest = hex(&digest.finalize());
     Ok(report)
-}
-
-/// Place in a verification in parts.
-pub(super) enum Place<'p> {
-    /// After the row with this id.
-    Row(&'p str),
-    /// After this position of the log.
-    Log(i64),
 }
 
 /// Kind and place of a [`VerificationReport::next`]: `kind/id`, or `kind@position` of a scan of the log.
@@ -168,58 +130,21 @@ fn parse_place(after: &str) -> Option<(&str, Place<'_>)> {
     Some((kind, place))
 }
 
-/// Way to verify kinds whose histories are not to be read row by row.
-pub(super) trait Scan<S> {
-    /// Verifies a part of the rows of a kind; `None` if they are to be read row by row.
-    async fn verify_part(
-        &mut self,
-        sql: &S,
-        kind: &RowKind,
-        place: Option<&Place<'_>>,
-        events: u64,
-        report: &mut VerificationReport,
-    ) -> Result<Option<ScanProgress>, StoreFault>;
-}
-
-/// Progress of a [`Scan`] after a part.
-pub(super) enum ScanProgress {
-    /// All rows of the kind are verified.
-    Finished,
-    /// The next part begins here.
-    Next(String),
-}
-
-/// Reads all histories row by row.
-pub(super) struct RowByRow;
-
-impl<S> Scan<S> for RowByRow {
-    async fn verify_part(
-        &mut self,
-        _sql: &S,
-        _kind: &RowKind,
-        _place: Option<&Place<'_>>,
-        _events: u64,
-        _report: &mut VerificationReport,
-    ) -> Result<Option<ScanProgress>, StoreFault> {
-        Ok(None)
-    }
-}
-
 /// Verifies a part of all rows.
-pub(super) async fn verify_part<S: HistorySql>(
-    sql: &S,
+async fn verify_part<S: Sql>(
+    db: &S,
     kinds: &[RowKind],
-    VerificationPart { after, events, but }: &VerificationPart,
-    scan: &mut impl Scan<S>,
+    VerificationPart { after, events, excluded_kinds }: &VerificationPart,
+    scan: &mut Option<LogScan>,
 ) -> Result<VerificationReport, StoreFault> {
     // Parts of zero events would never come to an end.
     let events = (*events).max(1);
     let mut report = VerificationReport::default();
     let (first, mut place) = after.as_deref().and_then(parse_place).unzip();
     let rest = kinds.iter().skip_while(|kind| first.is_some_and(|first| first != kind.name));
-    for kind in rest.filter(|kind| !but.iter().any(|but| but == kind.name)) {
+    for kind in rest.filter(|kind| !excluded_kinds.iter().any(|excluded| excluded == kind.name)) {
         let place = place.take();
-        match scan.verify_part(sql, kind, place.as_ref(), events, &mut report).await? {
+        match LogScan::verify_part(scan, db, kind, (place.as_ref(), events), &mut report).await? {
             Some(ScanProgress::Finished) => continue,
             Some(ScanProgress::Next(next)) => {
                 report.next = Some(next);
@@ -232,7 +157,7 @@ pub(super) async fn verify_part<S: HistorySql>(
             Some(Place::Row(id)) => id,
             Some(Place::Log(_)) | None => "",
         };
-        if let Some(last) = verify_kind(sql, kind, id, events, &mut report, None).await? {
+        if let Some(last) = verify_kind(db, kind, id, events, &mut report, None).await? {
             report.next = Some(format!("{}/{last}", kind.name));
             break;
         }
@@ -241,17 +166,18 @@ pub(super) async fn verify_part<S: HistorySql>(
 }
 
 /// Verifies the rows that changed in the next `events` events after a position.
-pub(super) async fn verify_changed<S: VerificationSql>(
-    sql: &S,
+async fn verify_changed<S: Sql>(
+    db: &S,
     kinds: &[RowKind],
     after: i64,
     events: u64,
 ) -> Result<VerificationReport, StoreFault> {
     let mut report = VerificationReport::default();
-    let changed = sql.changed(after, usize::try_from(events).unwrap_or(usize::MAX)).await?;
+    let limit = usize::try_from(events).unwrap_or(usize::MAX);
+    let changed = changed_rows(db, after, limit).await.map_err(db_fault("reading what has changed"))?;
     for kind in kinds {
         for (_, id) in changed.rows.iter().filter(|(of, _)| of == kind.name) {
-            let mut row = SideBySide::of(sql, kind, Rows::One(id.clone())).await?;
+            let mut row = SideBySide::of(db, kind, Rows::One(id.clone())).await?;
             let version = row.peek_row().await?.map(|row| &row.version);
             if matches!(version, Some(Cell::Integer(version)) if *version > LONGEST_HISTORY) {
                 continue;
@@ -266,8 +192,8 @@ pub(super) async fn verify_changed<S: VerificationSql>(
 }
 
 /// Verifies rows of a kind until `events` events are folded. Returns the id of the last row, if there may be more.
-async fn verify_kind<S: HistorySql>(
-    sql: &S,
+async fn verify_kind<S: Sql>(
+    db: &S,
     kind: &RowKind,
     after: &str,
     events: u64,
@@ -275,7 +201,7 @@ async fn verify_kind<S: HistorySql>(
     mut digest: Option<&mut Sha256>,
 ) -> Result<Option<String>, StoreFault> {
     let (mut without_events, mut last) = (0, None);
-    let mut all = SideBySide::of(sql, kind, Rows::After(after.to_owned())).await?;
+    let mut all = SideBySide::of(db, kind, Rows::After(after.to_owned())).await?;
     while let Some((folded, row)) = all.next(false).await? {
         if let Some(digest) = digest.as_mut().filter(|_| folded.has_events) {
             add_to_digest(digest, kind, &folded.id, row.as_ref());
@@ -293,13 +219,13 @@ async fn verify_kind<S: HistorySql>(
 }
 
 /// Reads and verifies a page of rows of a kind.
-pub(super) async fn verified_rows<S: VerificationSql>(
-    sql: &S,
+async fn verified_rows<S: Sql>(
+    db: &S,
     kind: &RowKind,
     VerifiedPage { after, limit, with_histories }: &VerifiedPage,
 ) -> Result<VerifiedRows, StoreFault> {
     let (mut page, mut seen, mut without_events) = (VerifiedRows::default(), 0, 0);
-    let mut all = SideBySide::of(sql, kind, Rows::After(after.clone().unwrap_or_default())).await?;
+    let mut all = SideBySide::of(db, kind, Rows::After(after.clone().unwrap_or_default())).await?;
     while let Some((folded, row)) = all.next(*with_histories).await? {
         let (id, has_snapshot) = (folded.id.clone(), folded.has_snapshot);
         let verdict = compare::<S>(kind, folded, row.as_ref(), &mut page.folds);
@@ -312,7 +238,9 @@ pub(super) async fn verified_rows<S: VerificationSql>(
                 Verdict::Equal(fold) if !has_snapshot => VerifiedRow::Fold { id, row: fold.with_history() },
                 Verdict::Equal(_) | Verdict::Different | Verdict::WithoutEvents => {
                     let history = match with_histories {
-                        true => sql.stored_history(kind, &id).await?,
+                        true => history_between(db, kind.name, &id, (0, i64::MAX), i64::MAX)
+                            .await
+                            .map_err(db_fault("reading the history of a row"))?,
                         false => vec![],
                     };
                     VerifiedRow::Other { id, state: state_of(kind, row)?, history }

@@ -8,16 +8,17 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use tokio_postgres::Error;
 
 use super::Database;
-use super::pool::{Connection, Lane};
-use super::values::execute;
+use super::pool::Connection;
 use crate::store::Guard;
+use crate::store::backend::Lane;
+use crate::store::sql::Sql as _;
+use crate::store::sql_error::SqlError;
 
 /// Locks the head of the database until the end of the transaction. Waits for the batch that holds it, and sees its writes.
-pub(super) async fn lock_head(conn: &Connection) -> Result<(), Error> {
-    execute(conn, "UPDATE head SET generation = generation + 1", &[]).await.map(drop)
+pub(super) async fn lock_head(conn: &Connection) -> Result<(), SqlError> {
+    conn.execute("UPDATE head SET generation = generation + 1", &[]).await.map(drop)
 }
 
 /// Advisory lock of the turn.
@@ -80,7 +81,7 @@ pub(super) async fn wait_for_turn(database: &Database) -> Option<Guard> {
     if !database.notifications.has_others() || !database.turns.do_others_write(Instant::now()) {
         return None;
     }
-    let conn = database.lanes.connection(Lane::Quick).await.ok()?;
+    let conn = database.lanes.connection(Lane::Row).await.ok()?;
     let sql = format!("BEGIN; SET LOCAL lock_timeout = {MAX_WAIT_MS}; SELECT pg_advisory_xact_lock({TURN})");
     // On failure the connection is closed, which ends the transaction.
     conn.client().batch_execute(&sql).await.ok()?;

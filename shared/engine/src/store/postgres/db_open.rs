@@ -3,17 +3,15 @@
 use saga_core::retry::error_chain;
 use saga_core::row::RowKind;
 use tokio_postgres::error::SqlState;
-use uuid::Uuid;
 
 use super::pool::Connection;
-use super::values::{db_fault, execute, query, query_one, query_opt};
-use crate::store::{DatabasePosition, StoreFault};
+use crate::store::StoreFault;
+use crate::store::identity::{Reason, check_owner};
+use crate::store::sql::{Row, Sql as _};
+use crate::store::sql_error::{SqlError, db_fault};
 
 /// Oldest supported version, as a `server_version_num`.
-const OLDEST_SERVER: i32 = 150_000;
-
-/// Reason why a database cannot be used, for people.
-type Reason = String;
+const OLDEST_SERVER: i64 = 150_000;
 
 /// Explains a fault on opening a database: the server's message, and what to do.
 pub(super) fn unusable(fault: &StoreFault) -> Reason {
@@ -57,10 +55,10 @@ pub(super) async fn check_before(
     service: &str,
     must_exist: bool,
 ) -> Result<(), StoreFault> {
-    let version: i32 = query_one(conn, "SELECT current_setting('server_version_num')::int", &[])
-        .await
-        .map_err(db_fault("reading the version of the server"))?
-        .get(0);
+    let sql = "SELECT current_setting('server_version_num')::bigint, pg_is_in_recovery()";
+    let read = |row: &Row<'_>| -> Result<(i64, bool), SqlError> { Ok((row.get(0)?, row.get(1)?)) };
+    let (version, is_standby) =
+        conn.query_one(sql, &[], read).await.map_err(db_fault("reading the version of the server"))?;
     if version < OLDEST_SERVER {
         return Err(StoreFault::Unusable(format!(
             "its server is PostgreSQL {}.{}; 15 or newer is needed",
@@ -68,93 +66,36 @@ pub(super) async fn check_before(
             version % 10_000
         )));
     }
-    let is_standby: bool = query_one(conn, "SELECT pg_is_in_recovery()", &[])
-        .await
-        .map_err(db_fault("checking whether the server is a standby"))?
-        .get(0);
     if is_standby {
         return Err(StoreFault::Unusable("its server is a standby, which cannot be written".to_owned()));
     }
-    let there = tables(conn).await?;
-    if must_exist && !there.iter().any(|table| table == "migration") {
-        return Err(StoreFault::Unusable("there is none".to_owned()));
-    }
-    match check_owner(conn, &there, kinds, service).await? {
-        Ok(()) => Ok(()),
-        Err(reason) => Err(StoreFault::Unusable(reason)),
-    }
-}
-
-/// Names of the tables in the current schema.
-async fn tables(conn: &Connection) -> Result<Vec<String>, StoreFault> {
-    let found = query(
-        conn,
-        "SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace",
-        &[],
-    );
-    let found = found.await.map_err(db_fault("reading the names of the tables"))?;
-    Ok(found.iter().map(|row| row.get(0)).collect())
-}
-
-/// Rejects a database of another service, or of another program.
-async fn check_owner(
-    conn: &Connection,
-    there: &[String],
-    kinds: &[RowKind],
-    service: &str,
-) -> Result<Result<(), Reason>, StoreFault> {
-    let has = |name: &str| there.iter().any(|table| table == name);
-    if !has("migration") {
-        // Tables of another program with the same names: creating ours would fail halfway, or use theirs.
-        let ours = ["event", "outbox", "inbox", "task"].map(str::to_owned);
-        let theirs: Vec<_> = there
-            .iter()
-            .filter(|name| {
-                ours.contains(name) || kinds.iter().any(|kind| format!("row_{}", kind.name) == **name)
-            })
-            .cloned()
-            .collect();
-        if !theirs.is_empty() {
-            let theirs = theirs.join(", ");
-            return Ok(Err(format!("it has tables of something else, {theirs}: see store.url")));
-        }
-        return Ok(Ok(()));
-    }
-    if service.is_empty() || !has("identity") {
-        return Ok(Ok(()));
-    }
-    let owner: Option<String> = query_opt(conn, "SELECT service FROM identity", &[])
+    let tables = "SELECT relname::text FROM pg_class
+         WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace";
+    let tables: Vec<String> = conn
+        .query(tables, &[], |row| row.get(0))
         .await
-        .map_err(db_fault("reading the owner of the database"))?
-        .map(|row| row.get(0));
-    match owner {
-        Some(owner) if owner != service && !owner.is_empty() => {
-            Ok(Err(format!("it is {owner}'s, not {service}'s: see store.url")))
-        }
-        _ => Ok(Ok(())),
+        .map_err(db_fault("reading the names of the tables"))?;
+    let has = |name: &str| tables.iter().any(|table| table == name);
+    match (has("migration"), must_exist) {
+        (false, true) => Err(StoreFault::Unusable("there is none".to_owned())),
+        (false, false) => check_foreign_tables(&tables, kinds),
+        (true, _) if has("identity") => check_owner(conn, service).await,
+        (true, _) => Ok(()),
     }
 }
 
-/// Records the owner of the database, unless it has one.
-pub(super) async fn identify(conn: &Connection, service: &str) -> Result<(), StoreFault> {
-    let context = "recording the owner of the database";
-    let named = "UPDATE identity SET service = $1 WHERE service = '' AND $1 <> ''";
-    execute(conn, named, &[&service]).await.map_err(db_fault(context))?;
-    let made = "INSERT INTO identity (service, id) SELECT $1::text, $2::uuid WHERE NOT EXISTS (SELECT FROM identity)";
-    execute(conn, made, &[&service, &Uuid::now_v7()]).await.map(drop).map_err(db_fault(context))
-}
-
-/// Identity and progress of the database.
-pub(super) async fn position(conn: &Connection) -> Result<DatabasePosition, StoreFault> {
-    let row = query_opt(
-        conn,
-        "SELECT identity.service, identity.id, head.event,
-                (SELECT coalesce(sum(count), 0)::bigint FROM message_count)
-         FROM head, identity",
-        &[],
-    );
-    let Some(row) = row.await.map_err(db_fault("reading the position of the database"))? else {
-        return Ok(DatabasePosition::default());
+/// Rejects tables of another program with the same names: creating ours would fail halfway, or use theirs.
+fn check_foreign_tables(tables: &[String], kinds: &[RowKind]) -> Result<(), StoreFault> {
+    let is_ours = |name: &&str| {
+        ["event", "outbox", "inbox", "task"].contains(name)
+            || kinds.iter().any(|kind| name.strip_prefix("row_") == Some(kind.name))
     };
-    Ok(DatabasePosition { service: row.get(0), id: row.get(1), events: row.get(2), messages: row.get(3) })
+    let foreign: Vec<&str> = tables.iter().map(String::as_str).filter(is_ours).collect();
+    match foreign.is_empty() {
+        true => Ok(()),
+        false => Err(StoreFault::Unusable(format!(
+            "it has tables of something else, {}: see store.url",
+            foreign.join(", ")
+        ))),
+    }
 }

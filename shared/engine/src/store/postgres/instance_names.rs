@@ -5,7 +5,8 @@ use sha2::{Digest as _, Sha256};
 use tokio_postgres::{Client, Error, ToStatement};
 
 use super::pool::Connection;
-use super::values::query_one;
+use crate::store::sql::Sql as _;
+use crate::store::sql_error::SqlError;
 
 /// Class of the locks (`pg_locks.classid`).
 const NAMES: i32 = 0x5a6a;
@@ -41,8 +42,8 @@ pub(super) async fn has_others(
 }
 
 /// Returns true if a replica holds this name.
-pub(super) async fn is_held(conn: &Connection, instance: &str) -> Result<bool, Error> {
-    query_one(conn, IS_HELD, &[&NAMES, &lock_of(instance)]).await.map(|row| row.get(0))
+pub(super) async fn is_held(conn: &Connection, instance: &str) -> Result<bool, SqlError> {
+    conn.query_one(IS_HELD, &[&NAMES, &lock_of(instance)], |row| row.get(0)).await
 }
 
 /// Lock of a name; the same in every build.

@@ -7,11 +7,15 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::instance_names;
 use super::pool::Connection;
-use super::values::{db_fault, execute, micros, query_one, timestamp};
+use super::{PostgresStore, instance_names};
+use crate::store::backend::{Backend as _, Urgency};
+use crate::store::encoding::micros;
 use crate::store::leases::{StoredLease, granted_fence};
-use crate::store::{Lease, StoreFault};
+use crate::store::roles::Leases;
+use crate::store::sql::Sql as _;
+use crate::store::sql_error::{SqlError, db_fault};
+use crate::store::{Answer, Lease, RELAY_LEASE};
 
 /// Time without its name after which a replica counts as dead. A shorter time may be a lost connection.
 const DEAD_AFTER: Duration = Duration::from_secs(2);
@@ -46,39 +50,78 @@ impl DeadOwners {
     }
 }
 
+impl Leases for PostgresStore {
+    fn acquire_lease<'a>(
+        &'a self,
+        name: &'static str,
+        held: Option<&'a Lease>,
+        owner: &'a str,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Answer<'a, Option<Lease>> {
+        let args = (self.database.clone(), name, held.cloned(), owner.to_owned(), (now, until));
+        let acquiring = self.write(Urgency::Immediate, args, |conn, (database, name, held, owner, times)| {
+            Box::pin(async move {
+                let acquired = acquire(conn, name, held.as_ref(), owner, *times, &database.dead_owners);
+                acquired.await.map_err(db_fault("acquiring a lease"))
+            })
+        });
+        // Counted from before the request, so that the leadership never outlasts the lease.
+        let span = Duration::try_from(until.duration_since(now)).unwrap_or_default();
+        let ends = Instant::now() + span;
+        Box::pin(async move {
+            let acquired = acquiring.await;
+            if name == RELAY_LEASE {
+                match acquired {
+                    Ok(Some(_)) => self.database.leadership.hold_until(ends),
+                    // A replica that cannot renew the lease could not store its work either.
+                    Ok(None) | Err(_) => self.database.leadership.end(),
+                }
+            }
+            acquired
+        })
+    }
+
+    fn release_lease<'a>(&'a self, name: &'static str, owner: &'a str) -> Answer<'a, ()> {
+        if name == RELAY_LEASE {
+            self.database.leadership.end();
+        }
+        self.write(Urgency::Immediate, (name, owner.to_owned()), |conn, (name, owner)| {
+            Box::pin(async move {
+                let update = "UPDATE lease SET until = 0 WHERE name = $1 AND owner = $2";
+                conn.execute(update, &[name, owner]).await.map(drop).map_err(db_fault("releasing a lease"))
+            })
+        })
+    }
+}
+
 /// Acquires or renews a lease, also that of a replica that has died.
-pub(super) async fn acquire(
+async fn acquire(
     conn: &Connection,
     name: &str,
     held: Option<&Lease>,
     owner: &str,
     (now, until): (Timestamp, Timestamp),
     dead_owners: &DeadOwners,
-) -> Result<Option<Lease>, StoreFault> {
-    let context = "acquiring a lease";
+) -> Result<Option<Lease>, SqlError> {
     // Inserts the row to lock, for the first owner.
     let first = "INSERT INTO lease (name, owner, fence, until) VALUES ($1, '', 0, 0) ON CONFLICT DO NOTHING";
-    execute(conn, first, &[&name]).await.map_err(db_fault(context))?;
+    conn.execute(first, &[&name]).await?;
     let current = "SELECT owner, fence, until FROM lease WHERE name = $1 FOR UPDATE";
-    let current = query_one(conn, current, &[&name]).await.map_err(db_fault(context))?;
-    let stored =
-        StoredLease { owner: current.get(0), fence: current.get(1), until: timestamp(current.get(2)) };
-    let may_be_dead = dead_owners.are_names(owner) && stored.owner != owner && stored.until > now;
+    let (stored_owner, fence, stored_until): (String, i64, Timestamp) =
+        conn.query_one(current, &[&name], |row| Ok((row.get(0)?, row.get(1)?, row.time(2)?))).await?;
+    let may_be_dead = dead_owners.are_names(owner) && stored_owner != owner && stored_until > now;
     let is_dead = may_be_dead && {
-        let holds_its_name = instance_names::is_held(conn, stored.owner).await.map_err(db_fault(context))?;
-        dead_owners.is_dead(stored.owner, holds_its_name, Instant::now())
+        let holds_its_name = instance_names::is_held(conn, &stored_owner).await?;
+        dead_owners.is_dead(&stored_owner, holds_its_name, Instant::now())
     };
-    let stored = if is_dead { StoredLease { until: Timestamp::UNIX_EPOCH, ..stored } } else { stored };
+    let until_or_death = if is_dead { Timestamp::UNIX_EPOCH } else { stored_until };
+    let stored = StoredLease { owner: &stored_owner, fence, until: until_or_death };
     let stored = Some(stored).filter(|stored| stored.fence > 0);
     let Some(fence) = granted_fence(stored, held, owner, (now, until)) else { return Ok(None) };
     let update = "UPDATE lease SET owner = $2, fence = $3, until = $4 WHERE name = $1";
-    execute(conn, update, &[&name, &owner, &fence, &micros(until)]).await.map_err(db_fault(context))?;
+    conn.execute(update, &[&name, &owner, &fence, &micros(until)]).await?;
     Ok(Some(Lease { owner: owner.to_owned(), fence }))
-}
-
-pub(super) async fn release(conn: &Connection, name: &str, owner: &str) -> Result<(), StoreFault> {
-    let update = "UPDATE lease SET until = 0 WHERE name = $1 AND owner = $2";
-    execute(conn, update, &[&name, &owner]).await.map(drop).map_err(db_fault("releasing a lease"))
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use saga_core::decision::{InboxState, KeyedAnswer, Loaded, Reads};
 use saga_core::row::{RowKey, StoredRow};
-use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::Kinds;
 use super::pool::Connection;
-use super::values::{Owned, Ready, db_fault, is_storable_id, pipelined, stored_dead_letter};
+use super::values::{Owned, Ready, is_storable_id, pipelined};
 use crate::store::StoreFault;
+use crate::store::backend::Kinds;
+use crate::store::sql::Row;
+use crate::store::sql_error::db_fault;
 
 const CONTEXT: &str = "reading what a batch needs";
 
@@ -146,10 +147,7 @@ pub(super) async fn load(
     }
     if !reads.dead_letters.is_empty() {
         for row in next() {
-            let stored = stored_dead_letter(&row).map_err(|why| StoreFault::Rejected {
-                context: "reading a dead letter",
-                source: why.into(),
-            })?;
+            let stored = Row::Postgres(&row).dead_letter().map_err(db_fault("reading a dead letter"))?;
             loaded.dead_letters.insert(row.get(4), stored);
         }
     }
@@ -189,6 +187,6 @@ fn messages_of(reads: &Reads) -> (Vec<String>, Vec<Uuid>) {
     reads.inbox.iter().map(|(step, id)| ((*step).to_owned(), *id)).unzip()
 }
 
-fn row_of(kind: &'static str, row: &Row) -> (RowKey, StoredRow) {
+fn row_of(kind: &'static str, row: &tokio_postgres::Row) -> (RowKey, StoredRow) {
     (RowKey { kind, id: row.get(0) }, StoredRow { version: row.get(1), state: row.get(2) })
 }

@@ -7,25 +7,16 @@
 mod commit_order;
 mod db_location;
 mod db_open;
-mod due_work;
-mod history;
-mod history_at;
 mod instance_names;
 mod leadership;
 mod leases;
 mod load;
-mod monitoring;
 mod notify;
-mod outbox;
-mod overrides;
 mod pool;
-mod queries;
-mod retention;
-mod roles;
 mod schema;
+mod sql;
 mod statements;
 mod transact;
-mod trim;
 mod values;
 mod watched_kinds;
 mod write;
@@ -36,7 +27,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use saga_core::decision::{Decide, Reads};
 use saga_core::row::RowKind;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
@@ -45,9 +39,14 @@ pub use self::db_location::DbLocation;
 use self::leadership::Leadership;
 use self::leases::DeadOwners;
 use self::notify::{Announcement, Notifications};
-use self::pool::{Connection, Lane, Lanes};
-use self::values::{db_fault, is_lost};
-use super::{Answer, OpenOptions, StoreFault};
+use self::pool::{Connection, Lanes};
+use self::values::is_lost;
+use super::backend::{Backend, Kinds, Lane, Urgency, Work};
+use super::identity::identify;
+use super::log_scan::LogScan;
+use super::roles::{Replicas, Transactions};
+use super::sql_error::db_fault;
+use super::{Answer, Guard, OpenOptions, OutboxEntry, ReplicaSignal, StoreFault};
 
 /// Minimum interval of settlements. Each is a commit of its own, with a sync; SQLite defers one to its next commit instead.
 pub const MIN_SETTLE_INTERVAL: Duration = Duration::from_millis(100);
@@ -58,24 +57,16 @@ const RETRY_EVERY: Duration = Duration::from_millis(500);
 /// Database on a server that several replicas of a service may share.
 pub struct PostgresStore {
     database: Arc<Database>,
+    log_scan: Arc<Mutex<Option<LogScan>>>,
 }
 
 struct Database {
     lanes: Lanes,
-    kinds: Kinds,
+    kinds: Arc<Kinds>,
     notifications: Notifications,
     turns: Turns,
     dead_owners: DeadOwners,
     leadership: Leadership,
-}
-
-struct Kinds(Vec<RowKind>);
-
-impl Kinds {
-    fn of_name(&self, name: &str) -> Result<&RowKind, StoreFault> {
-        let declared = self.0.iter().find(|declared| declared.name == name);
-        declared.ok_or_else(|| StoreFault::Unusable(format!("rows of kind {name:?} are not declared")))
-    }
 }
 
 impl PostgresStore {
@@ -110,7 +101,7 @@ impl PostgresStore {
         kinds: Vec<RowKind>,
         options: &OpenOptions<'_>,
     ) -> Result<Self, StoreFault> {
-        let (lanes, kinds) = (Lanes::of(location)?, Kinds(kinds));
+        let (lanes, kinds) = (Lanes::of(location)?, Arc::new(Kinds(kinds)));
         let conn = lanes.connection(Lane::Scan).await?;
         db_open::check_before(&conn, &kinds.0, options.service, options.must_exist).await?;
         let prepared = async {
@@ -118,7 +109,7 @@ impl PostgresStore {
             schema::prepare(&conn, &kinds.0).await?;
             // Another process may have created them meanwhile.
             db_open::check_before(&conn, &kinds.0, options.service, false).await?;
-            db_open::identify(&conn, options.service).await?;
+            identify(&conn, options.service).await?;
             conn.client().batch_execute("COMMIT").await.map_err(db_fault("making tables"))
         };
         // Takes the replica's name before anything is changed: another process may have it.
@@ -133,73 +124,110 @@ impl PostgresStore {
             dead_owners: DeadOwners::new(options.instance.to_owned()),
             leadership: Leadership::none(),
         };
-        Ok(Self { database: Arc::new(database) })
+        Ok(Self { database: Arc::new(database), log_scan: Arc::default() })
+    }
+}
+
+impl Backend for PostgresStore {
+    type Conn = Connection;
+
+    const MIN_SETTLE_INTERVAL: Duration = MIN_SETTLE_INTERVAL;
+
+    fn kinds(&self) -> &Arc<Kinds> {
+        &self.database.kinds
     }
 
-    /// Runs `work` in a transaction. Dropping the future does not interrupt it.
-    fn write<T: Send + 'static>(
+    fn log_scan(&self) -> &Arc<Mutex<Option<LogScan>>> {
+        &self.log_scan
+    }
+
+    fn read<A: Send + Sync + 'static, T: Send + 'static>(
         &self,
         lane: Lane,
-        work: impl for<'c> FnOnce(&'c Connection, &'c Kinds) -> BoxFuture<'c, Result<T, StoreFault>>
-        + Send
-        + 'static,
-    ) -> Answer<'_, T> {
-        let database = self.database.clone();
-        spawned(async move { in_transaction(&database, lane, "BEGIN", work).await })
-    }
-
-    /// Notifies the other replicas once `work` has succeeded.
-    fn announcing<'a, T: Send + 'a>(
-        &'a self,
-        announcement: Announcement,
-        work: Answer<'a, T>,
-    ) -> Answer<'a, T> {
-        Box::pin(async move {
-            let answer = work.await?;
-            self.database.notifications.send(&announcement);
-            Ok(answer)
-        })
-    }
-
-    /// Reads by one statement, or by some that need no common snapshot. Dropping the future cancels it.
-    fn read<T: Send + 'static>(
-        &self,
-        lane: Lane,
-        work: impl for<'c> FnOnce(&'c Connection, &'c Kinds) -> BoxFuture<'c, Result<T, StoreFault>>
-        + Send
-        + 'static,
+        args: A,
+        work: Work<Connection, A, T>,
     ) -> Answer<'_, T> {
         Box::pin(async move {
             let conn = self.database.lanes.connection(lane).await?;
-            let answer = work(&conn, &self.database.kinds).await;
+            let answer = work(&conn, &args).await;
             conn.give_back();
             answer
         })
     }
 
-    /// Reads in one snapshot. Dropping the future cancels it.
-    fn snapshot<T: Send + 'static>(
+    fn snapshot<A: Send + Sync + 'static, T: Send + 'static>(
         &self,
         lane: Lane,
-        work: impl for<'c> FnOnce(&'c Connection, &'c Kinds) -> BoxFuture<'c, Result<T, StoreFault>>
-        + Send
-        + 'static,
+        args: A,
+        work: Work<Connection, A, T>,
     ) -> Answer<'_, T> {
         let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-        Box::pin(in_transaction(&self.database, lane, begin, work))
+        Box::pin(in_transaction(&self.database, lane, begin, args, work))
+    }
+
+    fn write<A: Send + Sync + 'static, T: Send + 'static>(
+        &self,
+        urgency: Urgency,
+        args: A,
+        work: Work<Connection, A, T>,
+    ) -> Answer<'_, T> {
+        let lane = match urgency {
+            Urgency::Immediate | Urgency::Deferrable => Lane::Row,
+            Urgency::Long => Lane::Scan,
+        };
+        let database = self.database.clone();
+        spawned(async move { in_transaction(&database, lane, "BEGIN", args, work).await })
+    }
+
+    fn notify(&self, signal: ReplicaSignal) {
+        self.database.notifications.send(&Announcement::of_signal(&signal));
+    }
+
+    fn check_location(&self) -> Result<(), StoreFault> {
+        Ok(())
+    }
+}
+
+impl Transactions for PostgresStore {
+    fn transact(&self, reads: Reads, decide: Decide) -> Answer<'_, Vec<OutboxEntry>> {
+        let database = self.database.clone();
+        spawned(async move { transact::transact(&database, &reads, decide).await })
+    }
+
+    fn wait_for_turn(&self) -> BoxFuture<'_, Option<Guard>> {
+        Box::pin(commit_order::wait_for_turn(&self.database))
+    }
+}
+
+impl Replicas for PostgresStore {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn signals(&self) -> Option<mpsc::Receiver<ReplicaSignal>> {
+        self.database.notifications.signals()
+    }
+
+    fn watch_kind(&self, kind: &'static str) -> Option<Guard> {
+        Some(self.database.notifications.watch_kind(kind))
+    }
+
+    fn leadership(&self) -> Option<watch::Receiver<bool>> {
+        Some(self.database.leadership.subscribe())
     }
 }
 
 /// Runs `work` in a transaction. Closes the connection unless the transaction ends cleanly.
-async fn in_transaction<T>(
+async fn in_transaction<A, T>(
     database: &Database,
     lane: Lane,
     begin: &str,
-    work: impl for<'c> FnOnce(&'c Connection, &'c Kinds) -> BoxFuture<'c, Result<T, StoreFault>>,
+    args: A,
+    work: Work<Connection, A, T>,
 ) -> Result<T, StoreFault> {
     let conn = database.lanes.connection(lane).await?;
     conn.client().batch_execute(begin).await.map_err(db_fault("beginning a transaction"))?;
-    let done = work(&conn, &database.kinds).await;
+    let done = work(&conn, &args).await;
     let how = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
     let ended = conn.client().batch_execute(how).await.map_err(db_fault("ending a transaction"));
     if ended.is_ok() {

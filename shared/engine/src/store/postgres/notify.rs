@@ -25,8 +25,9 @@ use uuid::Uuid;
 
 use super::db_location::DbLocation;
 use super::instance_names::{self, HAS_OTHERS};
-use super::values::{db_fault, micros, timestamp};
 use super::watched_kinds::WatchedKinds;
+use crate::store::encoding::{micros, timestamp};
+use crate::store::sql_error::db_fault;
 use crate::store::{Guard, OpenOptions, ReplicaSignal, StoreFault};
 
 /// Maximum number of notifications that wait to be sent, to be parsed, or to be taken by the engine. Others are dropped:
@@ -180,14 +181,11 @@ pub(super) struct Announcement {
 }
 
 impl Announcement {
-    /// Outbox entries are to be published; nothing else changed.
-    pub(super) const fn of_entries() -> Self {
-        Self { entries: true, due: None, overrides: false, rows: vec![] }
-    }
-
-    /// Overrides were changed; nothing else.
-    pub(super) const fn of_overrides() -> Self {
-        Self { entries: false, due: None, overrides: true, rows: vec![] }
+    /// Announcement of one signal alone.
+    pub(super) fn of_signal(signal: &ReplicaSignal) -> Self {
+        let entries = *signal == ReplicaSignal::EntriesStored;
+        let overrides = *signal == ReplicaSignal::OverridesChanged;
+        Self { entries, due: None, overrides, rows: vec![] }
     }
 
     fn of(writes: &Writes, is_leader: bool, watched: &WatchedKinds) -> Self {

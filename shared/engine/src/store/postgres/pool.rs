@@ -10,15 +10,7 @@ use tokio_postgres::{CancelToken, Config};
 
 use super::db_location::{DbLocation, Tls, add_options};
 use crate::store::StoreFault;
-
-/// Kind of work, by its duration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lane {
-    /// Batches, the relay, single rows and statistics.
-    Quick,
-    /// Lists, counts, and reads of all rows.
-    Scan,
-}
+use crate::store::backend::Lane;
 
 /// Number of connections for short work. A batch holds one while it is written.
 const QUICK: usize = 8;
@@ -72,8 +64,8 @@ impl Lanes {
     /// Takes a free connection of this lane.
     pub(super) async fn connection(&self, lane: Lane) -> Result<Connection, StoreFault> {
         let pool = match lane {
-            Lane::Quick => &self.quick,
-            Lane::Scan => &self.scan,
+            Lane::Relay | Lane::Health | Lane::Row => &self.quick,
+            Lane::Scan | Lane::Verification => &self.scan,
         };
         let context = "connecting to the database";
         let object = pool.get().await.map_err(|error| match error {
@@ -96,7 +88,7 @@ impl Drop for Lanes {
 }
 
 /// Connection that was taken from its pool. Dropping it cancels its work and closes it.
-pub(super) struct Connection {
+pub(in crate::store) struct Connection {
     object: Option<Object>,
     cancel: CancelToken,
     tls: Tls,

@@ -5,10 +5,12 @@ use saga_core::row::RowKind;
 
 use super::instance_names::{HAS_OTHERS, has_others};
 use super::pool::Connection;
-use super::values::{db_fault, execute, micros, query, query_opt, quoted};
 use crate::store::StoreFault;
+use crate::store::encoding::micros;
 use crate::store::fold;
 use crate::store::migrations::{Applied, Migration, missing};
+use crate::store::sql::{Row, Sql as _, quoted};
+use crate::store::sql_error::db_fault;
 
 /// Migrations in order. A migration never changes once released.
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_base.sql")];
@@ -18,7 +20,7 @@ const MIGRATING: i64 = 0x73_61_67_61;
 
 /// Creates and upgrades all tables, in the caller's transaction.
 pub(super) async fn prepare(conn: &Connection, kinds: &[RowKind]) -> Result<(), StoreFault> {
-    query(conn, "SELECT pg_advisory_xact_lock($1)", &[&MIGRATING])
+    conn.execute("SELECT pg_advisory_xact_lock($1)", &[&MIGRATING])
         .await
         .map_err(db_fault("waiting for another process that changes the tables"))?;
     migrate(conn).await?;
@@ -62,19 +64,18 @@ async fn migrate(conn: &Connection) -> Result<(), StoreFault> {
         "creating the table of migrations",
     )
     .await?;
-    let applied: Vec<Applied> = query(conn, "SELECT checksum, additive FROM migration ORDER BY number", &[])
+    let applied = |row: &Row<'_>| Ok(Applied { checksum: row.get(0)?, is_additive: row.get(1)? });
+    let applied = conn
+        .query("SELECT checksum, additive FROM migration ORDER BY number", &[], applied)
         .await
-        .map_err(db_fault("reading the table of migrations"))?
-        .iter()
-        .map(|row| Applied { checksum: row.get(0), is_additive: row.get(1) })
-        .collect();
+        .map_err(db_fault("reading the table of migrations"))?;
     for migration in missing(&MIGRATIONS, &applied)? {
         let is_additive = migration.is_additive();
         let Migration { number, sql, checksum } = migration;
         batch(conn, sql, "applying a migration").await?;
         let recorded =
             "INSERT INTO migration (number, checksum, applied_at, additive) VALUES ($1, $2, $3, $4)";
-        execute(conn, recorded, &[&number, &checksum, &micros(Timestamp::now()), &is_additive])
+        conn.execute(recorded, &[&number, &checksum, &micros(Timestamp::now()), &is_additive])
             .await
             .map_err(db_fault("recording a migration"))?;
     }
@@ -86,20 +87,19 @@ async fn changed_declaration(conn: &Connection, kind: &RowKind) -> Result<Option
     let field =
         |name: &&str| if kind.is_number(name) { format!("{name}:number") } else { (*name).to_owned() };
     let fields = kind.fields.iter().map(field).collect::<Vec<_>>().join(",");
-    let declared: Option<String> =
-        query_opt(conn, "SELECT fields FROM row_kind WHERE name = $1", &[&kind.name])
-            .await
-            .map_err(db_fault("reading the declared kinds"))?
-            .map(|row| row.get(0));
+    let declared: Option<String> = conn
+        .query_opt("SELECT fields FROM row_kind WHERE name = $1", &[&kind.name], |row| row.get(0))
+        .await
+        .map_err(db_fault("reading the declared kinds"))?;
     let is_current = declared.as_deref() == Some(&fields) && table_exists(conn, kind.name).await?;
     Ok((!is_current).then_some(fields))
 }
 
 async fn table_exists(conn: &Connection, kind: &str) -> Result<bool, StoreFault> {
-    let sql =
-        "SELECT FROM pg_class WHERE relname = 'row_' || $1 AND relnamespace = current_schema()::regnamespace";
-    let found = query(conn, sql, &[&kind]).await.map_err(db_fault("looking for the table of a kind"))?;
-    Ok(!found.is_empty())
+    let sql = "SELECT EXISTS (
+             SELECT FROM pg_class WHERE relname = 'row_' || $1 AND relnamespace = current_schema()::regnamespace)";
+    let exists = conn.query_one(sql, &[&kind], |row| row.get(0)).await;
+    exists.map_err(db_fault("looking for the table of a kind"))
 }
 
 /// Creates the table of a kind, and folds its rows from the events.
@@ -122,8 +122,7 @@ async fn create(conn: &Connection, kind: &RowKind, fields: &str) -> Result<(), S
         sql.push_str(&format!("CREATE INDEX \"row_{name}_{field}\" ON row_{name} ({}, id);", quoted(field)));
     }
     batch(conn, &sql, "creating the table of a kind").await?;
-    execute(
-        conn,
+    conn.execute(
         "INSERT INTO row_kind (name, fields) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET fields = excluded.fields",
         &[&name, &fields],
     )

@@ -14,9 +14,13 @@ use uuid::Uuid;
 use super::Database;
 use super::load::load;
 use super::notify::Announcement;
-use super::pool::{Connection, Lane};
-use super::values::{db_fault, execute, is_collision, is_lost, micros};
+use super::pool::Connection;
+use super::values::{is_collision, is_lost};
 use super::write::{self, MESSAGE};
+use crate::store::backend::Lane;
+use crate::store::encoding::micros;
+use crate::store::sql::Sql as _;
+use crate::store::sql_error::db_fault;
 use crate::store::{OutboxEntry, StoreFault};
 
 /// Maximum number of attempts after conflicts and lost connections.
@@ -76,7 +80,7 @@ fn notify(database: &Database, done: Done) -> Vec<OutboxEntry> {
 }
 
 async fn attempt(database: &Database, reads: &Reads, decide: &mut Decide, token: Uuid) -> Attempt {
-    let conn = match database.lanes.connection(Lane::Quick).await {
+    let conn = match database.lanes.connection(Lane::Row).await {
         Ok(conn) => conn,
         Err(fault) => return Attempt::Failed(fault),
     };
@@ -157,10 +161,10 @@ async fn was_committed(database: &Database, token: Uuid, lost: &StoreFault) -> b
 /// Inserts the token of the batch once more, and rolls back. The insertion waits for a commit in progress.
 async fn is_committed(database: &Database, token: Uuid) -> Result<bool, StoreFault> {
     let context = "checking whether a batch was committed";
-    let conn = database.lanes.connection(Lane::Quick).await?;
+    let conn = database.lanes.connection(Lane::Row).await?;
     conn.client().batch_execute("BEGIN").await.map_err(db_fault(context))?;
     let sql = "INSERT INTO batch (token, committed_at) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-    let new = execute(&conn, sql, &[&token, &micros(Timestamp::now())]).await.map_err(db_fault(context))?;
+    let new = conn.execute(sql, &[&token, &micros(Timestamp::now())]).await.map_err(db_fault(context))?;
     conn.client().batch_execute("ROLLBACK").await.map_err(db_fault(context))?;
     conn.give_back();
     Ok(new == 0)

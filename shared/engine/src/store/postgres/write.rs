@@ -12,12 +12,15 @@ use saga_core::row::{RowKey, RowKind};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::Kinds;
 use super::load::{Assumptions, CHANGED_STATE, MessageStates};
 use super::pool::Connection;
 use super::statements::{Returned, Statements, column, values};
-use super::values::{Owned, Ready, array_of, db_fault, micros, pipelined, quoted, type_of};
+use super::values::{Owned, Ready, array_of, pipelined, type_of};
 use super::write_waiting::{write_dead_letters, write_retries, write_tasks};
+use crate::store::backend::Kinds;
+use crate::store::encoding::micros;
+use crate::store::sql::quoted;
+use crate::store::sql_error::db_fault;
 use crate::store::{OutboxEntry, StoreFault};
 
 /// Locks the head, reserves positions for events and entries, and stores the token of the batch.

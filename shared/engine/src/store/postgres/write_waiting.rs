@@ -8,8 +8,8 @@ use saga_core::waiting::{Retry, Task};
 use uuid::Uuid;
 
 use super::statements::{Returned, Statements, column, values};
-use super::values::{micros, without_nul};
 use crate::store::StoreFault;
+use crate::store::encoding::{micros, without_nul};
 
 pub(super) fn write_retries(statements: &mut Statements, writes: &Writes) -> Result<(), StoreFault> {
     if !writes.retries_done.is_empty() {
@@ -65,21 +65,21 @@ fn insert_retries(statements: &mut Statements, retries: &[&Retry], conflict: &st
 pub(super) fn write_dead_letters(statements: &mut Statements, writes: &Writes) -> Result<(), StoreFault> {
     let last: BTreeMap<Uuid, &DeadLettered> =
         writes.new_dead_letters.iter().map(|dead| (dead.id, dead)).collect();
-    let parked: Vec<&DeadLettered> = last.into_values().collect();
-    if !parked.is_empty() {
+    let dead_letters: Vec<&DeadLettered> = last.into_values().collect();
+    if !dead_letters.is_empty() {
         statements.push(
             "INSERT INTO dead_letter (id, step, message_id, saga, origin, content, last_failed_at)
              SELECT * FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::bigint[])
              ON CONFLICT (id) DO UPDATE SET status = 'PENDING', saga = excluded.saga, content = excluded.content,
                  last_failed_at = excluded.last_failed_at",
             values![
-                column(&parked, |dead| dead.id),
-                column(&parked, |dead| dead.step.clone()),
-                column(&parked, |dead| dead.message_id),
-                column(&parked, |dead| dead.saga),
-                column(&parked, |dead| dead.origin.as_str()),
-                parked.iter().map(json).collect::<Result<Vec<_>, _>>()?,
-                column(&parked, |dead| micros(dead.last_failed_at)),
+                column(&dead_letters, |dead| dead.id),
+                column(&dead_letters, |dead| dead.step.clone()),
+                column(&dead_letters, |dead| dead.message_id),
+                column(&dead_letters, |dead| dead.saga),
+                column(&dead_letters, |dead| dead.origin.as_str()),
+                dead_letters.iter().map(json).collect::<Result<Vec<_>, _>>()?,
+                column(&dead_letters, |dead| micros(dead.last_failed_at)),
             ],
             Returned::Nothing,
         );

@@ -8,12 +8,14 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, OptionalExtension as _, params};
-use sha2::{Digest as _, Sha256};
+use rusqlite::Connection;
+use saga_core::retry::error_chain;
 use tracing::warn;
-use uuid::Uuid;
 
-use super::values::{db_fault, hex};
+use super::connection::SharedConnection;
+use super::run;
+use crate::store::identity::{Reason, check_owner, identify};
+use crate::store::sql_error::db_fault;
 use crate::store::{DatabasePosition, OpenOptions, StoreFault};
 
 /// Position of the database, as the lock file keeps it.
@@ -28,69 +30,6 @@ const POSITION_BYTES: usize = 512;
 /// Interval between two writes of the position.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
-/// Reason why a database cannot be used, for people.
-type Reason = String;
-
-impl DatabasePosition {
-    pub(super) fn read(conn: &Connection) -> Result<Self, StoreFault> {
-        let named: Option<(String, Uuid)> = conn
-            .query_row("SELECT service, id FROM identity", [], |row| Ok((row.get(0)?, row.get(1)?)))
-            .optional()
-            .map_err(db_fault("reading the owner of the database"))?;
-        let (service, id) = named.unwrap_or_default();
-        let count = |sql: &str| {
-            conn.query_row(sql, [], |row| row.get(0))
-                .map_err(db_fault("reading the position of the database"))
-        };
-        let events = count("SELECT coalesce(max(seq), 0) FROM event")?;
-        Ok(Self {
-            service,
-            id,
-            events,
-            messages: count("SELECT coalesce(sum(count), 0) FROM message_count")?,
-        })
-    }
-
-    /// Describes the loss of a database that had this position and is `found` at another; `None` if nothing is lost.
-    fn lost(&self, found: Option<&Self>) -> Option<Reason> {
-        let Self { service, events, messages, .. } = self;
-        match found {
-            None => Some(format!("it is empty, and had {events} events of {service}")),
-            Some(found) if found.id != self.id => Some(format!(
-                "it is another one than the one with {events} events of {service} that was here"
-            )),
-            Some(found) if found.events < *events || found.messages < *messages => Some(format!(
-                "it has lost data: it had come to event {events} and message {messages}, and is at event {} and \
-                 message {}",
-                found.events, found.messages
-            )),
-            Some(_) => None,
-        }
-    }
-
-    /// Checks a database that is `found` at a position against this one, which was kept elsewhere.
-    ///
-    /// # Errors
-    /// Describes a loss that was not accepted, and the command that accepts it.
-    pub fn check(&self, found: &Self, accept_loss: &str) -> Result<(), Reason> {
-        let Some(lost) = self.lost(Some(found)) else { return Ok(()) };
-        // Without the found position, which grows until this one is written again.
-        let name = self.name_of_loss(None);
-        if name == accept_loss {
-            warn!("a loss is accepted: {lost}");
-            return Ok(());
-        }
-        Err(not_accepted(&lost, &name))
-    }
-
-    /// Name of exactly one loss, so that a setting that accepts it accepts no other.
-    fn name_of_loss(&self, found: Option<&Self>) -> String {
-        let found = found.map(|found| (found.id, found.events, found.messages));
-        hex(&Sha256::digest(format!("{} {} {} {found:?}", self.id, self.events, self.messages)))[..12]
-            .to_owned()
-    }
-}
-
 impl PositionFile {
     pub(super) fn new(lock: &File) -> std::io::Result<Self> {
         Ok(Self { file: lock.try_clone()?, written: Instant::now() })
@@ -104,10 +43,10 @@ impl PositionFile {
     }
 
     /// Writes the position. A write that fails only weakens the check at the next start.
-    pub(super) fn write(&mut self, conn: &Connection) {
+    pub(super) fn write(&mut self, conn: &SharedConnection) {
         self.written = Instant::now();
-        let Ok(Ok(mut text)) = DatabasePosition::read(conn).map(|position| serde_json::to_vec(&position))
-        else {
+        let position = run(DatabasePosition::read(conn));
+        let Ok(Ok(mut text)) = position.map(|position| serde_json::to_vec(&position)) else {
             return;
         };
         text.resize(POSITION_BYTES.max(text.len()), b' ');
@@ -117,7 +56,7 @@ impl PositionFile {
     }
 
     /// Writes the position if it is time.
-    pub(super) fn write_if_due(&mut self, conn: &Connection) {
+    pub(super) fn write_if_due(&mut self, conn: &SharedConnection) {
         if self.written.elapsed() >= WRITE_EVERY {
             self.write(conn);
         }
@@ -126,65 +65,53 @@ impl PositionFile {
 
 /// Checks a database before anything in it is changed.
 pub(super) fn check_before(
-    conn: &mut Connection,
+    conn: &mut SharedConnection,
     options: &OpenOptions<'_>,
     positions: &PositionFile,
 ) -> Result<(), Reason> {
-    let fault = |fault: StoreFault| saga_core::retry::error_chain(&fault);
-    check_pages(conn, options.check_within)?;
-    check_owner(conn, options.service).map_err(fault)??;
-    if let Some(position) = positions.read()
-        && names(conn).map_err(fault)?.is_empty()
-    {
-        check_loss(&position, None, options)?;
+    check_pages(conn.get_mut(), options.check_within)?;
+    let names = names(conn).map_err(reason)?;
+    if names.contains("identity") {
+        run(check_owner(conn, options.service)).map_err(reason)?;
     }
-    Ok(())
+    match positions.read() {
+        Some(position) if names.is_empty() => position.check_file(None, options.accept_loss),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Checks a database after its tables were brought up to date.
 pub(super) fn check_after(
-    conn: &Connection,
-    made: &Connection,
+    conn: &SharedConnection,
+    made: &SharedConnection,
     options: &OpenOptions<'_>,
     positions: &mut PositionFile,
 ) -> Result<(), Reason> {
-    let fault = |fault: StoreFault| saga_core::retry::error_chain(&fault);
-    let (there, wanted) = (names(conn).map_err(fault)?, names(made).map_err(fault)?);
+    let (there, wanted) = (names(conn).map_err(reason)?, names(made).map_err(reason)?);
     let missing: Vec<&str> = wanted.difference(&there).map(String::as_str).collect();
     if !missing.is_empty() {
         let missing = missing.join(", ");
         return Err(format!("it is damaged, {missing} is missing: restore it from a copy"));
     }
-    identify(conn, options.service).map_err(fault)?;
+    run(identify(conn, options.service)).map_err(reason)?;
     if let Some(position) = positions.read() {
-        let found = DatabasePosition::read(conn).map_err(fault)?;
-        check_loss(&position, Some(&found), options)?;
+        let found = run(DatabasePosition::read(conn));
+        let found = found.map_err(db_fault("reading the position of the database")).map_err(reason)?;
+        position.check_file(Some(&found), options.accept_loss)?;
     }
     positions.write(conn);
-    Ok(())
+    trim_publications(conn).map_err(reason)
 }
 
-fn check_loss(
-    position: &DatabasePosition,
-    found: Option<&DatabasePosition>,
-    options: &OpenOptions<'_>,
-) -> Result<(), Reason> {
-    let Some(lost) = position.lost(found) else { return Ok(()) };
-    let name = position.name_of_loss(found);
-    // An emptied database gets its tables between the two checks.
-    if [&name, &position.name_of_loss(None)].iter().any(|accepted| *accepted == options.accept_loss) {
-        warn!("a loss is accepted: {lost}");
-        return Ok(());
-    }
-    Err(not_accepted(&lost, &name))
+/// Deletes publications beyond the last entry, in case someone deleted the last entries by hand: their positions will be
+/// assigned again.
+fn trim_publications(conn: &SharedConnection) -> Result<(), StoreFault> {
+    let sql = "DELETE FROM publication WHERE up_to > (SELECT coalesce(max(seq), 0) FROM outbox)";
+    conn.lock().execute(sql, []).map(drop).map_err(db_fault("checking the published position"))
 }
 
-/// Error about a loss that was not accepted. The name of the loss comes last.
-fn not_accepted(lost: &str, name: &str) -> Reason {
-    format!(
-        "{lost}; restore it from a copy, or accept this loss: sagactl start SERVICE --accept-loss {name}, or --set \
-         store.accept_loss={name}"
-    )
+fn reason(fault: StoreFault) -> Reason {
+    error_chain(&fault)
 }
 
 /// Error about a damaged database.
@@ -223,38 +150,12 @@ fn check_pages(conn: &mut Connection, within: Duration) -> Result<(), Reason> {
     }
 }
 
-/// Rejects a database of another service.
-fn check_owner(conn: &Connection, service: &str) -> Result<Result<(), Reason>, StoreFault> {
-    let there = names(conn)?;
-    if there.contains("identity") {
-        let owner: Option<String> = conn
-            .query_row("SELECT service FROM identity", [], |row| row.get(0))
-            .optional()
-            .map_err(db_fault("reading the owner of the database"))?;
-        if let Some(owner) = owner.filter(|owner| ![service, ""].contains(&owner.as_str()))
-            && !service.is_empty()
-        {
-            return Ok(Err(format!("it is {owner}'s, not {service}'s: see store.url")));
-        }
-    }
-    Ok(Ok(()))
-}
-
-/// Records the owner of the database, unless it has one.
-fn identify(conn: &Connection, service: &str) -> Result<(), StoreFault> {
-    let named = conn.execute("UPDATE identity SET service = ?1 WHERE service = '' AND ?1 <> ''", [service]);
-    let made = conn.execute(
-        "INSERT INTO identity (service, id) SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM identity)",
-        params![service, Uuid::now_v7()],
-    );
-    named.and(made).map(drop).map_err(db_fault("recording the owner of the database"))
-}
-
 /// Names of all tables and indexes.
-fn names(conn: &Connection) -> Result<BTreeSet<String>, StoreFault> {
-    conn.prepare(
-        "SELECT name FROM sqlite_schema WHERE type IN ('table', 'index') AND name NOT LIKE 'sqlite_%'",
-    )
-    .and_then(|mut select| select.query_map([], |row| row.get(0))?.collect())
-    .map_err(db_fault("reading the names of the tables"))
+fn names(conn: &SharedConnection) -> Result<BTreeSet<String>, StoreFault> {
+    conn.lock()
+        .prepare(
+            "SELECT name FROM sqlite_schema WHERE type IN ('table', 'index') AND name NOT LIKE 'sqlite_%'",
+        )
+        .and_then(|mut select| select.query_map([], |row| row.get(0))?.collect())
+        .map_err(db_fault("reading the names of the tables"))
 }

@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::values::{db_fault, micros, timestamp};
+use crate::store::encoding::{micros, timestamp};
 use crate::store::leases::{StoredLease, granted_fence};
+use crate::store::sql_error::db_fault;
 use crate::store::{Lease, StoreFault};
 
 pub(super) fn acquire(

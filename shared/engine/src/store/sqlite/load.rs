@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 use saga_core::decision::{Decide, InboxState, KeyedAnswer, Loaded, Reads, Writes};
-use saga_core::row::StoredRow;
+use saga_core::row::{RowKey, StoredRow};
 use uuid::Uuid;
 
-use super::retention::purged_before;
-use super::values::{db_fault, stored_dead_letter};
 use super::write::{KindSql, sql_of};
 use crate::store::StoreFault;
+use crate::store::sql::Row;
+use crate::store::sql_error::{SqlError, db_fault};
+
+const LOADING: &str = "reading what a batch needs";
 
 /// State of a message: processed, waiting for a retry, or dead-lettered.
 const INBOX_STATE: &str = "SELECT 0 FROM inbox WHERE step = ?1 AND message_id = ?2
@@ -43,9 +45,16 @@ fn load(
     kinds: &BTreeMap<&'static str, KindSql>,
     reads: &Reads,
 ) -> Result<Loaded, StoreFault> {
-    let mut loaded = Loaded::default();
-    let context = "reading what a batch needs";
-    loaded.purged_before = purged_before(conn).map_err(db_fault(context))?;
+    let rows = load_rows(conn, kinds, reads)?;
+    load_others(conn, reads).map(|others| Loaded { rows, ..others }).map_err(db_fault(LOADING))
+}
+
+fn load_rows(
+    conn: &Connection,
+    kinds: &BTreeMap<&'static str, KindSql>,
+    reads: &Reads,
+) -> Result<BTreeMap<RowKey, StoredRow>, StoreFault> {
+    let mut rows = BTreeMap::new();
     // Keys are sorted by kind, so that each statement is prepared once.
     let mut of_kind: Option<(&str, CachedStatement<'_>)> = None;
     for key in &reads.rows {
@@ -53,48 +62,49 @@ fn load(
             Some((kind, select)) if *kind == key.kind => select,
             _ => {
                 let sql = sql_of(kinds, key.kind)?;
-                let select = conn.prepare_cached(&sql.load).map_err(db_fault(context))?;
+                let select = conn.prepare_cached(&sql.load).map_err(db_fault(LOADING))?;
                 &mut of_kind.insert((key.kind, select)).1
             }
         };
         let read = |row: &rusqlite::Row<'_>| Ok(StoredRow { version: row.get(0)?, state: row.get(1)? });
-        if let Some(row) = select.query_row([&key.id], read).optional().map_err(db_fault(context))? {
-            loaded.rows.insert(key.clone(), row);
+        if let Some(row) = select.query_row([&key.id], read).optional().map_err(db_fault(LOADING))? {
+            rows.insert(key.clone(), row);
         }
     }
+    Ok(rows)
+}
+
+/// Loads everything but rows.
+fn load_others(conn: &Connection, reads: &Reads) -> Result<Loaded, SqlError> {
+    let mut loaded = Loaded {
+        purged_before: conn
+            .prepare_cached("SELECT max(saga) FROM purged_before")?
+            .query_row([], |row| row.get(0))?,
+        ..Loaded::default()
+    };
     if !reads.inbox.is_empty() {
-        loaded.inbox = inbox_states(conn, &reads.inbox).map_err(db_fault(context))?;
+        loaded.inbox = inbox_states(conn, &reads.inbox)?;
     }
     for id in &reads.tasks {
-        let claim = conn
-            .prepare_cached("SELECT claim FROM task WHERE id = ?1")
-            .and_then(|mut select| select.query_row([id], |row| row.get(0)).optional())
-            .map_err(db_fault(context))?;
-        if let Some(claim) = claim {
+        let mut select = conn.prepare_cached("SELECT claim FROM task WHERE id = ?1")?;
+        if let Some(claim) = select.query_row([id], |row| row.get(0)).optional()? {
             loaded.tasks.insert(*id, claim);
         }
     }
     for key in &reads.keys {
-        let answer = conn
-            .prepare_cached("SELECT fingerprint, reply FROM idempotency_key WHERE key = ?1")
-            .and_then(|mut select| {
-                let read = |row: &rusqlite::Row<'_>| {
-                    Ok(KeyedAnswer { fingerprint: row.get(0)?, reply: row.get(1)? })
-                };
-                select.query_row([key], read).optional()
-            })
-            .map_err(db_fault(context))?;
-        if let Some(answer) = answer {
+        let mut select =
+            conn.prepare_cached("SELECT fingerprint, reply FROM idempotency_key WHERE key = ?1")?;
+        let read = |row: &rusqlite::Row<'_>| Ok(KeyedAnswer { fingerprint: row.get(0)?, reply: row.get(1)? });
+        if let Some(answer) = select.query_row([key], read).optional()? {
             loaded.keys.insert(key.clone(), answer);
         }
     }
     for id in &reads.dead_letters {
-        let stored = conn
-            .prepare_cached("SELECT content, status, revision, message_id FROM dead_letter WHERE id = ?1")
-            .and_then(|mut select| select.query_row([id], stored_dead_letter).optional())
-            .map_err(db_fault(context))?;
-        if let Some(stored) = stored {
-            loaded.dead_letters.insert(*id, stored);
+        let mut select = conn
+            .prepare_cached("SELECT content, status, revision, message_id FROM dead_letter WHERE id = ?1")?;
+        let mut found = select.query([id])?;
+        if let Some(row) = found.next()? {
+            loaded.dead_letters.insert(*id, Row::Sqlite(row).dead_letter()?);
         }
     }
     Ok(loaded)

@@ -1,50 +1,46 @@
 //! Shell: the store on SQLite: one writer thread, and readers beside it.
 
 mod checkpoint;
+mod connection;
 mod db_location;
 mod db_open;
-mod due_work;
-mod history;
-mod history_at;
 mod leases;
 mod load;
-mod log_scan;
-mod monitoring;
-mod outbox;
-mod overrides;
-mod queries;
 mod readers;
-mod retention;
-mod roles;
 mod schema;
-mod trim;
 mod values;
 mod write;
 mod writer;
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::future::ready;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use rusqlite::Connection;
 use rusqlite::backup::Backup;
 use rusqlite::config::DbConfig;
+use saga_core::decision::{Decide, Reads};
 use saga_core::retry::error_chain;
 use saga_core::row::RowKind;
 
 use self::checkpoint::Checkpoints;
+use self::connection::SharedConnection;
 use self::db_location::DbLocation;
 use self::db_open::PositionFile;
-use self::log_scan::LogScan;
-use self::readers::{Lane, Readers};
-use self::values::db_fault;
+use self::readers::Readers;
 use self::write::KindSql;
-use self::writer::{Urgency, Writer, in_transaction};
-use super::{Answer, OpenOptions, StoreFault};
+use self::writer::{Writer, in_transaction};
+use super::backend::{Backend, Kinds, Lane, Urgency, Work};
+use super::log_scan::LogScan;
+use super::roles::{Leases, Replicas, Transactions};
+use super::sql_error::db_fault;
+use super::{Answer, Lease, OpenOptions, OutboxEntry, ReplicaSignal, StoreFault};
 
 /// Page cache of a connection in KiB: enough for the newest rows, and far below the 60 MiB that a service may use.
 const CACHE_KIB: i64 = 8 * 1024;
@@ -58,24 +54,25 @@ pub struct SqliteStore {
     writer: Writer,
     /// `None` beside an inline writer, whose connection also reads.
     readers: Option<Readers>,
-    kinds: Arc<Kinds>,
+    tables: Tables,
     /// Location of the file; `None` in memory.
     location: Option<DbLocation>,
-    /// Progress of a verification in parts.
-    scan: Arc<Mutex<Option<LogScan>>>,
+    log_scan: Arc<Mutex<Option<LogScan>>>,
     _lock: Option<File>,
 }
 
-struct Kinds {
-    declared: Vec<RowKind>,
-    sql: BTreeMap<&'static str, KindSql>,
+/// Kinds of rows, and the statements for their tables.
+#[derive(Clone)]
+struct Tables {
+    kinds: Arc<Kinds>,
+    sql: Arc<BTreeMap<&'static str, KindSql>>,
 }
 
 /// Empty database in memory with all its tables, to be copied. Creating the tables takes as long as hundreds of
 /// transactions, and a simulation needs thousands of databases.
 pub struct Template {
-    kinds: Arc<Kinds>,
-    made: Mutex<Connection>,
+    tables: Tables,
+    made: SharedConnection,
 }
 
 impl Template {
@@ -84,9 +81,9 @@ impl Template {
     /// # Errors
     /// None in practice.
     pub fn of(kinds: Vec<RowKind>) -> Result<Self, StoreFault> {
-        let kinds = Arc::new(Kinds::of(kinds));
-        let made = Mutex::new(made_in_memory(&kinds)?);
-        Ok(Self { kinds, made })
+        let tables = Tables::of(kinds);
+        let made = made_in_memory(&tables.kinds)?;
+        Ok(Self { tables, made })
     }
 }
 
@@ -117,25 +114,24 @@ impl SqliteStore {
         }
         let lock = lock(path).map_err(|error| unusable("cannot be locked", &error))?;
         let mut positions = PositionFile::new(&lock).map_err(|error| unusable("cannot be locked", &error))?;
-        let mut conn = Connection::open(path).map_err(|error| unusable("cannot be opened", &error))?;
+        let conn = Connection::open(path).map_err(|error| unusable("cannot be opened", &error))?;
         configure(&conn).map_err(|error| refused(db_open::unusable(&error)))?;
-        let kinds = Arc::new(Kinds::of(kinds));
+        let (mut conn, tables) = (SharedConnection::new(conn), Tables::of(kinds));
         db_open::check_before(&mut conn, options, &positions).map_err(refused)?;
-        prepare(&conn, &kinds).map_err(|fault| unusable("cannot be used", &error_chain(&fault)))?;
-        let made = made_in_memory(&kinds)?;
+        prepare(&conn, &tables.kinds).map_err(|fault| unusable("cannot be used", &error_chain(&fault)))?;
+        let made = made_in_memory(&tables.kinds)?;
         db_open::check_after(&conn, &made, options, &mut positions).map_err(refused)?;
-        outbox::check_position(&conn)?;
         let location = DbLocation::of(path).map_err(|error| unusable("cannot be found", &error))?;
         let file =
             File::open(path).map(Arc::new).map_err(|error| unusable("cannot be opened again", &error))?;
-        let checkpoints = Checkpoints::of(path, &mut conn, file.clone())
+        let checkpoints = Checkpoints::of(path, conn.get_mut(), file.clone())
             .map_err(|error| unusable("cannot be opened again", &error))?;
         let readers = Readers::open(path, &file, checkpoints.log())
             .map_err(|error| unusable("cannot be read", &error))?;
         let writer = Writer::start(conn, location.clone(), positions, checkpoints)
             .map_err(|error| unusable("no thread for its writer", &error))?;
-        let (readers, location, scan) = (Some(readers), Some(location), Arc::default());
-        Ok(Self { writer, readers, kinds, location, scan, _lock: Some(lock) })
+        let (readers, location, log_scan) = (Some(readers), Some(location), Arc::default());
+        Ok(Self { writer, readers, tables, location, log_scan, _lock: Some(lock) })
     }
 
     /// Database in memory that works on the caller's thread: every future is ready at once.
@@ -143,8 +139,8 @@ impl SqliteStore {
     /// # Errors
     /// None in practice.
     pub fn in_memory(kinds: Vec<RowKind>) -> Result<Self, StoreFault> {
-        let kinds = Arc::new(Kinds::of(kinds));
-        Ok(Self::inline(made_in_memory(&kinds)?, kinds))
+        let tables = Tables::of(kinds);
+        Ok(Self::inline(made_in_memory(&tables.kinds)?, tables))
     }
 
     /// Copy of the template in memory; works like [`SqliteStore::in_memory`].
@@ -153,58 +149,110 @@ impl SqliteStore {
     /// None in practice.
     pub fn copy_of(template: &Template) -> Result<Self, StoreFault> {
         let mut conn = empty_in_memory()?;
-        let made = template.made.lock();
-        Backup::new(&made, &mut conn)
+        Backup::new(&template.made.lock(), &mut conn)
             .and_then(|copy| copy.step(-1))
             .map_err(db_fault("copying a database in memory"))?;
-        Ok(Self::inline(conn, template.kinds.clone()))
+        Ok(Self::inline(SharedConnection::new(conn), template.tables.clone()))
     }
 
-    fn inline(conn: Connection, kinds: Arc<Kinds>) -> Self {
-        let (writer, scan) = (Writer::Inline(Mutex::new(conn)), Arc::default());
-        Self { writer, readers: None, kinds, location: None, scan, _lock: None }
-    }
-
-    /// Runs `work` in a write transaction, merged with other waiting work.
-    fn write<T: Send + 'static>(
-        &self,
-        work: impl FnMut(&Connection) -> Result<T, StoreFault> + Send + 'static,
-    ) -> Answer<'_, T> {
-        self.writer.write(Urgency::Immediate, work)
-    }
-
-    /// Runs `work` on a read connection. Dropping the future interrupts it.
-    fn read<T: Send + 'static>(
-        &self,
-        lane: Lane,
-        work: impl FnOnce(&Connection) -> Result<T, StoreFault> + Send + 'static,
-    ) -> Answer<'_, T> {
-        match (&self.writer, &self.readers) {
-            (Writer::Thread(_), Some(readers)) => readers.read(lane, work),
-            (Writer::Thread(_), None) => Box::pin(std::future::ready(Err(StoreFault::Closed))),
-            (Writer::Inline(conn), _) => {
-                let answer = work(&conn.lock());
-                Box::pin(std::future::ready(answer))
-            }
-        }
+    fn inline(conn: SharedConnection, tables: Tables) -> Self {
+        let (writer, log_scan) = (Writer::Inline(conn), Arc::default());
+        Self { writer, readers: None, tables, location: None, log_scan, _lock: None }
     }
 }
 
-impl Kinds {
-    fn of(declared: Vec<RowKind>) -> Self {
-        let sql = declared.iter().map(|kind| (kind.name, KindSql::of(kind))).collect();
-        Self { declared, sql }
+impl Tables {
+    fn of(kinds: Vec<RowKind>) -> Self {
+        let sql = kinds.iter().map(|kind| (kind.name, KindSql::of(kind))).collect();
+        Self { kinds: Arc::new(Kinds(kinds)), sql: Arc::new(sql) }
+    }
+}
+
+impl Backend for SqliteStore {
+    type Conn = SharedConnection;
+
+    const MIN_SETTLE_INTERVAL: Duration = Duration::ZERO;
+
+    fn kinds(&self) -> &Arc<Kinds> {
+        &self.tables.kinds
     }
 
-    fn of_name(&self, name: &str) -> Result<&RowKind, StoreFault> {
-        let declared = self.declared.iter().find(|declared| declared.name == name);
-        declared.ok_or_else(|| StoreFault::Unusable(format!("rows of kind {name:?} are not declared")))
+    fn log_scan(&self) -> &Arc<Mutex<Option<LogScan>>> {
+        &self.log_scan
+    }
+
+    /// Reads in one snapshot.
+    fn read<A: Send + Sync + 'static, T: Send + 'static>(
+        &self,
+        lane: Lane,
+        args: A,
+        work: Work<SharedConnection, A, T>,
+    ) -> Answer<'_, T> {
+        match (&self.writer, &self.readers) {
+            (Writer::Thread(_), Some(readers)) => readers.read(lane, move |conn| run(work(conn, &args))),
+            (Writer::Thread(_), None) => Box::pin(ready(Err(StoreFault::Closed))),
+            (Writer::Inline(conn), _) => Box::pin(ready(run(work(conn, &args)))),
+        }
+    }
+
+    fn snapshot<A: Send + Sync + 'static, T: Send + 'static>(
+        &self,
+        lane: Lane,
+        args: A,
+        work: Work<SharedConnection, A, T>,
+    ) -> Answer<'_, T> {
+        self.read(lane, args, work)
+    }
+
+    /// Runs work in a write transaction, merged with other waiting work.
+    fn write<A: Send + Sync + 'static, T: Send + 'static>(
+        &self,
+        urgency: Urgency,
+        args: A,
+        work: Work<SharedConnection, A, T>,
+    ) -> Answer<'_, T> {
+        self.writer.write(urgency, move |conn| run(work(conn, &args)))
+    }
+
+    fn notify(&self, _signal: ReplicaSignal) {}
+
+    fn check_location(&self) -> Result<(), StoreFault> {
+        self.location.as_ref().map_or(Ok(()), DbLocation::check)
+    }
+}
+
+impl Transactions for SqliteStore {
+    fn transact(&self, reads: Reads, mut decide: Decide) -> Answer<'_, Vec<OutboxEntry>> {
+        let sql = self.tables.sql.clone();
+        self.writer.write(Urgency::Immediate, move |conn| {
+            let conn = conn.lock();
+            let writes = load::load_and_decide(&conn, &sql, &reads, &mut decide)?;
+            write::write(&conn, &sql, &writes)
+        })
+    }
+}
+
+impl Replicas for SqliteStore {}
+
+impl Leases for SqliteStore {
+    fn acquire_lease<'a>(
+        &'a self,
+        name: &'static str,
+        held: Option<&'a Lease>,
+        owner: &'a str,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Answer<'a, Option<Lease>> {
+        let (held, owner) = (held.cloned(), owner.to_owned());
+        self.writer.write(Urgency::Immediate, move |conn| {
+            leases::acquire(&conn.lock(), name, held.as_ref(), &owner, now, until)
+        })
     }
 }
 
 /// Database in memory with all tables.
-fn made_in_memory(kinds: &Kinds) -> Result<Connection, StoreFault> {
-    let conn = empty_in_memory()?;
+fn made_in_memory(kinds: &Kinds) -> Result<SharedConnection, StoreFault> {
+    let conn = SharedConnection::new(empty_in_memory()?);
     prepare(&conn, kinds)?;
     Ok(conn)
 }
@@ -215,10 +263,10 @@ fn empty_in_memory() -> Result<Connection, StoreFault> {
     Ok(conn)
 }
 
-fn prepare(conn: &Connection, kinds: &Kinds) -> Result<(), StoreFault> {
+fn prepare(conn: &SharedConnection, kinds: &Kinds) -> Result<(), StoreFault> {
     in_transaction(conn, || {
-        schema::migrate(conn)?;
-        kinds.declared.iter().try_for_each(|kind| schema::declare(conn, kind))
+        schema::migrate(&conn.lock())?;
+        kinds.0.iter().try_for_each(|kind| schema::declare(conn, kind))
     })
 }
 
@@ -262,5 +310,70 @@ fn run<T>(algorithm: impl Future<Output = T>) -> T {
     match algorithm.now_or_never() {
         Some(result) => result,
         None => unreachable!("SQL on SQLite was not finished at once"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::super::PublishOutcome;
+    use super::super::roles::{Monitoring as _, Outbox as _};
+    use super::*;
+
+    /// Database with so many published entries and three pending ones.
+    fn store_with_published(count: i64) -> SqliteStore {
+        let mut store = SqliteStore::in_memory(vec![]).expect("a database");
+        let conn = connection(&mut store);
+        let entries = "INSERT INTO outbox (seq, id, saga, subject, payload, created_at)
+             WITH RECURSIVE counted (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted WHERE n < ?1 + 3)
+             SELECT n, randomblob(16), randomblob(16), 'depot.stored', zeroblob(500), 0 FROM counted";
+        conn.execute(entries, [count]).expect("entries");
+        conn.execute("INSERT INTO publication VALUES (?1, 0)", [count]).expect("a publication");
+        conn.execute("INSERT INTO lease VALUES ('relay', 'depot-1', 1, 9)", []).expect("a lease");
+        store
+    }
+
+    fn connection(store: &mut SqliteStore) -> &mut Connection {
+        match &mut store.writer {
+            Writer::Inline(conn) => conn.get_mut(),
+            Writer::Thread(_) => unreachable!("the database is in memory"),
+        }
+    }
+
+    /// Cost of some work, in steps of SQLite's virtual machine.
+    fn steps<T>(store: &mut SqliteStore, work: impl FnOnce(&SqliteStore) -> Answer<'_, T>) -> (T, u64) {
+        let counted = Arc::new(AtomicU64::new(0));
+        let counter = counted.clone();
+        let count = move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            false
+        };
+        connection(store).progress_handler(1, Some(count)).expect("a counter");
+        let result = run(work(store)).expect("a result");
+        connection(store).progress_handler(0, None::<fn() -> bool>).expect("no counter");
+        (result, counted.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn relay_and_readiness_cost_the_same_beside_many_published_entries() {
+        let costs = |count: i64| {
+            let mut store = store_with_published(count);
+            let lease = Lease { owner: "depot-1".to_owned(), fence: 1 };
+            let outcome = PublishOutcome { done: vec![count + 1, count + 2], ..PublishOutcome::default() };
+            let (entries, reading) = steps(&mut store, |store| store.pending_entries(9));
+            let (stats, counting) = steps(&mut store, |store| store.stats());
+            let (items, listing) = steps(&mut store, |store| store.outbox_items(9));
+            let (is_settled, settling) =
+                steps(&mut store, |store| store.settle(&lease, outcome, Timestamp::UNIX_EPOCH));
+            let (retried, retrying) = steps(&mut store, |store| store.retry_failed_entries(None));
+            assert_eq!((entries.len(), stats.outbox_pending, items.len()), (3, 3, 3));
+            assert_eq!((is_settled, retried), (true, 0));
+            [reading, counting, listing, settling, retrying]
+        };
+        let (few, many) = (costs(10), costs(5_000));
+        for (few, many) in few.into_iter().zip(many) {
+            assert!(many < few + 100, "{many} steps beside 5000 published entries, {few} beside ten");
+        }
     }
 }

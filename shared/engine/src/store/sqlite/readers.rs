@@ -14,8 +14,10 @@ use saga_core::retry::panic_text;
 use tokio::sync::Semaphore;
 
 use super::checkpoint::LogLength;
-use super::values::db_fault;
+use super::connection::SharedConnection;
 use super::{CACHE_KIB, prepare_once};
+use crate::store::backend::Lane;
+use crate::store::sql_error::db_fault;
 use crate::store::{Answer, StoreFault};
 
 /// Interval of checks for dropped futures, in steps of SQLite's virtual machine: some tens of microseconds.
@@ -26,26 +28,9 @@ const YIELDS_FOR: Duration = Duration::from_secs(2);
 /// Interval of checks for that restart.
 const CHECK_EVERY: Duration = Duration::from_millis(5);
 
-/// Kind of read, by its duration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lane {
-    /// Entries that the relay publishes next.
-    Relay,
-    /// Statistics for readiness and metrics.
-    Health,
-    /// Single rows, and pages of their histories.
-    Row,
-    /// Lists and counts over many rows.
-    Scan,
-    /// Verification; one at a time.
-    Verification,
-}
-
-impl Lane {
-    /// All lanes, with their numbers of connections.
-    const ALL: [(Self, usize); 5] =
-        [(Self::Relay, 1), (Self::Health, 1), (Self::Row, 2), (Self::Scan, 2), (Self::Verification, 1)];
-}
+/// All lanes, with their numbers of connections.
+const LANES: [(Lane, usize); 5] =
+    [(Lane::Relay, 1), (Lane::Health, 1), (Lane::Row, 2), (Lane::Scan, 2), (Lane::Verification, 1)];
 
 /// Read connections of a database.
 pub(super) struct Readers {
@@ -56,7 +41,7 @@ pub(super) struct Readers {
 struct Connections {
     /// Permits, one for each idle connection.
     free: Arc<Semaphore>,
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<SharedConnection>>,
     /// Closed after the connections: closing a file of the database ends SQLite's locks on it.
     _file: Arc<File>,
 }
@@ -70,14 +55,14 @@ impl Readers {
             let connections = Connections { free, idle: Mutex::new(idle), _file: file.clone() };
             Ok((lane, Arc::new(connections)))
         };
-        Ok(Self { lanes: Lane::ALL.into_iter().map(connections).collect::<Result<_, _>>()?, log })
+        Ok(Self { lanes: LANES.into_iter().map(connections).collect::<Result<_, _>>()?, log })
     }
 
     /// Runs `work` on a connection of this lane. Dropping the future interrupts it.
     pub(super) fn read<T: Send + 'static>(
         &self,
         lane: Lane,
-        work: impl FnOnce(&Connection) -> Result<T, StoreFault> + Send + 'static,
+        work: impl FnOnce(&SharedConnection) -> Result<T, StoreFault> + Send + 'static,
     ) -> Answer<'static, T> {
         let connections = self.lanes.iter().find(|(of, _)| *of == lane).map(|(_, lane)| lane.clone());
         let log = (lane == Lane::Verification).then(|| self.log.clone());
@@ -128,33 +113,33 @@ impl Drop for Caller {
 
 /// Runs `work` in one snapshot.
 fn read<T>(
-    conn: &mut Connection,
+    conn: &mut SharedConnection,
     is_dropped: Arc<AtomicBool>,
-    work: impl FnOnce(&Connection) -> Result<T, StoreFault>,
+    work: impl FnOnce(&SharedConnection) -> Result<T, StoreFault>,
 ) -> Result<T, StoreFault> {
     let context = "preparing to interrupt a read";
     let is_dropped = move || is_dropped.load(Ordering::Relaxed);
-    conn.progress_handler(STEPS_BETWEEN_CHECKS, Some(is_dropped)).map_err(db_fault(context))?;
+    conn.get_mut().progress_handler(STEPS_BETWEEN_CHECKS, Some(is_dropped)).map_err(db_fault(context))?;
     let answer = catch_unwind(AssertUnwindSafe(|| in_snapshot(conn, work)));
-    conn.progress_handler(0, None::<fn() -> bool>).map_err(db_fault(context))?;
+    conn.get_mut().progress_handler(0, None::<fn() -> bool>).map_err(db_fault(context))?;
     // However the read ended, the next one gets a snapshot of its own.
-    if !conn.is_autocommit() {
-        conn.execute_batch("ROLLBACK").map_err(db_fault("leaving a snapshot"))?;
+    if !conn.lock().is_autocommit() {
+        conn.lock().execute_batch("ROLLBACK").map_err(db_fault("leaving a snapshot"))?;
     }
     answer.unwrap_or_else(|panic| Err(StoreFault::Panicked(panic_text(panic.as_ref()).to_owned())))
 }
 
 fn in_snapshot<T>(
-    conn: &Connection,
-    work: impl FnOnce(&Connection) -> Result<T, StoreFault>,
+    conn: &SharedConnection,
+    work: impl FnOnce(&SharedConnection) -> Result<T, StoreFault>,
 ) -> Result<T, StoreFault> {
-    conn.execute_batch("BEGIN").map_err(db_fault("beginning to read"))?;
+    conn.lock().execute_batch("BEGIN").map_err(db_fault("beginning to read"))?;
     let answer = work(conn)?;
-    conn.execute_batch("COMMIT").map_err(db_fault("ending a read"))?;
+    conn.lock().execute_batch("COMMIT").map_err(db_fault("ending a read"))?;
     Ok(answer)
 }
 
-fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
+fn open_reader(path: &Path) -> rusqlite::Result<SharedConnection> {
     let conn = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
@@ -162,7 +147,7 @@ fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     prepare_once(&conn)?;
     conn.busy_timeout(Duration::from_secs(5))?;
     conn.pragma_update(None, "cache_size", -CACHE_KIB / 8)?;
-    Ok(conn)
+    Ok(SharedConnection::new(conn))
 }
 
 #[cfg(test)]

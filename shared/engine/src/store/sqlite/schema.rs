@@ -3,11 +3,13 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use saga_core::row::RowKind;
 
+use super::connection::SharedConnection;
 use super::run;
-use super::values::{db_fault, now_micros};
+use super::values::now_micros;
 use crate::store::StoreFault;
 use crate::store::fold;
 use crate::store::migrations::{Applied, Migration, missing};
+use crate::store::sql_error::db_fault;
 
 /// Migrations in order. A migration never changes once released.
 const MIGRATIONS: [&str; 1] = [include_str!("migrations/0001_base.sql")];
@@ -42,7 +44,8 @@ fn apply(conn: &Connection, migrations: &[&'static str]) -> Result<(), StoreFaul
 
 /// Creates the table of a row kind. Creates it anew, and folds its rows from the events, if it is missing or its fields
 /// have changed.
-pub(super) fn declare(conn: &Connection, kind: &RowKind) -> Result<(), StoreFault> {
+pub(super) fn declare(shared: &SharedConnection, kind: &RowKind) -> Result<(), StoreFault> {
+    let conn = &*shared.lock();
     let fields = kind.fields.join(",");
     let declared: Option<String> = conn
         .query_row("SELECT fields FROM row_kind WHERE name = ?1", [kind.name], |row| row.get(0))
@@ -74,7 +77,7 @@ pub(super) fn declare(conn: &Connection, kind: &RowKind) -> Result<(), StoreFaul
     conn.execute_batch(&sql).map_err(db_fault("creating the table of a kind"))?;
     conn.execute("INSERT OR REPLACE INTO row_kind (name, fields) VALUES (?1, ?2)", params![name, fields])
         .map_err(db_fault("recording a declared kind"))?;
-    run(fold::rebuild(conn, kind)).map(drop)
+    run(fold::rebuild(shared, kind)).map(drop)
 }
 
 #[cfg(test)]

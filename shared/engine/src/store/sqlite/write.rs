@@ -10,7 +10,10 @@ use saga_core::row::{Projected, RowKind};
 use saga_core::trace::TraceContext;
 use saga_core::waiting::{Retry, Task};
 
-use super::values::{db_fault, field_value, insert_sql, micros};
+use super::connection::add_to_message_counts;
+use super::values::{field_value, insert_sql};
+use crate::store::encoding::micros;
+use crate::store::sql_error::db_fault;
 use crate::store::{OutboxEntry, StoreFault};
 
 /// Appends an entry to the sequence.
@@ -337,20 +340,4 @@ fn insert_task(
 
 fn trace(context: Option<TraceContext>) -> Option<[u8; TraceContext::LENGTH]> {
     context.map(|context| context.to_bytes())
-}
-
-/// Adds to the lifetime counts of messages.
-pub(super) fn add_to_message_counts(
-    conn: &Connection,
-    outcome: &str,
-    counts: &BTreeMap<impl AsRef<str>, i64>,
-) -> rusqlite::Result<()> {
-    for (name, count) in counts {
-        conn.prepare_cached(
-            "INSERT INTO message_count (outcome, name, count) VALUES (?1, ?2, ?3)
-             ON CONFLICT (outcome, name) DO UPDATE SET count = count + excluded.count",
-        )?
-        .execute(params![outcome, name.as_ref(), count])?;
-    }
-    Ok(())
 }

@@ -7,25 +7,26 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rusqlite::Connection;
 use saga_core::retry::panic_text;
 use tokio::sync::oneshot;
 
 use super::checkpoint::Checkpoints;
+use super::connection::SharedConnection;
 use super::db_location::DbLocation;
 use super::db_open::PositionFile;
-use super::values::db_fault;
+use crate::store::backend::Urgency;
+use crate::store::sql_error::db_fault;
 use crate::store::{Answer, StoreFault};
 
 /// Maximum number of jobs in one commit. A job is a whole batch; with more, the first would wait for the last.
 const MERGED_JOBS: usize = 64;
 /// Maximum number of jobs that wait for the writer. Further callers wait to hand over their jobs.
 const WAITING_JOBS: usize = 256;
-/// Time after which a deferrable job gets a commit of its own, unless another job brought one.
+/// Time after which an [`Urgency::Deferrable`] job gets a commit of its own, unless another job brought one.
 const DEFERRED_FOR: Duration = Duration::from_millis(100);
 
 /// Work in a write transaction; called again if the transaction is repeated.
-type Work = Box<dyn FnMut(&Connection) -> Result<(), StoreFault> + Send>;
+type Work = Box<dyn FnMut(&SharedConnection) -> Result<(), StoreFault> + Send>;
 
 /// Job for the writer thread.
 pub(super) struct Job {
@@ -34,20 +35,11 @@ pub(super) struct Job {
     urgency: Urgency,
 }
 
-/// Urgency of the commit of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Urgency {
-    /// Committed at once, with the other waiting jobs.
-    Immediate,
-    /// Waits for another commit, for [`DEFERRED_FOR`] at most.
-    Deferrable,
-}
-
 pub(super) enum Writer {
     /// Thread of its own: the normal case. `Some` until dropped.
     Thread(Option<(SyncSender<Job>, JoinHandle<()>)>),
     /// Runs on the caller's thread, for the simulation, where nothing may run concurrently.
-    Inline(Mutex<Connection>),
+    Inline(SharedConnection),
 }
 
 impl Writer {
@@ -56,7 +48,7 @@ impl Writer {
     /// # Errors
     /// If no thread can be started.
     pub(super) fn start(
-        conn: Connection,
+        conn: SharedConnection,
         location: DbLocation,
         positions: PositionFile,
         checkpoints: Checkpoints,
@@ -72,7 +64,7 @@ impl Writer {
     pub(super) fn write<T: Send + 'static>(
         &self,
         urgency: Urgency,
-        mut work: impl FnMut(&Connection) -> Result<T, StoreFault> + Send + 'static,
+        mut work: impl FnMut(&SharedConnection) -> Result<T, StoreFault> + Send + 'static,
     ) -> Answer<'_, T> {
         let conn = match self {
             Self::Thread(writer) => {
@@ -93,9 +85,9 @@ impl Writer {
                     answer.ok_or(StoreFault::Closed)
                 });
             }
-            Self::Inline(conn) => conn.lock(),
+            Self::Inline(conn) => conn,
         };
-        let answer = in_transaction(&conn, || work(&conn));
+        let answer = in_transaction(conn, || work(conn));
         Box::pin(std::future::ready(answer))
     }
 }
@@ -148,7 +140,7 @@ fn next_jobs(waiting: &Receiver<Job>) -> Option<Vec<Job>> {
 
 /// Loop of the writer thread: takes waiting jobs, runs them in one transaction, commits, replies.
 fn write_jobs(
-    conn: &Connection,
+    conn: &SharedConnection,
     waiting: &Receiver<Job>,
     location: &DbLocation,
     mut positions: PositionFile,
@@ -175,10 +167,10 @@ fn write_jobs(
             }
         }
         positions.write_if_due(conn);
-        checkpoints.run_if_due(conn);
+        checkpoints.run_if_due(&conn.lock());
     }
     positions.write(conn);
-    checkpoints.finish(conn);
+    checkpoints.finish(&conn.lock());
 }
 
 fn reply(job: Job, answer: Result<(), StoreFault>) {
@@ -188,23 +180,20 @@ fn reply(job: Job, answer: Result<(), StoreFault>) {
 
 /// Runs `work` in a write transaction, which is rolled back if `work` fails or panics.
 pub(super) fn in_transaction<T>(
-    conn: &Connection,
+    conn: &SharedConnection,
     work: impl FnOnce() -> Result<T, StoreFault>,
 ) -> Result<T, StoreFault> {
-    conn.prepare_cached("BEGIN IMMEDIATE")
-        .and_then(|mut begin| begin.execute([]))
-        .map_err(db_fault("beginning"))?;
+    let execute = |sql| conn.lock().prepare_cached(sql).and_then(|mut statement| statement.execute([]));
+    execute("BEGIN IMMEDIATE").map_err(db_fault("beginning"))?;
     let worked = catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|panic| Err(StoreFault::Panicked(panic_text(panic.as_ref()).to_owned())));
     let committed = worked.and_then(|answer| {
-        conn.prepare_cached("COMMIT")
-            .and_then(|mut commit| commit.execute([]))
-            .map_err(db_fault("committing"))?;
+        execute("COMMIT").map_err(db_fault("committing"))?;
         Ok(answer)
     });
-    if committed.is_err() && !conn.is_autocommit() {
+    if committed.is_err() && !conn.lock().is_autocommit() {
         // The first fault is the one to report.
-        let _ = conn.execute_batch("ROLLBACK");
+        let _ = conn.lock().execute_batch("ROLLBACK");
     }
     committed
 }

@@ -68,7 +68,7 @@ async fn injected_copy_is_published_only_of_accepted_messages() {
     entries[0].payload = Bytes::from(vec![b'x'; 1024 * 1024 - 10]);
     let faults = injected(fault(FaultKind::PUBLISH_TWICE));
     let published = Publisher::new(bus.clone(), "courier", faults).publish(&entries).await;
-    assert_eq!((published.done, published.refused.len()), (vec![2, 3], 1));
+    assert_eq!((published.done, published.rejected.len()), (vec![2, 3], 1));
     let held = stored(&bus, "COURIER").await;
     let twice: Vec<_> =
         held.iter().filter(|message| message.id.is_nil()).map(|it| it.payload.len()).collect();

@@ -23,6 +23,6 @@ use saga_engine::store::PublishOutcome;
 /// Positions of what was published; nothing was refused or delayed.
 #[track_caller]
 fn all_done(published: PublishOutcome) -> Vec<i64> {
-    assert!(published.refused.is_empty() && published.delayed.is_none(), "{published:?}");
+    assert!(published.rejected.is_empty() && published.delayed.is_none(), "{published:?}");
     published.done
 }

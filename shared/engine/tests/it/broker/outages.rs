@@ -92,12 +92,12 @@ async fn outbox_waits_while_the_broker_is_down_and_is_published_afterwards() {
         nats.kill();
         let mut left = entries(first..=last);
         let published = in_time("an answer", publisher.publish(&left)).await;
-        assert_eq!((published.done, published.refused), (vec![], vec![]));
+        assert_eq!((published.done, published.rejected), (vec![], vec![]));
         assert_eq!(published.delayed.map(|(seq, _)| seq), Some(first.into()));
         nats.restart().await;
         let has_arrived = async || {
             let published = publisher.publish(&left).await;
-            assert_eq!(published.refused, []);
+            assert_eq!(published.rejected, []);
             left.retain(|entry| !published.done.contains(&entry.seq));
             left.is_empty()
         };
@@ -154,7 +154,7 @@ async fn publish_without_connection_leaves_nothing_in_the_client() {
     wait_until("the broker is gone", async || !bus.is_connected()).await;
     for _ in 0..20 {
         let published = in_time("an answer", publisher.publish(&entries(1..=500))).await;
-        assert_eq!((published.done.len(), published.refused), (0, vec![]));
+        assert_eq!((published.done.len(), published.rejected), (0, vec![]));
         assert_eq!(published.delayed.map(|(seq, _)| seq), Some(1));
     }
     nats.restart().await;

@@ -131,7 +131,7 @@ async fn oversized_fact_is_rejected_and_others_of_its_pack_arrive() {
     entries[4].payload = vec![b'x'; 1024 * 1024 + 1].into();
     entries[9].subject = "nobodys.business".to_owned();
     let published = publisher(&bus).publish(&entries).await;
-    let refused: Vec<_> = published.refused.iter().map(|(seq, _)| *seq).collect();
+    let refused: Vec<_> = published.rejected.iter().map(|(seq, _)| *seq).collect();
     assert_eq!((refused, published.done.len(), published.delayed), (vec![5, 10], 18, None));
 }
 
@@ -146,7 +146,7 @@ async fn repeatedly_killed_broker_loses_no_fact_of_a_pack() {
         let publisher = publisher(&bus);
         let mut some: Vec<_> = left.iter().take(400).cloned().collect();
         let (published, ()) = tokio::join!(publisher.publish(&some), async { nats.kill() });
-        assert_eq!(published.refused, []);
+        assert_eq!(published.rejected, []);
         some.retain(|entry| published.done.contains(&entry.seq));
         left.retain(|entry| !some.iter().any(|done| done.seq == entry.seq));
         nats.restart().await;
@@ -173,7 +173,7 @@ async fn broker_without_answer_delays_the_first_entry_and_gets_one_request() {
     let entries: Vec<_> = (1..=300).map(said).collect();
     let began = tokio::time::Instant::now();
     let published = in_time("an answer", publisher.publish(&entries)).await;
-    assert_eq!((published.done.len(), published.refused.len()), (0, 0));
+    assert_eq!((published.done.len(), published.rejected.len()), (0, 0));
     assert_eq!(published.delayed.map(|(seq, _)| seq), Some(1));
     let limit = packed(&nats).publish_timeout;
     assert!(began.elapsed() < 2 * limit, "{:?} instead of {limit:?}", began.elapsed());

@@ -85,9 +85,9 @@ async fn oversized_message_is_rejected_and_others_arrive() {
         wanted[1] = entry(first + 1, vec![b'x'; size]);
         let published = publisher.publish(&wanted).await;
         assert_eq!(published.delayed, None);
-        let refused: Vec<_> = published.refused.iter().map(|(seq, _)| *seq).collect();
+        let refused: Vec<_> = published.rejected.iter().map(|(seq, _)| *seq).collect();
         assert_eq!(refused, [i64::from(first) + 1]);
-        assert!(published.refused[0].1.contains("exceeded"), "{}", published.refused[0].1);
+        assert!(published.rejected[0].1.contains("exceeded"), "{}", published.rejected[0].1);
         assert_eq!(published.done.len(), wanted.len() - 1);
     }
     assert_eq!(stored(&bus, "DEPOT").await.len(), 2 + 2 + 19);
@@ -101,7 +101,7 @@ async fn rejected_message_blocks_its_saga_beyond_its_batch() {
     wanted[990] = entry(991, vec![b'x'; MAX_PAYLOAD + 1]);
     wanted[1_010].saga = wanted[990].saga;
     let published = Publisher::new(bus.clone(), "depot", no_faults()).publish(&wanted).await;
-    assert_eq!((published.refused.len(), published.delayed), (1, None));
+    assert_eq!((published.rejected.len(), published.delayed), (1, None));
     assert_eq!(published.done.len(), 1_018);
     assert!(!published.done.contains(&1_011), "it has overtaken the one before it");
 }
@@ -115,7 +115,10 @@ async fn message_without_a_stream_is_rejected_and_others_arrive() {
         let mut wanted = entries(first..=last);
         wanted[1].subject = "ordering.confirmed".to_owned();
         let published = Publisher::new(bus.clone(), "depot", no_faults()).publish(&wanted).await;
-        assert_eq!(published.refused.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [i64::from(first) + 1]);
+        assert_eq!(
+            published.rejected.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(),
+            [i64::from(first) + 1]
+        );
         assert_eq!((published.done.len(), published.delayed), (wanted.len() - 1, None));
     }
     assert_eq!(stored(&bus, "DEPOT").await.len(), 2 + 19);
@@ -146,7 +149,7 @@ async fn message_over_the_limit_of_its_stream_is_rejected() {
         let mut wanted = entries(first..=last);
         wanted[1] = entry(first + 1, vec![b'x'; 1000]);
         let published = publisher.publish(&wanted).await;
-        assert_eq!((published.refused.len(), published.delayed), (1, None));
+        assert_eq!((published.rejected.len(), published.delayed), (1, None));
         assert_eq!(published.done.len(), wanted.len() - 1);
     }
 }

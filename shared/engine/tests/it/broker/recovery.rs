@@ -72,7 +72,7 @@ async fn lost_stream_is_created_again_by_its_publisher() {
         let mut left = entries(first..=last);
         let has_arrived = async || {
             let published = publisher.publish(&left).await;
-            assert_eq!(published.refused, []);
+            assert_eq!(published.rejected, []);
             left.retain(|entry| !published.done.contains(&entry.seq));
             left.is_empty()
         };
@@ -95,7 +95,7 @@ async fn stream_changed_by_hand_is_repaired_and_rejects_nothing() {
     let mut left = entries(1..=3);
     let has_arrived = async || {
         let published = publisher.publish(&left).await;
-        assert_eq!(published.refused, []);
+        assert_eq!(published.rejected, []);
         left.retain(|entry| !published.done.contains(&entry.seq));
         left.is_empty()
     };

@@ -51,7 +51,7 @@ impl Moody {
             let is_behind = published.delayed.is_some();
             match if is_troubled { rng.u8(..10) } else { 9 } {
                 0 if !is_behind => {
-                    published.refused.push((entry.seq, "never".to_owned()));
+                    published.rejected.push((entry.seq, "never".to_owned()));
                     blocked.push(entry.saga);
                 }
                 mood @ 1..=3 => {

@@ -146,7 +146,7 @@ impl Broker {
         let is_stalling = matches!(mood, Mood::Stalls);
         for (index, entry) in entries.iter().enumerate() {
             if *self.too_large.lock() == Some(entry.id.as_u128()) {
-                published.refused.push((entry.seq, "too large".to_owned()));
+                published.rejected.push((entry.seq, "too large".to_owned()));
                 continue;
             }
             if self.is_lost(entry) {

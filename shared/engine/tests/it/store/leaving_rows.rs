@@ -137,14 +137,14 @@ async fn finished_rows_are_purged_with_events_and_summed() -> Outcome {
     assert_eq!(garage.left().await?, PurgedRows::default());
     garage.leave_before(4).await?;
     assert_eq!(garage.trips().await?, [4, 5, 6, 7, 8, 9, 500]);
-    let PurgedRows { before, carried } = garage.left().await?;
-    assert_eq!(carried, [("miles".to_owned(), 1 + 2 + 3 + 30)].into());
+    let PurgedRows { before, sums } = garage.left().await?;
+    assert_eq!(sums, [("miles".to_owned(), 1 + 2 + 3 + 30)].into());
     assert!(before.is_some_and(|before| before > saga(3) && before < saga(4)), "{before:?}");
     assert_eq!(garage.store.events(trip(1), 0, 9).await?, []);
 
     garage.leave_before(100).await?;
     assert_eq!(garage.trips().await?, [5, 500], "the fifth goes on");
-    assert_eq!(garage.left().await?.carried, [("miles".to_owned(), 45 - 5 + 80)].into());
+    assert_eq!(garage.left().await?.sums, [("miles".to_owned(), 45 - 5 + 80)].into());
     let checked = garage.store.verify().await?;
     assert_eq!((checked.rows, checked.events, checked.differing), (2, 5, vec![]));
     Ok(())
@@ -205,13 +205,13 @@ async fn rows_restored_from_archive_leave_purged_sums() -> Outcome {
     garage.store.rebuild("trip").await?;
     let back = garage.store.verify().await?;
     assert_eq!((back.differing, back.digest, back.events), (vec![], whole.digest, whole.events));
-    assert_eq!(garage.left().await?.carried, [("miles".to_owned(), 0)].into());
+    assert_eq!(garage.left().await?.sums, [("miles".to_owned(), 0)].into());
     garage.store.rebuild("trip").await?;
-    assert_eq!(garage.left().await?.carried, [("miles".to_owned(), 0)].into());
+    assert_eq!(garage.left().await?.sums, [("miles".to_owned(), 0)].into());
     // They leave again once all that was there is old, too.
     commit(garage.store.as_ref(), driven(900, &[], &[1])).await?;
     garage.leave_before(800).await?;
-    assert_eq!(garage.left().await?.carried, [("miles".to_owned(), 120 + 1)].into());
+    assert_eq!(garage.left().await?.sums, [("miles".to_owned(), 120 + 1)].into());
     assert!(garage.folder.path().join("archive").is_dir());
     Ok(())
 }

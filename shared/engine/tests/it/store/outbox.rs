@@ -330,7 +330,7 @@ pub async fn owner_of_expired_lease_cannot_settle(store: &Arc<dyn Store>) -> Pro
     let seqs = seqs(store).await?;
     let settlement = PublishOutcome {
         done: vec![seqs[0]],
-        refused: vec![(seqs[1], "too large".to_owned())],
+        rejected: vec![(seqs[1], "too large".to_owned())],
         delayed: Some((seqs[2], "no answer".to_owned())),
     };
     assert!(!store.settle(&first, settlement.clone(), at(11)).await?);
@@ -424,7 +424,7 @@ async fn refuse(store: &Arc<dyn Store>, number: u128) -> Promise {
     let items = store.outbox_items(100).await?;
     let item = items.iter().find(|item| item.id == id(number)).expect("the entry");
     let published =
-        PublishOutcome { refused: vec![(item.seq, "too large".to_owned())], ..PublishOutcome::default() };
+        PublishOutcome { rejected: vec![(item.seq, "too large".to_owned())], ..PublishOutcome::default() };
     assert!(store.settle(&lease, published, at(0)).await?);
     Ok(())
 }

@@ -5,15 +5,14 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use rusqlite::{Connection, params};
 use saga_core::decider::RetentionPolicy;
 use saga_core::row::RowKind;
 
-use super::history::{event_row, read_snapshot};
-use super::values::db_fault;
-use crate::store::StoreFault;
-use crate::store::fold::{EventRow, Folded, HistorySql, Rows, SideBySide};
-use crate::store::verification::{Place, Scan, ScanProgress, Verdict, VerificationReport, compare};
+use super::StoreFault;
+use super::fold::{EventRow, FOLDED_EVENT, Folded, Rows, SideBySide, event_row, read_snapshot, table_rows};
+use super::sql::{Row, Sql, limit_of};
+use super::sql_error::{SqlError, db_fault};
+use super::verdict::{Verdict, VerificationReport, compare};
 
 const SCANNING: &str = "scanning the log";
 
@@ -27,48 +26,30 @@ const EVENTS_PER_PAGE: i64 = 12;
 /// Number of rows that are read at once.
 const READ_AT_ONCE: i64 = 1_000;
 
-/// Scan of a verification in parts, if there is one: whatever is left in `0` continues with the next part.
-pub(super) struct LogScans<'s>(pub(super) &'s mut Option<LogScan>);
+/// Place in a verification in parts.
+pub(super) enum Place<'p> {
+    /// After the row with this id.
+    Row(&'p str),
+    /// After this position of the log.
+    Log(i64),
+}
 
-impl Scan<Connection> for LogScans<'_> {
-    async fn verify_part(
-        &mut self,
-        conn: &Connection,
-        kind: &RowKind,
-        place: Option<&Place<'_>>,
-        events: u64,
-        report: &mut VerificationReport,
-    ) -> Result<Option<ScanProgress>, StoreFault> {
-        let scan = match place {
-            Some(Place::Log(position)) => self.0.take_if(|scan| scan.is_at(kind, *position)),
-            Some(Place::Row(_)) => None,
-            None if suits(conn, kind)? => Some(LogScan::begin(conn, kind)?),
-            None => None,
-        };
-        let Some(mut scan) = scan else { return Ok(None) };
-        if scan.advance(conn, kind, events, report).await? {
-            return Ok(Some(ScanProgress::Finished));
-        }
-        let next = scan.next();
-        *self.0 = Some(scan);
-        Ok(Some(ScanProgress::Next(next)))
-    }
+/// Progress of a scan after a part.
+pub(super) enum ScanProgress {
+    /// All rows of the kind are verified.
+    Finished,
+    /// The next part begins here.
+    Next(String),
 }
 
 /// Returns true if a scan suits the kind: few rows, and many events of theirs in the log.
-fn suits(conn: &Connection, kind: &RowKind) -> Result<bool, StoreFault> {
+async fn suits<S: Sql>(db: &S, kind: &RowKind) -> Result<bool, SqlError> {
     if kind.retention != RetentionPolicy::PurgeEvents {
         return Ok(false);
     }
-    let sizes = format!(
-        "SELECT (SELECT count(*) FROM (SELECT 1 FROM row_{0} LIMIT ?1)),
-             (SELECT CAST(total(version) AS INTEGER) FROM (SELECT version FROM row_{0} LIMIT ?1)),
-             (SELECT coalesce(max(seq), 0) FROM event) - (SELECT coalesce(min(seq), 0) FROM event)",
-        kind.name
-    );
-    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-    let sizes = conn.query_row(&sizes, [MAX_ROWS + 1], read).map_err(db_fault(SCANNING))?;
-    let (rows, events, positions): (i64, i64, i64) = sizes;
+    let sql = include_str!("sql/log_share.sql").replace("{kind}", kind.name);
+    let read = |row: &Row<'_>| -> Result<[i64; 3], SqlError> { Ok([row.get(0)?, row.get(1)?, row.get(2)?]) };
+    let [rows, events, positions] = db.query_one(&sql, &[&(MAX_ROWS + 1)], read).await?;
     Ok(rows <= MAX_ROWS && events.saturating_mul(EVENTS_PER_PAGE) >= positions)
 }
 
@@ -83,17 +64,41 @@ pub(super) struct LogScan {
 }
 
 impl LogScan {
-    /// Begins a scan at the first event, with the snapshots.
-    fn begin(conn: &Connection, kind: &RowKind) -> Result<Self, StoreFault> {
-        let read = |row: &rusqlite::Row<'_>| {
-            let (id, snapshot): (String, _) = (row.get(3)?, read_snapshot(row)?);
-            let folded = Folded::begin(kind, id.clone(), Some(&snapshot), Some(snapshot.created_at));
-            Ok((id, folded))
+    /// Verifies about so many events of a kind by a scan, which is left in `scan` for the next part. Returns `None` if the rows
+    /// are to be read row by row.
+    pub(super) async fn verify_part<S: Sql>(
+        scan: &mut Option<Self>,
+        db: &S,
+        kind: &RowKind,
+        (place, events): (Option<&Place<'_>>, u64),
+        report: &mut VerificationReport,
+    ) -> Result<Option<ScanProgress>, StoreFault> {
+        let current = match place {
+            Some(Place::Log(position)) => scan.take_if(|scan| scan.is_at(kind, *position)),
+            Some(Place::Row(_)) => None,
+            None if suits(db, kind).await.map_err(db_fault(SCANNING))? => {
+                Some(Self::begin(db, kind).await.map_err(db_fault(SCANNING))?)
+            }
+            None => None,
         };
-        let rows = conn
-            .prepare_cached("SELECT version, state, created_at, row_id FROM snapshot WHERE kind = ?1")
-            .and_then(|mut select| select.query_map([kind.name], read)?.collect())
-            .map_err(db_fault(SCANNING))?;
+        let Some(mut current) = current else { return Ok(None) };
+        if current.advance(db, kind, events, report).await? {
+            return Ok(Some(ScanProgress::Finished));
+        }
+        let next = current.next();
+        *scan = Some(current);
+        Ok(Some(ScanProgress::Next(next)))
+    }
+
+    /// Begins a scan at the first event, with the snapshots.
+    async fn begin<S: Sql>(db: &S, kind: &RowKind) -> Result<Self, SqlError> {
+        let sql = "SELECT version, state, created_at, row_id FROM snapshot WHERE kind = $1";
+        let read = |row: &Row<'_>| Ok((row.get::<String>(3)?, read_snapshot(row)?));
+        let mut rows = HashMap::new();
+        for (id, snapshot) in db.query(sql, &[&kind.name], read).await? {
+            let folded = Folded::begin(kind, id.clone(), Some(&snapshot), Some(snapshot.created_at));
+            rows.insert(id, folded);
+        }
         Ok(Self { kind: kind.name, up_to: 0, rows, suspects: None })
     }
 
@@ -108,51 +113,51 @@ impl LogScan {
     }
 
     /// Continues by about so many events. Returns true once every row is verified.
-    async fn advance(
+    async fn advance<S: Sql>(
         &mut self,
-        conn: &Connection,
+        db: &S,
         kind: &RowKind,
         events: u64,
         report: &mut VerificationReport,
     ) -> Result<bool, StoreFault> {
         if self.suspects.is_none() {
-            if !self.read_log(conn, kind, events, report)? {
+            if !self.read_log(db, kind, events, report).await.map_err(db_fault(SCANNING))? {
                 return Ok(false);
             }
-            self.suspects = Some(self.compare_table(conn, kind, report).await?);
+            self.suspects = Some(self.compare_table(db, kind, report).await?);
         }
-        self.verify_suspects(conn, kind, events, report).await
+        self.verify_suspects(db, kind, events, report).await
     }
 
     /// Folds the events of the kind in the next so many positions. Returns true at the end of the log.
-    fn read_log(
+    async fn read_log<S: Sql>(
         &mut self,
-        conn: &Connection,
+        db: &S,
         kind: &RowKind,
         positions: u64,
         report: &mut VerificationReport,
-    ) -> Result<bool, StoreFault> {
-        let fault = db_fault(SCANNING);
-        let end: i64 = conn
-            .prepare_cached("SELECT coalesce(max(seq), 0) FROM event")
-            .and_then(|mut select| select.query_row([], |row| row.get(0)))
-            .map_err(&fault)?;
+    ) -> Result<bool, SqlError> {
         // Purged positions are skipped: they may be most of the log.
-        let next: Option<i64> = conn
-            .prepare_cached("SELECT min(seq) FROM event WHERE seq > ?1")
-            .and_then(|mut select| select.query_row([self.up_to], |row| row.get(0)))
-            .map_err(&fault)?;
+        let ends = format!("SELECT {}, (SELECT min(seq) FROM event WHERE seq > $1)", S::LAST_EVENT);
+        let read = |row: &Row<'_>| -> Result<(i64, Option<i64>), SqlError> { Ok((row.get(0)?, row.get(1)?)) };
+        let (end, next) = db.query_one(&ends, &[&self.up_to], read).await?;
         let up_to = next.map_or(self.up_to, |next| next - 1).saturating_add_unsigned(positions);
-        // `+` keeps SQLite from reading by the index of rows instead of the log.
-        let mut select = conn
-            .prepare_cached(
-                "SELECT version, data, recorded_at, is_published, row_id FROM event
-                 WHERE seq > ?1 AND seq <= ?2 AND +kind = ?3 ORDER BY seq",
-            )
-            .map_err(&fault)?;
-        let mut events = select.query(params![self.up_to, up_to, kind.name]).map_err(&fault)?;
-        while let Some(event) = events.next().map_err(&fault)? {
-            report.events += u64::from(self.add(kind, &event_row(event).map_err(&fault)?));
+        // The concatenation keeps the planner from reading by the index of rows instead of the log.
+        let sql = format!(
+            "SELECT {FOLDED_EVENT}, seq FROM event WHERE seq > $1 AND seq <= $2 AND kind || '' = $3 ORDER BY seq LIMIT $4"
+        );
+        let mut last = self.up_to;
+        loop {
+            let read = |row: &Row<'_>| Ok((row.get::<i64>(5)?, event_row(row)?));
+            let events = db.query(&sql, &[&last, &up_to, &kind.name, &READ_AT_ONCE], read).await?;
+            let is_last = limit_of(events.len()) < READ_AT_ONCE;
+            for (seq, event) in events {
+                report.events += u64::from(self.add(kind, &event));
+                last = seq;
+            }
+            if is_last {
+                break;
+            }
         }
         // Events that are written meanwhile come after the end.
         self.up_to = up_to.min(end.max(self.up_to));
@@ -173,22 +178,21 @@ impl LogScan {
     }
 
     /// Compares every row of the table with its fold. Returns those that differ.
-    async fn compare_table(
+    async fn compare_table<S: Sql>(
         &mut self,
-        conn: &Connection,
+        db: &S,
         kind: &RowKind,
         report: &mut VerificationReport,
     ) -> Result<VecDeque<String>, StoreFault> {
         let (mut suspects, mut last) = (VecDeque::new(), String::new());
         loop {
-            let page = conn.table_rows(kind, &Rows::After(String::new()), &last, READ_AT_ONCE).await?;
+            let page = table_rows(db, kind, &Rows::After(String::new()), &last, READ_AT_ONCE).await;
+            let page = page.map_err(db_fault(SCANNING))?;
             let is_last = i64::try_from(page.len()).is_ok_and(|count| count < READ_AT_ONCE);
             for row in page {
                 let folded = self.rows.remove(&row.id).filter(|folded| folded.has_events);
                 match folded {
-                    Some(folded) if !folded.has_gap() && folded.equals::<Connection>(kind, &row) => {
-                        report.rows += 1
-                    }
+                    Some(folded) if !folded.has_gap() && folded.equals::<S>(kind, &row) => report.rows += 1,
                     _ => suspects.push_back(row.id.clone()),
                 }
                 last = row.id;
@@ -203,9 +207,9 @@ impl LogScan {
 
     /// Verifies suspects row by row: events may have been purged during the scan, and restored events stand after newer
     /// ones. Returns true once all are verified.
-    async fn verify_suspects(
+    async fn verify_suspects<S: Sql>(
         &mut self,
-        conn: &Connection,
+        db: &S,
         kind: &RowKind,
         events: u64,
         report: &mut VerificationReport,
@@ -214,9 +218,9 @@ impl LogScan {
         while report.events < events
             && let Some(id) = self.suspects.as_mut().and_then(VecDeque::pop_front)
         {
-            let mut row = SideBySide::of(conn, kind, Rows::One(id)).await?;
+            let mut row = SideBySide::of(db, kind, Rows::One(id)).await?;
             if let Some((folded, row)) = row.next(false).await? {
-                let verdict = compare::<Connection>(kind, folded, row.as_ref(), report);
+                let verdict = compare::<S>(kind, folded, row.as_ref(), report);
                 without_events += u64::from(matches!(verdict, Verdict::WithoutEvents));
             }
         }

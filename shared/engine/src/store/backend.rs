@@ -1,0 +1,96 @@
+//! Shell: what the roles of a store need from a database: a connection for each kind of work, and transactions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use saga_core::row::RowKind;
+
+use super::log_scan::LogScan;
+use super::sql::Sql;
+use super::{Answer, ReplicaSignal, StoreFault};
+
+/// Kind of read, by its duration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// Entries that the relay publishes next.
+    Relay,
+    /// Statistics for readiness and metrics.
+    Health,
+    /// Single rows, and pages of their histories.
+    Row,
+    /// Lists and counts over many rows.
+    Scan,
+    /// Verification; one at a time.
+    Verification,
+}
+
+/// Urgency and length of a write transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Urgency {
+    /// Committed at once.
+    Immediate,
+    /// May wait for another commit, for a short time at most.
+    Deferrable,
+    /// Committed at once, and may last for minutes.
+    Long,
+}
+
+/// Work on a connection, with its arguments. A write may be run again, in another transaction.
+pub(super) type Work<C, A, T> = for<'c> fn(&'c C, &'c A) -> BoxFuture<'c, Result<T, StoreFault>>;
+
+/// Database that a store uses.
+pub(super) trait Backend: Send + Sync {
+    /// Connection of the database.
+    type Conn: Sql;
+
+    /// Minimum interval between settlements of published runs.
+    const MIN_SETTLE_INTERVAL: Duration;
+
+    /// Kinds of rows.
+    fn kinds(&self) -> &Arc<Kinds>;
+
+    /// Progress of a verification in parts.
+    fn log_scan(&self) -> &Arc<Mutex<Option<LogScan>>>;
+
+    /// Reads by one statement, or by some that need no common snapshot. Dropping the future cancels it.
+    fn read<A: Send + Sync + 'static, T: Send + 'static>(
+        &self,
+        lane: Lane,
+        args: A,
+        work: Work<Self::Conn, A, T>,
+    ) -> Answer<'_, T>;
+
+    /// Reads in one snapshot. Dropping the future cancels it.
+    fn snapshot<A: Send + Sync + 'static, T: Send + 'static>(
+        &self,
+        lane: Lane,
+        args: A,
+        work: Work<Self::Conn, A, T>,
+    ) -> Answer<'_, T>;
+
+    /// Runs work in a write transaction. Dropping the future does not interrupt it.
+    fn write<A: Send + Sync + 'static, T: Send + 'static>(
+        &self,
+        urgency: Urgency,
+        args: A,
+        work: Work<Self::Conn, A, T>,
+    ) -> Answer<'_, T>;
+
+    /// Notifies the other replicas of a commit.
+    fn notify(&self, signal: ReplicaSignal);
+
+    /// Fails if what is written to the database would be lost.
+    fn check_location(&self) -> Result<(), StoreFault>;
+}
+
+/// Declared kinds of rows.
+pub(super) struct Kinds(pub(super) Vec<RowKind>);
+
+impl Kinds {
+    pub(super) fn of_name(&self, name: &str) -> Result<&RowKind, StoreFault> {
+        let declared = self.0.iter().find(|declared| declared.name == name);
+        declared.ok_or_else(|| StoreFault::Unusable(format!("rows of kind {name:?} are not declared")))
+    }
+}
