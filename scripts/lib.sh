@@ -29,7 +29,7 @@ port_of() { awk -v name="$1" '$1 == name { print $2 }' <<<"$topology"; }
 bin=$target_dir/release
 sagactl=$bin/sagactl
 
-# The oldest nats-server with atomic batch publishing. sagactl and the services check it as well.
+# The oldest supported nats-server. sagactl and the services check it as well.
 nats_minimum=2.15
 
 say() { printf '%s\n' "$*" >&2; }

@@ -15,7 +15,7 @@ use super::credentials::{BadFile, with_credentials};
 use super::permissions::inbox_of;
 use super::settings::BusSettings;
 
-/// Oldest supported broker. Atomic batches came with 2.12, and cost a single fsync since 2.15.
+/// Oldest supported broker, with which this system is tested. Prioritized pull requests came with 2.12.
 const MINIMUM_VERSION: (u64, u64) = (2, 15);
 
 /// Reason why the broker cannot be used.

@@ -2,11 +2,10 @@
 //!
 //! - Connection: `settings`, `credentials`, `connection`, `connection_log`, `permissions`, `streams`
 //! - Consuming: `facts` (with `pull_requests`, `message`, `pack`), `advisories`
-//! - Publishing: `publisher`, `pack_publish`, `atomic_batch`, `position_header`
+//! - Publishing: `publisher` (with `pack`), `position_header`
 //! - Watching the broker: `stream_reset`, `clock_offset`
 
 mod advisories;
-mod atomic_batch;
 mod clock_offset;
 mod connection;
 mod connection_log;
@@ -14,7 +13,6 @@ mod credentials;
 mod facts;
 mod message;
 mod pack;
-mod pack_publish;
 mod permissions;
 mod position_header;
 mod publisher;

@@ -1,13 +1,17 @@
-//! Shell: the format of a pack: several facts of one subject in one message, which costs the broker about as much as one.
+//! Shell: packs: several facts of one subject in one message, which costs the broker about as much as one.
 //!
-//! Each fact is a line with its length and trace context (`612 00-…-01`, or `612 -`), its payload byte for byte, and a line
+//! In the payload each fact is a line with its length and trace context (`612 00-…-01`, or `612 -`), its bytes, and a line
 //! feed.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 
+use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
 use saga_core::trace::TRACEPARENT;
+use uuid::Uuid;
 
+use super::position_header;
 use crate::store::OutboxEntry;
 
 /// Header with the number of facts in a message. A message without it is one fact. A fact from a pack has it as well: `3/64`
@@ -16,10 +20,13 @@ pub(super) use saga_core::dead_letter::PACK_HEADER as HEADER;
 
 /// Maximum size of a pack in bytes, unless a single fact is larger. Bounds the memory of a consumer, which requests many
 /// messages at once.
-pub(super) const MAX_BYTES: usize = 32 * 1024;
+const MAX_BYTES: usize = 32 * 1024;
 
 /// Maximum number of facts in a pack. A larger number makes a pack invalid.
-pub(super) const MAX_FACTS: usize = 1_000;
+const MAX_FACTS: usize = 1_000;
+
+/// Maximum number of packs in flight. After an outage, only these are in doubt.
+const WINDOW: usize = 32;
 
 /// Maximum length of the line before a payload: 7 digits and a `traceparent` of 55 characters.
 const MAX_LINE: usize = 64;
@@ -32,8 +39,68 @@ pub(super) struct PackedFact {
     pub(super) headers: Vec<(String, String)>,
 }
 
+/// Forms the packs that may be in flight together. Returns them and the remaining entries. Each saga is in only one of the
+/// packs, so that its entries cannot overtake each other.
+pub(super) fn packs_of<'e, 's>(
+    entries: &'s [&'e OutboxEntry],
+    max_facts: usize,
+) -> (Vec<Vec<&'e OutboxEntry>>, &'s [&'e OutboxEntry]) {
+    let mut packs: Vec<Vec<&OutboxEntry>> = Vec::new();
+    // Last pack of each subject, and its size in bytes.
+    let mut open: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    let mut pack_of: BTreeMap<Uuid, usize> = BTreeMap::new();
+    for (index, entry) in entries.iter().copied().enumerate() {
+        let size = entry.payload.len();
+        let has_room = |(pack, bytes): &(usize, usize)| {
+            bytes + size <= MAX_BYTES && packs.get(*pack).is_some_and(|pack| pack.len() < max_facts)
+        };
+        let fitting = open.get(entry.subject.as_str()).copied().filter(has_room);
+        let (pack, bytes) = fitting.unwrap_or((packs.len(), 0));
+        let is_elsewhere = pack_of.get(&entry.saga).is_some_and(|other| *other != pack);
+        if is_elsewhere || pack == WINDOW {
+            return (packs, &entries[index..]);
+        }
+        if pack == packs.len() {
+            packs.push(vec![]);
+        }
+        packs[pack].push(entry);
+        open.insert(&entry.subject, (pack, bytes + size));
+        pack_of.insert(entry.saga, pack);
+    }
+    (packs, &[])
+}
+
+/// Builds the message of a pack. A single fact is an ordinary message.
+pub(super) fn message(entries: &[&OutboxEntry], position: Option<&str>) -> PublishMessage {
+    let message = match entries {
+        [entry] => {
+            let message =
+                PublishMessage::build().payload(entry.payload.clone()).message_id(entry.id.to_string());
+            match entry.trace {
+                Some(trace) => message.header(TRACEPARENT, trace.to_string().as_str()),
+                None => message,
+            }
+        }
+        several => PublishMessage::build()
+            .payload(pack(several))
+            .message_id(id_of(several).to_string())
+            .header(HEADER, several.len().to_string().as_str()),
+    };
+    match position {
+        Some(position) => message.header(position_header::HEADER, position),
+        None => message,
+    }
+}
+
+/// Derives the message id of a pack from all of its entries. With the id of another pack, the broker would drop it as a
+/// duplicate.
+fn id_of(entries: &[&OutboxEntry]) -> Uuid {
+    let ids: Vec<u8> = entries.iter().flat_map(|entry| *entry.id.as_bytes()).collect();
+    Uuid::new_v5(&Uuid::NAMESPACE_OID, &ids)
+}
+
 /// Packs the payloads of these entries.
-pub(super) fn pack(entries: &[&OutboxEntry]) -> Bytes {
+fn pack(entries: &[&OutboxEntry]) -> Bytes {
     let length = entries.iter().map(|entry| entry.payload.len() + MAX_LINE + 1).sum();
     let mut packed = Vec::with_capacity(length);
     for entry in entries {
@@ -75,7 +142,6 @@ pub(super) fn unpack(count: &str, packed: &Bytes) -> Option<Vec<PackedFact>> {
 #[cfg(test)]
 mod tests {
     use saga_core::trace::TraceContext;
-    use uuid::Uuid;
 
     use super::*;
 
@@ -115,5 +181,51 @@ mod tests {
         {
             assert_eq!(unpack("1", &Bytes::from(bytes)), None, "{bytes:?}");
         }
+    }
+
+    fn entry_of(seq: i64, saga: u128, subject: &str, length: usize) -> OutboxEntry {
+        let (id, saga) = (Uuid::from_u128(seq.unsigned_abs().into()), Uuid::from_u128(saga));
+        let (subject, payload) = (subject.to_owned(), Bytes::from(vec![b'x'; length]));
+        OutboxEntry { trace: None, seq, id, saga, subject, payload }
+    }
+
+    fn shape(entries: &[OutboxEntry], max_facts: usize) -> (Vec<Vec<i64>>, usize) {
+        let entries: Vec<_> = entries.iter().collect();
+        let (packs, left) = packs_of(&entries, max_facts);
+        (packs.iter().map(|pack| pack.iter().map(|entry| entry.seq).collect()).collect(), left.len())
+    }
+
+    #[test]
+    fn facts_of_one_subject_share_a_pack() {
+        let entries = [(1, "a"), (2, "b"), (3, "a"), (4, "b")];
+        let entries = entries.map(|(seq, subject)| entry_of(seq, seq.unsigned_abs().into(), subject, 9));
+        assert_eq!(shape(&entries, 10), (vec![vec![1, 3], vec![2, 4]], 0));
+    }
+
+    #[test]
+    fn entries_of_one_saga_are_never_in_two_packs_in_flight() {
+        let entries = [(1, 7, "a"), (2, 7, "a"), (3, 8, "b"), (4, 7, "b"), (5, 9, "a")];
+        let entries = entries.map(|(seq, saga, subject)| entry_of(seq, saga, subject, 9));
+        assert_eq!(shape(&entries, 10), (vec![vec![1, 2], vec![3]], 2));
+        // Same subject, but the first pack is full.
+        assert_eq!(shape(&entries[..2], 1), (vec![vec![1]], 1));
+    }
+
+    #[test]
+    fn packs_are_bounded_in_size_and_number() {
+        let each = |count: u32, length| {
+            (1..=count).map(|seq| entry_of(seq.into(), seq.into(), "a", length)).collect::<Vec<_>>()
+        };
+        assert_eq!(shape(&each(4, MAX_BYTES / 2), 10), (vec![vec![1, 2], vec![3, 4]], 0));
+        let (packs, left) = shape(&each(40, 9), 1);
+        assert_eq!((packs.len(), left), (WINDOW, 40 - WINDOW));
+    }
+
+    #[test]
+    fn pack_id_depends_on_all_its_entries() {
+        let [one, two, three] = [1, 2, 3].map(|seq| entry_of(seq, 1, "a", 9));
+        assert_eq!(id_of(&[&one, &two]), id_of(&[&one, &two]));
+        assert_ne!(id_of(&[&one, &two]), id_of(&[&one, &three]));
+        assert_ne!(id_of(&[&one, &two]), id_of(&[&one, &two, &three]));
     }
 }

@@ -1,35 +1,27 @@
-//! Shell: publishes outbox entries to JetStream: facts share packs, and the rest goes in atomic batches or one by one.
+//! Shell: publishes outbox entries to JetStream, in windows of packs.
 //!
-//! Packs come first. If the broker does not accept one, its facts follow in atomic batches, and those of a failed batch
-//! one by one. Only a single fact shows whether it is itself to blame.
+//! Where the broker does not accept a pack, the remaining facts follow one by one. Only a single fact shows whether it is
+//! itself to blame.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
-use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use saga_core::fault::FaultKind;
 use saga_core::retry::error_chain;
-use saga_core::trace::TRACEPARENT;
 use tracing::{debug, warn};
-use uuid::Uuid;
 
-use super::atomic_batch::{self, MAX_BATCH};
 use super::connection::NatsBus;
-use super::pack_publish::{self, Arrived};
-use super::position_header::{self, PositionHeader};
+use super::pack::{message, packs_of};
+use super::position_header::PositionHeader;
 use crate::runtime::bus::Publish;
 use crate::runtime::injected_faults::InjectedFaults;
 use crate::runtime::publish_stall::PublishStall;
 use crate::store::{OutboxEntry, PublishOutcome, Store};
-
-/// Number of entries from which an atomic batch is faster than single publishes. Measured with `sync_interval: always`:
-/// below it 0.5 ms against 8 ms; at 256 entries 58,000 messages per second against 5,000.
-const BATCH_FROM: usize = 16;
 
 /// Publisher of one service's outbox.
 pub struct Publisher {
@@ -90,90 +82,51 @@ impl Publisher {
             Some(header) => header.value().await,
             None => None,
         };
-        if self.bus.settings.max_pack <= 1 {
-            return self.publish_each(entries, position.as_deref()).await;
-        }
-        let Arrived { entries: arrived, delayed } =
-            pack_publish::publish(&self.bus, entries, position.as_deref()).await;
-        if arrived.len() == entries.len() || delayed.is_some() {
-            return PublishOutcome {
-                done: arrived.into_iter().collect(),
-                delayed,
-                ..PublishOutcome::default()
-            };
-        }
-        let rest: Vec<_> = entries.iter().filter(|entry| !arrived.contains(&entry.seq)).cloned().collect();
-        let mut published = self.publish_each(&rest, position.as_deref()).await;
-        published.done.extend(arrived);
-        published
-    }
-
-    /// Publishes each fact in a message of its own.
-    async fn publish_each(&self, entries: &[OutboxEntry], position: Option<&str>) -> PublishOutcome {
         let mut published = PublishOutcome::default();
         // Sagas with a rejected entry, whose later entries wait.
         let mut blocked = BTreeSet::new();
-        for chunk in entries.chunks(MAX_BATCH) {
-            let is_free = blocked.is_empty() || !chunk.iter().any(|entry| blocked.contains(&entry.saga));
-            if chunk.len() >= BATCH_FROM && is_free {
-                match atomic_batch::publish(&self.bus, chunk, position).await {
-                    Ok(()) => {
-                        published.done.extend(chunk.iter().map(|entry| entry.seq));
-                        continue;
-                    }
-                    // Single publishes show which message is to blame, and succeed for those that have arrived.
-                    Err(reason) => {
-                        debug!(
-                            messages = chunk.len(),
-                            "batch not committed, publishing its messages one by one: {reason}"
-                        );
-                    }
-                }
-            }
-            if !self.publish_singly(chunk, position, &mut published, &mut blocked).await {
-                break;
-            }
-        }
-        published
-    }
-
-    /// Publishes messages one by one, with a window in flight. False if one was delayed: later entries then count as not
-    /// published, so that nothing overtakes it in the outbox.
-    async fn publish_singly(
-        &self,
-        entries: &[OutboxEntry],
-        position: Option<&str>,
-        published: &mut PublishOutcome,
-        blocked: &mut BTreeSet<Uuid>,
-    ) -> bool {
-        let mut rest = entries;
+        let mut max_facts = self.bus.settings.max_pack;
+        let mut rest: Vec<&OutboxEntry> = entries.iter().collect();
         while !rest.is_empty() {
-            let (window, remaining) = window_of(rest, blocked);
-            rest = remaining;
-            let mut acks = Vec::with_capacity(window.len());
-            for entry in &window {
-                let message = message(entry, position);
-                acks.push(self.bus.jetstream.send_publish(entry.subject.clone(), message).await);
+            let (packs, left) = packs_of(&rest, max_facts);
+            let mut acks = Vec::with_capacity(packs.len());
+            for pack in &packs {
+                let sending = self
+                    .bus
+                    .jetstream
+                    .send_publish(pack[0].subject.clone(), message(pack, position.as_deref()));
+                acks.push(sending.await);
             }
-            for (entry, ack) in window.into_iter().zip(acks) {
+            let mut again = Vec::new();
+            for (pack, ack) in packs.into_iter().zip(acks) {
                 let answer = match ack {
                     Ok(ack) => ack.await,
                     Err(error) => Err(error),
                 };
+                let first = pack[0];
                 match answer {
-                    Ok(_) => published.done.push(entry.seq),
-                    Err(error) if self.is_permanent(&entry.subject, &error).await => {
-                        blocked.insert(entry.saga);
-                        published.rejected.push((entry.seq, error_chain(&error)));
+                    Ok(_) => published.done.extend(pack.iter().map(|entry| entry.seq)),
+                    Err(error) if pack.len() > 1 && !is_unanswered(&error) => {
+                        debug!(facts = pack.len(), "pack not accepted, publishing facts one by one: {error}");
+                        max_facts = 1;
+                        again.extend(pack);
                     }
+                    Err(error) if pack.len() == 1 && self.is_permanent(&first.subject, &error).await => {
+                        blocked.insert(first.saga);
+                        published.rejected.push((first.seq, error_chain(&error)));
+                    }
+                    // Later entries would wait in vain as well. They count as not published, so that none overtakes this one.
                     Err(error) => {
-                        published.delayed = Some((entry.seq, error_chain(&error)));
-                        return false;
+                        published.delayed = Some((first.seq, error_chain(&error)));
+                        return published;
                     }
                 }
             }
+            again.extend(left);
+            again.retain(|entry| !blocked.contains(&entry.saga));
+            rest = again;
         }
-        true
+        published
     }
 
     /// True if the broker will never accept this message.
@@ -204,35 +157,9 @@ impl Publisher {
     }
 }
 
-/// Takes the entries that may be in flight together, without those of blocked sagas. Their number bounds how many are in
-/// doubt after an outage. Each saga has one, as later entries must wait if the first is rejected.
-fn window_of<'a>(
-    entries: &'a [OutboxEntry],
-    blocked: &BTreeSet<Uuid>,
-) -> (Vec<&'a OutboxEntry>, &'a [OutboxEntry]) {
-    let mut window: Vec<&OutboxEntry> = Vec::with_capacity(BATCH_FROM);
-    let mut taken = 0;
-    for entry in entries {
-        if window.len() >= BATCH_FROM || window.iter().any(|other| other.saga == entry.saga) {
-            break;
-        }
-        taken += 1;
-        if !blocked.contains(&entry.saga) {
-            window.push(entry);
-        }
-    }
-    (window, &entries[taken..])
-}
-
-fn message(entry: &OutboxEntry, position: Option<&str>) -> PublishMessage {
-    let mut message = PublishMessage::build().payload(entry.payload.clone()).message_id(entry.id.to_string());
-    if let Some(position) = position {
-        message = message.header(position_header::HEADER, position);
-    }
-    if let Some(trace) = entry.trace {
-        message = message.header(TRACEPARENT, trace.to_string().as_str());
-    }
-    message
+/// True if the broker did not answer, which says nothing about the message.
+fn is_unanswered(error: &PublishError) -> bool {
+    matches!(error.kind(), PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe)
 }
 
 impl Publish for Publisher {

@@ -46,7 +46,6 @@ impl NatsBus {
             max_age: self.settings.retention,
             duplicate_window: self.settings.duplicate_window,
             allow_direct: true,
-            allow_atomic_publish: true,
             ..stream::Config::default()
         };
         self.create_or_update(config).await

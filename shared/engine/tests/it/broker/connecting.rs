@@ -89,7 +89,6 @@ async fn streams_are_created_once_and_updated_to_the_settings() {
         let config = &stream.info().await.expect("its state").config;
         assert_eq!(config.subjects, [format!("{service}.>")]);
         assert_eq!(config.duplicate_window, Duration::from_secs(7));
-        assert!(config.allow_atomic_publish);
     }
     let counts = bus.subject_counts("depot").await.expect("the counts");
     assert_eq!(counts, [("depot.stored".to_owned(), 3)].into(), "what they held they hold");

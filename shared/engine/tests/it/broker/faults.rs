@@ -64,7 +64,7 @@ async fn injected_copy_is_published_only_of_accepted_messages() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let mut entries: Vec<_> = (1..=3).map(said).collect();
-    // The broker takes no batch and no single of it; a bare copy without its header would just fit.
+    // Too large for the broker; a bare copy without its header would just fit.
     entries[0].payload = Bytes::from(vec![b'x'; 1024 * 1024 - 10]);
     let faults = injected(fault(FaultKind::PUBLISH_TWICE));
     let published = Publisher::new(bus.clone(), "courier", faults).publish(&entries).await;

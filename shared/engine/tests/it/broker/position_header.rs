@@ -24,7 +24,7 @@ async fn database_behind_its_stream_is_detected() -> Result<(), StoreFault> {
     assert_eq!(last().await, None, "nothing was said yet");
     let (path, copy) = (folder.path().join("depot.db"), folder.path().join("copy.db"));
 
-    // One by one, and as a batch: the last message says it.
+    // The last message of several has the newest position.
     for (count, events) in [(1, 2), (20, 5)] {
         let store: Arc<dyn Store> = Arc::new(open(&path)?);
         let puts: Vec<_> = (0..events).map(|_| put(1)).collect();

@@ -4,45 +4,25 @@ use saga_engine::nats::Publisher;
 use saga_engine::runtime::bus::Publish as _;
 
 use super::all_done;
-use crate::support::{Nats, entries, entry, no_faults, stored};
+use crate::support::{Nats, Stored, entries, entry, no_faults, stored};
 
 /// Default maximum message size of the broker, with headers.
 const MAX_PAYLOAD: usize = 1024 * 1024;
 
 #[tokio::test]
-async fn few_messages_arrive_once_and_in_order() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
-    let wanted = entries([3, 1, 2]);
-    let published = Publisher::new(bus.clone(), "depot", no_faults()).publish(&wanted).await;
-    assert_eq!(all_done(published), [3, 1, 2]);
-    let stored = stored(&bus, "DEPOT").await;
-    assert_eq!(stored.len(), 3);
-    for (stored, wanted) in stored.iter().zip(&wanted) {
-        assert_eq!(
-            (stored.id, &stored.subject, &stored.payload),
-            (wanted.id, &wanted.subject, &wanted.payload)
-        );
-        assert_eq!(stored.batch, None, "a few are quicker one by one");
-    }
-}
-
-#[tokio::test]
-async fn many_messages_arrive_as_one_batch_once_and_in_order() {
+async fn messages_arrive_once_and_in_order() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let publisher = Publisher::new(bus.clone(), "depot", no_faults());
-    // The smallest batch there is, and one that is more than a batch can hold.
-    for (numbers, batches) in [(1..=16, 1), (101..=1300, 2)] {
+    // A few in any order, and more than are in flight at once.
+    for wanted in [entries([3, 1, 2]), entries(101..=1300)] {
         let before = stored(&bus, "DEPOT").await.len();
-        let wanted = entries(numbers);
         let seqs: Vec<_> = wanted.iter().map(|entry| entry.seq).collect();
         assert_eq!(all_done(publisher.publish(&wanted).await), seqs);
         let arrived = stored(&bus, "DEPOT").await.split_off(before);
-        let ids = |ids: &mut dyn Iterator<Item = uuid::Uuid>| ids.collect::<Vec<_>>();
-        assert_eq!(ids(&mut arrived.iter().map(|it| it.id)), ids(&mut wanted.iter().map(|it| it.id)));
-        let used: std::collections::BTreeSet<_> = arrived.iter().map(|it| it.batch.clone()).collect();
-        assert!(used.len() == batches && !used.contains(&None), "{used:?}");
+        let arrived = arrived.into_iter().map(|Stored { id, subject, payload }| (id, subject, payload));
+        let wanted = wanted.into_iter().map(|entry| (entry.id, entry.subject, entry.payload));
+        assert!(arrived.eq(wanted));
     }
 }
 
@@ -58,9 +38,8 @@ async fn repeated_message_arrives_once() {
     assert_eq!(stored(&bus, "DEPOT").await.len(), 5);
 }
 
-/// One duplicate id makes the broker reject the whole batch.
 #[tokio::test]
-async fn batch_with_duplicate_messages_arrives_once_and_in_order() {
+async fn messages_of_which_some_are_duplicates_arrive_once_and_in_order() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let publisher = Publisher::new(bus.clone(), "depot", no_faults());
@@ -94,7 +73,7 @@ async fn oversized_message_is_rejected_and_others_arrive() {
 }
 
 #[tokio::test]
-async fn rejected_message_blocks_its_saga_beyond_its_batch() {
+async fn rejected_message_blocks_its_saga_beyond_its_window() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let mut wanted = entries(1..=1_020);
@@ -122,17 +101,6 @@ async fn message_without_a_stream_is_rejected_and_others_arrive() {
         assert_eq!((published.done.len(), published.delayed), (wanted.len() - 1, None));
     }
     assert_eq!(stored(&bus, "DEPOT").await.len(), 2 + 19);
-}
-
-#[tokio::test]
-async fn message_that_fits_only_without_batch_headers_arrives() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
-    let mut wanted = entries(1..=20);
-    wanted[7] = entry(8, vec![b'x'; MAX_PAYLOAD - 100]);
-    assert_eq!(all_done(Publisher::new(bus.clone(), "depot", no_faults()).publish(&wanted).await).len(), 20);
-    let arrived: Vec<_> = stored(&bus, "DEPOT").await.iter().map(|message| message.id.as_u128()).collect();
-    assert_eq!(arrived, (1..=20).collect::<Vec<_>>());
 }
 
 /// Operators may set such a limit.

@@ -150,8 +150,6 @@ pub struct Stored {
     pub id: Uuid,
     pub subject: String,
     pub payload: bytes::Bytes,
-    /// Atomic batch of the message.
-    pub batch: Option<String>,
 }
 
 /// All messages of a stream in order.
@@ -165,7 +163,6 @@ pub async fn stored(bus: &NatsBus, stream: &str) -> Vec<Stored> {
         let header = |name: &str| message.headers.get(name).map(|value| value.to_string());
         messages.push(Stored {
             id: header("Nats-Msg-Id").and_then(|id| id.parse().ok()).unwrap_or_default(),
-            batch: header("Nats-Batch-Id"),
             subject: message.subject.to_string(),
             payload: message.payload,
         });
