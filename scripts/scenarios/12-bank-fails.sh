@@ -61,7 +61,7 @@ scenario() {
 
 show_breaker() {
   shown='.[] | select(.service == "payment").breakers[] | select(.name == "bank")
-    | {name, state, calls, failures, failure_rate, refused, open_until}' request GET "$admin/api/admin/breakers"
+    | {name, state, calls, failures, failure_rate, rejected, open_until}' request GET "$admin/api/admin/breakers"
 }
 
 # openings_since TIME: how often the bank's breaker has opened.

@@ -64,7 +64,7 @@ pub struct Admission {
     dependency: String,
     bounds: TaskBounds,
     /// Tasks waiting and in flight, each with its newest claim.
-    held: BTreeMap<Uuid, i64>,
+    open_tasks: BTreeMap<Uuid, i64>,
     /// Tasks among them that came due, rather than being created by a message.
     due: BTreeSet<Uuid>,
     /// Slots reserved for inputs that may still create a task.
@@ -89,7 +89,7 @@ impl Admission {
             breakers: BTreeMap::new(),
             dependency: dependency.to_owned(),
             bounds,
-            held: BTreeMap::new(),
+            open_tasks: BTreeMap::new(),
             due: BTreeSet::new(),
             reserved: 0,
             in_flight: 0,
@@ -196,10 +196,10 @@ impl Admission {
     /// for ever. While some do, a share of the room is reserved for them.
     pub fn reserve_slot(&mut self, at: Duration) -> Slot {
         let theirs = if self.is_due_left { self.share() } else { 0 };
-        let brought = self.reserved + self.held.len() - self.due.len();
+        let from_messages = self.reserved + self.open_tasks.len() - self.due.len();
         if self.is_dependency_open(at) {
             Slot::Blocked
-        } else if self.room(at) > 0 && brought + theirs < self.task_limit() {
+        } else if self.room(at) > 0 && from_messages + theirs < self.task_limit() {
             self.reserved += 1;
             Slot::Reserved
         } else {
@@ -222,7 +222,7 @@ impl Admission {
         if self.is_dependency_open(at) {
             return 0;
         }
-        self.task_limit().saturating_sub(self.held.len() + self.reserved)
+        self.task_limit().saturating_sub(self.open_tasks.len() + self.reserved)
     }
 
     /// Records a scan for due tasks, some of which may have been left in the store for lack of room.
@@ -242,9 +242,9 @@ impl Admission {
     ///
     /// False if the process holds it already, because its lease expired meanwhile: it goes on under the newer
     /// claim.
-    pub fn hold(&mut self, task: Uuid, claim: i64, came_due: bool) -> bool {
-        let is_new = self.held.insert(task, claim).is_none();
-        if is_new && came_due {
+    pub fn hold(&mut self, task: Uuid, claim: i64, is_due: bool) -> bool {
+        let is_new = self.open_tasks.insert(task, claim).is_none();
+        if is_new && is_due {
             self.due.insert(task);
         }
         is_new
@@ -254,13 +254,13 @@ impl Admission {
     /// does not fill the memory.
     #[must_use]
     pub fn has_task_room(&self) -> bool {
-        self.held.len() < self.bounds.backlog
+        self.open_tasks.len() < self.bounds.backlog
     }
 
     /// Number of tasks waiting and in flight.
     #[must_use]
-    pub fn held(&self) -> usize {
-        self.held.len()
+    pub fn open_tasks(&self) -> usize {
+        self.open_tasks.len()
     }
 
     /// Requests a permit for one more call.
@@ -341,7 +341,7 @@ impl Admission {
     ///
     /// Returns its newest claim, and true if the caller must scan for due tasks.
     pub fn release(&mut self, task: Uuid) -> (Option<i64>, bool) {
-        let claim = self.held.remove(&task);
+        let claim = self.open_tasks.remove(&task);
         self.due.remove(&task);
         self.room_changes += 1;
         (claim, self.has_room_for_due())
@@ -381,7 +381,7 @@ impl Admission {
 
     /// True if there is enough room for another scan. A scan is a transaction, so it must not follow each task.
     fn has_ample_room(&self) -> bool {
-        self.held.len() + self.reserved + self.share().div_ceil(2) <= self.task_limit()
+        self.open_tasks.len() + self.reserved + self.share().div_ceil(2) <= self.task_limit()
     }
 
     fn state(&self, name: &str, at: Duration) -> State {

@@ -317,13 +317,13 @@ fn foreign<S: Service>(envelope: &Envelope, step: &Step, subject: &str) -> Optio
     let Envelope { producer, message_type, .. } = envelope;
     let is_known = S::Fact::named(message_type).or_else(|| DeadLetterMessage::named(message_type)).is_some();
     let belongs = match step.subject_of(producer, message_type, S::NAME) {
-        Some(place) => subject.is_empty() || subject == place,
+        Some(expected) => subject.is_empty() || subject == expected,
         None => !is_known && step.consumes.iter().any(|subscription| subscription.producer == producer),
     };
     (!belongs).then(|| Undecodable::Misplaced {
         message_type: message_type.clone(),
         producer: producer.clone(),
-        place: if subject.is_empty() { step.name } else { subject }.to_owned(),
+        subject: if subject.is_empty() { step.name } else { subject }.to_owned(),
     })
 }
 
@@ -351,11 +351,11 @@ impl<F> StepMessage<F> {
     /// A dead letter of it would be announced to the same failing step, which would fail again, and so on without
     /// end.
     pub(crate) fn reports_dead_letter(&self) -> bool {
-        let is_parked = self.prior.as_ref().is_some_and(|prior| prior.dead_letter.is_some());
-        let is_told = |name: &&String| {
+        let is_replay = self.prior.as_ref().is_some_and(|prior| prior.dead_letter.is_some());
+        let is_report = |name: &&String| {
             DEAD_LETTER_TYPES.iter().any(|reported| reported.name == *name) && self.step.consumes_type(name)
         };
-        !is_parked && self.content.is_ok() && self.message_type.as_ref().filter(is_told).is_some()
+        !is_replay && self.content.is_ok() && self.message_type.as_ref().filter(is_report).is_some()
     }
 
     /// Dead letter that an operator command is about.

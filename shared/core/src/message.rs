@@ -166,14 +166,14 @@ pub enum Undecodable {
     NotAnEnvelope(#[source] serde_json::Error),
     /// Producer that does not publish this type on this subject. The message is foreign: no service of the system
     /// sent it.
-    #[error("{message_type} of {producer:?} does not belong on {place}")]
+    #[error("{message_type} of {producer:?} does not belong on {subject}")]
     Misplaced {
         /// Name of the message type in the envelope.
         message_type: String,
         /// Producer named in the envelope.
         producer: String,
         /// Subject of the message; the name of the step if the subject is unknown.
-        place: String,
+        subject: String,
     },
     /// Message type that this build does not know.
     #[error("unknown type {0:?}")]

@@ -34,14 +34,14 @@ pub fn blank(value: &mut Value, names: &[&str]) {
 ///
 /// # Errors
 /// Path of a placeholder without a secret in `original`.
-pub fn put_back(edited: &mut Value, original: &Value, names: &[&str]) -> Result<(), String> {
+pub fn restore_secrets(edited: &mut Value, original: &Value, names: &[&str]) -> Result<(), String> {
     match edited {
         Value::Object(members) => {
             for (name, member) in members {
                 let before = original.get(name);
                 let put = match before {
                     _ if !names.contains(&name.as_str()) || member != BLANK => {
-                        put_back(member, before.unwrap_or(&Value::Null), names)
+                        restore_secrets(member, before.unwrap_or(&Value::Null), names)
                     }
                     Some(before) => {
                         *member = before.clone();
@@ -53,9 +53,9 @@ pub fn put_back(edited: &mut Value, original: &Value, names: &[&str]) -> Result<
             }
             Ok(())
         }
-        Value::Array(items) => items.iter_mut().enumerate().try_for_each(|(place, item)| {
-            let before = original.get(place).unwrap_or(&Value::Null);
-            put_back(item, before, names).map_err(|below| below_of(&format!("[{place}]"), &below))
+        Value::Array(items) => items.iter_mut().enumerate().try_for_each(|(index, item)| {
+            let before = original.get(index).unwrap_or(&Value::Null);
+            restore_secrets(item, before, names).map_err(|below| below_of(&format!("[{index}]"), &below))
         }),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
     }

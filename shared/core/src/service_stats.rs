@@ -91,7 +91,7 @@ pub struct StepStats {
     /// Messages not yet delivered or not yet acknowledged; `None` if the broker does not answer.
     pub waiting: Option<u64>,
     /// Highest stream sequence, by producer, up to which the step has processed or put aside every message.
-    pub come_to: BTreeMap<String, u64>,
+    pub acknowledged: BTreeMap<String, u64>,
 }
 
 impl ServiceStats {

@@ -23,7 +23,7 @@ pub struct Shedding {
     limits: InFlightLimits,
     /// Admitted, and neither begun nor rejected yet.
     admitted: u64,
-    begun: u64,
+    started: u64,
     ended: Recent,
     /// Time of the last regular completion.
     last_completion: Duration,
@@ -57,7 +57,7 @@ impl Shedding {
         Self {
             limits,
             admitted: 0,
-            begun: 0,
+            started: 0,
             ended: Recent::default(),
             last_completion: Duration::ZERO,
             credit: limits.min_limit / 2,
@@ -96,12 +96,12 @@ impl Shedding {
 
     /// Records that work has begun.
     pub const fn record_begin(&mut self) {
-        self.begun += 1;
+        self.started += 1;
     }
 
     /// Records that work has ended, regularly or otherwise.
     pub fn record_end(&mut self, completed: bool, at: Duration) {
-        self.begun = self.begun.saturating_sub(1);
+        self.started = self.started.saturating_sub(1);
         self.ended.add(at);
         if completed {
             self.last_completion = at;
@@ -110,23 +110,23 @@ impl Shedding {
     }
 
     /// Adds work that had begun before this process started.
-    pub const fn restore(&mut self, begun: u64) {
-        self.begun += begun;
+    pub const fn restore(&mut self, started: u64) {
+        self.started += started;
     }
 
     /// Corrects the number in flight from the database. Replicas share the work, and each sees only a part of what
     /// ends. How the rest ended is unknown.
     pub fn recount(&mut self, count: u64, at: Duration) {
-        for _ in count..self.begun {
+        for _ in count..self.started {
             self.record_end(false, at);
         }
-        self.begun = count;
+        self.started = count;
     }
 
     /// Number of pieces of work in flight.
     #[must_use]
     pub const fn in_flight(&self) -> u64 {
-        self.begun + self.admitted
+        self.started + self.admitted
     }
 
     /// Limit at this rate of completions: more would have to wait for too long.
@@ -191,7 +191,7 @@ mod tests {
 
     /// Counts of a simulated period.
     #[derive(Debug, Default, PartialEq, Eq)]
-    struct While {
+    struct Period {
         taken: u64,
         rejected: u64,
         longest: Duration,
@@ -208,33 +208,33 @@ mod tests {
             Self { shedding, now, queue, arrived: 0, served: 0, completed: true }
         }
 
-        /// Simulates `come` requests and `capacity` completions a second for `ms` milliseconds.
-        fn run(&mut self, come: u64, capacity: u64, ms: u64) -> While {
-            let mut came_to = While::default();
+        /// Simulates `arrivals` requests and `capacity` completions a second for `ms` milliseconds.
+        fn run(&mut self, arrivals: u64, capacity: u64, ms: u64) -> Period {
+            let mut counts = Period::default();
             for _ in 0..ms {
                 self.now += Duration::from_millis(1);
-                self.arrived += come;
+                self.arrived += arrivals;
                 while self.arrived >= 1_000 {
                     self.arrived -= 1_000;
                     if self.shedding.admit(self.now).is_ok() {
-                        came_to.taken += 1;
+                        counts.taken += 1;
                         self.queue.push_back(self.now);
                         self.shedding.record_answer();
                         self.shedding.record_begin();
                     } else {
-                        came_to.rejected += 1;
+                        counts.rejected += 1;
                     }
                 }
                 self.served = (self.served + capacity).min(1_000 * 50);
                 while self.served >= 1_000 {
                     self.served -= 1_000;
                     let Some(since) = self.queue.pop_front() else { continue };
-                    came_to.longest = came_to.longest.max(self.now - since);
+                    counts.longest = counts.longest.max(self.now - since);
                     self.shedding.record_end(self.completed, self.now);
                 }
-                came_to.most = came_to.most.max(self.shedding.in_flight());
+                counts.most = counts.most.max(self.shedding.in_flight());
             }
-            came_to
+            counts
         }
     }
 
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn overload_keeps_wait_at_limit_and_capacity_busy() {
+    fn wait_stays_at_limit_and_capacity_busy_under_overload() {
         let mut world = World::new();
         world.run(1_500, 3_000, 2_000);
         let overload = world.run(9_000, 3_000, 5_000);
@@ -292,9 +292,9 @@ mod tests {
         let mut world = World::new();
         world.run(3_000, 3_000, 2_000);
         for _ in 0..20 {
-            let stumbles = world.run(9_000, 0, 400);
+            let pauses = world.run(9_000, 0, 400);
             world.run(9_000, 6_000, 100);
-            assert!(stumbles.most < 1_200, "{stumbles:?}");
+            assert!(pauses.most < 1_200, "{pauses:?}");
         }
     }
 
@@ -325,13 +325,13 @@ mod tests {
 
     /// Everything ends early and nothing completes regularly: an overload, no outage.
     #[test]
-    fn rush_of_early_ends_is_limited() {
+    fn early_ends_are_limited() {
         let mut world = World::new();
         world.run(1_500, 3_000, 2_000);
         world.completed = false;
-        let rush = world.run(9_000, 3_000, 3_000);
-        assert!(rush.longest < Duration::from_millis(600), "{rush:?}");
-        assert!(rush.most < 2_000, "{rush:?}");
+        let overload = world.run(9_000, 3_000, 3_000);
+        assert!(overload.longest < Duration::from_millis(600), "{overload:?}");
+        assert!(overload.most < 2_000, "{overload:?}");
     }
 
     #[test]
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn work_begun_before_restart_counts() {
+    fn work_started_before_restart_counts() {
         let mut shedding = Shedding::new(LIMITS);
         shedding.restore(LIMITS.max_limit);
         let rejected = shedding.admit(Duration::from_secs(1));

@@ -135,7 +135,7 @@ impl<S: Service> LiveInstances<S> {
     /// Tasks waiting and in flight.
     #[must_use]
     pub fn calls(&self) -> usize {
-        self.0.lock().values().map(|life| life.admission.tasks_held()).sum()
+        self.0.lock().values().map(|life| life.admission.open_tasks()).sum()
     }
 }
 

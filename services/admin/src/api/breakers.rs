@@ -61,7 +61,7 @@ async fn turn(
     let target = format!("{service}/{name}");
     let turned = admin.logged(Actor { operator, reason }, change, target, None, async {
         if service == NAME {
-            return internal_api::turn(&admin.app.controls.overrides, &name, action).await;
+            return internal_api::change_breaker(&admin.app.controls.overrides, &name, action).await;
         }
         let (path, body) = (format!("/internal/breakers/{name}"), json!({ "action": action }));
         admin.services.command(Method::POST, &service, &path, Some(body)).await

@@ -78,7 +78,7 @@ fn changes(parked: &Value, payload: &[u8]) -> Vec<EditedMember> {
 /// Puts back the secrets that were blanked when the message was shown.
 fn kept_secret(member: &str, given: &Value, parked: &Value) -> Result<Value, InvalidField> {
     let mut kept = given.clone();
-    secrets::put_back(&mut kept, parked, &SECRETS).map_err(|path| {
+    secrets::restore_secrets(&mut kept, parked, &SECRETS).map_err(|path| {
         let detail = format!("{} stands for the old value, and there was none", secrets::BLANK);
         invalid(format!("{member}.{path}"), detail)
     })?;

@@ -64,7 +64,7 @@ fn has_processed(service: &ServiceStats, positions: &BTreeMap<String, u64>) -> b
     let is_done = |step: &StepStats| {
         let is_there =
             |(producer, position): (&String, &u64)| positions.get(producer).is_some_and(|to| position >= to);
-        let is_past = !step.come_to.is_empty() && step.come_to.iter().all(is_there);
+        let is_past = !step.acknowledged.is_empty() && step.acknowledged.iter().all(is_there);
         step.waiting == Some(0) || (step.waiting.is_some() && is_past)
     };
     service.stats.retries == 0 && service.steps.iter().all(is_done)

@@ -1,6 +1,6 @@
 //! The running admin service: what it says of its routes.
 
-use saga_engine::testing::description::is_true_of;
+use saga_engine::testing::description::assert_describes;
 use saga_engine::testing::program::Running;
 
 #[test]

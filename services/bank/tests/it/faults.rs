@@ -117,7 +117,7 @@ fn hanging_call_gets_no_answer_and_has_no_effect() {
     let bank = Running::start(BANK, ON);
     inject(&bank, json!({ "kind": "bank_hang", "next": 1 }));
     let headers = [("Idempotency-Key", KEY)];
-    let hanging = bank.asks("POST", "/v1/charges", &headers, &kind().to_string(), Duration::from_millis(300));
+    let hanging = bank.send("POST", "/v1/charges", &headers, &kind().to_string(), Duration::from_millis(300));
     assert!(hanging.is_none(), "{hanging:?}");
     assert_eq!(bank.get(&format!("/v1/charges/{KEY}")).status, 404);
     assert_eq!(outcome(&charge(&bank, KEY)), "captured");

@@ -1,6 +1,6 @@
 //! Shell: the OpenAPI document of the running order service.
 
-use saga_engine::testing::description::is_true_of;
+use saga_engine::testing::description::assert_describes;
 use saga_engine::testing::program::Running;
 
 #[test]

@@ -14,4 +14,4 @@ pub mod tokens;
 pub use allowance::{Allowance, Rate};
 pub use role::{Access, Role, Rule};
 pub use token::{Digest, Token};
-pub use tokens::{Issued, Refusal, Tokens, Unknown};
+pub use tokens::{InvalidToken, IssueError, Issued, Tokens};

@@ -97,9 +97,9 @@ mod tests {
 
     #[test]
     fn role_includes_lower_roles_only() {
-        for (place, role) in Role::VARIANTS.iter().enumerate() {
+        for (index, role) in Role::VARIANTS.iter().enumerate() {
             let may: Vec<_> = Role::VARIANTS.iter().filter(|needed| role.may(**needed)).collect();
-            assert_eq!(may.len(), place + 1, "{role}: {may:?}");
+            assert_eq!(may.len(), index + 1, "{role}: {may:?}");
         }
         let names: Vec<_> = Role::VARIANTS.iter().map(ToString::to_string).collect();
         assert_eq!(names, ["viewer", "operator", "admin"]);

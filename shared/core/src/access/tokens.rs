@@ -42,7 +42,7 @@ pub struct Tokens {
 
 /// Reason to reject a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unknown {
+pub enum InvalidToken {
     /// Token that was never issued, or was revoked.
     #[error("the token is unknown: it was revoked, or belongs to another system")]
     NeverIssued,
@@ -53,7 +53,7 @@ pub enum Unknown {
 
 /// Reason not to issue a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum IssueError {
     /// Name with characters that are not allowed, or of a wrong length.
     #[error(
         "{0:?} is no valid token name: use 1 to 100 characters of a-z, A-Z, 0-9, dots, dashes, underscores and @"
@@ -76,7 +76,7 @@ impl Tokens {
         let all: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let mut read = Self::default();
         for issued in all.tokens {
-            read.issue(issued).map_err(|refusal| refusal.to_string())?;
+            read.issue(issued).map_err(|error| error.to_string())?;
         }
         Ok(read)
     }
@@ -97,17 +97,17 @@ impl Tokens {
     ///
     /// # Errors
     /// If the name is invalid or taken.
-    pub fn issue(&mut self, issued: Issued) -> Result<(), Refusal> {
+    pub fn issue(&mut self, issued: Issued) -> Result<(), IssueError> {
         let name = &issued.name;
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_@".contains(&byte);
         if !(1..=LONGEST_NAME).contains(&name.len()) || !name.bytes().all(is_plain) {
-            return Err(Refusal::BadName(name.clone()));
+            return Err(IssueError::BadName(name.clone()));
         }
         if TAKEN.contains(&name.as_str()) {
-            return Err(Refusal::Taken(name.clone()));
+            return Err(IssueError::Taken(name.clone()));
         }
         if self.tokens.iter().any(|other| other.name == *name) {
-            return Err(Refusal::Exists(name.clone()));
+            return Err(IssueError::Exists(name.clone()));
         }
         self.tokens.push(issued);
         Ok(())
@@ -115,23 +115,25 @@ impl Tokens {
 
     /// Removes the token of this name; `None` if there is none.
     pub fn revoke(&mut self, name: &str) -> Option<Issued> {
-        let place = self.tokens.iter().position(|issued| issued.name == name)?;
-        Some(self.tokens.remove(place))
+        let index = self.tokens.iter().position(|issued| issued.name == name)?;
+        Some(self.tokens.remove(index))
     }
 
     /// Finds the holder of a token. Compares all digests, so that the time tells nothing.
     ///
     /// # Errors
     /// If the token is unknown or expired.
-    pub fn holder(&self, token: &Token, now: Timestamp) -> Result<&Issued, Unknown> {
+    pub fn holder(&self, token: &Token, now: Timestamp) -> Result<&Issued, InvalidToken> {
         let digest = token.digest();
         let found = self
             .tokens
             .iter()
             .fold(None, |found, issued| if issued.sha256.is(&digest) { Some(issued) } else { found });
         match found {
-            None => Err(Unknown::NeverIssued),
-            Some(issued) if issued.expires.is_some_and(|expires| expires <= now) => Err(Unknown::Expired),
+            None => Err(InvalidToken::NeverIssued),
+            Some(issued) if issued.expires.is_some_and(|expires| expires <= now) => {
+                Err(InvalidToken::Expired)
+            }
             Some(issued) => Ok(issued),
         }
     }
@@ -168,9 +170,9 @@ mod tests {
         let name =
             |tokens: &Tokens, number| tokens.holder(&token(number), NOW).map(|found| found.name.clone());
         assert_eq!([1, 2, 3].map(|number| name(&tokens, number).expect("one")), ["ada", "eve", "bob"]);
-        assert_eq!(name(&tokens, 4), Err(Unknown::NeverIssued));
+        assert_eq!(name(&tokens, 4), Err(InvalidToken::NeverIssued));
         assert_eq!(tokens.revoke("eve").map(|revoked| revoked.name), Some("eve".to_owned()));
-        assert_eq!(name(&tokens, 2), Err(Unknown::NeverIssued));
+        assert_eq!(name(&tokens, 2), Err(InvalidToken::NeverIssued));
         assert_eq!(name(&tokens, 3), Ok("bob".to_owned()));
         assert!(tokens.revoke("eve").is_none());
         tokens.issue(issued("eve", 9)).expect("the name is free again");
@@ -185,7 +187,10 @@ mod tests {
             let now = NOW + SignedDuration::from_secs(seconds);
             tokens.holder(&token(1), now).map(|found| found.name.as_str())
         };
-        assert_eq!((at(59), at(60), at(61)), (Ok("ada"), Err(Unknown::Expired), Err(Unknown::Expired)));
+        assert_eq!(
+            (at(59), at(60), at(61)),
+            (Ok("ada"), Err(InvalidToken::Expired), Err(InvalidToken::Expired))
+        );
     }
 
     #[test]
@@ -193,11 +198,11 @@ mod tests {
         let mut tokens = tokens();
         let long = "x".repeat(101);
         for bad in ["", "a b", "a\n", "jörg", "a/b", &long] {
-            assert_eq!(tokens.issue(issued(bad, 9)), Err(Refusal::BadName(bad.to_owned())));
+            assert_eq!(tokens.issue(issued(bad, 9)), Err(IssueError::BadName(bad.to_owned())));
         }
-        assert!(matches!(tokens.issue(issued("system", 9)), Err(Refusal::Taken(_))));
-        assert!(matches!(tokens.issue(issued("anonymous", 9)), Err(Refusal::Taken(_))));
-        assert!(matches!(tokens.issue(issued("ada", 9)), Err(Refusal::Exists(_))));
+        assert!(matches!(tokens.issue(issued("system", 9)), Err(IssueError::Taken(_))));
+        assert!(matches!(tokens.issue(issued("anonymous", 9)), Err(IssueError::Taken(_))));
+        assert!(matches!(tokens.issue(issued("ada", 9)), Err(IssueError::Exists(_))));
         tokens.issue(issued("ada.lovelace@shop-1_b", 9)).expect("a good name");
     }
 

@@ -107,7 +107,7 @@ pub struct Snapshot {
     /// Percent, rounded down; `None` below the minimum number of calls.
     pub slow_rate: Option<u8>,
     /// Calls rejected since the process started.
-    pub refused: u64,
+    pub rejected: u64,
     /// Calls recorded since the process started, including ignored ones.
     pub recorded: Recorded,
     /// Time since which the breaker is not closed, failed probes included; `None` while it is closed or forced.
@@ -131,7 +131,7 @@ pub struct Breaker {
     policy: BreakerPolicy,
     phase: Phase,
     ramp: Option<u32>,
-    refused: u64,
+    rejected: u64,
     recorded: Recorded,
     transitions: VecDeque<Transition>,
     /// Kept apart, since older transitions are forgotten.
@@ -150,7 +150,7 @@ impl Breaker {
             phase: Phase::Closed(Sliding::new(policy.window)),
             policy,
             ramp: None,
-            refused: 0,
+            rejected: 0,
             recorded: Recorded::default(),
             transitions: VecDeque::new(),
             not_closed_since: None,
@@ -197,7 +197,7 @@ impl Breaker {
                 true
             }
         };
-        self.refused += u64::from(!is_admitted);
+        self.rejected += u64::from(!is_admitted);
         is_admitted.then_some(Permit { generation: self.generation })
     }
 
@@ -282,7 +282,7 @@ impl Breaker {
             slow,
             failure_rate: rate(failures),
             slow_rate: rate(slow),
-            refused: self.refused,
+            rejected: self.rejected,
             recorded: self.recorded,
             not_closed_since: self.not_closed_since,
             transitions: self.transitions.iter().cloned().collect(),

@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn failure_is_outage_while_nobody_is_answered() {
+    fn failure_is_outage_while_no_call_is_answered() {
         let mut detector = OutageDetector::default();
         detector.answered(at(1));
         assert!((2..50).all(|second| !detector.failed(TASK, at(second))));

@@ -44,7 +44,7 @@ pub struct BreakerView {
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub slow_rate: Option<u8>,
     /// Calls rejected since the process started.
-    pub refused: u64,
+    pub rejected: u64,
     /// Calls recorded since the process started.
     pub recorded: Recorded,
     /// Policy by which the breaker opens and closes.
@@ -96,7 +96,7 @@ impl BreakerView {
             slow: seen.slow,
             failure_rate: seen.failure_rate,
             slow_rate: seen.slow_rate,
-            refused: seen.refused,
+            rejected: seen.rejected,
             recorded: seen.recorded,
             policy: breaker.policy().clone(),
             not_closed_since: seen.not_closed_since.map(&wall),

@@ -77,19 +77,19 @@ impl Sliding {
 
     /// Records one call and returns the sum of the window.
     pub(super) fn record(&mut self, call: Tally, at: Duration) -> Tally {
-        let mark = match self.window {
-            Window::Calls(_) => self.slots.back().map_or(0, |(mark, _)| mark + 1),
+        let number = match self.window {
+            Window::Calls(_) => self.slots.back().map_or(0, |(number, _)| number + 1),
             Window::Time(_) => at.as_secs(),
         };
         while let Some((oldest, tally)) = self.slots.front().copied()
-            && self.is_past(oldest, mark)
+            && self.is_past(oldest, number)
         {
             self.total -= tally;
             self.slots.pop_front();
         }
         match self.slots.back_mut() {
-            Some((last, tally)) if *last == mark => *tally += call,
-            Some(_) | None => self.slots.push_back((mark, call)),
+            Some((last, tally)) if *last == number => *tally += call,
+            Some(_) | None => self.slots.push_back((number, call)),
         }
         self.total += call;
         self.total
@@ -98,16 +98,16 @@ impl Sliding {
     /// Sum of the window at this time, without moving it.
     pub(super) fn tally(&self, at: Duration) -> Tally {
         let mut tally = self.total;
-        let past = |(mark, _): &&(u64, Tally)| match self.window {
+        let past = |(number, _): &&(u64, Tally)| match self.window {
             Window::Calls(_) => false,
-            Window::Time(_) => self.is_past(*mark, at.as_secs()),
+            Window::Time(_) => self.is_past(*number, at.as_secs()),
         };
         self.slots.iter().take_while(past).for_each(|(_, old)| tally -= *old);
         tally
     }
 
-    fn is_past(&self, mark: u64, newest: u64) -> bool {
-        mark.saturating_add(self.window.span()) <= newest
+    fn is_past(&self, number: u64, newest: u64) -> bool {
+        number.saturating_add(self.window.span()) <= newest
     }
 }
 
@@ -117,7 +117,7 @@ mod tests {
 
     /// Memory is bounded by the seconds of the window, not by its calls.
     #[test]
-    fn time_window_keeps_one_slot_per_second() {
+    fn time_window_has_one_slot_per_second() {
         let mut sliding = Sliding::new(Window::Time(Duration::from_secs(2)));
         let call = Tally { calls: 1, failures: 0, slow: 0 };
         let slots: Vec<_> = (0..40)

@@ -97,7 +97,7 @@ impl<'a, S: Service> Batch<'a, S> {
                 self.write(input, effects);
                 Ok(answer)
             }
-            Ok(Err(refusal)) => Err(refusal.into()),
+            Ok(Err(error)) => Err(error.into()),
             Err(panic) => Err(InputError::permanent(format!("panicked: {}", panic_text(panic.as_ref())))),
         }
     }
@@ -208,8 +208,8 @@ impl<'a, S: Service> Batch<'a, S> {
     ) -> MessageOutcome<S::Rejection> {
         let before = input.replayed().and_then(|replayed| self.loaded.dead_letters.get_mut(&replayed));
         let failure = dead_letters::LastFailure { failed, attempts, first_failed_at, now: self.now };
-        let before_it = before.as_ref().map(|stored| &stored.dead_letter);
-        let mut dead = dead_letters::dead_letter_of::<S>(input, &failure, before_it);
+        let dead_before = before.as_ref().map(|stored| &stored.dead_letter);
+        let mut dead = dead_letters::dead_letter_of::<S>(input, &failure, dead_before);
         if self.config.keep_failed {
             // A replay continues this trace.
             dead.trace = input.trace.map(|trace| trace.recorded().to_string());

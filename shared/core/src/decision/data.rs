@@ -179,11 +179,11 @@ impl Writes {
     }
 
     /// Deletes a retry and cancels its other changes.
-    pub(crate) fn end_retry(&mut self, place: (&'static str, Uuid)) {
-        let is_it = |retry: &Retry| retry.step == place.0 && retry.message_id == place.1;
+    pub(crate) fn end_retry(&mut self, key: (&'static str, Uuid)) {
+        let is_it = |retry: &Retry| retry.step == key.0 && retry.message_id == key.1;
         self.retries.retain(|retry| !is_it(retry));
         self.retries_again.retain(|retry| !is_it(retry));
-        self.retries_done.push(place);
+        self.retries_done.push(key);
     }
 
     /// Deletes a task and cancels its other changes.

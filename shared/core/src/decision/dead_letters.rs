@@ -184,8 +184,8 @@ fn replay<S: Service>(
     stored: &mut StoredDeadLetter,
     writes: &mut Writes,
 ) -> Result<(), String> {
-    let is_under_way = stored.status == DeadLetterStatus::Replaying;
-    if is_under_way && edited.is_some() && stored.dead_letter.origin == DeadLetterOrigin::Task {
+    let is_replaying = stored.status == DeadLetterStatus::Replaying;
+    if is_replaying && edited.is_some() && stored.dead_letter.origin == DeadLetterOrigin::Task {
         return Err("the task is being replayed and may be in flight: it cannot be edited".to_owned());
     }
     if let Some(edited) = edited {
@@ -225,7 +225,7 @@ fn replay<S: Service>(
                 }),
                 dead_letter: Some(dead.id),
             };
-            if is_under_way && edited.is_none() {
+            if is_replaying && edited.is_none() {
                 writes.retries_again.push(retry);
             } else {
                 writes.retries.push(retry);

@@ -18,8 +18,8 @@ impl<J> InputError<J> {
 }
 
 impl<J> From<HandlerError<J>> for InputError<J> {
-    fn from(refusal: HandlerError<J>) -> Self {
-        match refusal {
+    fn from(error: HandlerError<J>) -> Self {
+        match error {
             HandlerError::Rejected(rejection) => Self::Rejected(rejection),
             HandlerError::Transient(reason) => {
                 Self::Failed(FailedAttempt::new(FailureKind::Transient, reason))

@@ -27,9 +27,9 @@ impl<S: Service> Batch<'_, S> {
         delivered: &StepMessage<S::Fact>,
     ) -> MessageOutcome<S::Rejection> {
         let StepMessage { step, prior, .. } = delivered;
-        let place = (step.name, delivered.inbox_id(input.id));
+        let key = (step.name, delivered.inbox_id(input.id));
         // A retry is valid only while its entry exists; a delivery only if the message is unknown.
-        let is_new = match (self.loaded.inbox.get(&place), prior) {
+        let is_new = match (self.loaded.inbox.get(&key), prior) {
             (Some(InboxState::Retrying), Some(_)) | (None, None) => true,
             (Some(InboxState::Processed), _) => !self.config.use_inbox && prior.is_none(),
             (Some(InboxState::Retrying), None) | (Some(InboxState::DeadLettered), _) | (None, Some(_)) => {
@@ -46,14 +46,14 @@ impl<S: Service> Batch<'_, S> {
         };
         match reaction {
             Ok(()) => {
-                self.mark_processed(input, delivered, place, self.effect_since(before));
+                self.mark_processed(input, delivered, key, self.effect_since(before));
                 MessageOutcome::Done
             }
             Err(InputError::Rejected(rejection)) => {
-                self.mark_processed(input, delivered, place, rejected(&rejection));
+                self.mark_processed(input, delivered, key, rejected(&rejection));
                 MessageOutcome::Rejected(rejection)
             }
-            Err(InputError::Failed(failed)) => self.retry_or_dead_letter(input, delivered, place, &failed),
+            Err(InputError::Failed(failed)) => self.retry_or_dead_letter(input, delivered, key, &failed),
         }
     }
 
@@ -133,7 +133,7 @@ impl<S: Service> Batch<'_, S> {
         &mut self,
         input: &Input<S>,
         delivered: &StepMessage<S::Fact>,
-        place: (&'static str, Uuid),
+        key: (&'static str, Uuid),
         failed: &FailedAttempt,
     ) -> MessageOutcome<S::Rejection> {
         let failed = &failed.redacted(&delivered.payload, S::SECRETS);
@@ -147,10 +147,10 @@ impl<S: Service> Batch<'_, S> {
             false => policy.after(failed.kind, before, input.jitter),
         };
         if let Some(delay) = delay {
-            self.loaded.inbox.insert(place, InboxState::Retrying);
+            self.loaded.inbox.insert(key, InboxState::Retrying);
             self.writes.retries.push(Retry {
                 step: delivered.step.name.to_owned(),
-                message_id: place.1,
+                message_id: key.1,
                 payload: delivered.payload.clone(),
                 attempts,
                 next_attempt: later(self.now, delay),
@@ -162,9 +162,9 @@ impl<S: Service> Batch<'_, S> {
             return MessageOutcome::Retried(failed.reason());
         }
         if prior.is_some() {
-            self.writes.end_retry(place);
+            self.writes.end_retry(key);
         }
-        self.loaded.inbox.insert(place, InboxState::DeadLettered);
+        self.loaded.inbox.insert(key, InboxState::DeadLettered);
         self.dead_letter(input, failed, attempts, first_failed_at)
     }
 
@@ -172,20 +172,20 @@ impl<S: Service> Batch<'_, S> {
         &mut self,
         input: &Input<S>,
         delivered: &StepMessage<S::Fact>,
-        place: (&'static str, Uuid),
+        key: (&'static str, Uuid),
         effect: ReplayEffect,
     ) {
-        self.loaded.inbox.insert(place, InboxState::Processed);
+        self.loaded.inbox.insert(key, InboxState::Processed);
         // Foreign messages are in no reconciliation, so the dead letter alone remembers them.
         let is_foreign = input
             .replayed()
             .and_then(|replayed| self.loaded.dead_letters.get(&replayed))
             .is_some_and(|stored| stored.dead_letter.origin == DeadLetterOrigin::Foreign);
         if !is_foreign {
-            self.writes.inbox.push(place);
+            self.writes.inbox.push(key);
         }
         if delivered.prior.is_some() {
-            self.writes.end_retry(place);
+            self.writes.end_retry(key);
         }
         self.resolve(input, effect);
     }

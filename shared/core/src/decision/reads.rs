@@ -46,8 +46,8 @@ pub(super) fn additional_rows<S: Service>(
         let Some(message) = input.fact() else { continue };
         let mut work = UnitOfWork::new(rows, input.cause(now));
         // As above: a panic repeats in the handler.
-        let looked = catch_unwind(AssertUnwindSafe(|| service.additional_rows(message, &mut work)));
-        named.extend(looked.unwrap_or_default());
+        let named_rows = catch_unwind(AssertUnwindSafe(|| service.additional_rows(message, &mut work)));
+        named.extend(named_rows.unwrap_or_default());
     }
     named.retain(|key| !rows.contains_key(key));
     named

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use proptest::prelude::*;
 use saga_core::dead_letter::{DeadLettered, OriginalMessage};
 use saga_core::retry::{FailedAttempt, FailureKind};
-use saga_core::secrets::{BLANK, blank, blank_bytes, put_back};
+use saga_core::secrets::{BLANK, blank, blank_bytes, restore_secrets};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -21,7 +21,7 @@ fn redacted_secret_is_restored_in_place() {
         json!({"payment": {"token": BLANK, "note": "a"}, "cards": [{"token": BLANK}, {"token": BLANK}]});
     assert_eq!(shown, blanked);
     shown["payment"]["note"] = "b".into();
-    assert_eq!(put_back(&mut shown, &original, &NAMES), Ok(()));
+    assert_eq!(restore_secrets(&mut shown, &original, &NAMES), Ok(()));
     assert_eq!(
         (&shown["payment"], &shown["cards"]),
         (&json!({"token": "tok_1", "note": "b"}), &original["cards"])
@@ -32,13 +32,13 @@ fn redacted_secret_is_restored_in_place() {
 fn new_secret_is_kept_and_placeholder_without_secret_is_rejected() {
     let original = json!({"token": "old", "note": "***"});
     let mut anew = json!({"token": "new", "note": "***"});
-    assert_eq!(put_back(&mut anew, &original, &NAMES), Ok(()));
+    assert_eq!(restore_secrets(&mut anew, &original, &NAMES), Ok(()));
     assert_eq!(anew, json!({"token": "new", "note": "***"}));
     for (edited, path) in [
         (json!({"payment": {"token": BLANK}}), "payment.token"),
         (json!({"cards": [{}, {"token": BLANK}]}), "cards[1].token"),
     ] {
-        assert_eq!(put_back(&mut edited.clone(), &original, &NAMES), Err(path.to_owned()));
+        assert_eq!(restore_secrets(&mut edited.clone(), &original, &NAMES), Err(path.to_owned()));
     }
 }
 
@@ -113,7 +113,7 @@ proptest! {
         let mut blanked = value.clone();
         blank(&mut blanked, &NAMES);
         prop_assert_eq!(&shown, &blanked);
-        prop_assert_eq!(put_back(&mut blanked, &value, &NAMES), Ok(()));
+        prop_assert_eq!(restore_secrets(&mut blanked, &value, &NAMES), Ok(()));
         prop_assert_eq!(blanked, value);
     }
 

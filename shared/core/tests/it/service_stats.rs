@@ -82,7 +82,7 @@ fn service_stats(stats: StoreStats, waiting: [Option<u64>; 2]) -> ServiceStats {
         retrying: 0,
         dead: 1,
         waiting,
-        come_to: BTreeMap::new(),
+        acknowledged: BTreeMap::new(),
     };
     ServiceStats {
         service: "till".to_owned(),

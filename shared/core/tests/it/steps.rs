@@ -145,20 +145,20 @@ fn message_about_purged_saga_is_dead_lettered() {
     let retry = RetryPolicy { max_attempts: 9, base: Duration::ZERO, cap: Duration::ZERO };
     let there = StoredRow { version: 1, state: "null".to_owned() };
     let tin = RowKey { kind: "tin", id: Uuid::from_u128(2).to_string() };
-    let said = |purged_before: Option<u128>, rows: BTreeMap<RowKey, StoredRow>| {
+    let failure_of = |purged_before: Option<u128>, rows: BTreeMap<RowKey, StoredRow>| {
         let loaded = Loaded { purged_before: purged_before.map(Uuid::from_u128), rows, ..Loaded::default() };
         let reads = reads(&Bare, &[rung()]);
         assert!(reads.rows.contains(&tin));
         let (_, outcomes) = decide(&Bare, &[rung()], loaded, &rules(retry), Timestamp::UNIX_EPOCH);
         format!("{:?}", outcomes[0])
     };
-    assert!(said(Some(3), BTreeMap::new()).contains("was purged (retention.history)"));
+    assert!(failure_of(Some(3), BTreeMap::new()).contains("was purged (retention.history)"));
     for (purged_before, rows) in [
         (None, BTreeMap::new()),
         (Some(2), BTreeMap::new()),
         (Some(3), BTreeMap::from([(tin.clone(), there)])),
     ] {
-        assert!(said(purged_before, rows).contains("has no handler"), "{purged_before:?}");
+        assert!(failure_of(purged_before, rows).contains("has no handler"), "{purged_before:?}");
     }
 }
 

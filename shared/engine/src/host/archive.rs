@@ -38,7 +38,7 @@ pub enum Period {
 pub struct Archive {
     folder: PathBuf,
     service: &'static str,
-    by: Period,
+    period: Period,
     /// Suffix of file names for databases that several processes share; else empty.
     instance: String,
 }
@@ -77,13 +77,13 @@ impl Archive {
     ///
     /// # Errors
     /// When the folder cannot be created or written.
-    pub fn open(folder: &Path, service: &'static str, by: Period) -> io::Result<Self> {
+    pub fn open(folder: &Path, service: &'static str, period: Period) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         // Fails at the start rather than at the first purge.
         let probe = folder.join(format!(".{service}.{}", std::process::id()));
         File::create(&probe)?;
         fs::remove_file(probe)?;
-        Ok(Self { folder: folder.to_owned(), service, by, instance: String::new() })
+        Ok(Self { folder: folder.to_owned(), service, period, instance: String::new() })
     }
 
     /// Adapts the archive to a database that other processes may share: each process writes files of its own, because
@@ -120,8 +120,8 @@ impl Archive {
         }
         for StoredDeadLetter { dead_letter, status, inbox_id, .. } in batch.dead_letters.clone() {
             let (at, status) = (dead_letter.last_failed_at, status.as_str().to_owned());
-            let letter = DeadLetterLine { status, inbox_id, dead_letter };
-            line(at, &Line::DeadLetter(Box::new(letter)))?;
+            let archived = DeadLetterLine { status, inbox_id, dead_letter };
+            line(at, &Line::DeadLetter(Box::new(archived)))?;
         }
         let is_new = files.keys().any(|path| !path.exists());
         for (path, text) in files {
@@ -136,7 +136,7 @@ impl Archive {
 
     fn file_of(&self, at: Timestamp) -> PathBuf {
         let day = at.to_string();
-        let name = match self.by {
+        let name = match self.period {
             Period::Day => &day[..10],
             Period::Month => &day[..7],
         };

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn check_keeps_its_time_until_its_state_changes() {
+    fn time_of_check_is_unchanged_until_its_state_changes() {
         let history = CheckHistory::default();
         let records = [
             (0, None, CheckState::Ok, 0),

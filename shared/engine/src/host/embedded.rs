@@ -60,7 +60,7 @@ pub async fn start<S: Service>(
     bus: &NatsBus,
 ) -> anyhow::Result<Embedded<S>> {
     let (Database::Existing(folder) | Database::New(folder)) = database;
-    let is_kept = matches!(database, Database::Existing(_));
+    let is_existing = matches!(database, Database::Existing(_));
     let file = folder.join(S::NAME).with_extension("db");
     let sources =
         Sources { flags: vec![format!("store.url=sqlite:{}", file.display())], ..Sources::default() };
@@ -69,7 +69,7 @@ pub async fn start<S: Service>(
     let steps: Vec<_> = steps_of::<S>().into_iter().map(|step| step.name).collect();
     settings.check_resilience(&steps, dependency)?;
     let store: Arc<dyn Store> = settings.open_store(S::NAME, S::rows()).await.context(S::NAME)?;
-    if is_kept {
+    if is_existing {
         let opened_at = store.position().await?;
         startup_check::check_database(bus, S::NAME, &settings.store, store.as_ref(), opened_at).await?;
     }
@@ -108,9 +108,9 @@ pub fn connect<'a>(url: &'a str, producers: &'a [&'static str]) -> BoxFuture<'a,
     Box::pin(async move {
         let settings = BusSettings { url: url.to_owned(), ..BusSettings::default() };
         let bus = NatsBus::connect(settings, "embedded").await?;
-        let nobody = |_| anyhow!("no broker answers at {url}: start one with `nats-server --jetstream`");
-        timeout(PATIENCE, bus.wait_until_connected()).await.map_err(nobody)??;
-        timeout(PATIENCE, bus.ensure_streams(producers)).await.map_err(nobody)??;
+        let no_broker = |_| anyhow!("no broker answers at {url}: start one with `nats-server --jetstream`");
+        timeout(PATIENCE, bus.wait_until_connected()).await.map_err(no_broker)??;
+        timeout(PATIENCE, bus.ensure_streams(producers)).await.map_err(no_broker)??;
         Ok(bus)
     })
 }
@@ -155,9 +155,9 @@ impl<S: Service> Embedded<S> {
         const PAUSE: Duration = Duration::from_millis(20);
         loop {
             let all = self.store.dead_letters(1000).await?.readable;
-            let is_it =
+            let is_match =
                 |stored: &StoredDeadLetter| stored.status == status && stored.dead_letter.saga == Some(saga);
-            let found: Vec<_> = all.into_iter().filter(is_it).map(|stored| stored.dead_letter).collect();
+            let found: Vec<_> = all.into_iter().filter(is_match).map(|stored| stored.dead_letter).collect();
             if found.len() >= count {
                 return Ok(found);
             }

@@ -99,7 +99,7 @@ mod tests {
     use crate::host::http::HttpTlsSettings;
 
     /// Probes a server that sends `answer`, by TLS with a self-signed certificate if `is_tls`.
-    async fn hear(answer: &str, is_tls: bool) -> Result<String, String> {
+    async fn probe(answer: &str, is_tls: bool) -> Result<String, String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let bind = format!("0.0.0.0:{}", listener.local_addr().expect("an address").port());
         let answering = async {
@@ -116,9 +116,9 @@ mod tests {
     }
 
     async fn respond(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: &str) {
-        let mut asked = [0; 256];
-        let read = stream.read(&mut asked).await.expect("a request");
-        assert!(asked[..read].starts_with(b"GET /readyz "));
+        let mut request = [0; 256];
+        let read = stream.read(&mut request).await.expect("a request");
+        assert!(request[..read].starts_with(b"GET /readyz "));
         stream.write_all(answer.as_bytes()).await.expect("the other side listens");
         stream.shutdown().await.expect("the other side listens");
     }
@@ -144,7 +144,7 @@ mod tests {
         };
         let well = r#"{"ready":true,"degraded":false,"checks":{}}"#;
         for is_tls in [false, true] {
-            let probe = async |answer: &str| hear(answer, is_tls).await;
+            let probe = async |answer: &str| probe(answer, is_tls).await;
             assert_eq!(probe(&http("200 OK", well)).await, Ok("ready".to_owned()), "TLS: {is_tls}");
             let late = probe(&http("200 OK", late)).await;
             assert_eq!(late, Ok("ready, although broker: not connected".to_owned()));

@@ -95,7 +95,7 @@ pub async fn waiting_messages<S: Service, X: Send + Sync>(
         return None;
     }
     let durables = Durable::all(S::NAME, &[step]);
-    let asked = join_all(durables.into_iter().map(|durable| bus.backlog(durable)));
-    let answers = timeout(BROKER_TIMEOUT, asked).await.ok()?;
+    let backlogs = join_all(durables.into_iter().map(|durable| bus.backlog(durable)));
+    let answers = timeout(BROKER_TIMEOUT, backlogs).await.ok()?;
     answers.into_iter().map(|waiting| waiting.ok().map(Backlog::all)).sum()
 }

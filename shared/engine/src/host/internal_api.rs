@@ -74,24 +74,26 @@ pub async fn service_stats_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Re
         let subjects = durables.iter().flat_map(|durable| durable.subscription.subjects(S::NAME)).collect();
         let producers = durables.iter().map(|durable| durable.subscription.producer.to_owned());
         let producers: Vec<String> = producers.collect();
-        let reached = join_all(durables.into_iter().map(|durable| reach(app, durable))).await;
-        let come_to = producers.into_iter().zip(&reached);
-        let come_to = come_to.filter_map(|(producer, reach)| Some((producer, (*reach)?.acknowledged)));
-        let waiting = reached.iter().map(|progress| progress.map(|progress| progress.backlog.all())).sum();
-        (step.name, subjects, waiting, come_to.collect())
+        let progress_of_durables = join_all(durables.into_iter().map(|durable| reach(app, durable))).await;
+        let acknowledged = producers.into_iter().zip(&progress_of_durables);
+        let acknowledged =
+            acknowledged.filter_map(|(producer, reach)| Some((producer, (*reach)?.acknowledged)));
+        let waiting =
+            progress_of_durables.iter().map(|progress| progress.map(|progress| progress.backlog.all())).sum();
+        (step.name, subjects, waiting, acknowledged.collect())
     }));
     let (progress, newest): (Vec<_>, _) = join(progress, newest(app)).await;
-    let tallies = app.store.message_counts().await?;
+    let counts = app.store.message_counts().await?;
     let stats = app.store.stats().await?;
     let of = |counts: &BTreeMap<String, u64>, step: &str| counts.get(step).copied().unwrap_or(0);
-    let state = |(step, subjects, waiting, come_to): (&str, Vec<String>, Option<u64>, _)| StepStats {
+    let state = |(step, subjects, waiting, acknowledged): (&str, Vec<String>, Option<u64>, _)| StepStats {
         step: step.to_owned(),
         subjects,
-        handled: of(&tallies.handled, step),
-        retrying: of(&tallies.retrying, step),
-        dead: of(&tallies.dead, step),
+        handled: of(&counts.handled, step),
+        retrying: of(&counts.retrying, step),
+        dead: of(&counts.dead, step),
         waiting,
-        come_to,
+        acknowledged,
     };
     let steps = progress.into_iter().map(state).collect();
     Ok(ServiceStats {
@@ -99,8 +101,8 @@ pub async fn service_stats_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Re
         instance: app.settings.instance.clone(),
         at: app.clock.now(),
         stats,
-        calls_open: app.controls.admission.tasks_held(),
-        published: tallies.published,
+        calls_open: app.controls.admission.open_tasks(),
+        published: counts.published,
         newest,
         steps,
     })
@@ -124,7 +126,7 @@ async fn newest<S: Service, X: Send + Sync>(app: &App<S, X>) -> Option<u64> {
     timeout(BROKER_ANSWERS_WITHIN, bus.last_sequence(&stream_of(S::NAME))).await.ok()?.ok()
 }
 
-/// ChangesQuery rows are checked; all of them unless it says how many events are enough.
+/// Query parameters of a verification: of everything, of a part with so many events, or of rows changed since a position.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct VerifyQuery {
@@ -250,7 +252,7 @@ async fn breakers<S: Service, X: Send + Sync + 'static>(
 
 #[derive(Debug, Deserialize, Validate)]
 #[serde(deny_unknown_fields)]
-struct Turn {
+struct BreakerChange {
     #[garde(skip)]
     action: BreakerAction,
 }
@@ -258,18 +260,22 @@ struct Turn {
 async fn set_breaker<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,
     Segment(name): Segment<String>,
-    Body(Turn { action }, _): Body<Turn>,
+    Body(BreakerChange { action }, _): Body<BreakerChange>,
 ) -> Result<Json<BreakerView>, Problem> {
-    turn(&app.controls.overrides, &name, action).await.map(Json)
+    change_breaker(&app.controls.overrides, &name, action).await.map(Json)
 }
 
 /// Applies an operator's action to a breaker.
 ///
 /// # Errors
 /// 404 for an unknown breaker, 503 when the store fails.
-pub async fn turn(overrides: &Overrides, name: &str, action: BreakerAction) -> Result<BreakerView, Problem> {
-    let turned = overrides.set_breaker(name, action).await?;
-    turned.ok_or_else(|| Problem::not_found(format_args!("breaker {name}")))
+pub async fn change_breaker(
+    overrides: &Overrides,
+    name: &str,
+    action: BreakerAction,
+) -> Result<BreakerView, Problem> {
+    let changed = overrides.set_breaker(name, action).await?;
+    changed.ok_or_else(|| Problem::not_found(format_args!("breaker {name}")))
 }
 
 async fn faults<S: Service, X: Send + Sync + 'static>(State(app): State<App<S, X>>) -> Json<FaultsView> {
@@ -292,7 +298,7 @@ async fn inject_fault<S: Service, X: Send + Sync + 'static>(
 /// # Errors
 /// 403 while faults are disabled, 422 that names the bad member, 503 when the store fails.
 pub async fn inject(overrides: &Overrides, new: NewFault) -> Result<ActiveFault, Problem> {
-    overrides.inject(new).await?.map_err(|refusal| match refusal {
+    overrides.inject(new).await?.map_err(|rejection| match rejection {
         FaultRejection::Disabled => {
             Problem::new(StatusCode::FORBIDDEN, "faults.enabled is false here: no fault can be injected")
         }

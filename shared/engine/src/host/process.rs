@@ -214,14 +214,14 @@ fn operate(
                     return Err(UnknownKind { service, kind, known: names.join(", ") }.into());
                 };
                 let before = store.verify().await?;
-                let brought_back = match archive {
+                let restored_events = match archive {
                     Some(archive) => archive.restore(store.as_ref(), kind).await?,
                     None => 0,
                 };
                 let rows = store.rebuild(kind).await?;
                 let after = store.verify().await?;
                 let report = serde_json::json!({
-                    "kind": kind, "rows": rows, "brought_back": brought_back, "digest_before": before.digest, "digest_after": after.digest,
+                    "kind": kind, "rows": rows, "brought_back": restored_events, "digest_before": before.digest, "digest_after": after.digest,
                     "identical": before.digest == after.digest, "differing": after.differing,
                 });
                 print(&report);

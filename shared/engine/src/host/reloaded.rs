@@ -172,7 +172,7 @@ mod tests {
         })
     }
 
-    fn put(file: &Path, text: &str) {
+    fn replace(file: &Path, text: &str) {
         let new = file.with_extension("new");
         fs::write(&new, text).expect("written");
         fs::set_permissions(&new, fs::Permissions::from_mode(0o600)).expect("it is ours");
@@ -180,18 +180,18 @@ mod tests {
     }
 
     /// Looks at once, however short ago the last reload_if_changed was.
-    fn at_once(watched: &Reloaded<u32>) -> Option<u32> {
+    fn current_after_check(watched: &Reloaded<u32>) -> Option<u32> {
         watched.reload_if_changed(&mut watched.latest.lock());
         watched.current().map(|value| *value)
     }
 
     #[test]
-    fn changed_file_is_reloaded_and_damaged_file_keeps_or_clears_value() {
+    fn changed_file_is_reloaded_and_damaged_file_leaves_or_clears_value() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("number");
         assert!(reloaded(&file, OnReadError::Clear).is_err_and(|bad| bad.to_string().contains("http.test")));
-        put(&file, "1");
-        let [old, nothing] = [OnReadError::KeepOld, OnReadError::Clear]
+        replace(&file, "1");
+        let [old, cleared] = [OnReadError::KeepOld, OnReadError::Clear]
             .map(|on_error| reloaded(&file, on_error).expect("a number"));
         for (text, is_old, is_nothing) in [
             (Some("1"), Some(1), Some(1)),
@@ -201,10 +201,14 @@ mod tests {
             (Some("3"), Some(3), Some(3)),
         ] {
             match text {
-                Some(text) => put(&file, text),
+                Some(text) => replace(&file, text),
                 None => fs::remove_file(&file).expect("it is there"),
             }
-            assert_eq!((at_once(&old), at_once(&nothing)), (is_old, is_nothing), "{text:?}");
+            assert_eq!(
+                (current_after_check(&old), current_after_check(&cleared)),
+                (is_old, is_nothing),
+                "{text:?}"
+            );
         }
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("it is ours");
         let bad = read_protected("http.test", &file, 0o077, "").expect_err("others may read it");
@@ -216,12 +220,12 @@ mod tests {
     fn unreadable_file_is_retried_though_unchanged() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("number");
-        put(&file, "1");
+        replace(&file, "1");
         let watched = reloaded(&file, OnReadError::Clear).expect("a number");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("it is ours");
-        assert_eq!(at_once(&watched), None, "it was safe when it was opened");
+        assert_eq!(current_after_check(&watched), None, "it was safe when it was opened");
         // Its time, length and inode are as before.
         fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("it is ours");
-        assert_eq!(at_once(&watched), Some(1));
+        assert_eq!(current_after_check(&watched), Some(1));
     }
 }

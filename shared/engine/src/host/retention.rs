@@ -59,31 +59,31 @@ pub enum RetentionPeriod {
 /// Maximum difference between the clocks of the services that date the start and the end of a saga.
 const CLOCKS_DIFFER: Duration = Duration::from_mins(1);
 
-const FOR_EVER: &str = "forever";
+const FOREVER: &str = "forever";
 
 impl TryFrom<String> for RetentionPeriod {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
         match text.trim() {
-            FOR_EVER => Ok(Self::Forever),
+            FOREVER => Ok(Self::Forever),
             time => humantime_serde::re::humantime::parse_duration(time)
                 .map(Self::For)
-                .map_err(|why| format!("{text:?} is neither {FOR_EVER:?} nor a time such as \"90d\": {why}")),
+                .map_err(|why| format!("{text:?} is neither {FOREVER:?} nor a time such as \"90d\": {why}")),
         }
     }
 }
 
 impl From<RetentionPeriod> for String {
-    fn from(kept: RetentionPeriod) -> Self {
-        kept.to_string()
+    fn from(period: RetentionPeriod) -> Self {
+        period.to_string()
     }
 }
 
 impl Display for RetentionPeriod {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Forever => formatter.write_str(FOR_EVER),
+            Self::Forever => formatter.write_str(FOREVER),
             Self::For(time) => humantime_serde::re::humantime::format_duration(*time).fmt(formatter),
         }
     }
@@ -101,7 +101,7 @@ impl RetentionPeriod {
     fn is_at_least(self, time: Duration) -> bool {
         match self {
             Self::Forever => true,
-            Self::For(kept) => kept >= time,
+            Self::For(period) => period >= time,
         }
     }
 }

@@ -24,9 +24,9 @@ pub(super) async fn check_database(
     loop {
         match bus.last_position(service).await {
             Ok(None) => return Ok(()),
-            Ok(Some(mark)) => {
+            Ok(Some(last)) => {
                 let found = if store.is_shared() { store.position().await? } else { opened_at };
-                return mark.check(&found, &settings.accept_loss).map_err(|lost| {
+                return last.check(&found, &settings.accept_loss).map_err(|lost| {
                     anyhow::anyhow!("database {}, by what the broker has of it: {lost}", settings.shown_url())
                 });
             }

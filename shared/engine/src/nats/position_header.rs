@@ -44,8 +44,8 @@ impl PositionHeader {
         {
             return Some(value);
         }
-        let mark = self.store.position().await.ok()?;
-        let value = format!("{}/{}", mark.id, mark.events);
+        let position = self.store.position().await.ok()?;
+        let value = format!("{}/{}", position.id, position.events);
         *self.last.lock() = Some((Instant::now(), value.clone()));
         Some(value)
     }

@@ -124,7 +124,7 @@ pub trait FactStream: Send {
     ) -> impl Future<Output = Result<Option<Self::Fact>, BusError>> + Send;
 }
 
-/// Type of the delivered facts. The broker redelivers it unless it is acknowledged.
+/// Fact that the broker delivered. It is redelivered unless it is acknowledged.
 pub trait BusFact: Send + 'static {
     /// Identifies the delivery to the broker; cheap to clone. Facts of one message share it.
     type Handle: Clone + PartialEq + Send + Sync + 'static;

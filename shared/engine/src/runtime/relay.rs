@@ -28,7 +28,7 @@ use crate::store::{Lease, OutboxEntry, PublishOutcome, PublishedRun, RELAY_LEASE
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RelaySettings {
-    /// Maximum time between two looks at the outbox. Bounds the delay after a lost wake-up.
+    /// Maximum time between two reads of the outbox. Bounds the delay after a lost wake-up.
     #[serde(with = "humantime_serde")]
     pub poll: Duration,
     /// Duration of the relay's lease. After a crash other instances wait this long; the same instance does not.

@@ -136,7 +136,7 @@ async fn scan<S: Service>(
     let is_any_left = due.tasks.len() == tasks;
     engine.tasks().start(due.tasks, IsNew::No);
     // Calls that ended since the query do not wake the timers any more.
-    is_full |= admission.looked_for_due(is_any_left);
+    is_full |= admission.record_due_scan(is_any_left);
     let retried = retries.into_iter().map(|(admission, retry, mut permit)| async move {
         let input = Input::retry(admission.step(), retry, fastrand::u32(..))
             .with_injected_failure(permit.begin().failure);

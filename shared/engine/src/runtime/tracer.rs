@@ -21,7 +21,7 @@ pub trait RecordSpans: Send + Sync + 'static {
     fn has_kept(&self, trace_id: u128) -> bool;
 
     /// True if the recorder takes spans of unsampled traces, which [`keep`](Self::keep) may need later.
-    fn holds(&self) -> bool;
+    fn buffers_unsampled(&self) -> bool;
 
     /// Records an unsampled trace after a failure: the spans taken so far, and all later ones.
     fn keep(&self, trace_id: u128);
@@ -34,7 +34,7 @@ pub trait RecordSpans: Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Span {
     /// Trace context and parent of the span.
-    pub begun: OpenSpan,
+    pub opened: OpenSpan,
     /// End of the span in wall-clock time.
     pub ended: SystemTime,
     /// Duration of the span, measured monotonically.
@@ -136,8 +136,8 @@ impl Tracer {
 
     /// Records the trace of the HTTP request that is being answered, after a failure.
     pub fn keep_request(&self) {
-        if let Some(begun) = request_span() {
-            self.keep(begun.context);
+        if let Some(opened) = request_span() {
+            self.keep(opened.context);
         }
     }
 
@@ -149,10 +149,10 @@ impl Tracer {
     }
 
     /// Ends a span now. `details` runs only if the span is recorded.
-    pub fn end<T: Into<SpanDetails>>(&self, begun: OpenSpan, took: Duration, details: impl FnOnce() -> T) {
-        let wants = |spans: &&Arc<dyn RecordSpans>| begun.context.is_sampled || spans.holds();
+    pub fn end<T: Into<SpanDetails>>(&self, opened: OpenSpan, took: Duration, details: impl FnOnce() -> T) {
+        let wants = |spans: &&Arc<dyn RecordSpans>| opened.context.is_sampled || spans.buffers_unsampled();
         if let Some(spans) = self.spans.as_ref().filter(wants) {
-            spans.take(Span { begun, ended: SystemTime::now(), took, details: details().into() });
+            spans.take(Span { opened, ended: SystemTime::now(), took, details: details().into() });
         }
     }
 }
@@ -171,7 +171,7 @@ struct Request {
     /// Caller's trace context, if it is continued.
     parent: Option<TraceContext>,
     /// Span of the response, begun when the request first uses the engine.
-    begun: Option<OpenSpan>,
+    opened: Option<OpenSpan>,
 }
 
 /// Runs `answer` with the trace of a request. [`request_span`] returns its span, which a read-only request of an untraced
@@ -184,15 +184,15 @@ pub async fn answering<T>(
     if !tracer.is_on() {
         return answer.await;
     }
-    let begun = parent.and_then(|parent| tracer.begin(Some(parent), Uuid::nil()));
-    REQUEST.scope(Cell::new(Request { parent, begun }), answer).await
+    let opened = parent.and_then(|parent| tracer.begin(Some(parent), Uuid::nil()));
+    REQUEST.scope(Cell::new(Request { parent, opened }), answer).await
 }
 
 /// Span of the request that is being answered, once it has used the engine. Outgoing requests continue from it. Available
 /// also while the answer is dropped.
 #[must_use]
 pub fn request_span() -> Option<OpenSpan> {
-    REQUEST.try_with(|request| request.get().begun).ok().flatten()
+    REQUEST.try_with(|request| request.get().opened).ok().flatten()
 }
 
 /// Parent context for a command of the request that is being answered: its span, which belongs to the saga's trace unless
@@ -200,11 +200,11 @@ pub fn request_span() -> Option<OpenSpan> {
 pub(super) fn context_of_request(tracer: &Tracer, saga: Uuid) -> Option<TraceContext> {
     let span = REQUEST.try_with(|cell| {
         let mut request = cell.get();
-        if request.begun.is_none() {
-            request.begun = tracer.begin(request.parent, saga);
+        if request.opened.is_none() {
+            request.opened = tracer.begin(request.parent, saga);
             cell.set(request);
         }
-        request.begun
+        request.opened
     });
-    span.ok().flatten().map(|begun| begun.context)
+    span.ok().flatten().map(|opened| opened.context)
 }

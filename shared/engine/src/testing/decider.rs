@@ -33,10 +33,10 @@ pub fn table<D: Decider>(states: &[D], commands: &[D::Command], names: &Names<D>
         }
         answers.sort_by_key(|(answer, _)| answer.rank);
         let mut name = (names.state)(state);
-        for (Answer { mut says, mut after, .. }, commands) in answers {
+        for (Answer { mut text, mut after, .. }, commands) in answers {
             for commands in wrapped(&commands) {
-                let [name, says, after] = [&mut name, &mut says, &mut after].map(std::mem::take);
-                lines.push([name, commands, says, after]);
+                let [name, text, after] = [&mut name, &mut text, &mut after].map(std::mem::take);
+                lines.push([name, commands, text, after]);
             }
         }
     }
@@ -100,12 +100,12 @@ pub fn any_sequence<D: Decider + PartialEq>(
 #[derive(PartialEq)]
 struct Answer {
     rank: u8,
-    says: String,
+    text: String,
     after: String,
 }
 
 fn answer<D: Decider>(state: &D, command: &D::Command, names: &Names<D>) -> Answer {
-    let (rank, says, after) = match state.decide(command) {
+    let (rank, text, after) = match state.decide(command) {
         Err(rejection) => (2, format!("no: {}", (names.rejection)(&rejection)), String::new()),
         Ok(events) if events.is_empty() => (1, "nothing".to_owned(), String::new()),
         Ok(events) => {
@@ -114,5 +114,5 @@ fn answer<D: Decider>(state: &D, command: &D::Command, names: &Names<D>) -> Answ
             (0, events.iter().map(D::event_name).collect::<Vec<_>>().join(" + "), (names.state)(&after))
         }
     };
-    Answer { rank, says, after }
+    Answer { rank, text, after }
 }

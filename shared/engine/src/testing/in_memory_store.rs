@@ -59,8 +59,8 @@ impl InMemoryStore {
     /// If an event cannot be read.
     pub fn events_with_facts<D: Decider>(&self) -> impl Iterator<Item = (D::Event, Option<&str>)> {
         self.events.iter().filter(|(key, ..)| key.kind == D::KIND).map(|(key, version, _, data, _)| {
-            let is_it = |message: &&OutboxMessage| message.event == Some((key.clone(), *version));
-            let fact = self.outbox.iter().find(is_it).map(|message| message.message_type.as_str());
+            let is_match = |message: &&OutboxMessage| message.event == Some((key.clone(), *version));
+            let fact = self.outbox.iter().find(is_match).map(|message| message.message_type.as_str());
             (serde_json::from_str(data).expect("a stored event can be read"), fact)
         })
     }
@@ -84,23 +84,23 @@ impl InMemoryStore {
             let (version, projected) = self.rows.get(key)?;
             Some((key.clone(), StoredRow { version: *version, state: projected.state.clone() }))
         };
-        let known = |place: &(&'static str, Uuid)| {
-            let is_parked = || {
+        let state = |key: &(&'static str, Uuid)| {
+            let is_dead_lettered = || {
                 self.dead_letters
                     .values()
-                    .any(|stored| (stored.dead_letter.step.as_str(), stored.inbox_id) == *place)
+                    .any(|stored| (stored.dead_letter.step.as_str(), stored.inbox_id) == *key)
             };
-            let known = match () {
-                () if self.inbox.contains(place) => InboxState::Processed,
-                () if self.retries.contains_key(&(place.0.to_owned(), place.1)) => InboxState::Retrying,
-                () if is_parked() => InboxState::DeadLettered,
+            let state = match () {
+                () if self.inbox.contains(key) => InboxState::Processed,
+                () if self.retries.contains_key(&(key.0.to_owned(), key.1)) => InboxState::Retrying,
+                () if is_dead_lettered() => InboxState::DeadLettered,
                 () => return None,
             };
-            Some((*place, known))
+            Some((*key, state))
         };
         Loaded {
             rows: reads.rows.iter().filter_map(row).collect(),
-            inbox: reads.inbox.iter().filter_map(known).collect(),
+            inbox: reads.inbox.iter().filter_map(state).collect(),
             tasks: reads.tasks.iter().filter_map(|id| Some((*id, self.tasks.get(id)?.claim))).collect(),
             keys: reads
                 .keys

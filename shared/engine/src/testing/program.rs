@@ -62,25 +62,25 @@ impl Running {
 
     /// Sends a `GET` request. Panics without a response in time.
     pub fn get(&self, path: &str) -> Answer {
-        self.ask("GET", path, &[], "")
+        self.request("GET", path, &[], "")
     }
 
     /// Sends a `POST` request with JSON. Panics without a response in time.
     pub fn post(&self, path: &str, headers: &[(&str, &str)], body: &Value) -> Answer {
-        self.ask("POST", path, headers, &body.to_string())
+        self.request("POST", path, headers, &body.to_string())
     }
 
     /// Sends a `DELETE` request. Panics without a response in time.
     pub fn delete(&self, path: &str) -> Answer {
-        self.ask("DELETE", path, &[], "")
+        self.request("DELETE", path, &[], "")
     }
 
-    fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-        self.asks(method, path, headers, body, PATIENCE).expect("an answer in time")
+    fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        self.send(method, path, headers, body, PATIENCE).expect("an answer in time")
     }
 
     /// Sends a request. `None` without a response within `patience`.
-    pub fn asks(
+    pub fn send(
         &self,
         method: &str,
         path: &str,

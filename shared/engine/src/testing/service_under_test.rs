@@ -67,21 +67,21 @@ pub struct ServiceUnderTest<S: Service> {
     /// Content of the store after the batches so far.
     pub store: InMemoryStore,
     service: S,
-    asked: u128,
+    command_count: u128,
 }
 
 impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
     /// Creates a service with an empty store.
     #[must_use]
     pub fn of(service: S) -> Self {
-        Self { now: NOON, use_inbox: false, store: InMemoryStore::default(), service, asked: 0 }
+        Self { now: NOON, use_inbox: false, store: InMemoryStore::default(), service, command_count: 0 }
     }
 
     /// Executes a command, with a new saga.
     #[track_caller]
     pub fn executes(&mut self, command: S::Command) -> Then<S> {
-        self.asked += 1;
-        let id = Uuid::from_u128(0xC0_0000 + self.asked);
+        self.command_count += 1;
+        let id = Uuid::from_u128(0xC0_0000 + self.command_count);
         self.takes(Stimulus::Command { id, saga: id, command, key: None })
     }
 
@@ -156,17 +156,17 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
     /// Processes a batch of one input.
     #[track_caller]
     pub fn takes(&mut self, stimulus: Stimulus<S>) -> Then<S> {
-        let kept = &self.store;
+        let store = &self.store;
         let (events, outbox, called, dead) =
-            (kept.events.len(), kept.outbox.len(), kept.called.len(), kept.dead.len());
+            (store.events.len(), store.outbox.len(), store.called.len(), store.dead.len());
         let outcome = self.takes_batch(&[stimulus]).pop().expect("every input has an outcome");
-        let kept = &self.store;
+        let store = &self.store;
         Then {
             outcome,
-            events: kept.events[events..].iter().map(|event| event.2).collect(),
-            facts: facts_of::<S>(&kept.outbox[outbox..]),
-            tasks: kept.called[called..].to_vec(),
-            dead: kept.dead[dead..].to_vec(),
+            events: store.events[events..].iter().map(|event| event.2).collect(),
+            facts: facts_of::<S>(&store.outbox[outbox..]),
+            tasks: store.called[called..].to_vec(),
+            dead: store.dead[dead..].to_vec(),
         }
     }
 
@@ -253,13 +253,14 @@ pub fn batches_do_what_single_inputs_do<S: Service<Command: Clone>>(
     use_inbox: bool,
 ) {
     let run = |size: usize| {
-        let mut world = ServiceUnderTest { use_inbox, ..ServiceUnderTest::of(service()) };
-        let outcomes: Vec<_> = stimuli.chunks(size).flat_map(|chunk| world.takes_batch(chunk)).collect();
-        let mut kept = world.store;
+        let mut service_under_test = ServiceUnderTest { use_inbox, ..ServiceUnderTest::of(service()) };
+        let outcomes: Vec<_> =
+            stimuli.chunks(size).flat_map(|chunk| service_under_test.takes_batch(chunk)).collect();
+        let mut store = service_under_test.store;
         // A task that ends in the batch that added it is never called.
-        let InMemoryStore { called, tasks, .. } = &mut kept;
+        let InMemoryStore { called, tasks, .. } = &mut store;
         called.retain(|task| tasks.contains_key(&task.id));
-        (kept, outcomes.iter().map(Outcome::name).collect::<Vec<_>>())
+        (store, outcomes.iter().map(Outcome::name).collect::<Vec<_>>())
     };
     assert_eq!(run(1), run(size), "batches of 1 and of {size}");
 }

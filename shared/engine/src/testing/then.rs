@@ -11,7 +11,7 @@ pub struct Then<S: Service> {
     pub outcome: Outcome<S>,
     /// Names of the recorded events.
     pub events: Vec<&'static str>,
-    /// PublishOutcome facts, without announcements of dead letters.
+    /// Published facts, without announcements of dead letters.
     pub facts: Vec<S::Fact>,
     /// Tasks that the input added.
     pub tasks: Vec<Task>,
@@ -22,17 +22,17 @@ pub struct Then<S: Service> {
 impl<S: Service> Then<S> {
     /// Expects exactly these facts, in this order.
     #[track_caller]
-    pub fn publishes(self, wanted: impl IntoIterator<Item = S::Fact>) -> Self {
-        assert_eq!(self.facts, wanted.into_iter().collect::<Vec<_>>(), "published facts");
+    pub fn publishes(self, expected: impl IntoIterator<Item = S::Fact>) -> Self {
+        assert_eq!(self.facts, expected.into_iter().collect::<Vec<_>>(), "published facts");
         self
     }
 
     /// Expects tasks of exactly these kinds.
     #[track_caller]
-    pub fn calls(self, wanted: &[&str]) -> Self {
+    pub fn calls(self, expected: &[&str]) -> Self {
         assert_eq!(
             self.tasks.iter().map(|task| task.kind.as_str()).collect::<Vec<_>>(),
-            wanted,
+            expected,
             "added tasks"
         );
         self
@@ -40,15 +40,15 @@ impl<S: Service> Then<S> {
 
     /// Expects exactly these events, in this order.
     #[track_caller]
-    pub fn records(self, wanted: &[&str]) -> Self {
-        assert_eq!(self.events, wanted, "recorded events");
+    pub fn records(self, expected: &[&str]) -> Self {
+        assert_eq!(self.events, expected, "recorded events");
         self
     }
 
     /// Expects the outcome with this name.
     #[track_caller]
-    pub fn has_outcome(self, wanted: &str) -> Self {
-        assert_eq!(self.outcome.name(), wanted, "outcome");
+    pub fn has_outcome(self, expected: &str) -> Self {
+        assert_eq!(self.outcome.name(), expected, "outcome");
         self
     }
 

@@ -170,12 +170,12 @@ async fn waiter_wakes_at_end_of_pause() {
     let paused = faults.inject(fault_of(FILLING, FaultKind::PAUSE)).expect("faults are on");
     in_time("the other step goes on", admission.for_step(LISTENING).until_unblocked()).await;
     let step = admission.for_step(FILLING);
-    let mut goes_on = std::pin::pin!(step.until_unblocked());
-    assert!(futures::poll!(&mut goes_on).is_pending());
+    let mut continues = std::pin::pin!(step.until_unblocked());
+    assert!(futures::poll!(&mut continues).is_pending());
     faults.inject(fault(FaultKind::PUBLISH_TWICE)).expect("faults are on");
-    assert!(futures::poll!(&mut goes_on).is_pending(), "another fault is no end of this one");
+    assert!(futures::poll!(&mut continues).is_pending(), "another fault is no end of this one");
     assert!(faults.remove(paused.id));
-    in_time("it goes on", goes_on).await;
+    in_time("it goes on", continues).await;
 }
 
 /// A half-open breaker admits few probes, and one more after each success.

@@ -112,13 +112,13 @@ fn stall_is_described_only_after_its_limit() {
 #[test]
 fn paused_step_has_a_stall_start_but_no_description_and_starts_anew_after_the_pause() {
     let stalls = ConsumerStalls::default();
-    let known = |at| stalls.stalled_since("shelf-filling", LIMIT, at);
+    let waiting = |at| stalls.stalled_since("shelf-filling", LIMIT, at);
     let paused = || Observation { is_paused: true, ..observation(3) };
     stalls.record("shelf-filling", paused(), NOW);
     stalls.record("shelf-filling", paused(), after(16));
-    assert_eq!((known(after(16)), stalls.describe(LIMIT, after(16))), (Some(NOW), None));
+    assert_eq!((waiting(after(16)), stalls.describe(LIMIT, after(16))), (Some(NOW), None));
     stalls.record("shelf-filling", observation(3), after(17));
-    assert_eq!((known(after(18)), stalls.describe(LIMIT, after(18))), (None, None));
+    assert_eq!((waiting(after(18)), stalls.describe(LIMIT, after(18))), (None, None));
 }
 
 #[tokio::test]
@@ -134,8 +134,8 @@ async fn hanging_step_is_described_until_it_progresses_and_the_other_step_is_not
     say(&bus, 1..=3).await;
     harness.has_handled(LISTENING, 3).await;
     let prefix = "shelf-filling is stalled: 3 messages wait, none processed since ";
-    let is_told = |words: String| words.starts_with(prefix) && !words.contains(LISTENING.name);
-    wait_until("it alone is described", async || description().is_some_and(is_told)).await;
+    let is_reported = |words: String| words.starts_with(prefix) && !words.contains(LISTENING.name);
+    wait_until("it alone is described", async || description().is_some_and(is_reported)).await;
     assert!(harness.faults.remove(slow.id));
     harness.has_handled(FILLING, 3).await;
     wait_until("no step is stalled", async || description().is_none()).await;
@@ -152,12 +152,13 @@ async fn message_in_flight_in_one_process_is_a_stall_of_that_process_alone() {
     let both = [&stuck, &idle].map(|harness| harness.faults.inject(slow()).expect("faults are on").id);
     say(&bus, 1..=1).await;
     // Long enough for several observations by the other process.
-    let is_told = |stalls: &ConsumerStalls| {
+    let is_reported = |stalls: &ConsumerStalls| {
         let words = stalls.describe(Duration::from_secs(1), Timestamp::now()).unwrap_or_default();
         words.contains("shelf-filling is stalled: 1 messages")
     };
-    wait_until("one of them reports the stall", async || is_told(&by_stuck) || is_told(&by_idle)).await;
-    let other = if is_told(&by_stuck) { &by_idle } else { &by_stuck };
+    wait_until("one of them reports the stall", async || is_reported(&by_stuck) || is_reported(&by_idle))
+        .await;
+    let other = if is_reported(&by_stuck) { &by_idle } else { &by_stuck };
     assert_eq!(description(other), "", "it has no message, and none is deliverable");
     // A deliverable message that nobody takes is a stall of both.
     assert!(stuck.faults.remove(both[0]) && idle.faults.remove(both[1]));
@@ -212,11 +213,11 @@ async fn store_that_rejects_writes_is_a_stall_of_the_step() {
     let bus = nats.bus().await;
     let disk = Disk::new();
     let mut harness = EngineHarness::over(disk.store(), Pace::default()).await;
-    harness.ask(DepotCommand::List("tea")).await;
+    harness.execute(DepotCommand::List("tea")).await;
     harness.listens(&bus, FILLING);
     let stalls = watched(&mut harness, &bus);
-    disk.refuses("outbox", "ABORT");
-    disk.refuses("retry", "ABORT");
+    disk.rejects("outbox", "ABORT");
+    disk.rejects("retry", "ABORT");
     say(&bus, 1..=1).await;
     is_described(&stalls, "shelf-filling is stalled: 1 messages wait").await;
     disk.works("outbox");
@@ -245,8 +246,8 @@ async fn step_behind_an_open_breaker_is_not_stalled() {
     harness.turn(FILLING.name, BreakerAction::Open);
     say(&bus, 2..=4).await;
     harness.has_handled(LISTENING, 4).await;
-    let is_known = async || waiting(&bus, FILLING).await == 3;
-    wait_until("messages wait", is_known).await;
+    let is_described = async || waiting(&bus, FILLING).await == 3;
+    wait_until("messages wait", is_described).await;
     // Over several observations.
     let watched = async {
         let until = tokio::time::Instant::now() + Duration::from_secs(1);

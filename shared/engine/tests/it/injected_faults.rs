@@ -39,8 +39,8 @@ fn probability_repeats_with_its_seed() {
     assert_eq!(struck(None, 50), struck(Some(7), 50), "without one, the seed of the settings");
     for percent in [1, 50, 99, 100] {
         let hits = struck(Some(3), percent).into_iter().filter(|struck| *struck).count();
-        let wanted = usize::from(percent) * 10;
-        assert!(hits.abs_diff(wanted) < 60, "{hits} of 1000 at {percent} %");
+        let expected = usize::from(percent) * 10;
+        assert!(hits.abs_diff(expected) < 60, "{hits} of 1000 at {percent} %");
         assert!((percent == 100) == (hits == 1000), "{hits} of 1000 at {percent} %");
     }
 }

@@ -12,7 +12,7 @@ use tracing::subscriber::DefaultGuard;
 use uuid::Uuid;
 
 use crate::support::{
-    Depot, DepotCommand, EngineHarness, FILLING, LISTENING, UNLUCKY, arrived, heard, id, shelf,
+    Depot, DepotCommand, EngineHarness, FILLING, LISTENING, UNLUCKY, arrived, id, received, shelf,
 };
 
 /// Lines logged on this thread.
@@ -52,7 +52,7 @@ impl Lines {
 }
 
 /// Level, step, attempt and message of each line.
-fn told(lines: &[Value]) -> Vec<(String, String, Option<u64>, String)> {
+fn logged(lines: &[Value]) -> Vec<(String, String, Option<u64>, String)> {
     let word = |line: &'_ Value, name: &str| line[name].as_str().unwrap_or("").to_owned();
     let of = |line: &Value| {
         (word(line, "level"), word(line, "step"), line["attempt"].as_u64(), word(line, "message"))
@@ -60,32 +60,32 @@ fn told(lines: &[Value]) -> Vec<(String, String, Option<u64>, String)> {
     lines.iter().map(of).collect()
 }
 
-fn line(level: &str, step: &str, attempt: Option<u64>, said: &str) -> (String, String, Option<u64>, String) {
-    (level.to_owned(), step.to_owned(), attempt, said.to_owned())
+fn line(level: &str, step: &str, attempt: Option<u64>, lines: &str) -> (String, String, Option<u64>, String) {
+    (level.to_owned(), step.to_owned(), attempt, lines.to_owned())
 }
 
 #[tokio::test]
 async fn inputs_with_changes_log_at_info_and_others_at_debug() {
     let (lines, _listening) = Lines::listen();
     let harness = EngineHarness::new().await;
-    let asked = harness.ask(DepotCommand::List("tea")).await;
-    assert!(matches!(asked, CommandOutcome::Done(_)));
-    assert_eq!(told(&lines.take()), [line("INFO", "command", None, "shelf Listed")]);
+    let executed = harness.execute(DepotCommand::List("tea")).await;
+    assert!(matches!(executed, CommandOutcome::Done(_)));
+    assert_eq!(logged(&lines.take()), [line("INFO", "command", None, "shelf Listed")]);
 
-    let tea = |number, pieces| heard(arrived(id(number), "tea", pieces));
-    harness.settle_together(vec![tea(1, 3), tea(1, 3), tea(2, 0), tea(3, UNLUCKY)]).await;
-    let said = lines.take();
+    let tea = |number, pieces| received(arrived(id(number), "tea", pieces));
+    harness.process_together(vec![tea(1, 3), tea(1, 3), tea(2, 0), tea(3, UNLUCKY)]).await;
+    let lines = lines.take();
     let step = FILLING.name;
-    let [put, known, rejected, dead] = &told(&said)[..] else { panic!("{said:#?}") };
+    let [put, expected, rejected, dead] = &logged(&lines)[..] else { panic!("{lines:#?}") };
     assert_eq!(*put, line("INFO", step, Some(1), "shelf Put"));
-    assert_eq!(*known, line("DEBUG", step, Some(1), "nothing changed: duplicate"));
+    assert_eq!(*expected, line("DEBUG", step, Some(1), "nothing changed: duplicate"));
     assert_eq!(*rejected, line("DEBUG", step, Some(1), "rejected: nothing is no quantity"));
     assert_eq!((dead.0.as_str(), dead.1.as_str()), ("ERROR", step));
     let ids = ["message_id", "correlation_id", "causation_id"].map(|name| {
-        said[0][name]
+        lines[0][name]
             .as_str()
             .and_then(|id| id.parse::<Uuid>().ok())
-            .unwrap_or_else(|| panic!("{name}: {}", said[0]))
+            .unwrap_or_else(|| panic!("{name}: {}", lines[0]))
     });
     assert_eq!(ids[0], id(1), "the message's own id");
 }
@@ -95,17 +95,17 @@ async fn inputs_with_changes_log_at_info_and_others_at_debug() {
 async fn inputs_of_one_batch_log_their_own_fields() {
     let (lines, _listening) = Lines::listen();
     let harness = EngineHarness::new().await;
-    harness.ask(DepotCommand::List("tea")).await;
+    harness.execute(DepotCommand::List("tea")).await;
     lines.take();
     let of = |step, number| Input::<Depot>::message(step, arrived(id(number), "tea", 1), id(404), 0);
-    harness.settle_together(vec![of(LISTENING, 1), of(FILLING, 2), of(LISTENING, 3), of(FILLING, 4)]).await;
+    harness.process_together(vec![of(LISTENING, 1), of(FILLING, 2), of(LISTENING, 3), of(FILLING, 4)]).await;
     let events = harness.store.events(shelf("tea"), 0, usize::MAX).await.expect("the store works");
     assert_eq!(events[1].recorded_at, events[2].recorded_at, "they were one batch");
-    let said = lines.take();
+    let lines = lines.take();
     let put = |number| (line("INFO", FILLING.name, Some(1), "shelf Put"), id(number).to_string());
-    let told: Vec<_> = told(&said).into_iter().zip(&said).collect();
-    let told =
-        told.into_iter().map(|(line, said)| (line, said["message_id"].as_str().unwrap_or("").to_owned()));
-    let info: Vec<_> = told.filter(|((level, ..), _)| level == "INFO").collect();
+    let logged: Vec<_> = logged(&lines).into_iter().zip(&lines).collect();
+    let logged =
+        logged.into_iter().map(|(line, lines)| (line, lines["message_id"].as_str().unwrap_or("").to_owned()));
+    let info: Vec<_> = logged.filter(|((level, ..), _)| level == "INFO").collect();
     assert_eq!(info, [put(2), put(4)]);
 }

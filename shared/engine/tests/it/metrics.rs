@@ -280,7 +280,7 @@ async fn breaker_exports_state_and_rejected_calls() {
         (State::ForcedOpen, 2),
     ];
     for (state, shown) in states {
-        harness.metrics.record_breaker(&BreakerView { state, refused: 9, recorded, ..view.clone() });
+        harness.metrics.record_breaker(&BreakerView { state, rejected: 9, recorded, ..view.clone() });
         let text = harness.metrics.text().expect("metrics");
         for line in [
             format!("breaker_state{{breaker=\"{SUPPLIER}\"}} {shown}.0"),

@@ -77,9 +77,9 @@ async fn fault_survives_restart_unless_limited_or_killing() {
 async fn invalid_override_is_rejected_and_not_stored() {
     let store = in_memory();
     let depot = EngineHarness::overridden(store.clone()).await;
-    let refused = depot.overrides.inject(NewFault { delay_ms: Some(1), ..fault(FaultKind::PAUSE) }).await;
-    let refused = refused.expect(WORKS).expect_err("a pause takes no delay");
-    assert!(matches!(refused, FaultRejection::Invalid("delay_ms", _)), "{refused:?}");
+    let rejected = depot.overrides.inject(NewFault { delay_ms: Some(1), ..fault(FaultKind::PAUSE) }).await;
+    let rejected = rejected.expect(WORKS).expect_err("a pause takes no delay");
+    assert!(matches!(rejected, FaultRejection::Invalid("delay_ms", _)), "{rejected:?}");
     assert_eq!(depot.overrides.clear().await.expect(WORKS), 0);
     assert_eq!(store.overrides().await.expect(WORKS).revision, 0);
 }
@@ -107,7 +107,7 @@ async fn override_at_one_replica_applies_to_all() {
     };
     let (one, other) =
         (EngineHarness::overridden(open().await).await, EngineHarness::overridden(open().await).await);
-    let state_at_other = async |wanted| other.breaker(SUPPLIER).state == wanted;
+    let state_at_other = async |expected| other.breaker(SUPPLIER).state == expected;
     turn(&one, SUPPLIER, BreakerAction::Open).await;
     wait_until("it is open at the other", async || state_at_other(State::ForcedOpen).await).await;
     // One that is counted too: it is for those who are there.

@@ -34,11 +34,11 @@ const STORY: [&str; 4] = [
 async fn example_runs_twice_on_one_broker() {
     let broker = Nats::start().await;
     for run in ["the first run", "the second run, on the streams of the first"] {
-        let (said, complaint) = tell(&broker.settings().url).await;
-        let lines: Vec<_> = said.lines().collect();
-        assert_eq!(lines.len(), STORY.len(), "{run}:\n{said}\n{complaint}");
-        for (line, wanted) in lines.iter().zip(STORY) {
-            assert!(line.starts_with(wanted), "{run}: {line:?} is not {wanted:?}");
+        let (output, complaint) = tell(&broker.settings().url).await;
+        let lines: Vec<_> = output.lines().collect();
+        assert_eq!(lines.len(), STORY.len(), "{run}:\n{output}\n{complaint}");
+        for (line, expected) in lines.iter().zip(STORY) {
+            assert!(line.starts_with(expected), "{run}: {line:?} is not {expected:?}");
         }
         for step in ["courier-booking", "courier-release"] {
             let dead = format!("{step} (the answer makes no sense)");
@@ -53,8 +53,8 @@ async fn example_without_broker_says_what_to_do() {
     let output = run(&url).await;
     let complaint = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{complaint}");
-    let wanted = format!("no broker answers at {url}: start one with `nats-server --jetstream`");
-    assert!(complaint.contains(&wanted), "{complaint:?} does not say {wanted:?}");
+    let expected = format!("no broker answers at {url}: start one with `nats-server --jetstream`");
+    assert!(complaint.contains(&expected), "{complaint:?} does not say {expected:?}");
     assert_eq!(text(&output.stdout), "", "nothing came true");
 }
 
@@ -70,12 +70,12 @@ async fn embedded_service_rejects_foreign_database() -> anyhow::Result<()> {
     let deadline = Timestamp::now() + SignedDuration::from_hours(1);
     let command = (Uuid::from_u128(1), ParcelCommand::Book { to: "Lyon".to_owned(), deadline });
     depot.engine.execute(Uuid::from_u128(1), command, None).await?;
-    let is_known = async || bus.last_position(Depot::NAME).await.is_ok_and(|mark| mark.is_some());
+    let is_known = async || bus.last_position(Depot::NAME).await.is_ok_and(|position| position.is_some());
     wait_until("the broker knows of the booking", is_known).await;
     drop(depot);
 
-    let Err(refusal) = start(Database::Existing(other.path())).await else { panic!("it was started") };
-    assert!(refusal.to_string().contains("it is another one"), "{refusal}");
+    let Err(rejection) = start(Database::Existing(other.path())).await else { panic!("it was started") };
+    assert!(rejection.to_string().contains("it is another one"), "{rejection}");
     start(Database::New(other.path())).await?;
     start(Database::Existing(own.path())).await?;
     Ok(())
@@ -136,8 +136,8 @@ fn readme_quotes_compiled_code() {
         readme.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(fragments.len() > 5, "the README has its code: {}", fragments.len());
     for piece in fragments.iter().flat_map(|fragment| fragment.split("// …\n")) {
-        let wanted = trimmed(piece);
-        assert!(code.iter().any(|code| code.contains(&wanted)), "nobody compiles this:\n{piece}");
+        let expected = trimmed(piece);
+        assert!(code.iter().any(|code| code.contains(&expected)), "nobody compiles this:\n{piece}");
     }
 }
 
@@ -149,9 +149,9 @@ fn trimmed(text: &str) -> String {
 /// Runs the example, and returns its output.
 async fn tell(url: &str) -> (String, String) {
     let output = run(url).await;
-    let (said, complaint) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(0), "{said}\n{complaint}");
-    (said, complaint)
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{stdout}\n{stderr}");
+    (stdout, stderr)
 }
 
 /// Runs the example with a time limit, because a hang must not block the tests.

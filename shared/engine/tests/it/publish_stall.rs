@@ -49,15 +49,15 @@ async fn stall_has_the_reason_of_the_broker_and_ends_with_the_connection() {
     let publish_stall = PublishStall::default();
     let publisher =
         Publisher::new(bus.clone(), "depot", no_faults()).with_publish_stall(publish_stall.clone());
-    let told = || publish_stall.describe(Duration::ZERO, Timestamp::now());
+    let description = || publish_stall.describe(Duration::ZERO, Timestamp::now());
     let publish = async |number| publisher.round_ended(&publisher.publish(&entries(number..=number)).await);
     publish(1).await;
-    assert_eq!(told(), None);
+    assert_eq!(description(), None);
     publish(2).await;
-    let words = told().unwrap_or_default();
+    let words = description().unwrap_or_default();
     assert!(words.contains("maximum messages exceeded"), "{words}");
     nats.kill();
     crate::support::wait_until("it is away", async || !bus.is_connected()).await;
     publish(2).await;
-    assert_eq!(told(), None);
+    assert_eq!(description(), None);
 }

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use saga_core::input::Input;
 use saga_engine::runtime::tracer::{self, Callers, RecordSpans, Span, Tracer};
 
-use crate::support::{Depot, DepotCommand, EngineHarness, arrived, heard, id, in_time};
+use crate::support::{Depot, DepotCommand, EngineHarness, arrived, id, in_time, received};
 
 /// Recorder that records every span.
 #[derive(Default)]
@@ -17,7 +17,7 @@ impl RecordSpans for Recorder {
         true
     }
 
-    fn holds(&self) -> bool {
+    fn buffers_unsampled(&self) -> bool {
         true
     }
 
@@ -42,15 +42,15 @@ async fn command_span_is_child_of_its_request() {
     let recorder = Arc::new(Recorder::default());
     let tracer = Tracer::new(recorder.clone(), Callers::Link);
     let harness = EngineHarness::traced(tracer.clone()).await;
-    let asked = async {
+    let executed = async {
         harness.engine.execute(id(1), DepotCommand::List("tea"), None).await.expect("the store works");
         harness.engine.process(command(2)).await.expect("the store works");
         tracer::request_span()
     };
-    let begun = in_time("the answer", tracer::answering(&tracer, None, asked)).await;
-    let answer = begun.expect("the answer has a span").context;
+    let opened = in_time("the answer", tracer::answering(&tracer, None, executed)).await;
+    let answer = opened.expect("the answer has a span").context;
     let parents: Vec<_> =
-        recorder.0.lock().iter().map(|span| (span.begun.parent, span.begun.context.trace_id)).collect();
+        recorder.0.lock().iter().map(|span| (span.opened.parent, span.opened.context.trace_id)).collect();
     assert_eq!(parents, [(Some(answer.span_id), answer.trace_id); 2]);
 }
 
@@ -60,8 +60,8 @@ async fn input_without_request_starts_a_trace() {
     let recorder = Arc::new(Recorder::default());
     let harness = EngineHarness::traced(Tracer::new(recorder.clone(), Callers::Link)).await;
     assert_eq!(harness.settle(command(1)).await, "done");
-    assert_eq!(harness.settle(heard(arrived(id(2), "tea", 1))).await, "done");
-    let parents: Vec<_> = recorder.0.lock().iter().map(|span| span.begun.parent).collect();
+    assert_eq!(harness.settle(received(arrived(id(2), "tea", 1))).await, "done");
+    let parents: Vec<_> = recorder.0.lock().iter().map(|span| span.opened.parent).collect();
     assert_eq!(parents, [None, None]);
 }
 
@@ -78,22 +78,22 @@ async fn request_span_is_available_while_abandoned_request_is_dropped() {
     let tracer = Tracer::new(recorder.clone(), Callers::Link);
     let harness = EngineHarness::traced(tracer.clone()).await;
     let found = Arc::default();
-    let (has_asked, asked) = tokio::sync::oneshot::channel();
+    let (has_executed, executed) = tokio::sync::oneshot::channel();
     let answer = {
         let (seen, engine) = (Seen(Arc::clone(&found)), harness.engine.clone());
         async move {
             let _seen = seen;
             engine.execute(id(1), DepotCommand::List("tea"), None).await.expect("the store works");
-            has_asked.send(()).expect("somebody waits for it");
+            has_executed.send(()).expect("somebody waits for it");
             std::future::pending::<()>().await;
         }
     };
     tokio::select! {
         () = tracer::answering(&tracer, None, answer) => panic!("it is never answered"),
-        asked = in_time("the question", asked) => asked.expect("it was asked"),
+        executed = in_time("the question", executed) => executed.expect("it was asked"),
     }
-    let begun = found.lock().expect("its span was known");
-    let asked = recorder.0.lock()[0].begun.parent;
-    assert_eq!(asked, Some(begun.context.span_id));
+    let opened = found.lock().expect("its span was known");
+    let executed = recorder.0.lock()[0].opened.parent;
+    assert_eq!(executed, Some(opened.context.span_id));
     assert_eq!(tracer::request_span(), None, "here nothing is answered");
 }

@@ -105,7 +105,7 @@ struct Breaker {
     slow: u64,
     failure_rate: Option<u8>,
     slow_rate: Option<u8>,
-    refused: u64,
+    rejected: u64,
     open_until: Option<Timestamp>,
     #[serde(default)]
     transitions: Vec<Transition>,
@@ -124,7 +124,7 @@ const COLUMNS: [Column<BreakerOf>; 10] = [
     removable(3, right("calls", |of| of.breaker.calls.to_string())),
     removable(5, right("failed", |of| share(of.breaker.failures, of.breaker.failure_rate))),
     removable(2, right("slow", |of| share(of.breaker.slow, of.breaker.slow_rate))),
-    removable(4, right("refused", |of| of.breaker.refused.to_string())),
+    removable(4, right("rejected", |of| of.breaker.rejected.to_string())),
     removable(6, time("open until", |of| of.breaker.open_until)),
     removable(1, time("last change", |of| of.breaker.transitions.last().map(|last| last.at))),
     removable(7, truncatable(left("why", |of| or_none(of.breaker.transitions.last().map(|last| &last.why))))),
@@ -157,11 +157,11 @@ mod tests {
         let services = json!([
             {"service": "payment", "breakers": [
                 {"name": "bank", "instance": "payment-2", "state": "OPEN", "calls": 10, "failures": 6, "slow": 0, "failure_rate": 60,
-                 "slow_rate": 0, "refused": 4, "policy": policy, "open_until": "2026-11-20T14:18:46Z",
+                 "slow_rate": 0, "rejected": 4, "policy": policy, "open_until": "2026-11-20T14:18:46Z",
                  "transitions": [{"at": "2026-11-20T14:18:36Z", "from": "CLOSED", "to": "OPEN",
                                   "why": "6 of 10 calls failed"}]},
                 {"name": "payment-processing", "instance": "payment-2", "state": "CLOSED", "calls": 1, "failures": 0, "slow": 0,
-                 "failure_rate": null, "slow_rate": null, "refused": 0, "policy": policy, "open_until": null,
+                 "failure_rate": null, "slow_rate": null, "rejected": 0, "policy": policy, "open_until": null,
                  "transitions": []},
             ]},
             {"service": "inventory", "problem": "inventory does not answer", "breakers": []},

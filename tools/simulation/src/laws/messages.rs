@@ -136,7 +136,7 @@ fn service_stats_of<S: Service>(world: &World, site: &Deployment<S>) -> ServiceS
         retrying: of(&tallies.retrying, step.name),
         dead: of(&tallies.dead, step.name),
         waiting: Some(0),
-        come_to: BTreeMap::new(),
+        acknowledged: BTreeMap::new(),
     });
     ServiceStats {
         service: S::NAME.to_owned(),

@@ -7,7 +7,7 @@ use saga_core::service_stats::{ServiceStats, StepStats, StoreStats};
 use saga_engine::testing::NOON;
 
 /// One producer and one listener, who were asked at a moment.
-fn look(second: i64, oldest: Option<i64>, newest: u64, come_to: u64) -> Vec<ServiceStats> {
+fn look(second: i64, oldest: Option<i64>, newest: u64, acknowledged: u64) -> Vec<ServiceStats> {
     let at = |second| NOON + SignedDuration::from_secs(second);
     let of = |name: &str, stats, newest, steps| ServiceStats {
         service: name.to_owned(),
@@ -28,8 +28,8 @@ fn look(second: i64, oldest: Option<i64>, newest: u64, come_to: u64) -> Vec<Serv
         handled: 0,
         retrying: 0,
         dead: 0,
-        waiting: Some(newest - come_to),
-        come_to: [("order".to_owned(), come_to)].into(),
+        waiting: Some(newest - acknowledged),
+        acknowledged: [("order".to_owned(), acknowledged)].into(),
     };
     vec![
         of("order", stats, Some(newest), vec![]),

@@ -272,7 +272,7 @@ fn trade(service_stats: &mut ServiceStats) {
     service_stats.stats.outbox_pending = 1;
     service_stats.stats.outbox_oldest = Some(service_stats.at);
     let others = ["order", "inventory", "payment"].map(|producer| (producer.to_owned(), newest));
-    let busy = StepStats { waiting: Some(1), come_to: others.into(), ..step("some-step", &[], 0) };
+    let busy = StepStats { waiting: Some(1), acknowledged: others.into(), ..step("some-step", &[], 0) };
     service_stats.steps.retain(|step| step.step != busy.step);
     service_stats.steps.push(busy);
 }
@@ -298,7 +298,7 @@ pub fn step(name: &str, subjects: &[&str], handled: u64) -> StepStats {
         retrying: 0,
         dead: 0,
         waiting: Some(0),
-        come_to: BTreeMap::new(),
+        acknowledged: BTreeMap::new(),
     }
 }
 

@@ -152,9 +152,9 @@ async fn what_only_looked_wrong_is_said_of_nobody() {
 async fn what_something_is_under_way_for_is_not_told_as_wrong() {
     let books = ReconciliationState::of(quiet_shop()).await;
     books.played.lock().shop.payments[CONFIRMED].reference.clear();
-    let late = |come_to| {
-        let producers = BTreeMap::from([("order".to_owned(), come_to)]);
-        StepStats { waiting: Some(3), come_to: producers, ..step("inventory-sale", &[], 0) }
+    let late = |acknowledged| {
+        let producers = BTreeMap::from([("order".to_owned(), acknowledged)]);
+        StepStats { waiting: Some(3), acknowledged: producers, ..step("inventory-sale", &[], 0) }
     };
     books.played.lock().service_stats.get_mut("order").expect("it is played").newest = Some(7);
     books.played.lock().service_stats.get_mut("inventory").expect("it is played").steps = vec![late(6)];

@@ -363,7 +363,7 @@ fn service(name: &str, published: &[(&str, u64)], steps: &[(&str, &str, [u64; 3]
         retrying: *retrying,
         dead: *dead,
         waiting: Some(0),
-        come_to: BTreeMap::new(),
+        acknowledged: BTreeMap::new(),
     };
     ServiceStats {
         service: name.to_owned(),

@@ -39,29 +39,33 @@ fn scan_without_room_is_repeated_once_room_is_free() {
 fn constant_load_leaves_room_for_due_tasks_and_messages() {
     for backlog in [2, 8, 1024] {
         let mut admission = Admission::new("supplier", TaskBounds { backlog, concurrency: 2 });
-        let (mut held, mut ids) = (VecDeque::new(), (1..).map(Uuid::from_u128));
-        let (mut brought, mut came_due) = (bring(&mut admission, &mut held, &mut ids), 0);
+        let (mut open_tasks, mut ids) = (VecDeque::new(), (1..).map(Uuid::from_u128));
+        let (mut from_messages, mut is_due) =
+            (take_from_messages(&mut admission, &mut open_tasks, &mut ids), 0);
         assert!(!admission.record_due_scan(true, NOW), "there is no room");
         for _ in 0..20 * backlog {
-            assert!(held.len() <= backlog);
-            let (_, mut is_room) = admission.release(held.pop_front().expect("one is under way"));
-            brought += bring(&mut admission, &mut held, &mut ids);
+            assert!(open_tasks.len() <= backlog);
+            let (_, mut is_room) = admission.release(open_tasks.pop_front().expect("one is under way"));
+            from_messages += take_from_messages(&mut admission, &mut open_tasks, &mut ids);
             while is_room {
                 let room = admission.room(NOW);
                 for task in ids.by_ref().take(room) {
                     assert!(admission.hold(task, 1, true));
-                    held.push_back(task);
-                    came_due += 1;
+                    open_tasks.push_back(task);
+                    is_due += 1;
                 }
-                brought += bring(&mut admission, &mut held, &mut ids);
+                from_messages += take_from_messages(&mut admission, &mut open_tasks, &mut ids);
                 is_room = admission.record_due_scan(true, NOW);
             }
         }
-        assert!(came_due >= 2 * backlog, "{came_due} of those that came due, beside {brought}");
-        assert!(brought >= 2 * backlog, "{brought} of those that messages brought, beside {came_due}");
+        assert!(is_due >= 2 * backlog, "{is_due} of those that came due, beside {from_messages}");
+        assert!(
+            from_messages >= 2 * backlog,
+            "{from_messages} of those that messages brought, beside {is_due}"
+        );
         // Without due tasks all slots are free again.
         assert!(!admission.record_due_scan(false, NOW));
-        for task in held {
+        for task in open_tasks {
             admission.release(task);
         }
         let granted = (0..backlog).filter(|_| admission.reserve_slot(NOW) == Slot::Reserved);
@@ -82,17 +86,17 @@ fn returned_slot_reports_room_for_due_tasks() {
 }
 
 /// Reserves slots for as many messages as fit.
-fn bring(
+fn take_from_messages(
     admission: &mut Admission,
-    held: &mut VecDeque<Uuid>,
+    open_tasks: &mut VecDeque<Uuid>,
     ids: &mut impl Iterator<Item = Uuid>,
 ) -> usize {
-    let before = held.len();
+    let before = open_tasks.len();
     while admission.reserve_slot(NOW) == Slot::Reserved {
         let task = ids.next().expect("an id");
         assert!(admission.hold(task, 1, false));
         admission.return_slot();
-        held.push_back(task);
+        open_tasks.push_back(task);
     }
-    held.len() - before
+    open_tasks.len() - before
 }

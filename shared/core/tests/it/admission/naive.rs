@@ -18,9 +18,9 @@ pub struct Naive {
     in_flight: usize,
     pub reserved: usize,
     /// Claim of each task, and true if it came due.
-    held: BTreeMap<Uuid, (i64, bool)>,
+    open_tasks: BTreeMap<Uuid, (i64, bool)>,
     pub is_due_left: bool,
-    is_told: bool,
+    is_scan_requested: bool,
     answered: Vec<Duration>,
     pub failed: BTreeMap<Uuid, Duration>,
 }
@@ -33,9 +33,9 @@ impl Naive {
             bank,
             in_flight: 0,
             reserved: 0,
-            held: BTreeMap::new(),
+            open_tasks: BTreeMap::new(),
             is_due_left: false,
-            is_told: true,
+            is_scan_requested: true,
             answered: vec![],
             failed: BTreeMap::new(),
         }
@@ -79,13 +79,19 @@ impl Naive {
         Some(Some(permit))
     }
 
-    pub fn end_call(&mut self, permit: Option<Permit>, verdict: Verdict, took: Duration, at: Duration) {
+    pub fn end_without_result(
+        &mut self,
+        permit: Option<Permit>,
+        verdict: Verdict,
+        took: Duration,
+        at: Duration,
+    ) {
         self.in_flight -= 1;
         let permit = permit.expect("the bank has a breaker");
         self.breaker(self.bank).record(permit, verdict, took, at);
     }
 
-    pub fn told(
+    pub fn end_call(
         &mut self,
         task: Uuid,
         permit: Option<Permit>,
@@ -98,7 +104,7 @@ impl Naive {
             CallResult::Rejected => Verdict::Ignored,
             CallResult::Failed => Verdict::Failure,
         };
-        self.end_call(permit, verdict, took, at);
+        self.end_without_result(permit, verdict, took, at);
         if end != CallResult::Failed {
             self.answered.push(at);
             return FailureKind::Permanent;
@@ -117,7 +123,7 @@ impl Naive {
     }
 
     fn taken(&self) -> usize {
-        self.held.len() + self.reserved
+        self.open_tasks.len() + self.reserved
     }
 
     /// A quarter of the slots, at least one.
@@ -135,9 +141,9 @@ impl Naive {
 
     /// True if one more message fits beside the share of due tasks.
     pub fn messages_fit(&self, at: Duration) -> bool {
-        let brought = self.held.values().filter(|(_, came_due)| !came_due).count() + self.reserved;
+        let from_messages = self.open_tasks.values().filter(|(_, is_due)| !is_due).count() + self.reserved;
         let kept = if self.is_due_left { self.share() } else { 0 };
-        self.room(at) > 0 && brought + kept < self.limit()
+        self.room(at) > 0 && from_messages + kept < self.limit()
     }
 
     pub fn reserve_slot(&mut self, at: Duration) -> Slot {
@@ -158,19 +164,19 @@ impl Naive {
     pub fn record_due_scan(&mut self, is_left: bool, at: Duration) -> bool {
         self.is_due_left = is_left;
         let is_room = self.has_ample_room() && self.room(at) > 0;
-        self.is_told = !is_left || is_room;
+        self.is_scan_requested = !is_left || is_room;
         is_left && is_room
     }
 
-    pub fn hold(&mut self, task: Option<Uuid>, claim: i64, came_due: bool) -> bool {
+    pub fn hold(&mut self, task: Option<Uuid>, claim: i64, is_due: bool) -> bool {
         let Some(task) = task else { return false };
-        let before = self.held.get(&task).copied();
-        self.held.insert(task, (claim, before.map_or(came_due, |(_, came_due)| came_due)));
+        let before = self.open_tasks.get(&task).copied();
+        self.open_tasks.insert(task, (claim, before.map_or(is_due, |(_, is_due)| is_due)));
         before.is_none()
     }
 
     pub fn release(&mut self, task: Uuid) -> (Option<i64>, bool) {
-        let claim = self.held.remove(&task).map(|(claim, _)| claim);
+        let claim = self.open_tasks.remove(&task).map(|(claim, _)| claim);
         (claim, self.is_to_look())
     }
 
@@ -180,8 +186,8 @@ impl Naive {
     }
 
     fn is_to_look(&mut self) -> bool {
-        let is_to_look = !self.is_told && self.has_ample_room();
-        self.is_told |= is_to_look;
+        let is_to_look = !self.is_scan_requested && self.has_ample_room();
+        self.is_scan_requested |= is_to_look;
         is_to_look
     }
 
@@ -198,8 +204,8 @@ impl Naive {
             failures: steps.iter().map(failure).collect(),
             calls_shut: self.breakers[self.bank].rejects_until(at),
             room: self.room(at),
-            held: self.held.len(),
-            has_task_room: self.held.len() < self.bounds.backlog,
+            open_tasks: self.open_tasks.len(),
+            has_task_room: self.open_tasks.len() < self.bounds.backlog,
         }
     }
 }
@@ -213,6 +219,6 @@ pub struct Seen {
     pub failures: Vec<FailureKind>,
     pub calls_shut: Option<Option<Duration>>,
     pub room: usize,
-    pub held: usize,
+    pub open_tasks: usize,
     pub has_task_room: bool,
 }

@@ -177,29 +177,32 @@ impl World {
                 let took = took(*is_slow);
                 let Some(end) = end else {
                     it.abort_call(one, took, now);
-                    naive.end_call(other, Verdict::Failure, took, now);
+                    naive.end_without_result(other, Verdict::Failure, took, now);
                     return (Answer::Nothing, Answer::Nothing);
                 };
                 let kind = it.end_call(task(number), one, *end, took, now);
-                return (Answer::Kind(kind), Answer::Kind(naive.told(task(number), other, *end, took, now)));
+                return (
+                    Answer::Kind(kind),
+                    Answer::Kind(naive.end_call(task(number), other, *end, took, now)),
+                );
             }
             Act::ReturnCall(at) if !self.calls.is_empty() => {
                 let [one, other] = self.calls.swap_remove(at.index(self.calls.len()));
                 it.return_call(one, now);
-                naive.end_call(other, Verdict::Ignored, Duration::ZERO, now);
+                naive.end_without_result(other, Verdict::Ignored, Duration::ZERO, now);
             }
             Act::EndStep(..) | Act::EndCall(..) | Act::ReturnCall(_) => {}
             Act::TakeSlot => {
                 return (Answer::Slot(it.reserve_slot(now)), Answer::Slot(naive.reserve_slot(now)));
             }
-            Act::GiveBack(brought) if naive.reserved > 0 => {
+            Act::GiveBack(from_messages) if naive.reserved > 0 => {
                 self.claims += 1;
-                let brought = brought.as_ref().map(task);
+                let from_messages = from_messages.as_ref().map(task);
                 let hold = |task| it.hold(task, self.claims, false);
-                let is_new = brought.is_some_and(hold);
-                let was_new = naive.hold(brought, self.claims, false);
-                let told = (it.return_slot(), naive.return_slot());
-                return (Answer::Flags(is_new, told.0), Answer::Flags(was_new, told.1));
+                let is_new = from_messages.is_some_and(hold);
+                let was_new = naive.hold(from_messages, self.claims, false);
+                let scans = (it.return_slot(), naive.return_slot());
+                return (Answer::Flags(is_new, scans.0), Answer::Flags(was_new, scans.1));
             }
             Act::TakeDue(number) if naive.room(now) > 0 => {
                 self.claims += 1;
@@ -244,7 +247,7 @@ impl World {
             failures: STEPS.iter().map(|step| it.failure_kind_of(step, now)).collect(),
             calls_shut: it.calls_blocked_until(now),
             room: it.room(now),
-            held: it.held(),
+            open_tasks: it.open_tasks(),
             has_task_room: it.has_task_room(),
         };
         // Each transition is reported once.

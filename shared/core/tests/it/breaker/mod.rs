@@ -63,7 +63,7 @@ fn transitions_and_returned_probes_are_changes() {
 fn half_open_admits_only_its_probes() {
     let mut breaker = opened();
     let mut probes: Vec<Permit> = (0..5).filter_map(|_| breaker.acquire(at(10))).collect();
-    assert_eq!((probes.len(), breaker.snapshot(at(10)).refused), (3, 2));
+    assert_eq!((probes.len(), breaker.snapshot(at(10)).rejected), (3, 2));
     breaker.record(probes.remove(0), Verdict::Ignored, at(0), at(10));
     assert!(breaker.acquire(at(10)).is_some(), "the place of an ignored probe is free again");
     assert!(breaker.acquire(at(10)).is_none());

@@ -129,7 +129,7 @@ struct Seen {
     ramp: Option<u32>,
     counts: [u64; 3],
     rates: [Option<u8>; 2],
-    refused: u64,
+    rejected: u64,
 }
 
 impl SideBySide {
@@ -190,7 +190,7 @@ impl SideBySide {
             ramp: self.breaker.ramp(),
             counts: [snapshot.calls, snapshot.failures, snapshot.slow],
             rates: [snapshot.failure_rate, snapshot.slow_rate],
-            refused: snapshot.refused,
+            rejected: snapshot.rejected,
         }
     }
 
@@ -212,7 +212,7 @@ struct Naive {
     /// Era of each admitted call that was not ignored.
     admitted: Vec<usize>,
     calls: Vec<Call>,
-    refused: u64,
+    rejected: u64,
 }
 
 struct Call {
@@ -232,7 +232,7 @@ impl Naive {
             is_recovering: false,
             admitted: Vec::new(),
             calls: Vec::new(),
-            refused: 0,
+            rejected: 0,
         }
     }
 
@@ -254,7 +254,7 @@ impl Naive {
             State::HalfOpen => probes < self.policy.half_open_calls as usize,
         };
         if !is_admitted {
-            self.refused += 1;
+            self.rejected += 1;
             return None;
         }
         self.admitted.push(self.era);
@@ -336,7 +336,7 @@ impl Naive {
             ramp: self.ramp(),
             counts: self.counts(now),
             rates: self.rates(now).map_or([None, None], |rates| rates.map(|rate| Some(rate.percent()))),
-            refused: self.refused,
+            rejected: self.rejected,
         }
     }
 }

@@ -189,12 +189,12 @@ fn redelivered_dead_letter_is_not_processed() {
 
 /// The announcement of a dead letter.
 fn announced(writes: &Writes) -> DeadLettered {
-    let [promise] = &writes.outbox[..] else { panic!("one message: {writes:?}") };
-    let envelope = envelope(&promise.payload);
-    assert_eq!(promise.subject, "till.dead_lettered");
-    let said = envelope.open().expect("a message of the engine").fact;
-    let DeadLetterMessage::DeadLettered(said) = said else { panic!("{said:?}") };
-    *said
+    let [entry] = &writes.outbox[..] else { panic!("one message: {writes:?}") };
+    let envelope = envelope(&entry.payload);
+    assert_eq!(entry.subject, "till.dead_lettered");
+    let announced = envelope.open().expect("a message of the engine").fact;
+    let DeadLetterMessage::DeadLettered(announced) = announced else { panic!("{announced:?}") };
+    *announced
 }
 
 fn a_dead_letter() -> DeadLettered {

@@ -29,10 +29,10 @@ fn operator_publishes_command_to_its_service() {
     let world = World::new();
     let desk = Operator::<Rung>::default();
     let (writes, outcomes) = decide(&desk, &[input], Loaded::default(), &world.rules, NOON);
-    let [promise] = &writes.outbox[..] else { panic!("one message: {writes:?}") };
-    assert_eq!((outcomes[0].name(), &promise.subject[..]), ("done", "operator.dead_letter_restored.till"));
-    let said = Envelope::from_bytes(&promise.payload).expect("an envelope").open::<DeadLetterMessage>();
-    assert_eq!(said.expect("a message of the engine").fact, command);
+    let [entry] = &writes.outbox[..] else { panic!("one message: {writes:?}") };
+    assert_eq!((outcomes[0].name(), &entry.subject[..]), ("done", "operator.dead_letter_restored.till"));
+    let announced = Envelope::from_bytes(&entry.payload).expect("an envelope").open::<DeadLetterMessage>();
+    assert_eq!(announced.expect("a message of the engine").fact, command);
 }
 
 #[test]

@@ -59,12 +59,12 @@ fn batch_writes_each_row_once_and_publishes_by_policy() {
     assert_eq!((&writes.events[1].data[..], writes.events[1].causation_id), (r#"{"Put":40}"#, ids[1]));
 
     // Looking at a tin publishes nothing.
-    let told: Vec<_> = writes.outbox.iter().map(|promise| (promise.event, fact(&promise.payload))).collect();
+    let entries: Vec<_> = writes.outbox.iter().map(|entry| (entry.event, fact(&entry.payload))).collect();
     let counted = |before, after| Fact::Counted { in_tin: "a".to_owned(), before, after, heard: false };
-    assert_eq!(told, [(Some(0), counted(0, 60)), (Some(1), counted(60, 100))]);
+    assert_eq!(entries, [(Some(0), counted(0, 60)), (Some(1), counted(60, 100))]);
     let envelopes: Vec<_> = writes.outbox.iter().map(|it| envelope(&it.payload)).collect();
-    for ((promise, envelope), cause) in writes.outbox.iter().zip(&envelopes).zip(ids) {
-        assert_eq!((&promise.subject[..], promise.id), ("till.counted", envelope.id));
+    for ((entry, envelope), cause) in writes.outbox.iter().zip(&envelopes).zip(ids) {
+        assert_eq!((&entry.subject[..], entry.id), ("till.counted", envelope.id));
         assert_eq!((&envelope.producer[..], envelope.occurred_at), ("till", NOON));
         assert_eq!((envelope.causation_id, envelope.correlation_id), (cause, Uuid::from_u128(0x5A6A)));
     }
@@ -92,8 +92,8 @@ fn outbox_entry_names_its_event() {
     let inputs = [TillCommand::LookAt("a", NOON), TillCommand::Put("a", 1), TillCommand::PutTwice("b", 1)];
     let inputs = inputs.map(|command| world.command(command));
     let (writes, _) = world.takes(&inputs);
-    let told: Vec<_> = writes.outbox.iter().map(|promise| promise.event).collect();
-    assert_eq!((told, writes.events.len()), (vec![Some(1), Some(2), Some(3)], 4));
+    let entries: Vec<_> = writes.outbox.iter().map(|entry| entry.event).collect();
+    assert_eq!((entries, writes.events.len()), (vec![Some(1), Some(2), Some(3)], 4));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn idempotency_key_repeats_answer_and_rejects_other_request() {
     outcomes.extend(world.takes(&[under(4, "x"), under(5, "y")]).1);
     let names: Vec<_> = outcomes.iter().map(Outcome::name).collect();
     assert_eq!(names, ["done", "replayed", "key_reused", "replayed", "key_reused"]);
-    let said = |index: usize| {
+    let announced = |index: usize| {
         let Outcome::Command(CommandOutcome::Done(reply) | CommandOutcome::Replayed(reply)) =
             &outcomes[index]
         else {
@@ -131,7 +131,7 @@ fn idempotency_key_repeats_answer_and_rejects_other_request() {
         };
         reply.clone()
     };
-    assert_eq!([said(1), said(3)], [said(0), said(0)]);
+    assert_eq!([announced(1), announced(3)], [announced(0), announced(0)]);
     assert_eq!(world.tin("a").coins, 1);
 
     // A rejection is not stored as an answer.

@@ -54,10 +54,13 @@ fn replay_gets_all_attempts_and_is_resolved_when_processed() {
     let (writes, name) = world.take(Input::retry(COUNTING, retry, 0));
     assert_eq!((name, stored(&world).status), ("done", DeadLetterStatus::Resolved));
     assert_eq!((&writes.inbox[..], world.tin("a").coins), (&[("counting", Uuid::from_u128(1))][..], 5));
-    let said = resolved(&writes);
-    assert_eq!((said.dead_letter, said.replays, said.message_id), (dead, 2, Uuid::from_u128(2)));
-    assert_eq!(said.effect, ReplayEffect::TookEffect);
-    assert_eq!((&said.service[..], &said.step[..], said.saga), ("till", "counting", it.saga));
+    let announced = resolved(&writes);
+    assert_eq!(
+        (announced.dead_letter, announced.replays, announced.message_id),
+        (dead, 2, Uuid::from_u128(2))
+    );
+    assert_eq!(announced.effect, ReplayEffect::TookEffect);
+    assert_eq!((&announced.service[..], &announced.step[..], announced.saga), ("till", "counting", it.saga));
 }
 
 /// A rejection is an answer too.
@@ -66,9 +69,9 @@ fn rejected_replay_is_resolved() {
     let (mut world, dead) = parked();
     world.take(operated(replay(dead, 1, Some(edited(paid(2, "a", -5, Mood::Fine))))));
     let (writes, name) = world.take(Input::retry(COUNTING, the_retry(&world), 0));
-    let said = resolved(&writes);
+    let announced = resolved(&writes);
     let no = ReplayEffect::Rejected { reason: NoCoins.to_string() };
-    assert_eq!((name, said.replays, said.effect), ("rejected", 1, no));
+    assert_eq!((name, announced.replays, announced.effect), ("rejected", 1, no));
 }
 
 /// A replay that comes too late is resolved, and its lack of effect is published.
@@ -84,9 +87,9 @@ fn replay_without_effect_reports_no_change() {
     ];
     let (writes, _) = world.takes(&inputs);
     let resolved = writes.outbox.iter().find(|entry| entry.subject == "till.dead_letter_resolved");
-    let said = envelope(&resolved.expect("it is told").payload).open().expect("a message").fact;
-    let DeadLetterMessage::DeadLetterResolved(said) = said else { panic!("{said:?}") };
-    assert_eq!(said.effect, ReplayEffect::ChangedNothing);
+    let announced = envelope(&resolved.expect("it is told").payload).open().expect("a message").fact;
+    let DeadLetterMessage::DeadLetterResolved(announced) = announced else { panic!("{announced:?}") };
+    assert_eq!(announced.effect, ReplayEffect::ChangedNothing);
 }
 
 /// Repeated and outdated commands have no effect.
@@ -218,10 +221,11 @@ fn command_about_purged_dead_letter_is_answered_as_forgotten() {
     for (command, revision) in [(replay(absent, 1, None), 1), (restore(absent, 2), 2)] {
         let (writes, name) = world.take(operated(command));
         assert_eq!((name, writes.new_dead_letters.len(), writes.changed_dead_letters.len()), ("done", 0, 0));
-        let [told] = &writes.outbox[..] else { panic!("one message: {writes:?}") };
-        let said = Envelope::from_bytes(&told.payload).expect("an envelope").open::<DeadLetterMessage>();
+        let [entry] = &writes.outbox[..] else { panic!("one message: {writes:?}") };
+        let announced =
+            Envelope::from_bytes(&entry.payload).expect("an envelope").open::<DeadLetterMessage>();
         let forgotten = DeadLetterForgotten { dead_letter: absent, service: "till".to_owned(), revision };
-        assert_eq!(said.expect("a message").fact, DeadLetterMessage::DeadLetterForgotten(forgotten));
+        assert_eq!(announced.expect("a message").fact, DeadLetterMessage::DeadLetterForgotten(forgotten));
         world.inbox.clear();
     }
 }
@@ -263,14 +267,14 @@ fn impossible_operator_command_is_dead_lettered() {
     let (writes, _) = world.take(operated(DeadLetterMessage::ReplayRequested(elsewhere)));
     assert_eq!(writes.new_dead_letters[0].saga, None);
     // An announcement is no command.
-    let said = DeadLetterMessage::DeadLettered(Box::new(stored(&world).dead_letter));
-    let input = Input::message(operations(), till::envelope(90, &said).into(), Uuid::nil(), 0);
+    let announced = DeadLetterMessage::DeadLettered(Box::new(stored(&world).dead_letter));
+    let input = Input::message(operations(), till::envelope(90, &announced).into(), Uuid::nil(), 0);
     let (writes, _) = world.take(input);
     assert_eq!(
         writes.new_dead_letters[0].reason,
         "DeadLettered of \"shop\" does not belong on till-operations"
     );
-    let input = delivered(WATCHING, &till::envelope(91, &said));
+    let input = delivered(WATCHING, &till::envelope(91, &announced));
     assert_eq!(world.take(input).1, "retried", "no command, to a step that hears of dead letters");
 }
 
@@ -381,7 +385,7 @@ fn operated(message: DeadLetterMessage) -> Input<Till> {
 fn resolved(writes: &Writes) -> DeadLetterResolved {
     let last = writes.outbox.last().expect("it is told");
     assert_eq!(last.subject, "till.dead_letter_resolved");
-    let said = envelope(&last.payload).open().expect("a message of the engine").fact;
-    let DeadLetterMessage::DeadLetterResolved(said) = said else { panic!("{said:?}") };
-    said
+    let announced = envelope(&last.payload).open().expect("a message of the engine").fact;
+    let DeadLetterMessage::DeadLetterResolved(announced) = announced else { panic!("{announced:?}") };
+    announced
 }

@@ -303,7 +303,7 @@ pub struct World {
     pub retries: BTreeMap<(String, Uuid), Retry>,
     pub keys: BTreeMap<String, KeyedAnswer>,
     pub dead_letters: BTreeMap<Uuid, StoredDeadLetter>,
-    asked: u128,
+    command_count: u128,
 }
 
 impl World {
@@ -331,13 +331,13 @@ impl World {
             retries: BTreeMap::new(),
             keys: BTreeMap::new(),
             dead_letters: BTreeMap::new(),
-            asked: 0,
+            command_count: 0,
         }
     }
 
     pub fn command(&mut self, command: TillCommand) -> Input<Till> {
-        self.asked += 1;
-        Input::command(Uuid::from_u128(0xC0 + self.asked), Uuid::from_u128(0x5A6A), command, None)
+        self.command_count += 1;
+        Input::command(Uuid::from_u128(0xC0 + self.command_count), Uuid::from_u128(0x5A6A), command, None)
     }
 
     /// Decides one batch on exactly what it reads, and applies the writes.
@@ -419,10 +419,10 @@ impl World {
 }
 
 fn found<K: Ord + Clone, V: Clone>(
-    asked: &std::collections::BTreeSet<K>,
+    keys: &std::collections::BTreeSet<K>,
     kept: &BTreeMap<K, V>,
 ) -> BTreeMap<K, V> {
-    asked.iter().filter_map(|key| Some((key.clone(), kept.get(key)?.clone()))).collect()
+    keys.iter().filter_map(|key| Some((key.clone(), kept.get(key)?.clone()))).collect()
 }
 
 /// A message of the shop about a payment.

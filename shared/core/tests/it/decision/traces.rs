@@ -31,7 +31,7 @@ fn heard(mood: Mood) -> Input<Till> {
 /// True for each outbox entry and task whose trace is recorded.
 fn recorded(writes: &Writes) -> (Vec<bool>, Vec<bool>) {
     let says = |trace: &Option<TraceContext>| trace.expect("it stands in a trace").is_sampled;
-    let promised = writes.outbox.iter().map(|promise| says(&promise.trace));
+    let promised = writes.outbox.iter().map(|entry| says(&entry.trace));
     (promised.collect(), writes.tasks.iter().map(|task| says(&task.trace)).collect())
 }
 

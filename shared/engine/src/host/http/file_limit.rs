@@ -14,20 +14,20 @@ pub(super) fn connection_limit(requested: usize) -> usize {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return requested };
     let limit =
         if soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft };
-    let held = bounded(requested, limit);
-    if held < requested {
+    let allowed = bounded(requested, limit);
+    if allowed < requested {
         warn!(
-            "http.max_connections is {requested}, and this process may hold {limit} files open: {held} connections at \
+            "http.max_connections is {requested}, and this process may hold {limit} files open: {allowed} connections at \
              most; raise the limit (ulimit -n), or lower the setting"
         );
     }
-    held
+    allowed
 }
 
 /// Leaves files to the rest of the process, or half of them where there are very few.
 fn bounded(requested: usize, limit: u64) -> usize {
-    let left = limit.saturating_sub(OTHERS.min(limit / 2)).max(1);
-    usize::try_from(left).map_or(requested, |left| requested.min(left))
+    let available = limit.saturating_sub(OTHERS.min(limit / 2)).max(1);
+    usize::try_from(available).map_or(requested, |available| requested.min(available))
 }
 
 #[cfg(test)]
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn connection_limit_leaves_files_to_rest_of_process() {
-        for (requested, limit, held) in [
+        for (requested, limit, allowed) in [
             (10_000, u64::MAX, 10_000),
             (10_000, 20_000, 10_000),
             (10_000, 1_024, 640),
@@ -44,7 +44,7 @@ mod tests {
             (10_000, 256, 128),
             (10_000, 0, 1),
         ] {
-            assert_eq!(bounded(requested, limit), held, "{requested} of {limit}");
+            assert_eq!(bounded(requested, limit), allowed, "{requested} of {limit}");
         }
     }
 }

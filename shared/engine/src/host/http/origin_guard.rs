@@ -15,7 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use hyper::body::Body as _;
 
 use super::problem::Problem;
-use super::request_body::and_close;
+use super::request_body::closing_response;
 use super::settings::HttpSettings;
 
 /// Answers that any route may give before its handler runs, with their reasons.
@@ -125,7 +125,7 @@ impl OriginGuard {
     /// `/docs` is harmless.
     fn origin(&self, request: &Request, host: Option<&str>) -> Result<(), Problem> {
         let headers = request.headers();
-        let from_elsewhere = |from: &str| {
+        let forbidden = |from: &str| {
             let detail =
                 format!("{from} may not send requests here; to allow it, add it to http.allowed_origins");
             Err(Problem::new(StatusCode::FORBIDDEN, detail))
@@ -136,17 +136,17 @@ impl OriginGuard {
             let is_own = authority.is_some() && authority == host.map(str::to_ascii_lowercase).as_deref();
             return match is_own || self.origins.contains(&origin) {
                 true => Ok(()),
-                false => from_elsewhere(&format!("a page of {origin:?}")),
+                false => forbidden(&format!("a page of {origin:?}")),
             };
         }
-        let says = |name| headers.get(name).map(|value| value.as_bytes());
-        match says("sec-fetch-site") {
+        let header = |name| headers.get(name).map(|value| value.as_bytes());
+        match header("sec-fetch-site") {
             None | Some(b"same-origin" | b"none") => Ok(()),
             Some(_) => {
-                let is_shown = says("sec-fetch-mode") == Some(b"navigate")
-                    && says("sec-fetch-dest") == Some(b"document")
+                let is_shown = header("sec-fetch-mode") == Some(b"navigate")
+                    && header("sec-fetch-dest") == Some(b"document")
                     && request.method().is_safe();
-                if is_shown { Ok(()) } else { from_elsewhere("a page of another site") }
+                if is_shown { Ok(()) } else { forbidden("a page of another site") }
             }
         }
     }
@@ -197,6 +197,6 @@ pub(super) async fn guard_origin(guard: Arc<OriginGuard>, request: Request, next
         Ok(()) => next.run(request).await,
         Err(problem) if request.body().is_end_stream() => problem.into_response(),
         // The body stays unread, so the connection is closed.
-        Err(problem) => and_close(problem),
+        Err(problem) => closing_response(problem),
     }
 }

@@ -31,15 +31,18 @@ pub(super) async fn buffer_body(limits: BodyLimits, request: Request, next: Next
     let slot = request.extensions().get::<Arc<Slot>>().cloned();
     let is_probe = PROBES.contains(&request.uri().path());
     if slot.as_ref().is_some_and(|slot| slot.is_for_probes()) && !is_probe {
-        return and_close(Problem::unavailable("all connections are in use by requests", 1));
+        return closing_response(Problem::unavailable("all connections are in use by requests", 1));
     }
     let (parts, body) = request.into_parts();
     let bytes = match read_body(body, limits).await {
         Ok(bytes) => bytes,
-        Err(problem) => return and_close(problem),
+        Err(problem) => return closing_response(problem),
     };
     if slot.is_some_and(|slot| !slot.begin_request()) {
-        return and_close(Problem::unavailable("this connection is being closed: send the request again", 1));
+        return closing_response(Problem::unavailable(
+            "this connection is being closed: send the request again",
+            1,
+        ));
     }
     next.run(Request::from_parts(parts, Body::from(bytes))).await
 }
@@ -69,7 +72,7 @@ async fn read_body(body: Body, limits: BodyLimits) -> Result<Bytes, Problem> {
 }
 
 /// Answers with a problem, and closes the connection.
-pub(super) fn and_close(problem: Problem) -> Response {
+pub(super) fn closing_response(problem: Problem) -> Response {
     let mut response = problem.into_response();
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response

@@ -49,9 +49,9 @@ pub(super) fn spell_out(part: &mut Value) {
 
 /// Removes `null` from optional members of answers, which are left out instead. Requests may have either.
 pub(super) fn never_null(api: &mut Value) {
-    let asked = asked_with(api);
+    let in_requests = names_in_requests(api);
     let Some(schemas) = api.pointer_mut("/components/schemas").and_then(Value::as_object_mut) else { return };
-    for (_, schema) in schemas.iter_mut().filter(|(name, _)| !asked.contains(*name)) {
+    for (_, schema) in schemas.iter_mut().filter(|(name, _)| !in_requests.contains(*name)) {
         let parts = schema.get_mut("allOf").and_then(Value::as_array_mut).into_iter().flatten();
         parts.for_each(absent_unless_required);
         absent_unless_required(schema);
@@ -80,7 +80,7 @@ fn absent_unless_required(schema: &mut Value) {
 }
 
 /// Collects the names of schemas that request bodies use.
-fn asked_with(api: &Value) -> BTreeSet<String> {
+fn names_in_requests(api: &Value) -> BTreeSet<String> {
     let operations = api["paths"].as_object().into_iter().flat_map(Map::values);
     let operations = operations.filter_map(Value::as_object).flat_map(Map::values);
     let mut names = BTreeSet::new();

@@ -82,8 +82,8 @@ impl Drop for RequestRecord {
     fn drop(&mut self) {
         let (took, parent) = (self.began.elapsed(), self.parent());
         let Self { telemetry: RequestTelemetry { metrics, tracer, .. }, method, .. } = self;
-        let is_refused = self.status.is_some_and(|status| DENIED.contains(&status));
-        let span = tracer::request_span().filter(|_| parent.is_none() || !is_refused);
+        let is_denied = self.status.is_some_and(|status| DENIED.contains(&status));
+        let span = tracer::request_span().filter(|_| parent.is_none() || !is_denied);
         let status = self.status.map_or(CLIENT_CLOSED_REQUEST, |status| status.as_u16());
         let route = self.route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
         metrics.record_request((method, route, &status.to_string()), took, span.map(|span| span.context));

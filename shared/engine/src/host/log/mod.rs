@@ -67,7 +67,7 @@ impl Default for LogSettings {
 
 /// Running log. Dropping it writes the queued lines, within a second.
 pub(super) struct Log {
-    lost: ErrorCounter,
+    dropped: ErrorCounter,
     _writing: WorkerGuard,
 }
 
@@ -102,7 +102,7 @@ fn writing(settings: &LogSettings, to: Box<dyn Write + Send>) -> anyhow::Result<
         .map_err(|error| anyhow!("settings: log.filter is {:?}: {error}", settings.filter))?;
     let queue = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(QUEUE_LINES);
     let (queue, guard) = queue.thread_name("log").finish(to);
-    let log = Log { lost: queue.error_counter(), _writing: guard };
+    let log = Log { dropped: queue.error_counter(), _writing: guard };
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(queue);
     let subscriber = match settings.format {
         LogFormat::Json => lines.json().flatten_event(true).into(),
@@ -128,7 +128,7 @@ fn filter(levels: &str) -> anyhow::Result<EnvFilter> {
 impl Log {
     /// Returns the counter of dropped lines.
     pub(super) fn dropped(&self) -> DroppedLines {
-        DroppedLines(self.lost.clone())
+        DroppedLines(self.dropped.clone())
     }
 }
 
@@ -161,14 +161,14 @@ mod tests {
 
     /// Writer that blocks until it is released.
     struct Stuck {
-        goes_on: mpsc::Receiver<()>,
+        released: mpsc::Receiver<()>,
         lines: mpsc::Sender<String>,
     }
 
     impl Write for Stuck {
         fn write(&mut self, line: &[u8]) -> io::Result<usize> {
             // Released for good once the other end is dropped.
-            let _ = self.goes_on.recv();
+            let _ = self.released.recv();
             let _ = self.lines.send(String::from_utf8_lossy(line).into_owned());
             Ok(line.len())
         }
@@ -184,9 +184,9 @@ mod tests {
         let logged = |levels: &str| {
             let (lines, written) = mpsc::channel();
             // Released from the start.
-            let (_, goes_on) = mpsc::channel();
+            let (_, released) = mpsc::channel();
             let settings = LogSettings { filter: levels.to_owned(), ..LogSettings::default() };
-            let to = Box::new(Stuck { goes_on, lines });
+            let to = Box::new(Stuck { released, lines });
             let (subscriber, log) = writing(&settings, to).expect("a log");
             tracing::dispatcher::with_default(&subscriber, || {
                 error!(target: "async_nats::connector", "authorization violation");
@@ -211,19 +211,19 @@ mod tests {
 
     #[test]
     fn logging_never_blocks_and_dropped_lines_are_counted() {
-        let (go_on, goes_on) = mpsc::channel();
+        let (release, released) = mpsc::channel();
         let (lines, written) = mpsc::channel();
-        let to = Box::new(Stuck { goes_on, lines });
+        let to = Box::new(Stuck { released, lines });
         let (subscriber, log) = writing(&LogSettings::default(), to).expect("a log");
         // One line more is with the writer.
         let most = QUEUE_LINES + 1;
         tracing::dispatcher::with_default(&subscriber, || (0..most + 5).for_each(|number| info!(number)));
-        let lost = log.lost.dropped_lines();
-        assert!((5..=6).contains(&lost), "{lost} lines are lost");
-        drop(go_on);
+        let dropped = log.dropped.dropped_lines();
+        assert!((5..=6).contains(&dropped), "{dropped} lines are lost");
+        drop(release);
         drop(log);
         let written: Vec<String> = written.try_iter().collect();
-        assert_eq!(written.len() + lost, most + 5, "what is not lost is written before the log is gone");
+        assert_eq!(written.len() + dropped, most + 5, "what is not lost is written before the log is gone");
         assert!(written[0].contains("number=0"), "{}", written[0]);
     }
 }

@@ -29,9 +29,9 @@ impl RotatingFile {
     fn rotate(&mut self) -> io::Result<()> {
         self.file.flush()?;
         for number in (1..self.keep).rev() {
-            unless_gone(fs::rename(self.full(number), self.full(number + 1)))?;
+            ignore_missing(fs::rename(self.full(number), self.full(number + 1)))?;
         }
-        unless_gone(match self.keep {
+        ignore_missing(match self.keep {
             0 => fs::remove_file(&self.path),
             _ => fs::rename(&self.path, self.full(1)),
         })?;
@@ -69,7 +69,7 @@ fn append_to(path: &Path) -> io::Result<File> {
 }
 
 /// Ignores a file that somebody has deleted.
-fn unless_gone(done: io::Result<()>) -> io::Result<()> {
+fn ignore_missing(done: io::Result<()>) -> io::Result<()> {
     match done {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         done => done,
@@ -93,7 +93,7 @@ mod tests {
         files
     }
 
-    fn say(folder: &TempDir, keep: usize, lines: std::ops::Range<u32>) {
+    fn append_lines(folder: &TempDir, keep: usize, lines: std::ops::Range<u32>) {
         let mut file = RotatingFile::open(folder.path().join("log"), 12, keep).expect("a file");
         lines.for_each(|number| file.write_all(format!("line{number}\n").as_bytes()).expect("written"));
         file.flush().expect("written");
@@ -104,11 +104,11 @@ mod tests {
     }
 
     #[test]
-    fn rotation_keeps_newest_lines_in_configured_number_of_files_across_restarts() {
+    fn newest_lines_stay_in_configured_number_of_files_across_restarts() {
         let folder = tempdir().expect("a folder");
-        say(&folder, 2, 0..3);
+        append_lines(&folder, 2, 0..3);
         assert_eq!(files(&folder), named(&[("log", "line2\n"), ("log.1", "line0\nline1\n")]));
-        say(&folder, 2, 3..9);
+        append_lines(&folder, 2, 3..9);
         let newest = [("log", "line8\n"), ("log.1", "line6\nline7\n"), ("log.2", "line4\nline5\n")];
         assert_eq!(files(&folder), named(&newest));
     }
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn rotation_deletes_full_file_when_none_is_kept() {
         let folder = tempdir().expect("a folder");
-        say(&folder, 0, 0..3);
+        append_lines(&folder, 0, 0..3);
         assert_eq!(files(&folder), named(&[("log", "line2\n")]));
     }
 

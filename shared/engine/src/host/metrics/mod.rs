@@ -231,7 +231,7 @@ impl Metrics {
         };
         self.set(&names::BREAKER_STATE, &[name], state);
         self.set(&names::BREAKER_FAILURE_RATIO, &[name], ratio(view.failure_rate.unwrap_or(0)));
-        self.set_total(&names::BREAKER_NOT_PERMITTED, &[name], view.refused);
+        self.set_total(&names::BREAKER_NOT_PERMITTED, &[name], view.rejected);
         let recorded = &view.recorded;
         for (outcome, count) in
             [("success", recorded.successes), ("failure", recorded.failures), ("ignored", recorded.ignored)]
@@ -303,14 +303,14 @@ impl Observer for Metrics {
         self.0.hot.written.add(&[], messages as u64);
     }
 
-    fn published(&self, messages: usize, refused: usize, took: Duration) {
+    fn published(&self, messages: usize, rejected: usize, took: Duration) {
         // A broker that rejects everything answers at once, which would look like a fast publish.
         if messages > 0 {
             self.0.hot.publish_messages.observe(&[], size(messages), None);
             self.observe_duration(&names::PUBLISH_DURATION, &[], took, None);
         }
         self.add(&names::OUTBOX_PUBLISHED, &[], messages as u64);
-        self.add(&names::OUTBOX_REJECTED, &[], refused as u64);
+        self.add(&names::OUTBOX_REJECTED, &[], rejected as u64);
     }
 
     fn redelivered(&self, consumer: &str) {

@@ -146,18 +146,18 @@ impl Series {
 
     /// Replaces all series of a gauge. Series that are not in `all` are removed; a concurrent scrape sees the others.
     pub(super) fn replace(&self, all: &[(Vec<String>, f64)]) {
-        let Kind::Gauge(Of::Labelled(family), named) = &self.kind else { return };
-        let mut named = named.lock();
+        let Kind::Gauge(Of::Labelled(family), replaced) = &self.kind else { return };
+        let mut replaced = replaced.lock();
         for (labels, value) in all {
             let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
             self.set(&labels, *value);
         }
         let now: BTreeSet<Vec<String>> = all.iter().map(|(labels, _)| labels.clone()).collect();
-        for gone in named.difference(&now) {
+        for gone in replaced.difference(&now) {
             let labels: Vec<&str> = gone.iter().map(String::as_str).collect();
             family.remove(&self.labels(&labels));
         }
-        *named = now;
+        *replaced = now;
     }
 
     /// Records a value in a histogram, with a sampled trace as exemplar.

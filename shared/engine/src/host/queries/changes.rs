@@ -17,10 +17,10 @@ use crate::store::roles::History;
 /// # Errors
 /// When the store fails.
 pub async fn position(store: &dyn History, at: Option<i64>) -> Result<HistoryPosition, Problem> {
-    let mark = store.position().await?;
-    let event = at.unwrap_or(mark.events);
+    let position = store.position().await?;
+    let event = at.unwrap_or(position.events);
     let of = store.event_fingerprint(event).await?.unwrap_or_default();
-    Ok(HistoryPosition { database: mark.id, event, event_hash: of })
+    Ok(HistoryPosition { database: position.id, event, event_hash: of })
 }
 
 /// Ids of changed rows, or their values of another field.

@@ -65,7 +65,7 @@ mod tests {
         };
         let client = Client::within(Duration::from_millis(200)).expect("a client");
         let request = Request::post(url).body(Bytes::new()).expect("a request");
-        let (asked, sent) = tokio::join!(client.send_bytes(request), answering);
-        assert!(asked.is_err() && (2..1_000).contains(&sent), "{asked:?} after {sent} parts");
+        let (result, sent) = tokio::join!(client.send_bytes(request), answering);
+        assert!(result.is_err() && (2..1_000).contains(&sent), "{result:?} after {sent} parts");
     }
 }

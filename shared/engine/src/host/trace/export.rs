@@ -83,7 +83,7 @@ impl Export {
         let counting = CountingExporter {
             otlp,
             url: url.clone(),
-            is_away: AtomicBool::new(false),
+            is_failing: AtomicBool::new(false),
             waiting: waiting.clone(),
             metrics: metrics.clone(),
         };
@@ -122,7 +122,7 @@ impl Export {
 
     fn data(&self, span: Span) -> SpanData {
         let Span {
-            begun: OpenSpan { context, parent },
+            opened: OpenSpan { context, parent },
             ended,
             took,
             details: SpanDetails { operation, failed, links: linked },
@@ -179,7 +179,7 @@ fn context_of(context: &TraceContext, is_remote: bool) -> SpanContext {
 struct CountingExporter {
     otlp: OtlpExporter,
     url: Url,
-    is_away: AtomicBool,
+    is_failing: AtomicBool,
     waiting: Arc<AtomicUsize>,
     metrics: Metrics,
 }
@@ -191,15 +191,15 @@ impl SpanExporter for CountingExporter {
         self.waiting.fetch_sub(count, Ordering::Relaxed);
         let outcome = if sent.is_ok() { "exported" } else { "failed" };
         self.metrics.add(&names::TRACE_SPANS, &[outcome], count as u64);
-        let was_away = self.is_away.swap(sent.is_err(), Ordering::Relaxed);
+        let was_failing = self.is_failing.swap(sent.is_err(), Ordering::Relaxed);
         let url = &self.url;
         match &sent {
-            Err(error) if !was_away => {
+            Err(error) if !was_failing => {
                 warn!(
                     "traces are lost, as the collector at {url} does not take them: {error}; nothing else is"
                 );
             }
-            Ok(()) if was_away => info!("the collector at {url} takes traces again"),
+            Ok(()) if was_failing => info!("the collector at {url} takes traces again"),
             Ok(()) | Err(_) => {}
         }
         Ok(())

@@ -161,7 +161,7 @@ impl RecordSpans for Recorder {
         self.tail_sampler.as_ref().is_some_and(|tail_sampler| tail_sampler.sampled.contains(trace_id))
     }
 
-    fn holds(&self) -> bool {
+    fn buffers_unsampled(&self) -> bool {
         self.tail_sampler.is_some()
     }
 
@@ -174,7 +174,7 @@ impl RecordSpans for Recorder {
     fn take(&self, span: Span) {
         let span = match &self.tail_sampler {
             Some(tail_sampler) => tail_sampler.take(span, |before| self.export.take(before)),
-            None => Some(span).filter(|span| span.begun.context.is_sampled),
+            None => Some(span).filter(|span| span.opened.context.is_sampled),
         };
         span.into_iter().for_each(|span| self.export.take(span));
     }
@@ -200,9 +200,9 @@ impl TailSampler {
     /// `record`. A sampled span of a trace with buffered spans shows that another process found a failure; the whole
     /// trace is then recorded.
     fn take(&self, span: Span, mut record: impl FnMut(Span)) -> Option<Span> {
-        let trace_id = span.begun.context.trace_id;
+        let trace_id = span.opened.context.trace_id;
         let mut spans = self.spans.lock();
-        if !span.begun.context.is_sampled && !self.sampled.contains(trace_id) {
+        if !span.opened.context.is_sampled && !self.sampled.contains(trace_id) {
             let oldest = spans.push(trace_id, span);
             drop(spans);
             drop(oldest);
@@ -234,8 +234,8 @@ mod tests {
     fn span(trace_id: u128, is_sampled: bool) -> Span {
         let context = TraceContext { trace_id, span_id: 1, is_sampled };
         let details = SpanOperation::Commit { inputs: 1 }.into();
-        let begun = OpenSpan { context, parent: None };
-        Span { begun, ended: SystemTime::UNIX_EPOCH, took: Duration::ZERO, details }
+        let opened = OpenSpan { context, parent: None };
+        Span { opened, ended: SystemTime::UNIX_EPOCH, took: Duration::ZERO, details }
     }
 
     /// Other spans of the trace end at the same time.

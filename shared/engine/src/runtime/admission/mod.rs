@@ -97,8 +97,8 @@ impl SharedAdmission {
 
     /// Number of tasks that are queued or called by this process.
     #[must_use]
-    pub fn tasks_held(&self) -> usize {
-        self.with(|admission, _| admission.held())
+    pub fn open_tasks(&self) -> usize {
+        self.with(|admission, _| admission.open_tasks())
     }
 
     /// Number of further tasks that may be taken up now.
@@ -109,7 +109,7 @@ impl SharedAdmission {
 
     /// True if the process that writes new tasks may take them up itself.
     #[must_use]
-    pub(super) fn can_hold(&self) -> bool {
+    pub(super) fn has_task_room(&self) -> bool {
         self.with(|admission, _| admission.has_task_room())
     }
 
@@ -119,12 +119,12 @@ impl SharedAdmission {
         &self.0.timers
     }
 
-    pub(super) fn looked_for_due(&self, is_any_left: bool) -> bool {
+    pub(super) fn record_due_scan(&self, is_any_left: bool) -> bool {
         self.with(|admission, at| admission.record_due_scan(is_any_left, at))
     }
 
-    pub(super) fn hold(&self, task: Uuid, claim: i64, came_due: bool) -> bool {
-        self.with(|admission, _| admission.hold(task, claim, came_due))
+    pub(super) fn hold(&self, task: Uuid, claim: i64, is_due: bool) -> bool {
+        self.with(|admission, _| admission.hold(task, claim, is_due))
     }
 
     pub(super) fn release(&self, task: Uuid) -> (Option<i64>, bool) {

@@ -208,7 +208,7 @@ impl<S: Service> BatchLoop<S> {
         let Parts { service, store, rules, clock, observer, .. } = &self.parts;
         let (reads, count) = (decision::reads(service.as_ref(), &inputs[part.clone()]), part.len());
         let slot = Arc::new(Mutex::new(None));
-        let can_hold = self.parts.tasks.admission().can_hold();
+        let has_task_room = self.parts.tasks.admission().has_task_room();
         let decide = {
             let (service, inputs, rules) = (service.clone(), inputs.clone(), rules.clone());
             let (clock, slot) = (clock.clone(), slot.clone());
@@ -216,7 +216,7 @@ impl<S: Service> BatchLoop<S> {
                 let inputs = &inputs[part.clone()];
                 let (mut writes, outcomes) =
                     decision::decide(service.as_ref(), inputs, loaded, &rules, clock.now());
-                if !can_hold {
+                if !has_task_room {
                     writes.leave_tasks();
                 }
                 *slot.lock() = Some(AfterCommit::of(inputs, &mut writes, outcomes));

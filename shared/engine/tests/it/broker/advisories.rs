@@ -17,10 +17,10 @@ use saga_engine::runtime::bus::{self, Advisories as _, Bus as _, Publish as _};
 use saga_engine::store::{OutboxEntry, Store};
 
 use super::all_done;
-use super::consuming::{said, say};
+use super::consuming::{courier_entry, say};
 use crate::support::{
-    Depot, DepotCommand, Disk, EngineHarness, FILLING, Nats, PRODUCERS, Pace, UNLUCKY, arrived, heard, id,
-    in_memory, in_time, no_faults, stored, wait_until,
+    Depot, DepotCommand, Disk, EngineHarness, FILLING, Nats, PRODUCERS, Pace, UNLUCKY, arrived, id,
+    in_memory, in_time, no_faults, received, stored, wait_until,
 };
 
 /// Law 2: a message that kills each process is redelivered until the broker gives it up.
@@ -31,7 +31,7 @@ async fn message_never_acknowledged_becomes_one_complete_dead_letter() {
     let deadly = foreign(&bus).await;
     say(&bus, 7..=7).await;
     advisory(&bus, &deadly).await;
-    told_in_vain(&bus, 1).await;
+    delivered_in_vain(&bus, 1).await;
     let harness = hearing(&bus).await;
     let dead_letter = harness.the_dead_letter().await;
     let DeadLettered { step, origin, message_id, message_type, saga, attempts, delivery, .. } = &dead_letter;
@@ -51,7 +51,7 @@ async fn message_never_acknowledged_becomes_one_complete_dead_letter() {
     );
     assert_eq!(harness.tea().await.pieces, 0);
     // It waits for a human like any other, and a redelivery does not handle it.
-    let again = harness.settle_together(vec![heard(arrived(id(7), "tea", 1))]).await;
+    let again = harness.process_together(vec![received(arrived(id(7), "tea", 1))]).await;
     assert_eq!(again[0].name(), "duplicate");
 }
 
@@ -103,7 +103,7 @@ async fn each_fact_of_a_pack_given_up_is_tried_once_more() {
     assert_eq!(advisories(&bus).await, 1, "they were one message");
     let harness = hearing(&bus).await;
     harness.has_handled(FILLING, 3).await;
-    all_advisories_heard(&bus).await;
+    all_advisories_are_processed(&bus).await;
     assert_eq!((harness.tea().await.pieces, harness.stats().await.dead_letters), (3, 0));
 }
 
@@ -113,14 +113,14 @@ async fn only_the_next_fact_of_a_pack_is_dead_lettered_after_repeated_advisories
     let nats = Nats::start().await;
     let bus = impatient(&nats).await;
     given_up_in_a_pack(&nats, &bus, 7..=10).await;
-    told_in_vain(&bus, 1).await;
+    delivered_in_vain(&bus, 1).await;
     let mut harness = EngineHarness::over(in_memory(), Pace::default()).await;
-    harness.ask(DepotCommand::List("tea")).await;
+    harness.execute(DepotCommand::List("tea")).await;
     // Those who died handled the first before they came to the second.
-    harness.settle_together(vec![heard(arrived(id(7), "tea", 1))]).await;
-    harness.hears_advisories(&bus);
+    harness.process_together(vec![received(arrived(id(7), "tea", 1))]).await;
+    harness.processes_advisories(&bus);
     harness.has_handled(FILLING, 3).await;
-    all_advisories_heard(&bus).await;
+    all_advisories_are_processed(&bus).await;
     assert_eq!((harness.the_dead_letter().await.message_id, harness.tea().await.pieces), (id(8), 3));
 }
 
@@ -134,17 +134,17 @@ async fn message_given_up_after_it_was_processed_or_scheduled_is_not_dead_letter
     let mut harness =
         EngineHarness::over(in_memory(), Pace { first_delay: Duration::from_hours(1), ..Pace::default() })
             .await;
-    harness.ask(DepotCommand::List("tea")).await;
-    let mut early = heard(arrived(id(8), "nowhere", 1));
+    harness.execute(DepotCommand::List("tea")).await;
+    let mut early = received(arrived(id(8), "nowhere", 1));
     early.jitter = u32::MAX;
-    let outcomes = harness.settle_together(vec![heard(arrived(id(7), "tea", 1)), early]).await;
+    let outcomes = harness.process_together(vec![received(arrived(id(7), "tea", 1)), early]).await;
     assert_eq!(outcomes.iter().map(|it| it.name()).collect::<Vec<_>>(), ["done", "retried"]);
     advisory(&bus, &durable).await;
-    told_in_vain(&bus, 3).await;
-    harness.hears_advisories(&bus);
+    delivered_in_vain(&bus, 3).await;
+    harness.processes_advisories(&bus);
     // The third one is the proof that the advisories were heard.
     assert_eq!(harness.the_dead_letter().await.message_id, id(9));
-    all_advisories_heard(&bus).await;
+    all_advisories_are_processed(&bus).await;
     assert_eq!(harness.the_dead_letter().await.message_id, id(9));
     assert_eq!((harness.tea().await.pieces, harness.stats().await.retries), (1, 1));
 }
@@ -156,13 +156,13 @@ async fn advisory_delivered_twice_makes_one_dead_letter() {
     let durable = foreign(&bus).await;
     say(&bus, 7..=7).await;
     advisory(&bus, &durable).await;
-    told_in_vain(&bus, 1).await;
+    delivered_in_vain(&bus, 1).await;
     let harness = hearing(&bus).await;
     harness.the_dead_letter().await;
-    all_advisories_heard(&bus).await;
+    all_advisories_are_processed(&bus).await;
     bus.jetstream().delete_consumer_from_stream("depot-advisories", "ADVISORY").await.expect("it is there");
     // Its successor hears everything once more.
-    all_advisories_heard(&bus).await;
+    all_advisories_are_processed(&bus).await;
     harness.the_dead_letter().await;
     assert_eq!(harness.stats().await.outbox_pending, 1, "one announcement");
 }
@@ -192,17 +192,17 @@ async fn messages_given_up_during_a_store_outage_are_processed_afterwards() {
     let bus = impatient(&nats).await;
     let disk = Disk::new();
     let mut harness = soon_open_again(disk.store()).await;
-    harness.ask(DepotCommand::List("tea")).await;
-    TABLES.iter().for_each(|table| disk.refuses(table, "ABORT"));
+    harness.execute(DepotCommand::List("tea")).await;
+    TABLES.iter().for_each(|table| disk.rejects(table, "ABORT"));
     harness.listens(&bus, FILLING);
-    harness.hears_advisories(&bus);
+    harness.processes_advisories(&bus);
     say(&bus, 1..=3).await;
     wait_until("the broker has given them up", async || advisories(&bus).await >= 3).await;
     // Whatever the engine had of them by then has failed too, and so has the parking.
     nothing_is_stored_again_and_again(&harness).await;
     TABLES.iter().for_each(|table| disk.works(table));
     harness.has_handled(FILLING, 3).await;
-    all_advisories_heard(&bus).await;
+    all_advisories_are_processed(&bus).await;
     assert_eq!(harness.tea().await.pieces, 3);
     assert_eq!(harness.stats().await.dead_letters, 0);
 }
@@ -215,19 +215,19 @@ async fn message_given_up_is_tried_once_more_after_a_restart() {
     let disk = Disk::new();
     let store = disk.store();
     let mut first = soon_open_again(store.clone()).await;
-    first.ask(DepotCommand::List("tea")).await;
-    TABLES.iter().for_each(|table| disk.refuses(table, "ABORT"));
+    first.execute(DepotCommand::List("tea")).await;
+    TABLES.iter().for_each(|table| disk.rejects(table, "ABORT"));
     first.listens(&bus, FILLING);
-    first.hears_advisories(&bus);
+    first.processes_advisories(&bus);
     say(&bus, 1..=3).await;
     wait_until("the broker has given them up", async || advisories(&bus).await >= 3).await;
     nothing_is_stored_again_and_again(&first).await;
     drop(first);
     TABLES.iter().for_each(|table| disk.works(table));
     let mut second = soon_open_again(store).await;
-    second.hears_advisories(&bus);
+    second.processes_advisories(&bus);
     second.has_handled(FILLING, 3).await;
-    all_advisories_heard(&bus).await;
+    all_advisories_are_processed(&bus).await;
     assert_eq!((second.tea().await.pieces, second.stats().await.dead_letters), (3, 0));
 }
 
@@ -236,11 +236,11 @@ async fn message_given_up_that_still_fails_becomes_one_dead_letter() {
     let nats = Nats::start().await;
     let bus = impatient(&nats).await;
     let durable = foreign(&bus).await;
-    let unlucky = OutboxEntry { payload: arrived(id(7), "tea", UNLUCKY), ..said(7) };
+    let unlucky = OutboxEntry { payload: arrived(id(7), "tea", UNLUCKY), ..courier_entry(7) };
     all_done(Publisher::new(bus.clone(), "courier", no_faults()).publish(&[unlucky]).await);
     advisory(&bus, &durable).await;
     let harness = hearing(&bus).await;
-    all_advisories_heard(&bus).await;
+    all_advisories_are_processed(&bus).await;
     let dead_letter = harness.the_dead_letter().await;
     assert!(dead_letter.reason.contains("an unlucky number of pieces"), "{}", dead_letter.reason);
     assert_eq!((dead_letter.message_id, harness.tea().await.pieces), (id(7), 0));
@@ -256,10 +256,10 @@ async fn message_given_up_waits_for_its_step_while_a_breaker_is_open() {
     advisory(&bus, &durable).await;
     let pace = Pace { poll: Duration::from_millis(5), ..Pace::default() };
     let mut harness = EngineHarness::over(in_memory(), pace).await;
-    harness.ask(DepotCommand::List("tea")).await;
+    harness.execute(DepotCommand::List("tea")).await;
     harness.turn(FILLING.name, BreakerAction::Open);
-    harness.hears_advisories(&bus);
-    all_advisories_heard(&bus).await;
+    harness.processes_advisories(&bus);
+    all_advisories_are_processed(&bus).await;
     let stats = harness.stats().await;
     assert_eq!((stats.retries, stats.dead_letters, harness.handled(FILLING).await), (1, 0, 0));
     harness.turn(FILLING.name, BreakerAction::Reset);
@@ -278,7 +278,7 @@ async fn soon_open_again(store: Arc<dyn Store>) -> EngineHarness {
 }
 
 /// Whoever was told of these died of it, again and again.
-async fn told_in_vain(bus: &NatsBus, messages: u64) {
+async fn delivered_in_vain(bus: &NatsBus, messages: u64) {
     let steps = steps_of::<Depot>();
     let durables = bus::Durable::all(Depot::NAME, &steps);
     for _ in 0..3 * messages {
@@ -355,20 +355,20 @@ async fn advisories(bus: &NatsBus) -> u64 {
     stream.info().await.expect("its state").state.messages
 }
 
-async fn all_advisories_heard(bus: &NatsBus) {
-    let is_heard = async || {
+async fn all_advisories_are_processed(bus: &NatsBus) {
+    let is_processed = async || {
         let durable: Result<Durable, _> =
             bus.jetstream().get_consumer_from_stream("depot-advisories", "ADVISORY").await;
         let Ok(mut durable) = durable else { return false };
         durable.info().await.is_ok_and(|info| info.num_pending == 0 && info.num_ack_pending == 0)
     };
-    wait_until("all advisories are heard", is_heard).await;
+    wait_until("all advisories are heard", is_processed).await;
 }
 
 /// A depot that hears what the broker gives up on, and nothing else.
 async fn hearing(bus: &NatsBus) -> EngineHarness {
     let mut harness = EngineHarness::over(in_memory(), Pace::default()).await;
-    harness.ask(DepotCommand::List("tea")).await;
-    harness.hears_advisories(bus);
+    harness.execute(DepotCommand::List("tea")).await;
+    harness.processes_advisories(bus);
     harness
 }

@@ -47,7 +47,7 @@ async fn step_behind_an_open_breaker_pulls_nothing_and_processes_all_afterwards(
         wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
         assert_eq!(harness.tea().await.pieces, 50);
         assert_eq!(seen(&bus, FILLING).await.delivered, 50, "each was delivered once");
-        nothing_is_parked_or_waits(&harness).await;
+        nothing_is_dead_lettered_or_waits(&harness).await;
     }
 }
 
@@ -66,7 +66,7 @@ async fn messages_in_flight_when_the_breaker_opens_are_processed_once_afterwards
     harness.has_handled(FILLING, 200).await;
     wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
     assert_eq!(harness.tea().await.pieces, 200);
-    nothing_is_parked_or_waits(&harness).await;
+    nothing_is_dead_lettered_or_waits(&harness).await;
 }
 
 /// Only as many are pulled as there are probes.
@@ -92,7 +92,7 @@ async fn half_open_step_takes_few_messages_and_then_more() {
     harness.has_handled(FILLING, 300).await;
     wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
     assert_eq!(harness.tea().await.pieces, 300);
-    nothing_is_parked_or_waits(&harness).await;
+    nothing_is_dead_lettered_or_waits(&harness).await;
 }
 
 /// Law 7. A defect: each failed probe left pulled messages alone, until the broker gave them up after `max_deliveries`.
@@ -110,22 +110,22 @@ async fn long_outage_of_a_dependency_makes_no_dead_letters() {
     };
     let supplier = Supplier::closed();
     let mut harness = listening(&bus, pace, supplier, policy).await;
-    harness.hears_advisories(&bus);
+    harness.processes_advisories(&bus);
     // More calls than probes: there is no room for what messages may bring.
     for _ in 0..20 {
-        harness.ask(DepotCommand::Supply("milk")).await;
+        harness.execute(DepotCommand::Supply("milk")).await;
     }
     say(&bus, 1..=30).await;
     let outage = async || harness.supplier.called().len() > 60;
     wait_until("the dependency was probed in vain, again and again", outage).await;
-    nobody_gave_up(&bus, &harness).await;
+    no_advisory_is_left(&bus, &harness).await;
     harness.supplier.opens();
     harness.has_handled(FILLING, 30).await;
     wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
     wait_until("all calls are answered", async || harness.stats().await.tasks == 0).await;
     assert_eq!(harness.tea().await.pieces, 30);
-    nobody_gave_up(&bus, &harness).await;
-    nothing_is_parked_or_waits(&harness).await;
+    no_advisory_is_left(&bus, &harness).await;
+    nothing_is_dead_lettered_or_waits(&harness).await;
 }
 
 /// Law 7, over many openings of the breaker.
@@ -142,19 +142,19 @@ async fn long_outage_of_a_step_makes_no_dead_letters() {
         ..Pace::default()
     };
     let mut harness = listening(&bus, pace, Arc::default(), policy).await;
-    harness.hears_advisories(&bus);
+    harness.processes_advisories(&bus);
     let failing = fault_of(FILLING, FaultKind::FAIL_TRANSIENTLY);
     harness.faults.inject(failing).expect("faults are on");
     say(&bus, 1..=30).await;
     let hits = async || harness.faults.view().faults[0].hits > 40;
     wait_until("many tries have failed", hits).await;
-    nobody_gave_up(&bus, &harness).await;
+    no_advisory_is_left(&bus, &harness).await;
     harness.faults.clear();
     harness.has_handled(FILLING, 30).await;
     wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
     assert_eq!(harness.tea().await.pieces, 30);
-    nobody_gave_up(&bus, &harness).await;
-    nothing_is_parked_or_waits(&harness).await;
+    no_advisory_is_left(&bus, &harness).await;
+    nothing_is_dead_lettered_or_waits(&harness).await;
 }
 
 /// Other steps continue.
@@ -175,7 +175,7 @@ async fn paused_step_pulls_nothing_until_the_pause_ends() {
     assert!(harness.faults.remove(pause.id));
     harness.has_handled(FILLING, 20).await;
     assert_eq!(seen(&bus, FILLING).await.delivered, 20);
-    nothing_is_parked_or_waits(&harness).await;
+    nothing_is_dead_lettered_or_waits(&harness).await;
 }
 
 /// A depot over streams without a past.
@@ -200,7 +200,7 @@ async fn listening(
     policy: BreakerPolicy,
 ) -> EngineHarness {
     let mut harness = EngineHarness::guarded(in_memory(), pace, supplier, policy).await;
-    harness.ask(DepotCommand::List("tea")).await;
+    harness.execute(DepotCommand::List("tea")).await;
     harness.listens(bus, FILLING);
     harness.listens(bus, LISTENING);
     harness
@@ -231,13 +231,13 @@ async fn seen(bus: &NatsBus, step: &Step) -> Seen {
 }
 
 /// No message was delivered so often that the broker gave it up.
-async fn nobody_gave_up(bus: &NatsBus, harness: &EngineHarness) {
+async fn no_advisory_is_left(bus: &NatsBus, harness: &EngineHarness) {
     assert_eq!(harness.stats().await.dead_letters, 0);
     let mut stream = bus.jetstream().get_stream("ADVISORY").await.expect("the stream");
     assert_eq!(stream.info().await.expect("its state").state.messages, 0, "the broker gave something up");
 }
 
-async fn nothing_is_parked_or_waits(harness: &EngineHarness) {
+async fn nothing_is_dead_lettered_or_waits(harness: &EngineHarness) {
     let stats = harness.stats().await;
     assert_eq!((stats.dead_letters, stats.retries, stats.tasks), (0, 0, 0));
 }

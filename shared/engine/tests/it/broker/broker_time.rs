@@ -32,8 +32,8 @@ async fn deadline_follows_the_brokers_time_on_a_machine_an_hour_off() -> Result<
         let pace = Pace { poll: Duration::from_millis(20), ..Pace::default() };
         let harness = EngineHarness::on_clock(in_memory(), pace, clock.clone()).await;
         let now = Timestamp::now();
-        harness.ask(DepotCommand::CheckAt("tea", now)).await;
-        harness.ask(DepotCommand::CheckAt("coffee", now + SignedDuration::from_mins(30))).await;
+        harness.execute(DepotCommand::CheckAt("tea", now)).await;
+        harness.execute(DepotCommand::CheckAt("coffee", now + SignedDuration::from_mins(30))).await;
         in_time("the broker says what time it is", clock_sync::first_sync(&clock, &bus)).await;
         assert!(is_near(clock.now(), Timestamp::now()), "{off}: {}", clock.now());
         assert!(is_near(clock.now() + SignedDuration::from_secs(off), own.now()));
@@ -72,8 +72,8 @@ async fn nothing_is_due_before_the_broker_time_is_known() -> Result<(), StoreFau
     let pace = Pace { poll: Duration::from_millis(1), ..Pace::default() };
     let harness = EngineHarness::on_clock(in_memory(), pace, clock.clone()).await;
     let now = Timestamp::now();
-    harness.ask(DepotCommand::CheckAt("coffee", now + SignedDuration::from_mins(30))).await;
-    harness.ask(DepotCommand::CheckAt("tea", now)).await;
+    harness.execute(DepotCommand::CheckAt("coffee", now + SignedDuration::from_mins(30))).await;
+    harness.execute(DepotCommand::CheckAt("tea", now)).await;
     clock.correct(SignedDuration::from_secs(-HOUR));
     let checked = async |label| {
         let shelf = state(harness.store.as_ref(), label).await.expect("a store");

@@ -56,13 +56,13 @@ async fn version_check_waits_for_the_server_information() {
     for _ in 0..50 {
         let settings = BusSettings { url: greeter("2.15.0"), ..BusSettings::default() };
         let bus = NatsBus::connect(settings, "test").await.expect("an address");
-        let asked_at_once = tokio::spawn(async move {
+        let version_check = tokio::spawn(async move {
             while !bus.is_connected() {
                 tokio::task::yield_now().await;
             }
             bus.wait_until_connected().await
         });
-        in_time("the welcome", asked_at_once).await.expect("it is asked").expect("it is new enough");
+        in_time("the welcome", version_check).await.expect("it is asked").expect("it is new enough");
     }
 }
 
@@ -114,9 +114,9 @@ fn greeter(version: &'static str) -> String {
              \"host\":\"127.0.0.1\",\"port\":4222,\"headers\":true,\"max_payload\":1048576,\"proto\":1}}\r\n"
         );
         let _ = stream.write_all(info.as_bytes());
-        let mut heard = [0; 4096];
-        while let Ok(count @ 1..) = std::io::Read::read(&mut stream, &mut heard) {
-            if heard[..count].windows(4).any(|word| word == b"PING") {
+        let mut input = [0; 4096];
+        while let Ok(count @ 1..) = std::io::Read::read(&mut stream, &mut input) {
+            if input[..count].windows(4).any(|word| word == b"PING") {
                 let _ = stream.write_all(b"PONG\r\n");
             }
         }

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::all_done;
 use crate::support::{
     Deed, DepotCommand, Disk, EngineHarness, FILLING, LISTENING, Nats, PRODUCERS, Pace, Supplier, arrived,
-    id, in_memory, no_faults, parked, stored, wait_until,
+    id, in_memory, newest_dead_letters, no_faults, stored, wait_until,
 };
 
 #[tokio::test]
@@ -48,11 +48,11 @@ async fn message_stored_twice_at_the_broker_is_processed_once() {
     bus.wait_until_connected().await.expect("a new broker");
     bus.ensure_streams(&PRODUCERS).await.expect("streams");
     let harness = listening(&bus, Pace::default()).await;
-    let is_held_twice = async || {
+    let is_stored_twice = async || {
         say(&bus, 1..=1).await;
         stored(&bus, "COURIER").await.len() == 2
     };
-    wait_until("the broker holds it twice", is_held_twice).await;
+    wait_until("the broker holds it twice", is_stored_twice).await;
     say(&bus, 2..=2).await;
     harness.has_handled(FILLING, 2).await;
     wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
@@ -65,14 +65,14 @@ async fn unreadable_message_is_dead_lettered_and_acknowledged() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let harness = listening(&bus, Pace::default()).await;
-    let garbage = OutboxEntry { payload: Bytes::from_static(b"\xff garbage"), ..said(1) };
+    let garbage = OutboxEntry { payload: Bytes::from_static(b"\xff garbage"), ..courier_entry(1) };
     all_done(Publisher::new(bus.clone(), "courier", no_faults()).publish(&[garbage]).await);
     say(&bus, 2..=2).await;
     harness.has_handled(FILLING, 1).await;
     wait_until("it is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
-    let parked = parked(harness.store.as_ref(), 9).await.expect("the store works");
+    let dead_letters = newest_dead_letters(harness.store.as_ref(), 9).await.expect("the store works");
     let dead_letter =
-        parked.iter().find(|dead_letter| dead_letter.step == FILLING.name).expect("a dead letter");
+        dead_letters.iter().find(|dead_letter| dead_letter.step == FILLING.name).expect("a dead letter");
     assert_eq!(dead_letter.payload_base64, "/yBnYXJiYWdl");
     assert_eq!(dead_letter.message_id, saga_core::ids::of_stream_position("COURIER", 1));
 }
@@ -87,16 +87,16 @@ async fn message_is_acknowledged_only_after_its_commit() {
     bus.ensure_streams(&PRODUCERS).await.expect("streams");
     let disk = Disk::new();
     let mut harness = EngineHarness::over(disk.store(), Pace::default()).await;
-    harness.ask(DepotCommand::List("tea")).await;
+    harness.execute(DepotCommand::List("tea")).await;
     harness.listens(&bus, FILLING);
-    disk.refuses("outbox", "ABORT");
+    disk.rejects("outbox", "ABORT");
     say(&bus, 1..=1).await;
     let info = async || match durable(&bus, FILLING).await {
         Some(mut consumer) => Some(consumer.info().await.expect("its state").clone()),
         None => None,
     };
-    let has_come_again = async || info().await.is_some_and(|info| info.delivered.consumer_sequence > 1);
-    wait_until("it has come, and come again", has_come_again).await;
+    let is_redelivered = async || info().await.is_some_and(|info| info.delivered.consumer_sequence > 1);
+    wait_until("it has come, and come again", is_redelivered).await;
     let seen = info().await.expect("the consumer is there");
     assert_eq!((seen.ack_floor.stream_sequence, seen.num_ack_pending), (0, 1), "nobody acknowledged it");
     assert_eq!(harness.tea().await.pieces, 0);
@@ -113,8 +113,8 @@ async fn no_message_is_processed_while_the_task_backlog_is_full() {
     let bus = nats.bus().await;
     let pace = Pace { backlog: 1, ..Pace::default() };
     let mut harness = EngineHarness::with_supplier(in_memory(), pace, Supplier::will([Deed::Hang])).await;
-    harness.ask(DepotCommand::List("tea")).await;
-    harness.ask(DepotCommand::Supply("coffee")).await;
+    harness.execute(DepotCommand::List("tea")).await;
+    harness.execute(DepotCommand::Supply("coffee")).await;
     wait_until("the call is under way", async || !harness.supplier.called().is_empty()).await;
     harness.listens(&bus, FILLING);
     say(&bus, 1..=3).await;
@@ -125,8 +125,8 @@ async fn no_message_is_processed_while_the_task_backlog_is_full() {
     wait_until("the consumer has messages in hand", async || is_delivered().await == Some(3)).await;
     // An input that comes after them is settled before them.
     let key = RequestKey { key: "k".to_owned(), fingerprint: String::new() };
-    let asked = harness.engine.execute(Uuid::now_v7(), DepotCommand::Put("milk", 1), Some(key)).await;
-    asked.expect("the store works");
+    let executed = harness.engine.execute(Uuid::now_v7(), DepotCommand::Put("milk", 1), Some(key)).await;
+    executed.expect("the store works");
     assert_eq!(harness.tea().await.pieces, 0);
     harness.supplier.release();
     harness.has_handled(FILLING, 3).await;
@@ -135,7 +135,7 @@ async fn no_message_is_processed_while_the_task_backlog_is_full() {
 /// Depot with both of its steps consuming, and a shelf for tea.
 pub async fn listening(bus: &NatsBus, pace: Pace) -> EngineHarness {
     let mut harness = EngineHarness::over(in_memory(), pace).await;
-    harness.ask(DepotCommand::List("tea")).await;
+    harness.execute(DepotCommand::List("tea")).await;
     harness.listens(bus, FILLING);
     harness.listens(bus, LISTENING);
     harness
@@ -143,11 +143,11 @@ pub async fn listening(bus: &NatsBus, pace: Pace) -> EngineHarness {
 
 /// Publishes a piece of tea from the courier for each number.
 pub async fn say(bus: &NatsBus, numbers: impl IntoIterator<Item = u128>) {
-    let entries: Vec<_> = numbers.into_iter().map(said).collect();
+    let entries: Vec<_> = numbers.into_iter().map(courier_entry).collect();
     all_done(Publisher::new(bus.clone(), "courier", no_faults()).publish(&entries).await);
 }
 
-pub fn said(number: u128) -> OutboxEntry {
+pub fn courier_entry(number: u128) -> OutboxEntry {
     OutboxEntry {
         trace: None,
         seq: i64::try_from(number).expect("a small number"),

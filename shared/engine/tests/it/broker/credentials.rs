@@ -43,7 +43,7 @@ async fn client_with_certificate_connects_over_tls() {
 
 #[tokio::test]
 async fn broker_of_another_authority_is_rejected_with_advice() {
-    let (log, _guard) = Log::kept();
+    let (log, _guard) = Log::log_lines();
     let (authority, other) = (Authority::new(), Authority::new());
     let nats = authority.broker().await;
     let (cert, key) = authority.sign("client");
@@ -61,7 +61,7 @@ async fn broker_of_another_authority_is_rejected_with_advice() {
 /// The reason is logged once, however often it is tried.
 #[tokio::test]
 async fn client_connects_with_its_nkey_seed_and_others_are_rejected_with_advice() {
-    let (log, _guard) = Log::kept();
+    let (log, _guard) = Log::log_lines();
     let folder = tempfile::tempdir().expect("a folder");
     let nats = Nats::start_with(format!("authorization {{ users: [ {{ nkey: {DEPOT_KEY} }} ] }}\n")).await;
     let with = |seed: &str| {
@@ -74,16 +74,16 @@ async fn client_connects_with_its_nkey_seed_and_others_are_rejected_with_advice(
     bus.warn_if_open();
     assert!(!log.has("accepts anonymous clients"));
 
-    let stranger = NatsBus::connect(with(OTHER_SEED), "depot").await.expect("a seed");
+    let foreign_client = NatsBus::connect(with(OTHER_SEED), "depot").await.expect("a seed");
     wait_until("it is told", async || log.has("it does not know the user of")).await;
-    let nobody = NatsBus::connect(nats.settings(), "depot").await.expect("an address");
+    let anonymous = NatsBus::connect(nats.settings(), "depot").await.expect("an address");
     wait_until("it is told", async || {
         log.has("it accepts only known users: name the file of one in bus.credentials")
     })
     .await;
-    assert!(!stranger.is_connected() && !nobody.is_connected());
+    assert!(!foreign_client.is_connected() && !anonymous.is_connected());
     // Whoever asks later hears why as well.
-    let missing = stranger.disconnected().expect("it is not connected");
+    let missing = foreign_client.disconnected().expect("it is not connected");
     assert!(
         missing.starts_with("not connected: ") && missing.contains("authorization violation"),
         "{missing}"
@@ -103,7 +103,7 @@ async fn client_connects_with_its_nkey_seed_and_others_are_rejected_with_advice(
 
 #[tokio::test]
 async fn broker_without_authorization_is_logged() {
-    let (log, _guard) = Log::kept();
+    let (log, _guard) = Log::log_lines();
     let nats = Nats::start().await;
     nats.bus().await.warn_if_open();
     assert_eq!(log.count("accepts anonymous clients"), 1);
@@ -146,7 +146,7 @@ async fn password_in_an_address_is_never_shown() {
 struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    fn kept() -> (Self, DefaultGuard) {
+    fn log_lines() -> (Self, DefaultGuard) {
         let log = Self::default();
         let writer = log.clone();
         let subscriber =

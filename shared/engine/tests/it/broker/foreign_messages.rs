@@ -7,7 +7,7 @@ use saga_core::dead_letter::DeadLetterOrigin;
 use saga_engine::nats::NatsBus;
 
 use super::consuming::{listening, say};
-use crate::support::{EngineHarness, FILLING, Nats, Pace, arrived, id, parked, wait_until};
+use crate::support::{EngineHarness, FILLING, Nats, Pace, arrived, id, newest_dead_letters, wait_until};
 
 /// The owner of a stream may copy messages to any subject.
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn message_copied_by_the_broker_to_another_subject_is_dead_lettered() {
     claimed.insert("Nats-Subject", "courier.parcels_arrived");
     let forged = bus.jetstream().publish_with_headers("mallory.x", claimed, arrived(id(7), "tea", 5)).await;
     forged.expect("published").await.expect("stored");
-    is_parked(
+    is_dead_lettered(
         &harness,
         "ParcelsArrived of \"courier\" does not belong on \"mallory.x\", copied to courier.parcels_arrived",
     )
@@ -58,7 +58,8 @@ async fn message_that_claims_to_be_a_copy_is_dead_lettered() {
             bus.jetstream().publish_with_headers("courier.parcels_arrived", claimed, forged.into()).await;
         sent.expect("published").await.expect("stored");
         let place = format!("{claim:?}, copied to courier.parcels_arrived");
-        is_parked(&harness, &format!("ParcelsArrived of \"courier\" does not belong on {place}")).await;
+        is_dead_lettered(&harness, &format!("ParcelsArrived of \"courier\" does not belong on {place}"))
+            .await;
         assert_eq!(harness.tea().await.pieces, 0);
     }
 }
@@ -70,7 +71,8 @@ async fn message_in_the_name_of_another_producer_is_dead_lettered_as_foreign() {
     let harness = listening(&bus, Pace::default()).await;
     let ours = String::from_utf8(arrived(id(7), "tea", 5).to_vec()).expect("JSON");
     raw(&bus, "courier.parcels_arrived", &ours.replace("\"courier\"", "\"mallory\"")).await;
-    is_parked(&harness, "ParcelsArrived of \"mallory\" does not belong on courier.parcels_arrived").await;
+    is_dead_lettered(&harness, "ParcelsArrived of \"mallory\" does not belong on courier.parcels_arrived")
+        .await;
     assert_eq!(harness.tea().await.pieces, 0);
 }
 
@@ -80,12 +82,12 @@ async fn raw(bus: &NatsBus, subject: &'static str, payload: &str) {
 }
 
 /// Waits until both steps have dead-lettered one message, for this reason and without a saga.
-async fn is_parked(harness: &EngineHarness, reason: &str) {
+async fn is_dead_lettered(harness: &EngineHarness, reason: &str) {
     wait_until("both steps have parked it", async || {
-        parked(harness.store.as_ref(), 9).await.expect("the store works").len() == 2
+        newest_dead_letters(harness.store.as_ref(), 9).await.expect("the store works").len() == 2
     })
     .await;
-    for dead_letter in parked(harness.store.as_ref(), 9).await.expect("the store works") {
+    for dead_letter in newest_dead_letters(harness.store.as_ref(), 9).await.expect("the store works") {
         assert_eq!(dead_letter.reason, reason);
         assert_eq!((dead_letter.origin, dead_letter.saga), (DeadLetterOrigin::Foreign, None));
     }

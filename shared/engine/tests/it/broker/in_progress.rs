@@ -33,7 +33,7 @@ async fn message_waiting_for_task_backlog_is_delivered_once() {
     let bus = impatient(&nats).await;
     let pace = Pace { backlog: 1, concurrency: 1, ..Pace::default() };
     let mut harness = listening(&bus, pace, Supplier::will([Deed::Hang])).await;
-    harness.ask(DepotCommand::Supply("coffee")).await;
+    harness.execute(DepotCommand::Supply("coffee")).await;
     wait_until("the call is under way", async || !harness.supplier.called().is_empty()).await;
     harness.listens(&bus, FILLING);
     say(&bus, 1..=20).await;
@@ -58,8 +58,8 @@ async fn impatient(nats: &Nats) -> NatsBus {
 
 async fn listening(bus: &NatsBus, pace: Pace, supplier: std::sync::Arc<Supplier>) -> EngineHarness {
     let mut harness = EngineHarness::with_supplier(in_memory(), pace, supplier).await;
-    harness.ask(DepotCommand::List("tea")).await;
-    harness.hears_advisories(bus);
+    harness.execute(DepotCommand::List("tea")).await;
+    harness.processes_advisories(bus);
     harness
 }
 

@@ -15,7 +15,7 @@ use saga_engine::store::sqlite::SqliteStore;
 use tokio::task::JoinHandle;
 
 use super::all_done;
-use super::consuming::{said, waiting};
+use super::consuming::{courier_entry, waiting};
 use crate::support::{
     Deed, Depot, DepotCommand, EngineHarness, FILLING, Nats, Pace, Supplier, commit, entries, in_memory,
     in_time, no_faults, shelf, stored, wait_until,
@@ -35,21 +35,21 @@ async fn repeatedly_killed_broker_loses_and_duplicates_nothing() {
     let courier_relay = relaying(&courier, &bus, "courier", wake.clone());
     let mut harness = EngineHarness::over(open("depot.db"), Pace::default()).await;
     let shop_relay = relaying(&harness.store, &bus, "depot", harness.engine.relay_queue());
-    harness.ask(DepotCommand::List("tea")).await;
+    harness.execute(DepotCommand::List("tea")).await;
     harness.listens(&bus, FILLING);
 
     let numbers: Vec<_> = (1..=FACTS).collect();
     for (index, chunk) in numbers.chunks(10).enumerate() {
-        let outbox = chunk.iter().map(|number| promise(*number)).collect();
+        let outbox = chunk.iter().map(|number| outbox_write(*number)).collect();
         commit(courier.as_ref(), Writes { outbox, ..Writes::default() }).await.expect("the store works");
         wake.request_scan();
-        let said = u64::try_from((index + 1) * 10).expect("a small number");
+        let sent = u64::try_from((index + 1) * 10).expect("a small number");
         match index {
             19 | 39 => nats.kill(),
             24 | 44 => nats.restart().await,
             // In step with the consumer, so that each death finds something under way.
             0..20 | 25..40 | 45.. => {
-                let most = async || harness.handled(FILLING).await + 30 >= said;
+                let most = async || harness.handled(FILLING).await + 30 >= sent;
                 wait_until("the depot keeps up", most).await;
             }
             _ => {}
@@ -113,8 +113,8 @@ async fn engine_answers_commands_during_a_broker_outage() {
     let bus = nats.bus().await;
     let pace = Pace { backlog: 1, ..Pace::default() };
     let mut harness = EngineHarness::with_supplier(in_memory(), pace, Supplier::will([Deed::Hang])).await;
-    harness.ask(DepotCommand::List("tea")).await;
-    harness.ask(DepotCommand::Supply("coffee")).await;
+    harness.execute(DepotCommand::List("tea")).await;
+    harness.execute(DepotCommand::Supply("coffee")).await;
     wait_until("the call is under way", async || !harness.supplier.called().is_empty()).await;
     harness.listens(&bus, FILLING);
     super::consuming::say(&bus, 1..=3).await;
@@ -140,7 +140,7 @@ async fn engine_answers_commands_during_a_broker_outage() {
     // Only now the engine gets the messages, and has acknowledgements to send.
     harness.supplier.release();
     wait_until("the engine has a message to acknowledge", async || harness.handled(FILLING).await > 0).await;
-    harness.ask(DepotCommand::Put("milk", 1)).await;
+    harness.execute(DepotCommand::Put("milk", 1)).await;
     speaking.abort();
 }
 
@@ -180,14 +180,14 @@ fn relaying(
     ))
 }
 
-fn promise(number: u128) -> OutboxWrite {
-    let said = said(number);
+fn outbox_write(number: u128) -> OutboxWrite {
+    let entry = courier_entry(number);
     OutboxWrite {
         trace: None,
-        id: said.id,
-        saga: said.id,
-        subject: said.subject,
-        payload: said.payload,
+        id: entry.id,
+        saga: entry.id,
+        subject: entry.subject,
+        payload: entry.payload,
         event: None,
     }
 }

@@ -8,15 +8,17 @@ use saga_engine::runtime::bus::{Bus as _, BusFact as _, FactStream as _, Publish
 use saga_engine::store::OutboxEntry;
 
 use super::all_done;
-use super::consuming::{durable_of, listening, said, waiting};
-use crate::support::{FILLING, Nats, PRODUCERS, Pace, in_time, no_faults, parked, stored, wait_until};
+use super::consuming::{courier_entry, durable_of, listening, waiting};
+use crate::support::{
+    FILLING, Nats, PRODUCERS, Pace, in_time, newest_dead_letters, no_faults, stored, wait_until,
+};
 
 #[tokio::test]
 async fn each_fact_of_a_pack_is_processed_once_and_acknowledged() {
     let nats = Nats::start().await;
     let bus = packing(&nats).await;
     let harness = listening(&bus, Pace::default()).await;
-    let entries: Vec<_> = (1..=300).map(said).collect();
+    let entries: Vec<_> = (1..=300).map(courier_entry).collect();
     let seqs: Vec<_> = entries.iter().map(|entry| entry.seq).collect();
     assert_eq!(all_done(publisher(&bus).publish(&entries).await), seqs);
     harness.has_handled(FILLING, 300).await;
@@ -32,10 +34,10 @@ async fn facts_repeated_in_another_pack_are_processed_once() {
     let bus = packing(&nats).await;
     let harness = listening(&bus, Pace::default()).await;
     for _ in 0..2 {
-        all_done(publisher(&bus).publish(&(1..=20).map(said).collect::<Vec<_>>()).await);
+        all_done(publisher(&bus).publish(&(1..=20).map(courier_entry).collect::<Vec<_>>()).await);
     }
     assert_eq!(stored(&bus, "COURIER").await.len(), 1, "the same pack is known");
-    all_done(publisher(&bus).publish(&(11..=30).map(said).collect::<Vec<_>>()).await);
+    all_done(publisher(&bus).publish(&(11..=30).map(courier_entry).collect::<Vec<_>>()).await);
     harness.has_handled(FILLING, 30).await;
     wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
     assert_eq!(harness.tea().await.pieces, 30);
@@ -47,18 +49,18 @@ async fn pack_is_acknowledged_only_after_all_its_facts() {
     let nats = Nats::start().await;
     let settings = BusSettings { ack_wait: Duration::from_millis(300), ..packed(&nats) };
     let bus = connected(settings).await;
-    all_done(publisher(&bus).publish(&(1..=5).map(said).collect::<Vec<_>>()).await);
+    all_done(publisher(&bus).publish(&(1..=5).map(courier_entry).collect::<Vec<_>>()).await);
     let mut deliveries = bus.consume(durable_of(FILLING)).await.expect("a consumer");
-    for left_alone in [Some(2), Some(4), None] {
-        for place in 0..5 {
+    for unacknowledged in [Some(2), Some(4), None] {
+        for index in 0..5 {
             let message = in_time("it comes", deliveries.next()).await.expect("a message");
-            assert_eq!(message.payload(), said(place + 1).payload);
-            assert_eq!(message.is_redelivery(), left_alone != Some(2));
-            if left_alone != Some(place) {
+            assert_eq!(message.payload(), courier_entry(index + 1).payload);
+            assert_eq!(message.is_redelivery(), unacknowledged != Some(2));
+            if unacknowledged != Some(index) {
                 message.acknowledge().await.expect("the broker is there");
             }
         }
-        if left_alone.is_some() {
+        if unacknowledged.is_some() {
             assert_eq!(waiting(&bus, FILLING).await, 1, "one of it was left alone");
         }
     }
@@ -70,31 +72,31 @@ async fn pack_is_acknowledged_only_after_all_its_facts() {
 async fn fetch_returns_no_more_facts_of_a_pack_than_requested() {
     let nats = Nats::start().await;
     let bus = packing(&nats).await;
-    all_done(publisher(&bus).publish(&(1..=7).map(said).collect::<Vec<_>>()).await);
+    all_done(publisher(&bus).publish(&(1..=7).map(courier_entry).collect::<Vec<_>>()).await);
     let mut deliveries = bus.consume(durable_of(FILLING)).await.expect("a consumer");
-    let mut came = deliveries.fetch(1).await.expect("there is one");
-    assert_eq!(came.len(), 1);
-    came.extend(deliveries.fetch(3).await.expect("there are more"));
-    came.extend(deliveries.next_within(Duration::from_secs(1)).await.expect("there is one"));
-    came.push(deliveries.next().await.expect("there is one"));
-    came.extend(deliveries.fetch(9).await.expect("there is one"));
-    let payloads: Vec<_> = came.iter().map(|message| message.payload()).collect();
-    assert_eq!(payloads, (1..=7).map(|number| said(number).payload).collect::<Vec<_>>());
+    let mut facts = deliveries.fetch(1).await.expect("there is one");
+    assert_eq!(facts.len(), 1);
+    facts.extend(deliveries.fetch(3).await.expect("there are more"));
+    facts.extend(deliveries.next_within(Duration::from_secs(1)).await.expect("there is one"));
+    facts.push(deliveries.next().await.expect("there is one"));
+    facts.extend(deliveries.fetch(9).await.expect("there is one"));
+    let payloads: Vec<_> = facts.iter().map(|message| message.payload()).collect();
+    assert_eq!(payloads, (1..=7).map(|number| courier_entry(number).payload).collect::<Vec<_>>());
 }
 
 #[tokio::test]
 async fn facts_in_flight_are_bounded_although_a_pack_is_one_message() {
     let nats = Nats::start().await;
     let bus = connected(BusSettings { max_ack_pending: 3, ..packed(&nats) }).await;
-    all_done(publisher(&bus).publish(&(1..=5).map(said).collect::<Vec<_>>()).await);
+    all_done(publisher(&bus).publish(&(1..=5).map(courier_entry).collect::<Vec<_>>()).await);
     let mut deliveries = bus.consume(durable_of(FILLING)).await.expect("a consumer");
-    let mut under_way = Vec::new();
+    let mut in_flight = Vec::new();
     for _ in 0..3 {
-        under_way.push(in_time("there is room", deliveries.next()).await.expect("a message"));
+        in_flight.push(in_time("there is room", deliveries.next()).await.expect("a message"));
     }
     let fourth = tokio::time::timeout(Duration::from_millis(100), deliveries.next()).await;
     assert!(fourth.is_err(), "there was room for a fourth");
-    under_way.pop();
+    in_flight.pop();
     in_time("there is room again", deliveries.next()).await.expect("a message");
 }
 
@@ -104,8 +106,9 @@ async fn unreadable_facts_of_a_pack_are_dead_lettered_one_by_one() {
     let nats = Nats::start().await;
     let bus = packing(&nats).await;
     let harness = listening(&bus, Pace::default()).await;
-    let garbage = |number| OutboxEntry { payload: Bytes::from_static(b"\xff garbage"), ..said(number) };
-    all_done(publisher(&bus).publish(&[garbage(1), said(2), garbage(3)]).await);
+    let garbage =
+        |number| OutboxEntry { payload: Bytes::from_static(b"\xff garbage"), ..courier_entry(number) };
+    all_done(publisher(&bus).publish(&[garbage(1), courier_entry(2), garbage(3)]).await);
     // What says that it is a pack and is none.
     let claimed = async_nats::HeaderMap::from_iter([(
         "Saga-Pack".parse::<async_nats::HeaderName>().expect("a name"),
@@ -115,9 +118,11 @@ async fn unreadable_facts_of_a_pack_are_dead_lettered_one_by_one() {
     sent.expect("published").await.expect("stored");
     harness.has_handled(FILLING, 1).await;
     wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
-    let parked = parked(harness.store.as_ref(), 9).await.expect("the store works");
-    let parked: Vec<_> = parked.iter().filter(|dead_letter| dead_letter.step == FILLING.name).collect();
-    let mut payloads: Vec<_> = parked.iter().map(|dead_letter| dead_letter.payload_base64.as_str()).collect();
+    let dead_letters = newest_dead_letters(harness.store.as_ref(), 9).await.expect("the store works");
+    let dead_letters: Vec<_> =
+        dead_letters.iter().filter(|dead_letter| dead_letter.step == FILLING.name).collect();
+    let mut payloads: Vec<_> =
+        dead_letters.iter().map(|dead_letter| dead_letter.payload_base64.as_str()).collect();
     payloads.sort_unstable();
     assert_eq!(payloads, ["/yBnYXJiYWdl", "/yBnYXJiYWdl", "bm9uZQ=="]);
 }
@@ -127,12 +132,12 @@ async fn unreadable_facts_of_a_pack_are_dead_lettered_one_by_one() {
 async fn oversized_fact_is_rejected_and_others_of_its_pack_arrive() {
     let nats = Nats::start().await;
     let bus = packing(&nats).await;
-    let mut entries: Vec<_> = (1..=20).map(said).collect();
+    let mut entries: Vec<_> = (1..=20).map(courier_entry).collect();
     entries[4].payload = vec![b'x'; 1024 * 1024 + 1].into();
     entries[9].subject = "nobodys.business".to_owned();
     let published = publisher(&bus).publish(&entries).await;
-    let refused: Vec<_> = published.rejected.iter().map(|(seq, _)| *seq).collect();
-    assert_eq!((refused, published.done.len(), published.delayed), (vec![5, 10], 18, None));
+    let rejected: Vec<_> = published.rejected.iter().map(|(seq, _)| *seq).collect();
+    assert_eq!((rejected, published.done.len(), published.delayed), (vec![5, 10], 18, None));
 }
 
 /// Law 1.
@@ -141,7 +146,7 @@ async fn repeatedly_killed_broker_loses_no_fact_of_a_pack() {
     let mut nats = Nats::start().await;
     let bus = connected(BusSettings { ack_wait: Duration::from_millis(500), ..packed(&nats) }).await;
     let harness = listening(&bus, Pace::default()).await;
-    let mut left: Vec<_> = (1..=1_000).map(said).collect();
+    let mut left: Vec<_> = (1..=1_000).map(courier_entry).collect();
     for _ in 0..3 {
         let publisher = publisher(&bus);
         let mut some: Vec<_> = left.iter().take(400).cloned().collect();
@@ -170,7 +175,7 @@ async fn broker_without_answer_delays_the_first_entry_and_gets_one_request() {
     let bus = packing(&nats).await;
     let publisher = publisher(&bus);
     nats.freeze();
-    let entries: Vec<_> = (1..=300).map(said).collect();
+    let entries: Vec<_> = (1..=300).map(courier_entry).collect();
     let began = tokio::time::Instant::now();
     let published = in_time("an answer", publisher.publish(&entries)).await;
     assert_eq!((published.done.len(), published.rejected.len()), (0, 0));

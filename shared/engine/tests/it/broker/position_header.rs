@@ -14,7 +14,7 @@ use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{Store, StoreFault};
 
 use super::all_done;
-use crate::support::{Depot, Nats, commit, entries, in_time, no_faults, promises, put, recorded};
+use crate::support::{Depot, Nats, commit, entries, in_time, no_faults, outbox_writes, put, recorded};
 
 #[tokio::test]
 async fn database_behind_its_stream_is_detected() -> Result<(), StoreFault> {
@@ -29,15 +29,18 @@ async fn database_behind_its_stream_is_detected() -> Result<(), StoreFault> {
         let store: Arc<dyn Store> = Arc::new(open(&path)?);
         let puts: Vec<_> = (0..events).map(|_| put(1)).collect();
         let before = usize::try_from(store.position().await?.events).expect("a few");
-        let outbox = promises(1..=3).outbox;
+        let outbox = outbox_writes(1..=3).outbox;
         commit(store.as_ref(), Writes { outbox, ..recorded("tea", &puts[..before], &puts[before..]) })
             .await?;
         let publisher = Publisher::new(bus.clone(), "depot", no_faults()).with_position_header(store.clone());
         let first = u32::try_from(events * 100).expect("a few");
         all_done(publisher.publish(&entries(first..first + count)).await);
-        let (said, is) = (last().await.expect("a mark"), store.position().await?);
-        assert_eq!((said.id, said.events, is.events), (is.id, is.events, i64::from(events)));
-        assert_eq!(said.check(&is, ""), Ok(()));
+        let (header, position) = (last().await.expect("a mark"), store.position().await?);
+        assert_eq!(
+            (header.id, header.events, position.events),
+            (position.id, position.events, i64::from(events))
+        );
+        assert_eq!(header.check(&position, ""), Ok(()));
         drop((store, publisher));
         if count == 1 {
             checkpointed(&path);
@@ -48,15 +51,15 @@ async fn database_behind_its_stream_is_detected() -> Result<(), StoreFault> {
     let garbage = bus.jetstream().publish("depot.stored", Bytes::from_static(b"garbage")).await;
     garbage.expect("sent").await.expect("stored");
 
-    let mark = last().await.expect("a mark");
+    let position = last().await.expect("a mark");
     for (path, lost) in
         [(copy, "it had come to event 5"), (folder.path().join("new.db"), "it is another one")]
     {
         let behind = open(&path)?.position().await?;
-        let sentence = mark.check(&behind, "").expect_err("it is behind");
+        let sentence = position.check(&behind, "").expect_err("it is behind");
         assert!(sentence.contains(lost), "{sentence}");
         let name = sentence.rsplit_once("accept_loss=").expect("a name").1;
-        assert_eq!(mark.check(&behind, name), Ok(()), "it was accepted");
+        assert_eq!(position.check(&behind, name), Ok(()), "it was accepted");
     }
     Ok(())
 }

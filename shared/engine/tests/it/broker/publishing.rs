@@ -15,14 +15,14 @@ async fn messages_arrive_once_and_in_order() {
     let bus = nats.bus().await;
     let publisher = Publisher::new(bus.clone(), "depot", no_faults());
     // A few in any order, and more than are in flight at once.
-    for wanted in [entries([3, 1, 2]), entries(101..=1300)] {
+    for expected in [entries([3, 1, 2]), entries(101..=1300)] {
         let before = stored(&bus, "DEPOT").await.len();
-        let seqs: Vec<_> = wanted.iter().map(|entry| entry.seq).collect();
-        assert_eq!(all_done(publisher.publish(&wanted).await), seqs);
+        let seqs: Vec<_> = expected.iter().map(|entry| entry.seq).collect();
+        assert_eq!(all_done(publisher.publish(&expected).await), seqs);
         let arrived = stored(&bus, "DEPOT").await.split_off(before);
         let arrived = arrived.into_iter().map(|Stored { id, subject, payload }| (id, subject, payload));
-        let wanted = wanted.into_iter().map(|entry| (entry.id, entry.subject, entry.payload));
-        assert!(arrived.eq(wanted));
+        let expected = expected.into_iter().map(|entry| (entry.id, entry.subject, entry.payload));
+        assert!(arrived.eq(expected));
     }
 }
 
@@ -60,14 +60,14 @@ async fn oversized_message_is_rejected_and_others_arrive() {
     for (size, first, last) in
         [(MAX_PAYLOAD + 1, 1, 3), (MAX_PAYLOAD - 10, 11, 13), (MAX_PAYLOAD + 1, 101, 120)]
     {
-        let mut wanted = entries(first..=last);
-        wanted[1] = entry(first + 1, vec![b'x'; size]);
-        let published = publisher.publish(&wanted).await;
+        let mut expected = entries(first..=last);
+        expected[1] = entry(first + 1, vec![b'x'; size]);
+        let published = publisher.publish(&expected).await;
         assert_eq!(published.delayed, None);
-        let refused: Vec<_> = published.rejected.iter().map(|(seq, _)| *seq).collect();
-        assert_eq!(refused, [i64::from(first) + 1]);
+        let rejected: Vec<_> = published.rejected.iter().map(|(seq, _)| *seq).collect();
+        assert_eq!(rejected, [i64::from(first) + 1]);
         assert!(published.rejected[0].1.contains("exceeded"), "{}", published.rejected[0].1);
-        assert_eq!(published.done.len(), wanted.len() - 1);
+        assert_eq!(published.done.len(), expected.len() - 1);
     }
     assert_eq!(stored(&bus, "DEPOT").await.len(), 2 + 2 + 19);
 }
@@ -76,10 +76,10 @@ async fn oversized_message_is_rejected_and_others_arrive() {
 async fn rejected_message_blocks_its_saga_beyond_its_window() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
-    let mut wanted = entries(1..=1_020);
-    wanted[990] = entry(991, vec![b'x'; MAX_PAYLOAD + 1]);
-    wanted[1_010].saga = wanted[990].saga;
-    let published = Publisher::new(bus.clone(), "depot", no_faults()).publish(&wanted).await;
+    let mut expected = entries(1..=1_020);
+    expected[990] = entry(991, vec![b'x'; MAX_PAYLOAD + 1]);
+    expected[1_010].saga = expected[990].saga;
+    let published = Publisher::new(bus.clone(), "depot", no_faults()).publish(&expected).await;
     assert_eq!((published.rejected.len(), published.delayed), (1, None));
     assert_eq!(published.done.len(), 1_018);
     assert!(!published.done.contains(&1_011), "it has overtaken the one before it");
@@ -91,14 +91,11 @@ async fn message_without_a_stream_is_rejected_and_others_arrive() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     for (first, last) in [(1, 3), (11, 30)] {
-        let mut wanted = entries(first..=last);
-        wanted[1].subject = "ordering.confirmed".to_owned();
-        let published = Publisher::new(bus.clone(), "depot", no_faults()).publish(&wanted).await;
-        assert_eq!(
-            published.rejected.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(),
-            [i64::from(first) + 1]
-        );
-        assert_eq!((published.done.len(), published.delayed), (wanted.len() - 1, None));
+        let mut expected = entries(first..=last);
+        expected[1].subject = "ordering.confirmed".to_owned();
+        let published = Publisher::new(bus.clone(), "depot", no_faults()).publish(&expected).await;
+        assert_eq!(published.rejected.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [i64::from(first) + 1]);
+        assert_eq!((published.done.len(), published.delayed), (expected.len() - 1, None));
     }
     assert_eq!(stored(&bus, "DEPOT").await.len(), 2 + 19);
 }
@@ -114,10 +111,10 @@ async fn message_over_the_limit_of_its_stream_is_rejected() {
     bus.jetstream().update_stream(config).await.expect("the operator may");
     let publisher = Publisher::new(bus.clone(), "depot", no_faults());
     for (first, last) in [(1, 3), (11, 30)] {
-        let mut wanted = entries(first..=last);
-        wanted[1] = entry(first + 1, vec![b'x'; 1000]);
-        let published = publisher.publish(&wanted).await;
+        let mut expected = entries(first..=last);
+        expected[1] = entry(first + 1, vec![b'x'; 1000]);
+        let published = publisher.publish(&expected).await;
         assert_eq!((published.rejected.len(), published.delayed), (1, None));
-        assert_eq!(published.done.len(), wanted.len() - 1);
+        assert_eq!(published.done.len(), expected.len() - 1);
     }
 }

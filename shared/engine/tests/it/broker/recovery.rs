@@ -15,8 +15,8 @@ async fn message_that_cannot_be_committed_is_redelivered() {
     let bus = nats.bus().await;
     let disk = Disk::new();
     let mut harness = EngineHarness::over(disk.store(), Pace::default()).await;
-    harness.ask(DepotCommand::List("tea")).await;
-    disk.refuses("inbox", "ABORT");
+    harness.execute(DepotCommand::List("tea")).await;
+    disk.rejects("inbox", "ABORT");
     harness.listens(&bus, FILLING);
     say(&bus, 1..=3).await;
     let has_failed = async || !harness.metrics.text().expect("metrics").contains("store_faults_total 0");

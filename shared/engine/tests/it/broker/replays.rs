@@ -15,7 +15,7 @@ use super::all_done;
 use super::consuming::{listening, say};
 use crate::support::{
     DepotCommand, EngineHarness, FILLING, LISTENING, Nats, Pace, discard, fault_of, for_another, in_memory,
-    no_faults, operating, parked, payload, replay, wait_until,
+    newest_dead_letters, no_faults, operating, payload, replay, wait_until,
 };
 
 /// Law 8: commands for other services never arrive.
@@ -29,11 +29,11 @@ async fn replay_command_reaches_only_its_service_and_the_step_that_failed() {
     }
     say(&bus, 1..=3).await;
     harness.has_handled(LISTENING, 3).await;
-    let are_parked = async || harness.stats().await.dead_letters == 3;
-    wait_until("all are parked", are_parked).await;
-    harness.ask(DepotCommand::List("tea")).await;
-    let parked = parked(harness.store.as_ref(), 9).await.expect("the store works");
-    let [first, second, third] = [0, 1, 2].map(|index: usize| parked[index].id);
+    let are_dead_lettered = async || harness.stats().await.dead_letters == 3;
+    wait_until("all are parked", are_dead_lettered).await;
+    harness.execute(DepotCommand::List("tea")).await;
+    let dead_letters = newest_dead_letters(harness.store.as_ref(), 9).await.expect("the store works");
+    let [first, second, third] = [0, 1, 2].map(|index: usize| dead_letters[index].id);
 
     // Each of them twice, as a broker may bring them, with somebody else's between.
     let elsewhere = for_another(replay(third, 1));
@@ -64,11 +64,11 @@ async fn simultaneous_replay_commands_replay_a_message_once() {
         listening(&bus, Pace { attempts: 1, poll: Duration::from_millis(20), ..Pace::default() }).await;
     let ack = bus.jetstream().publish("courier.parcels_arrived", Bytes::from_static(b"x")).await;
     ack.expect("published").await.expect("stored");
-    let are_parked = async || harness.stats().await.dead_letters == 2;
-    wait_until("it is parked by both steps", are_parked).await;
-    let parked = parked(harness.store.as_ref(), 9).await.expect("the store works");
+    let are_dead_lettered = async || harness.stats().await.dead_letters == 2;
+    wait_until("it is parked by both steps", are_dead_lettered).await;
+    let dead_letters = newest_dead_letters(harness.store.as_ref(), 9).await.expect("the store works");
     let dead_letter =
-        parked.iter().find(|dead_letter| dead_letter.step == FILLING.name).expect("its dead letter");
+        dead_letters.iter().find(|dead_letter| dead_letter.step == FILLING.name).expect("its dead letter");
     harness.listens(&bus, operating());
     // All of them come before the message is tried again.
     let pause = harness.faults.inject(fault_of(FILLING, FaultKind::PAUSE)).expect("faults are on");
@@ -76,7 +76,7 @@ async fn simultaneous_replay_commands_replay_a_message_once() {
     say_commands(&bus, &commands).await;
     harness.has_handled(operating(), 40).await;
     assert!(harness.faults.remove(pause.id));
-    let is_parked_again = async || {
+    let is_dead_lettered_again = async || {
         let dead_letters = harness.store.dead_letters(9).await.expect("the store works").readable;
         let stored = dead_letters
             .into_iter()
@@ -85,8 +85,8 @@ async fn simultaneous_replay_commands_replay_a_message_once() {
         let is_idle = harness.stats().await.retries == 0;
         (stored.status == DeadLetterStatus::Pending && is_idle).then_some(stored)
     };
-    wait_until("it failed again", async || is_parked_again().await.is_some()).await;
-    let stored = is_parked_again().await.expect("it is idle");
+    wait_until("it failed again", async || is_dead_lettered_again().await.is_some()).await;
+    let stored = is_dead_lettered_again().await.expect("it is idle");
     assert_eq!(
         (stored.dead_letter.replays, stored.dead_letter.attempts),
         (1, 2),

@@ -49,7 +49,7 @@ impl Replica {
 }
 
 /// Waits until so many pull requests wait at the broker.
-async fn asked(bus: &NatsBus, requests: usize) {
+async fn wait_for_pull_requests(bus: &NatsBus, requests: usize) {
     let waiting = async || match durable(bus, FILLING).await {
         Some(mut consumer) => consumer.info().await.expect("its state").num_waiting == requests,
         None => false,
@@ -62,7 +62,7 @@ async fn leader_receives_all_messages_and_the_other_replica_after_its_end() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let (lead, other) = (Replica::begin(&bus, true).await, Replica::begin(&bus, false).await);
-    asked(&bus, 3).await;
+    wait_for_pull_requests(&bus, 3).await;
     for first in (1..=201).step_by(8) {
         say(&bus, first..first + 8).await;
         lead.takes(usize::try_from(first).expect("a small number") + 7).await;
@@ -80,13 +80,13 @@ async fn stalled_leader_leaves_messages_to_the_other_replica() {
     let bus = nats.bus().await;
     let pace = Pace { backlog: 1, ..Pace::default() };
     let mut lead = EngineHarness::with_supplier(in_memory(), pace, Supplier::will([Deed::Hang])).await;
-    lead.ask(DepotCommand::List("tea")).await;
-    lead.ask(DepotCommand::Supply("coffee")).await;
+    lead.execute(DepotCommand::List("tea")).await;
+    lead.execute(DepotCommand::Supply("coffee")).await;
     wait_until("the call is under way", async || !lead.supplier.called().is_empty()).await;
     let (_leads, led) = watch::channel(true);
     lead.listens(&bus.clone().of_replica(Some(led), BATCH), FILLING);
     let other = Replica::begin(&bus, false).await;
-    asked(&bus, 3).await;
+    wait_for_pull_requests(&bus, 3).await;
     say(&bus, 1..=400).await;
     other.takes(300).await;
 }
@@ -96,11 +96,11 @@ async fn messages_follow_a_change_of_leader() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let (one, other) = (Replica::begin(&bus, true).await, Replica::begin(&bus, false).await);
-    asked(&bus, 3).await;
+    wait_for_pull_requests(&bus, 3).await;
     one.leads.send_replace(false);
-    asked(&bus, 2).await;
+    wait_for_pull_requests(&bus, 2).await;
     other.leads.send_replace(true);
-    asked(&bus, 3).await;
+    wait_for_pull_requests(&bus, 3).await;
     say(&bus, 1..=12).await;
     other.takes(12).await;
     assert_eq!(one.taken(), 0);
@@ -118,7 +118,7 @@ async fn messages_that_the_leader_does_not_request_go_to_the_other_replica() {
     // It asks for four, both ways, and does not look again for now.
     let _held = lead.next().await.expect("a message");
     let other = Replica::begin(&bus, false).await;
-    asked(&bus, 3).await;
+    wait_for_pull_requests(&bus, 3).await;
     say(&bus, 2..=41).await;
     other.takes(40 - 7).await;
     let mut taken = Vec::new();
@@ -161,13 +161,13 @@ async fn follower_can_fetch_a_few_messages() {
     let nats = Nats::start().await;
     let bus = nats.bus().await;
     let lead = Replica::begin(&bus, true).await;
-    asked(&bus, 2).await;
+    wait_for_pull_requests(&bus, 2).await;
     let (_leads, led) = watch::channel(false);
     let mut other =
         bus.clone().of_replica(Some(led), BATCH).consume(durable_of(FILLING)).await.expect("a consumer");
     assert!(other.fetch(2).await.expect("an answer").is_empty(), "none is there");
     drop(lead);
-    asked(&bus, 0).await;
+    wait_for_pull_requests(&bus, 0).await;
     say(&bus, 1..=3).await;
     let next = in_time("one comes", other.next_within(Duration::from_secs(5))).await.expect("an answer");
     next.expect("a message").acknowledge().await.expect("the broker is there");

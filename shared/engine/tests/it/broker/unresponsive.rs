@@ -34,8 +34,8 @@ async fn requests_to_a_broker_that_dies_end_in_time() {
     in_time("no advisories are heard", bus.advisories(&[durable])).await.err().expect("nobody answers");
     in_time("nobody knows what waits", bus.backlog(durable)).await.expect_err("nobody answers");
     in_time("no streams are made", bus.ensure_streams(&["depot"])).await.expect_err("nobody answers");
-    let mark = bus.last_position("depot");
-    in_time("nobody knows how far a database had come", mark).await.expect_err("nobody answers");
+    let position = bus.last_position("depot");
+    in_time("nobody knows how far a database had come", position).await.expect_err("nobody answers");
     in_time("nothing is counted", bus.subject_counts("depot")).await.expect_err("nobody answers");
     in_time("nobody knows how far it came", bus.last_position("depot")).await.expect_err("nobody answers");
     // Whether this one arrives is not known to anybody.
@@ -80,14 +80,14 @@ async fn step_continues_after_the_broker_died_with_its_request() {
     let bus = nats.bus().await;
     let policy = BreakerPolicy { open_for: Duration::from_millis(50), ..BreakerPolicy::default() };
     let mut harness = EngineHarness::guarded(in_memory(), Pace::default(), Arc::default(), policy).await;
-    harness.ask(DepotCommand::List("tea")).await;
+    harness.execute(DepotCommand::List("tea")).await;
     harness.fail_until_open(FILLING.name);
     harness.listens(&bus, FILLING);
-    let asks = async || match durable(&bus, FILLING).await {
+    let requests = async || match durable(&bus, FILLING).await {
         Some(consumer) => consumer.cached_info().num_waiting > 0,
         None => false,
     };
-    wait_until("the step asks for the next message", asks).await;
+    wait_until("the step asks for the next message", requests).await;
     nats.freeze();
     // By then it has asked again and again.
     wait_until("the client misses the broker", async || !bus.is_connected()).await;

@@ -24,8 +24,8 @@ async fn outage_of_a_dependency_consumes_no_attempts_and_all_calls_succeed_after
     const CALLS: i64 = 30;
     let harness = EngineHarness::guarded(in_memory(), quick(), Supplier::closed(), flapping()).await;
     for _ in 0..CALLS {
-        done(harness.ask(DepotCommand::Supply("tea")).await);
-        done(harness.ask(DepotCommand::Insist("tea")).await);
+        done(harness.execute(DepotCommand::Supply("tea")).await);
+        done(harness.execute(DepotCommand::Insist("tea")).await);
     }
     wait_until("a hundred tries have failed", async || harness.supplier.called().len() > 100).await;
     let stats = harness.stats().await;
@@ -47,12 +47,12 @@ async fn final_rejection_ends_the_task_and_does_not_count_against_the_breaker() 
     let refusals = (0..20).map(|_| Deed::Refuse);
     let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), Supplier::will(refusals)).await;
     for _ in 0..19 {
-        done(harness.ask(DepotCommand::Supply("tea")).await);
+        done(harness.execute(DepotCommand::Supply("tea")).await);
     }
-    done(harness.ask(DepotCommand::Insist("milk")).await);
+    done(harness.execute(DepotCommand::Insist("milk")).await);
     harness.no_task_is_open().await;
     assert_eq!(harness.supplier.called().len(), 20, "nobody was asked twice");
-    assert_eq!(state(harness.store.as_ref(), "tea").await?.map(|shelf| shelf.given_up), Some(19));
+    assert_eq!(state(harness.store.as_ref(), "tea").await?.map(|shelf| shelf.failed_supplies), Some(19));
     let seen = harness.breaker(SUPPLIER);
     assert_eq!((seen.state, seen.calls, seen.failures), (State::Closed, 0, 0));
     let dead_letters = harness.store.dead_letters(9).await?.readable;
@@ -70,10 +70,13 @@ async fn final_rejection_of_a_probe_frees_its_permit() -> Result<(), StoreFault>
     let harness = EngineHarness::guarded(in_memory(), quick(), Supplier::will(refusals), flapping()).await;
     harness.fail_until_open(SUPPLIER);
     for _ in 0..20 {
-        done(harness.ask(DepotCommand::Supply("tea")).await);
+        done(harness.execute(DepotCommand::Supply("tea")).await);
     }
     harness.no_task_is_open().await;
-    assert_eq!(state(harness.store.as_ref(), "tea").await?, Some(Shelf { given_up: 10, ..shelf_of(10) }));
+    assert_eq!(
+        state(harness.store.as_ref(), "tea").await?,
+        Some(Shelf { failed_supplies: 10, ..shelf_of(10) })
+    );
     assert_eq!(harness.breaker(SUPPLIER).state, State::Closed);
     Ok(())
 }
@@ -85,9 +88,9 @@ async fn open_breaker_blocks_calls_until_it_closes() -> Result<(), StoreFault> {
             EngineHarness::guarded(in_memory(), quick(), Arc::default(), BreakerPolicy::default()).await;
         harness.turn(SUPPLIER, BreakerAction::Open);
         for _ in 0..5 {
-            done(harness.ask(DepotCommand::Supply("tea")).await);
+            done(harness.execute(DepotCommand::Supply("tea")).await);
         }
-        the_timers_have_looked(&harness).await;
+        timers_have_scanned(&harness).await;
         assert!(harness.supplier.called().is_empty(), "{:?}", harness.supplier.called());
         harness.turn(SUPPLIER, closing);
         harness.no_task_is_open().await;
@@ -105,10 +108,10 @@ async fn recovered_dependency_gets_few_calls_first() -> Result<(), StoreFault> {
     let harness = EngineHarness::guarded(in_memory(), pace, Supplier::will(hanging), flapping()).await;
     harness.fail_until_open(SUPPLIER);
     for _ in 0..20 {
-        done(harness.ask(DepotCommand::Supply("tea")).await);
+        done(harness.execute(DepotCommand::Supply("tea")).await);
     }
     wait_until("the probes are under way", async || harness.supplier.called().len() == 3).await;
-    the_timers_have_looked(&harness).await;
+    timers_have_scanned(&harness).await;
     assert_eq!(harness.supplier.called().len(), 3, "as many as there are probes");
     assert_eq!(harness.breaker(SUPPLIER).state, State::HalfOpen);
     Ok(())
@@ -119,16 +122,16 @@ async fn recovered_dependency_gets_few_calls_first() -> Result<(), StoreFault> {
 async fn queued_task_with_expired_lease_is_called_once() -> Result<(), StoreFault> {
     let pace = Pace { concurrency: 1, task_lease: SignedDuration::from_millis(30), ..quick() };
     let harness = EngineHarness::guarded(in_memory(), pace, Supplier::will([Deed::Hang]), flapping()).await;
-    done(harness.ask(DepotCommand::Supply("tea")).await);
+    done(harness.execute(DepotCommand::Supply("tea")).await);
     wait_until("the first call is under way", async || harness.supplier.called().len() == 1).await;
     let second = Input::command(id(8), id(8), DepotCommand::Supply("tea"), None);
     assert_eq!(harness.settle(second).await, "done");
     let waiting = saga_core::ids::task_id(id(8), "depot:command", id(8), 0);
-    let is_claimed_anew = async || {
+    let is_claimed_again = async || {
         let reads = Reads { tasks: [waiting].into(), ..Reads::default() };
         load(harness.store.as_ref(), reads).await.is_ok_and(|loaded| loaded.tasks[&waiting] >= 4)
     };
-    wait_until("its lease has lapsed again and again", is_claimed_anew).await;
+    wait_until("its lease has lapsed again and again", is_claimed_again).await;
     assert_eq!(harness.supplier.called().len(), 1, "it still waits");
     harness.supplier.release();
     harness.no_task_is_open().await;
@@ -144,7 +147,7 @@ async fn failed_call_that_is_due_at_once_is_repeated() -> Result<(), StoreFault>
     let pace = Pace { first_delay: Duration::ZERO, ..Pace::default() };
     let supplier = Supplier::will([Deed::Fail, Deed::Fail, Deed::Answer(5)]);
     let harness = EngineHarness::with_supplier(in_memory(), pace, supplier).await;
-    done(harness.ask(DepotCommand::Supply("tea")).await);
+    done(harness.execute(DepotCommand::Supply("tea")).await);
     harness.no_task_is_open().await;
     assert_eq!(state(harness.store.as_ref(), "tea").await?, Some(shelf_of(5)));
     Ok(())
@@ -167,11 +170,11 @@ async fn retries_of_a_blocked_step_wait_and_block_no_other_step() -> Result<(), 
         let harness = EngineHarness::just_started(store, pace, Arc::default(), BreakerPolicy::default());
         harness.turn(shut, BreakerAction::Open);
         let handled = async |step: &str, count: u64| {
-            let tallies = harness.store.message_counts().await.expect("the store works");
-            tallies.handled.get(step).copied().unwrap_or(0) == count
+            let counts = harness.store.message_counts().await.expect("the store works");
+            counts.handled.get(step).copied().unwrap_or(0) == count
         };
         wait_until("the other step's retry", async || handled(LISTENING.name, 1).await).await;
-        the_timers_have_looked(&harness).await;
+        timers_have_scanned(&harness).await;
         assert!(handled(FILLING.name, 0).await);
         let due = harness.store.claim_due(due_query(at(9), 9, "nobody", at(9))).await?;
         assert_eq!(due.retries.iter().map(|retry| retry.attempts).collect::<Vec<_>>(), [1; 5]);
@@ -202,9 +205,9 @@ fn shelf_of(pieces: i64) -> Shelf {
 }
 
 /// Waits until something due is processed: other due items had their chance too.
-async fn the_timers_have_looked(harness: &EngineHarness) {
+async fn timers_have_scanned(harness: &EngineHarness) {
     for _ in 0..3 {
-        done(harness.ask(DepotCommand::CheckAt("clock", jiff::Timestamp::UNIX_EPOCH)).await);
+        done(harness.execute(DepotCommand::CheckAt("clock", jiff::Timestamp::UNIX_EPOCH)).await);
         let is_checked = async || {
             let clock = state(harness.store.as_ref(), "clock").await.expect("the store works");
             clock.is_some_and(|clock| clock.check_at.is_none())

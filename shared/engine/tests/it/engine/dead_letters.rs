@@ -9,7 +9,7 @@ use saga_core::message::Envelope;
 use saga_engine::store::{OutboxEntry, StoreFault};
 
 use super::names;
-use crate::support::{DepotCommand, EngineHarness, UNLUCKY, arrived, heard, id, parked};
+use crate::support::{DepotCommand, EngineHarness, UNLUCKY, arrived, id, newest_dead_letters, received};
 
 /// Law 2: with its payload byte for byte.
 #[tokio::test]
@@ -18,7 +18,7 @@ async fn message_out_of_attempts_is_dead_lettered_whole_and_announced() -> Resul
     // Spaces that no serializer would write: they must survive.
     let payload = spaced(&arrived(id(1), "tea", 3));
     let before = Timestamp::now();
-    assert_eq!(names(&harness.settle_together(vec![heard(payload.clone())]).await), ["retried"]);
+    assert_eq!(names(&harness.process_together(vec![received(payload.clone())]).await), ["retried"]);
     let dead_letter = harness.the_dead_letter().await;
 
     assert_eq!((dead_letter.service.as_str(), dead_letter.step.as_str()), ("depot", "shelf-filling"));
@@ -33,7 +33,7 @@ async fn message_out_of_attempts_is_dead_lettered_whole_and_announced() -> Resul
     assert_eq!(harness.stats().await.retries, 0);
 
     // It is known, so that a redelivery does not start all over.
-    assert_eq!(names(&harness.settle_together(vec![heard(payload)]).await), ["duplicate"]);
+    assert_eq!(names(&harness.process_together(vec![received(payload)]).await), ["duplicate"]);
     assert_eq!(harness.stats().await.outbox_pending, 1);
     Ok(())
 }
@@ -55,17 +55,17 @@ async fn unreadable_message_is_dead_lettered_at_once() -> Result<(), StoreFault>
         (edited("\"quantity\":3", "\"quantity\":-1"), true, "data is no ParcelsArrived"),
     ] {
         let harness = EngineHarness::new().await;
-        harness.ask(DepotCommand::List("tea")).await;
-        let good = heard(arrived(id(2), "tea", 3));
-        let outcomes = harness.settle_together(vec![heard(payload.clone()), good]).await;
+        harness.execute(DepotCommand::List("tea")).await;
+        let good = received(arrived(id(2), "tea", 3));
+        let outcomes = harness.process_together(vec![received(payload.clone()), good]).await;
         assert_eq!(names(&outcomes), ["dead_lettered", "done"], "{reason}");
         let dead_letter = harness.the_dead_letter().await;
         assert!(dead_letter.reason.contains(reason), "{} does not say {reason:?}", dead_letter.reason);
         assert_eq!(dead_letter.attempts, 1);
         assert_eq!(STANDARD.decode(&dead_letter.payload_base64).expect("base64"), payload);
         // What can be read of it is told; the rest is its place in the stream.
-        let wanted = if is_envelope { (id(1), Some(id(1))) } else { (id(404), None) };
-        assert_eq!((dead_letter.message_id, dead_letter.saga), wanted);
+        let expected = if is_envelope { (id(1), Some(id(1))) } else { (id(404), None) };
+        assert_eq!((dead_letter.message_id, dead_letter.saga), expected);
     }
     Ok(())
 }
@@ -76,11 +76,11 @@ async fn dead_letters_of_one_cause_share_a_fingerprint() -> Result<(), StoreFaul
     let harness = EngineHarness::new().await;
     let unreadable = |number: u128, quantity: &str| {
         let to = format!("\"quantity\":{quantity}");
-        heard(edit(&arrived(id(number), "tea", 3), "\"quantity\":3", &to))
+        received(edit(&arrived(id(number), "tea", 3), "\"quantity\":3", &to))
     };
     let inputs = vec![unreadable(1, "-1"), unreadable(2, "-22"), unreadable(3, "true")];
-    harness.settle_together(inputs).await;
-    let mut found = parked(harness.store.as_ref(), 9).await?;
+    harness.process_together(inputs).await;
+    let mut found = newest_dead_letters(harness.store.as_ref(), 9).await?;
     found.sort_by_key(|dead_letter| dead_letter.message_id);
     assert_eq!(found.len(), 3);
     assert_eq!(found[0].fingerprint, found[1].fingerprint);
@@ -93,7 +93,7 @@ async fn dead_letters_of_one_cause_share_a_fingerprint() -> Result<(), StoreFaul
 async fn large_payload_is_stored_and_announced_without() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;
     let payload = Bytes::from(vec![b'x'; 900_000]);
-    assert_eq!(names(&harness.settle_together(vec![heard(payload.clone())]).await), ["dead_lettered"]);
+    assert_eq!(names(&harness.process_together(vec![received(payload.clone())]).await), ["dead_lettered"]);
     let dead_letter = harness.the_dead_letter().await;
     assert_eq!(STANDARD.decode(&dead_letter.payload_base64).expect("base64"), payload);
     let without = DeadLettered { payload_base64: String::new(), ..dead_letter };
@@ -110,7 +110,7 @@ async fn long_reason_is_shortened_in_the_announcement() -> Result<(), StoreFault
     // Nearly all that fits a message.
     let verbose = "x".repeat(1_048_000);
     let payload = edit(&arrived(id(1), "tea", 3), "ParcelsArrived", &verbose);
-    assert_eq!(names(&harness.settle_together(vec![heard(payload)]).await), ["dead_lettered"]);
+    assert_eq!(names(&harness.process_together(vec![received(payload)]).await), ["dead_lettered"]);
     let entries = harness.store.pending_entries(9).await?;
     assert!(entries[0].payload.len() < 100_000, "{} bytes would be refused", entries[0].payload.len());
     Ok(())
@@ -119,9 +119,9 @@ async fn long_reason_is_shortened_in_the_announcement() -> Result<(), StoreFault
 #[tokio::test]
 async fn facts_keep_their_order_around_an_announcement() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;
-    harness.ask(DepotCommand::List("tea")).await;
-    let tea = |number, pieces| heard(arrived(id(number), "tea", pieces));
-    harness.settle_together(vec![tea(1, 3), tea(2, UNLUCKY), tea(3, 4)]).await;
+    harness.execute(DepotCommand::List("tea")).await;
+    let tea = |number, pieces| received(arrived(id(number), "tea", pieces));
+    harness.process_together(vec![tea(1, 3), tea(2, UNLUCKY), tea(3, 4)]).await;
     let subjects: Vec<_> =
         harness.store.pending_entries(9).await?.into_iter().map(|entry| entry.subject).collect();
     assert_eq!(subjects, ["depot.stored", "depot.dead_lettered", "depot.stored"]);

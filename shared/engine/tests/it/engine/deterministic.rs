@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::names;
 use crate::support::{
-    Depot, DepotCommand, FILLING, LISTENING, Pace, Shelf, UNLUCKY, arrived, at, heard, id, retry, rules,
+    Depot, DepotCommand, FILLING, LISTENING, Pace, Shelf, UNLUCKY, arrived, at, id, received, retry, rules,
     shelf,
 };
 
@@ -18,10 +18,10 @@ use crate::support::{
 fn repeated_decision_derives_the_same_ids() {
     let inputs = || {
         vec![
-            heard(arrived(id(1), "tea", 3)),
-            heard(arrived(id(2), "tea", UNLUCKY)),
-            heard(arrived(id(3), "coffee", 1)),
-            heard(Bytes::from_static(b"not JSON")),
+            received(arrived(id(1), "tea", 3)),
+            received(arrived(id(2), "tea", UNLUCKY)),
+            received(arrived(id(3), "coffee", 1)),
+            received(Bytes::from_static(b"not JSON")),
             Input::command(id(4), id(5), DepotCommand::Supply("tea"), None),
         ]
     };
@@ -38,7 +38,7 @@ fn outbox_entries_never_share_an_id() {
     let payload = arrived(id(8), "tea", 1);
     let for_step = |step| Input::message(step, payload.clone(), id(8), 0);
     let mut inputs = vec![for_step(FILLING), for_step(LISTENING)];
-    inputs.extend([1, 2].map(|number| heard(arrived(id(number), "tea", UNLUCKY))));
+    inputs.extend([1, 2].map(|number| received(arrived(id(number), "tea", UNLUCKY))));
     inputs.push(Input::message(LISTENING, Bytes::from_static(b"not JSON"), id(1), 0));
     inputs.push(Input::message(FILLING, Bytes::from_static(b"not JSON"), id(7), 0));
     inputs.extend(
@@ -46,8 +46,8 @@ fn outbox_entries_never_share_an_id() {
     );
     inputs.extend([3, 4].map(|number| Input::command(id(number), id(5), DepotCommand::Supply("tea"), None)));
     let (writes, _) = decide(inputs, listed());
-    let promised = writes.outbox.iter().map(|entry| entry.id);
-    let ids: Vec<Uuid> = promised.chain(writes.tasks.iter().map(|task| task.id)).collect();
+    let commit_entries = writes.outbox.iter().map(|entry| entry.id);
+    let ids: Vec<Uuid> = commit_entries.chain(writes.tasks.iter().map(|task| task.id)).collect();
     assert_eq!(ids.len(), 2 + 4 + 2 + 2);
     assert_eq!(std::collections::BTreeSet::from_iter(&ids).len(), ids.len());
 }
@@ -107,7 +107,7 @@ fn message_is_decided_again_without_an_inbox() {
     let mut loaded = listed();
     loaded.inbox.insert((FILLING.name, id(1)), InboxState::Processed);
     let without = decision::DecisionConfig { use_inbox: false, ..rules(Pace::default()) };
-    let inputs = [heard(arrived(id(1), "tea", 3))];
+    let inputs = [received(arrived(id(1), "tea", 3))];
     let (_, outcomes) = decision::decide(&Depot, &inputs, loaded.clone(), &without, at(0));
     assert_eq!(names(&outcomes), ["done"]);
     let (_, outcomes) = decide(inputs.into(), loaded);

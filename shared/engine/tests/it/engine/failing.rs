@@ -12,26 +12,28 @@ use saga_core::waiting::Retry;
 use super::names;
 use crate::support::{
     Depot, DepotCommand, FILLING, OWNER, OperatorHarness, Pace, UNLUCKY, UNREADABLE, arrived, at, due_query,
-    heard, id, operating, replay, retry, rules,
+    id, operating, received, replay, retry, rules,
 };
 
 /// Law 7.
 #[tokio::test]
 async fn outage_of_any_length_consumes_no_attempt() {
     let mut harness = OperatorHarness::new().with_attempts(3);
-    harness.is_asked(0, DepotCommand::List("tea")).await;
-    let away = || failing(heard(arrived(id(1), "tea", 3)), FailureKind::Outage);
-    assert_eq!(harness.hears_one(0, away).await, "retried");
+    harness.executes(0, DepotCommand::List("tea")).await;
+    let outage = || failing(received(arrived(id(1), "tea", 3)), FailureKind::Outage);
+    assert_eq!(harness.receives(0, outage).await, "retried");
     for second in 1..=100 {
         let retry = waiting(&harness, second).await;
         assert_eq!(retry.attempts, 0, "after {second} tries");
-        let outcomes = harness.settles(second, vec![failing(retried(retry), FailureKind::Outage)]).await;
+        let outcomes =
+            harness.process_batch(second, vec![failing(retried(retry), FailureKind::Outage)]).await;
         assert_eq!(names(&outcomes), ["retried"]);
     }
     // It has all its attempts still.
     for (second, outcome) in [(101, "retried"), (102, "retried"), (103, "dead_lettered")] {
         let retry = waiting(&harness, second).await;
-        let outcomes = harness.settles(second, vec![failing(retried(retry), FailureKind::Transient)]).await;
+        let outcomes =
+            harness.process_batch(second, vec![failing(retried(retry), FailureKind::Transient)]).await;
         assert_eq!(names(&outcomes), [outcome]);
     }
     let dead_letter = harness.dead_letter().await.dead_letter;
@@ -45,8 +47,8 @@ async fn outage_of_any_length_consumes_no_attempt() {
 #[tokio::test]
 async fn only_failures_of_the_message_itself_count_as_attempts() {
     let mut harness = OperatorHarness::new().with_attempts(3);
-    let tea = || heard(arrived(id(1), "tea", 3));
-    assert_eq!(harness.hears_one(0, || failing(tea(), FailureKind::Transient)).await, "retried");
+    let tea = || received(arrived(id(1), "tea", 3));
+    assert_eq!(harness.receives(0, || failing(tea(), FailureKind::Transient)).await, "retried");
     for (kind, attempts, outcome) in [
         (FailureKind::Outage, 1, "retried"),
         (FailureKind::Transient, 1, "retried"),
@@ -55,7 +57,7 @@ async fn only_failures_of_the_message_itself_count_as_attempts() {
     ] {
         let retry = waiting(&harness, 1).await;
         assert_eq!(retry.attempts, attempts);
-        assert_eq!(names(&harness.settles(1, vec![failing(retried(retry), kind)]).await), [outcome]);
+        assert_eq!(names(&harness.process_batch(1, vec![failing(retried(retry), kind)]).await), [outcome]);
     }
     assert_eq!(harness.dead_letter().await.dead_letter.attempts, 3);
 }
@@ -63,8 +65,8 @@ async fn only_failures_of_the_message_itself_count_as_attempts() {
 #[tokio::test]
 async fn permanent_failure_is_dead_lettered_at_once() {
     let mut harness = OperatorHarness::new().with_attempts(99);
-    let tea = || failing(heard(arrived(id(1), "tea", 3)), FailureKind::Permanent);
-    assert_eq!(harness.hears_one(0, tea).await, "dead_lettered");
+    let tea = || failing(received(arrived(id(1), "tea", 3)), FailureKind::Permanent);
+    assert_eq!(harness.receives(0, tea).await, "dead_lettered");
     let dead_letter = harness.dead_letter().await.dead_letter;
     assert_eq!((dead_letter.attempts, dead_letter.reason.as_str()), (1, "injected"));
     assert_eq!(harness.store().stats().await.expect("the store works").retries, 0);
@@ -74,11 +76,11 @@ async fn permanent_failure_is_dead_lettered_at_once() {
 #[tokio::test]
 async fn failed_attempt_leaves_no_inbox_mark_and_no_effect() {
     let mut harness = OperatorHarness::new().with_attempts(3);
-    harness.is_asked(0, DepotCommand::List("tea")).await;
-    let tea = || heard(arrived(id(1), "tea", 3));
-    assert_eq!(harness.hears_one(0, || failing(tea(), FailureKind::Transient)).await, "retried");
+    harness.executes(0, DepotCommand::List("tea")).await;
+    let tea = || received(arrived(id(1), "tea", 3));
+    assert_eq!(harness.receives(0, || failing(tea(), FailureKind::Transient)).await, "retried");
     assert_eq!((harness.tea().await, harness.handled(FILLING.name).await), (0, 0));
-    assert_eq!(harness.tries_again(1).await, ["done"]);
+    assert_eq!(harness.retry_due(1).await, ["done"]);
     assert_eq!((harness.tea().await, harness.handled(FILLING.name).await), (3, 1));
 }
 
@@ -121,9 +123,9 @@ async fn dead_letter_has_everything_about_the_message() {
         (arrived(id(1), UNREADABLE, 3), FILLING, Some("ParcelsArrived"), &["panicked: row"]),
     ] {
         let mut harness = OperatorHarness::new().with_attempts(5);
-        harness.is_asked(0, DepotCommand::List("tea")).await;
-        let message = || Input::from_broker(step, payload.clone(), place(), 0);
-        assert_eq!(harness.hears_one(9, message).await, "dead_lettered", "{links:?}");
+        harness.executes(0, DepotCommand::List("tea")).await;
+        let message = || Input::from_broker(step, payload.clone(), index(), 0);
+        assert_eq!(harness.receives(9, message).await, "dead_lettered", "{links:?}");
         let stored = harness.dead_letter().await;
         let dead_letter = stored.dead_letter;
         let is_envelope = message_type.is_some();
@@ -134,7 +136,7 @@ async fn dead_letter_has_everything_about_the_message() {
             (stored.status, stored.revision, stored.inbox_id),
             (DeadLetterStatus::Pending, 0, message_id)
         );
-        let wanted = DeadLettered {
+        let expected = DeadLettered {
             trace: None,
             id: dead_letter.id,
             service: "depot".to_owned(),
@@ -150,11 +152,11 @@ async fn dead_letter_has_everything_about_the_message() {
             first_failed_at: at(9),
             last_failed_at: at(9),
             replays: 0,
-            delivery: Some(place()),
+            delivery: Some(index()),
             payload_base64: STANDARD.encode(&payload),
             original: None,
         };
-        assert_eq!(dead_letter, wanted);
+        assert_eq!(dead_letter, expected);
         assert_eq!(dead_letter.error_chain.len(), links.len(), "a link each: {:?}", dead_letter.error_chain);
         for (link, words) in dead_letter.error_chain.iter().zip(links) {
             assert!(link.contains(words), "{link:?} does not say {words:?}");
@@ -168,15 +170,15 @@ async fn dead_letter_keeps_its_stream_position_through_retries_replays_and_crash
     let mut deaths = 0;
     loop {
         let mut harness = OperatorHarness::dying_after(deaths).with_attempts(2);
-        let tea = || Input::from_broker(FILLING, arrived(id(1), "tea", 3), place(), 0);
-        assert_eq!(harness.hears_one(0, tea).await, "retried");
-        assert_eq!(harness.tries_again(1).await, ["dead_lettered"]);
+        let tea = || Input::from_broker(FILLING, arrived(id(1), "tea", 3), index(), 0);
+        assert_eq!(harness.receives(0, tea).await, "retried");
+        assert_eq!(harness.retry_due(1).await, ["dead_lettered"]);
         let dead_letter = harness.dead_letter().await.dead_letter;
-        assert_eq!(dead_letter.delivery, Some(place()));
-        assert_eq!(harness.is_told(2, replay(dead_letter.id, 1)).await, "done");
-        assert_eq!(harness.tries_again(2).await, ["retried"]);
-        assert_eq!(harness.tries_again(3).await, ["dead_lettered"]);
-        assert_eq!(harness.dead_letter().await.dead_letter.delivery, Some(place()));
+        assert_eq!(dead_letter.delivery, Some(index()));
+        assert_eq!(harness.receives_command(2, replay(dead_letter.id, 1)).await, "done");
+        assert_eq!(harness.retry_due(2).await, ["retried"]);
+        assert_eq!(harness.retry_due(3).await, ["dead_lettered"]);
+        assert_eq!(harness.dead_letter().await.dead_letter.delivery, Some(index()));
         if harness.has_yet_to_die() {
             return;
         }
@@ -188,18 +190,18 @@ async fn dead_letter_keeps_its_stream_position_through_retries_replays_and_crash
 #[tokio::test]
 async fn poison_messages_delay_no_others() {
     let mut harness = OperatorHarness::new().with_attempts(3);
-    harness.is_asked(0, DepotCommand::List("tea")).await;
-    let good = |number| heard(arrived(id(number), "tea", 1));
+    harness.executes(0, DepotCommand::List("tea")).await;
+    let good = |number| received(arrived(id(number), "tea", 1));
     let poison = |number: u128| match number % 5 {
-        0 => heard(Bytes::from_static(b"{}")),
-        1 => heard(arrived(id(number), "tea", UNLUCKY)),
-        2 => heard(arrived(id(number), UNREADABLE, 1)),
-        3 => failing(heard(arrived(id(number), "tea", 1)), FailureKind::Outage),
+        0 => received(Bytes::from_static(b"{}")),
+        1 => received(arrived(id(number), "tea", UNLUCKY)),
+        2 => received(arrived(id(number), UNREADABLE, 1)),
+        3 => failing(received(arrived(id(number), "tea", 1)), FailureKind::Outage),
         // Comes before its shelf, and will for a long time.
-        _ => heard(arrived(id(number), "nowhere", 1)),
+        _ => received(arrived(id(number), "nowhere", 1)),
     };
     let mixed = (0..50).flat_map(|number| [poison(1000 + number), good(number)]).collect();
-    let outcomes = harness.settles(0, mixed).await;
+    let outcomes = harness.process_batch(0, mixed).await;
     let good_ones = outcomes.iter().skip(1).step_by(2);
     assert!(good_ones.clone().all(|outcome| outcome.name() == "done"), "{outcomes:?}");
     assert_eq!(harness.tea().await, 50);
@@ -225,7 +227,7 @@ async fn step_uses_its_own_retry_policy() {
     assert_eq!([0, 1].map(|attempts| outcome(operating(), attempts)), ["retried", "dead_lettered"]);
 }
 
-fn place() -> DeliveryInfo {
+fn index() -> DeliveryInfo {
     let headers = [("Nats-Msg-Id", "1"), ("traceparent", "00-0af7-b7ad-01")];
     let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     DeliveryInfo {

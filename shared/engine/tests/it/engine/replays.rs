@@ -12,8 +12,8 @@ use uuid::Uuid;
 use super::{done, names};
 use crate::support::{
     Deed, Depot, DepotCommand, EngineHarness, FILLING, LISTENING, OperatorHarness, Pace, Supplier, arrived,
-    at, commanded, discard, discard_after, due_query, edit, for_another, heard, id, in_memory, operating,
-    parked, replay, restore, state, wait_until,
+    at, commanded, discard, discard_after, due_query, edit, for_another, id, in_memory, newest_dead_letters,
+    operating, received, replay, restore, state, wait_until,
 };
 
 /// Law 8.
@@ -21,14 +21,15 @@ use crate::support::{
 async fn replay_reaches_only_the_step_that_failed_and_is_no_duplicate() {
     let mut harness = OperatorHarness::new();
     let tea = || arrived(id(1), "tea", 3);
-    let outcomes = harness.hears(0, || vec![heard(tea()), Input::message(LISTENING, tea(), id(9), 0)]).await;
+    let outcomes =
+        harness.receives_batch(0, || vec![received(tea()), Input::message(LISTENING, tea(), id(9), 0)]).await;
     assert_eq!(names(&outcomes), ["dead_lettered", "done"]);
     let dead_letter = harness.dead_letter().await.dead_letter;
-    harness.is_asked(1, DepotCommand::List("tea")).await;
+    harness.executes(1, DepotCommand::List("tea")).await;
 
-    assert_eq!(harness.is_told(2, replay(dead_letter.id, 1)).await, "done");
+    assert_eq!(harness.receives_command(2, replay(dead_letter.id, 1)).await, "done");
     assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Replaying);
-    assert_eq!(harness.tries_again(2).await, ["done"], "due at once");
+    assert_eq!(harness.retry_due(2).await, ["done"], "due at once");
     assert_eq!(harness.tea().await, 3);
     assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Resolved);
     let resolved = DeadLetterResolved {
@@ -50,8 +51,8 @@ async fn replay_reaches_only_the_step_that_failed_and_is_no_duplicate() {
     assert_eq!((harness.handled(FILLING.name).await, harness.handled(LISTENING.name).await), (1, 1));
 
     // Nobody hears it a second time.
-    assert_eq!(harness.hears_one(3, || heard(tea())).await, "duplicate");
-    assert_eq!(harness.tries_again(9).await, [""; 0]);
+    assert_eq!(harness.receives(3, || received(tea())).await, "duplicate");
+    assert_eq!(harness.retry_due(9).await, [""; 0]);
     assert_eq!((harness.tea().await, in_line(&harness).await), (3, (0, 0, 0)));
 }
 
@@ -59,12 +60,9 @@ async fn replay_reaches_only_the_step_that_failed_and_is_no_duplicate() {
 #[tokio::test]
 async fn replayed_message_is_processed_at_once() -> Result<(), StoreFault> {
     let harness = EngineHarness::over(in_memory(), Pace { attempts: 1, ..Pace::default() }).await;
-    assert_eq!(
-        names(&harness.settle_together(vec![heard(arrived(id(1), "tea", 3))]).await),
-        ["dead_lettered"]
-    );
-    done(harness.ask(DepotCommand::List("tea")).await);
-    let dead_letter = parked(harness.store.as_ref(), 9).await?.remove(0);
+    assert_eq!(names(&harness.process_together(vec![received(arrived(id(1), "tea", 3))]).await), ["dead_lettered"]);
+    done(harness.execute(DepotCommand::List("tea")).await);
+    let dead_letter = newest_dead_letters(harness.store.as_ref(), 9).await?.remove(0);
     assert_eq!(harness.settle(commanded(&replay(dead_letter.id, 1))).await, "done");
     let is_handled = async || {
         let shelf = state(harness.store.as_ref(), "tea").await.expect("the store works");
@@ -82,9 +80,9 @@ async fn replayed_task_is_called_at_once_under_the_same_key() -> Result<(), Stor
     let harness =
         EngineHarness::with_supplier(in_memory(), pace, Supplier::will([Deed::Refuse, Deed::Answer(5)]))
             .await;
-    done(harness.ask(DepotCommand::Insist("tea")).await);
+    done(harness.execute(DepotCommand::Insist("tea")).await);
     wait_until("it is parked", async || harness.stats().await.dead_letters == 1).await;
-    let dead_letter = parked(harness.store.as_ref(), 9).await?.remove(0);
+    let dead_letter = newest_dead_letters(harness.store.as_ref(), 9).await?.remove(0);
     assert_eq!(harness.settle(commanded(&replay(dead_letter.id, 1))).await, "done");
     wait_until("it is resolved", async || harness.stats().await.dead_letters == 0).await;
     let called = harness.supplier.called();
@@ -97,27 +95,27 @@ async fn replayed_task_is_called_at_once_under_the_same_key() -> Result<(), Stor
 #[tokio::test]
 async fn failed_replay_is_the_same_dead_letter_with_one_more_replay() {
     let mut harness = OperatorHarness::new().with_attempts(2);
-    let tea = || heard(arrived(id(1), "tea", 3));
-    assert_eq!(harness.hears_one(0, tea).await, "retried");
-    assert_eq!(harness.tries_again(5).await, ["dead_lettered"]);
+    let tea = || received(arrived(id(1), "tea", 3));
+    assert_eq!(harness.receives(0, tea).await, "retried");
+    assert_eq!(harness.retry_due(5).await, ["dead_lettered"]);
     let first = harness.dead_letter().await.dead_letter;
     assert_eq!((first.attempts, first.replays), (2, 0));
     assert_eq!((first.first_failed_at, first.last_failed_at), (at(0), at(5)));
 
     for (replays, second) in [(1, 100), (2, 200)] {
-        assert_eq!(harness.is_told(second, replay(first.id, replays)).await, "done");
-        assert_eq!(harness.tries_again(second).await, ["retried"], "a replay has all its attempts");
+        assert_eq!(harness.receives_command(second, replay(first.id, replays)).await, "done");
+        assert_eq!(harness.retry_due(second).await, ["retried"], "a replay has all its attempts");
         assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Replaying);
-        assert_eq!(harness.tries_again(second + 5).await, ["dead_lettered"]);
+        assert_eq!(harness.retry_due(second + 5).await, ["dead_lettered"]);
         let StoredDeadLetter { dead_letter, status, .. } = harness.dead_letter().await;
         assert_eq!(status, DeadLetterStatus::Pending);
-        let wanted = DeadLettered {
+        let expected = DeadLettered {
             replays: u32::try_from(replays).expect("a small number"),
             attempts: first.attempts + 2 * u32::try_from(replays).expect("a small number"),
             last_failed_at: at(second + 5),
             ..first.clone()
         };
-        assert_eq!(dead_letter, wanted, "id, first failure, payload and place stay");
+        assert_eq!(dead_letter, expected, "id, first failure, payload and place stay");
     }
     let announced = harness.announced().await;
     assert_eq!(announced.len(), 3);
@@ -129,9 +127,9 @@ async fn failed_replay_is_the_same_dead_letter_with_one_more_replay() {
     assert_eq!(ids.len(), 3, "none of them is taken for another by whoever hears them");
 
     // And in the end it works.
-    harness.is_asked(300, DepotCommand::List("tea")).await;
-    assert_eq!(harness.is_told(300, replay(first.id, 3)).await, "done");
-    assert_eq!(harness.tries_again(300).await, ["done"]);
+    harness.executes(300, DepotCommand::List("tea")).await;
+    assert_eq!(harness.receives_command(300, replay(first.id, 3)).await, "done");
+    assert_eq!(harness.retry_due(300).await, ["done"]);
     let Some((_, DeadLetterMessage::DeadLetterResolved(resolved))) = harness.announced().await.pop() else {
         panic!("it is resolved")
     };
@@ -140,82 +138,82 @@ async fn failed_replay_is_the_same_dead_letter_with_one_more_replay() {
 
 #[tokio::test]
 async fn older_or_repeated_operator_command_has_no_effect() {
-    let (mut harness, dead_letter) = parked_tea().await;
-    assert_eq!(harness.is_told(1, discard(dead_letter, 5)).await, "done");
+    let (mut harness, dead_letter) = dead_lettered_tea().await;
+    assert_eq!(harness.receives_command(1, discard(dead_letter, 5)).await, "done");
     for old in [
         replay(dead_letter, 4),
         restore(dead_letter, 5),
         replay(dead_letter, 5),
         edit(dead_letter, 3, id(2), b"x"),
     ] {
-        assert_eq!(harness.is_told(2, old.clone()).await, "done", "{old:?}");
+        assert_eq!(harness.receives_command(2, old.clone()).await, "done", "{old:?}");
         let stored = harness.dead_letter().await;
         assert_eq!((stored.status, stored.revision), (DeadLetterStatus::Discarded, 5), "{old:?}");
         assert_eq!(stored.dead_letter.original, None, "{old:?}");
     }
     assert_eq!(in_line(&harness).await, (0, 0, 0));
-    assert_eq!(harness.is_told(3, restore(dead_letter, 6)).await, "done");
-    assert_eq!(harness.is_told(4, replay(dead_letter, 7)).await, "done");
-    assert_eq!(harness.is_told(4, replay(dead_letter, 7)).await, "duplicate", "the same message");
-    assert_eq!(harness.tries_again(4).await, ["dead_lettered"]);
-    assert_eq!(harness.tries_again(9).await, [""; 0], "one command, one replay");
+    assert_eq!(harness.receives_command(3, restore(dead_letter, 6)).await, "done");
+    assert_eq!(harness.receives_command(4, replay(dead_letter, 7)).await, "done");
+    assert_eq!(harness.receives_command(4, replay(dead_letter, 7)).await, "duplicate", "the same message");
+    assert_eq!(harness.retry_due(4).await, ["dead_lettered"]);
+    assert_eq!(harness.retry_due(9).await, [""; 0], "one command, one replay");
     assert_eq!(harness.dead_letter().await.dead_letter.replays, 1);
 }
 
 #[tokio::test]
 async fn second_command_finds_the_dead_letter_in_replay() {
-    let (mut harness, dead_letter) = parked_tea().await;
-    assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
-    let under_way = in_line(&harness).await;
+    let (mut harness, dead_letter) = dead_lettered_tea().await;
+    assert_eq!(harness.receives_command(1, replay(dead_letter, 1)).await, "done");
+    let in_flight = in_line(&harness).await;
     for (revision, command) in
         [(2, replay(dead_letter, 2)), (3, discard(dead_letter, 3)), (4, restore(dead_letter, 4))]
     {
-        assert_eq!(harness.is_told(2, command).await, "done");
+        assert_eq!(harness.receives_command(2, command).await, "done");
         let stored = harness.dead_letter().await;
         assert_eq!((stored.status, stored.revision), (DeadLetterStatus::Replaying, revision));
         assert_eq!((stored.dead_letter.message_id, stored.dead_letter.original), (id(1), None));
     }
-    assert_eq!(in_line(&harness).await, under_way);
-    harness.is_asked(3, DepotCommand::List("tea")).await;
-    assert_eq!(harness.tries_again(3).await, ["done"]);
+    assert_eq!(in_line(&harness).await, in_flight);
+    harness.executes(3, DepotCommand::List("tea")).await;
+    assert_eq!(harness.retry_due(3).await, ["done"]);
     assert_eq!(harness.tea().await, 3, "once");
 }
 
 /// The operator has not seen that failure.
 #[tokio::test]
 async fn discard_has_no_effect_after_another_failed_replay() {
-    let (mut harness, dead_letter) = parked_tea().await;
-    assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
-    assert_eq!(harness.tries_again(1).await, ["dead_lettered"]);
-    assert_eq!(harness.is_told(2, discard_after(0, dead_letter, 2)).await, "done");
+    let (mut harness, dead_letter) = dead_lettered_tea().await;
+    assert_eq!(harness.receives_command(1, replay(dead_letter, 1)).await, "done");
+    assert_eq!(harness.retry_due(1).await, ["dead_lettered"]);
+    assert_eq!(harness.receives_command(2, discard_after(0, dead_letter, 2)).await, "done");
     let stored = harness.dead_letter().await;
     assert_eq!((stored.status, stored.revision), (DeadLetterStatus::Pending, 2));
-    assert_eq!(harness.is_told(3, discard_after(1, dead_letter, 3)).await, "done");
+    assert_eq!(harness.receives_command(3, discard_after(1, dead_letter, 3)).await, "done");
     assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Discarded);
 }
 
 #[tokio::test]
 async fn command_for_a_resolved_dead_letter_changes_nothing() {
-    let (mut harness, dead_letter) = parked_tea().await;
-    harness.is_asked(1, DepotCommand::List("tea")).await;
-    assert_eq!(harness.is_told(1, replay(dead_letter, 1)).await, "done");
-    assert_eq!(harness.tries_again(1).await, ["done"]);
+    let (mut harness, dead_letter) = dead_lettered_tea().await;
+    harness.executes(1, DepotCommand::List("tea")).await;
+    assert_eq!(harness.receives_command(1, replay(dead_letter, 1)).await, "done");
+    assert_eq!(harness.retry_due(1).await, ["done"]);
     for command in [replay(dead_letter, 2), discard(dead_letter, 3), restore(dead_letter, 4)] {
-        assert_eq!(harness.is_told(2, command).await, "done");
+        assert_eq!(harness.receives_command(2, command).await, "done");
         assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Resolved);
     }
-    assert_eq!((harness.tries_again(9).await, harness.tea().await), (vec![], 3));
+    assert_eq!((harness.retry_due(9).await, harness.tea().await), (vec![], 3));
 }
 
 #[tokio::test]
 async fn commands_and_replays_in_one_batch_act_as_in_sequence() {
     // The replay fails, and the operator's next command is in the same batch.
     for command in [|dead_letter| discard(dead_letter, 2), |dead_letter| replay(dead_letter, 2)] {
-        let (harness, dead_letter) = parked_tea().await;
-        let told = harness.settles(1, vec![commanded(&replay(dead_letter, 1))]).await;
-        assert_eq!(names(&told), ["done"]);
+        let (harness, dead_letter) = dead_lettered_tea().await;
+        let outcomes = harness.process_batch(1, vec![commanded(&replay(dead_letter, 1))]).await;
+        assert_eq!(names(&outcomes), ["done"]);
         let due = due_retry(&harness, 1).await;
-        let together = harness.settles(1, vec![due, commanded(&command(dead_letter))]).await;
+        let together = harness.process_batch(1, vec![due, commanded(&command(dead_letter))]).await;
         assert_eq!(names(&together), ["dead_lettered", "done"]);
         let stored = harness.dead_letter().await;
         let is_in_line = in_line(&harness).await.0 == 1;
@@ -224,26 +222,26 @@ async fn commands_and_replays_in_one_batch_act_as_in_sequence() {
         assert_ne!(stored.status, DeadLetterStatus::Pending, "the command came after the failure");
     }
     // The replay succeeds, and a late command is in the same batch.
-    let (mut harness, dead_letter) = parked_tea().await;
-    harness.is_asked(1, DepotCommand::List("tea")).await;
-    harness.settles(1, vec![commanded(&replay(dead_letter, 1))]).await;
+    let (mut harness, dead_letter) = dead_lettered_tea().await;
+    harness.executes(1, DepotCommand::List("tea")).await;
+    harness.process_batch(1, vec![commanded(&replay(dead_letter, 1))]).await;
     let due = due_retry(&harness, 1).await;
-    let together = harness.settles(1, vec![due, commanded(&discard(dead_letter, 2))]).await;
+    let together = harness.process_batch(1, vec![due, commanded(&discard(dead_letter, 2))]).await;
     assert_eq!(names(&together), ["done", "done"]);
     assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Resolved);
     // A redelivery in the same batch as the command: what goes back in line is not handled beside it.
-    let (mut harness, dead_letter) = parked_tea().await;
-    harness.is_asked(1, DepotCommand::List("tea")).await;
-    let tea = || heard(arrived(id(1), "tea", 3));
-    let together = harness.settles(1, vec![tea(), commanded(&replay(dead_letter, 1)), tea()]).await;
+    let (mut harness, dead_letter) = dead_lettered_tea().await;
+    harness.executes(1, DepotCommand::List("tea")).await;
+    let tea = || received(arrived(id(1), "tea", 3));
+    let together = harness.process_batch(1, vec![tea(), commanded(&replay(dead_letter, 1)), tea()]).await;
     assert_eq!(names(&together), ["duplicate", "done", "duplicate"]);
-    assert_eq!(harness.tries_again(1).await, ["done"]);
+    assert_eq!(harness.retry_due(1).await, ["done"]);
     assert_eq!(harness.tea().await, 3);
 }
 
 #[tokio::test]
 async fn impossible_command_is_dead_lettered_and_its_target_stays() {
-    let (mut harness, dead_letter) = parked_tea().await;
+    let (mut harness, dead_letter) = dead_lettered_tea().await;
     let before = harness.dead_letter().await;
     let not_base64 = ReplayRequested {
         edited: Some(EditedMessage { message_id: id(2), payload_base64: "no base64!".to_owned() }),
@@ -256,23 +254,23 @@ async fn impossible_command_is_dead_lettered_and_its_target_stays() {
         (DeadLetterMessage::ReplayRequested(not_base64), "payload: "),
     ];
     for (count, (command, why)) in impossible.iter().enumerate() {
-        assert_eq!(harness.is_told(1, command.clone()).await, "dead_lettered", "{command:?}");
+        assert_eq!(harness.receives_command(1, command.clone()).await, "dead_lettered", "{command:?}");
         let all = harness.dead_letters().await;
         assert_eq!(all.len(), count + 2, "{command:?}");
         let of_the_command = all.iter().filter(|stored| stored.dead_letter.step == operating().name);
-        let said =
+        let announced =
             of_the_command.map(|stored| &stored.dead_letter.reason).filter(|reason| reason.contains(why));
-        assert!(said.count() >= 1, "nobody says {why:?}");
+        assert!(announced.count() >= 1, "nobody says {why:?}");
         assert!(all.contains(&before), "{command:?} changed it: {all:?}");
     }
     // Not even a trace that would keep a good command from working.
-    assert_eq!(harness.is_told(2, replay(dead_letter, 3)).await, "done");
-    assert_eq!(harness.tries_again(2).await, ["dead_lettered"]);
+    assert_eq!(harness.receives_command(2, replay(dead_letter, 3)).await, "done");
+    assert_eq!(harness.retry_due(2).await, ["dead_lettered"]);
 }
 
 #[tokio::test]
 async fn impossible_command_affects_no_other_of_its_batch() {
-    let (mut harness, dead_letter) = parked_tea().await;
+    let (mut harness, dead_letter) = dead_lettered_tea().await;
     let bad = || {
         // Its revision is the higher one: it must not stay either.
         let mut command = edit(dead_letter, 5, id(2), b"");
@@ -282,16 +280,16 @@ async fn impossible_command_affects_no_other_of_its_batch() {
         }
         commanded(&command)
     };
-    let outcomes = harness.settles(1, vec![bad(), commanded(&replay(dead_letter, 2))]).await;
+    let outcomes = harness.process_batch(1, vec![bad(), commanded(&replay(dead_letter, 2))]).await;
     assert_eq!(names(&outcomes), ["dead_lettered", "done"]);
-    harness.is_asked(1, DepotCommand::List("tea")).await;
-    assert_eq!(harness.tries_again(1).await, ["done"]);
+    harness.executes(1, DepotCommand::List("tea")).await;
+    assert_eq!(harness.retry_due(1).await, ["done"]);
     assert_eq!(harness.tea().await, 3, "the message as it was parked");
 }
 
 #[tokio::test]
 async fn failed_attempt_at_a_command_does_not_change_its_dead_letter() {
-    let (harness, dead_letter) = parked_tea().await;
+    let (harness, dead_letter) = dead_lettered_tea().await;
     let before = harness.dead_letter().await;
     let failure = |kind| Some(FailedAttempt::new(kind, "injected"));
     for (command, kind, outcome) in [
@@ -300,7 +298,7 @@ async fn failed_attempt_at_a_command_does_not_change_its_dead_letter() {
         (restore(dead_letter, 3), FailureKind::Outage, "retried"),
     ] {
         let outcomes =
-            harness.settles(1, vec![commanded(&command).with_injected_failure(failure(kind))]).await;
+            harness.process_batch(1, vec![commanded(&command).with_injected_failure(failure(kind))]).await;
         assert_eq!(names(&outcomes), [outcome]);
         assert!(harness.dead_letters().await.contains(&before), "{command:?}");
     }
@@ -310,60 +308,60 @@ async fn failed_attempt_at_a_command_does_not_change_its_dead_letter() {
 /// The broker may redeliver it.
 #[tokio::test]
 async fn discarded_message_is_not_processed_until_it_is_restored() {
-    let (mut harness, dead_letter) = parked_tea().await;
-    harness.is_asked(1, DepotCommand::List("tea")).await;
-    assert_eq!(harness.is_told(2, discard(dead_letter, 1)).await, "done");
+    let (mut harness, dead_letter) = dead_lettered_tea().await;
+    harness.executes(1, DepotCommand::List("tea")).await;
+    assert_eq!(harness.receives_command(2, discard(dead_letter, 1)).await, "done");
     assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Discarded);
     assert_eq!(
         harness.store().stats().await.expect("the store works").dead_letters,
         0,
         "nobody waits for it"
     );
-    assert_eq!(dead_in_the_tallies(&harness).await, 1, "but the tallies know where it is");
-    let tea = || heard(arrived(id(1), "tea", 3));
-    assert_eq!(harness.hears_one(3, tea).await, "duplicate");
-    assert_eq!(harness.tries_again(9).await, [""; 0]);
+    assert_eq!(dead_letters_counted(&harness).await, 1, "but the tallies know where it is");
+    let tea = || received(arrived(id(1), "tea", 3));
+    assert_eq!(harness.receives(3, tea).await, "duplicate");
+    assert_eq!(harness.retry_due(9).await, [""; 0]);
     assert_eq!(harness.tea().await, 0);
 
-    assert_eq!(harness.is_told(10, restore(dead_letter, 2)).await, "done");
+    assert_eq!(harness.receives_command(10, restore(dead_letter, 2)).await, "done");
     assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Pending);
-    assert_eq!(harness.hears_one(11, tea).await, "duplicate", "restored is not replayed");
-    assert_eq!(harness.is_told(12, replay(dead_letter, 3)).await, "done");
-    assert_eq!(harness.tries_again(12).await, ["done"]);
-    assert_eq!((harness.tea().await, dead_in_the_tallies(&harness).await), (3, 0));
+    assert_eq!(harness.receives(11, tea).await, "duplicate", "restored is not replayed");
+    assert_eq!(harness.receives_command(12, replay(dead_letter, 3)).await, "done");
+    assert_eq!(harness.retry_due(12).await, ["done"]);
+    assert_eq!((harness.tea().await, dead_letters_counted(&harness).await), (3, 0));
 }
 
 #[tokio::test]
 async fn discarded_dead_letter_can_be_replayed() {
-    let (mut harness, dead_letter) = parked_tea().await;
-    harness.is_asked(1, DepotCommand::List("tea")).await;
-    assert_eq!(harness.is_told(2, discard(dead_letter, 1)).await, "done");
-    assert_eq!(harness.is_told(3, replay(dead_letter, 2)).await, "done");
-    assert_eq!(harness.tries_again(3).await, ["done"]);
+    let (mut harness, dead_letter) = dead_lettered_tea().await;
+    harness.executes(1, DepotCommand::List("tea")).await;
+    assert_eq!(harness.receives_command(2, discard(dead_letter, 1)).await, "done");
+    assert_eq!(harness.receives_command(3, replay(dead_letter, 2)).await, "done");
+    assert_eq!(harness.retry_due(3).await, ["done"]);
     assert_eq!(harness.tea().await, 3);
 }
 
 /// Harness with a message for a missing shelf, and its dead letter.
-pub async fn parked_tea() -> (OperatorHarness, Uuid) {
+pub async fn dead_lettered_tea() -> (OperatorHarness, Uuid) {
     let mut harness = OperatorHarness::new();
-    assert_eq!(harness.hears_one(0, || heard(arrived(id(1), "tea", 3))).await, "dead_lettered");
+    assert_eq!(harness.receives(0, || received(arrived(id(1), "tea", 3))).await, "dead_lettered");
     let dead_letter = harness.dead_letter().await.dead_letter.id;
     (harness, dead_letter)
 }
 
 pub async fn due_retry(harness: &OperatorHarness, second: i64) -> Input<Depot> {
-    let look = due_query(at(second), 9, "depot-1", at(second));
-    let retry = harness.store().claim_due(look).await.expect("the store works").retries.remove(0);
+    let state = due_query(at(second), 9, "depot-1", at(second));
+    let retry = harness.store().claim_due(state).await.expect("the store works").retries.remove(0);
     Input::retry(FILLING, retry, 0)
 }
 
-async fn dead_in_the_tallies(harness: &OperatorHarness) -> u64 {
-    let tallies = harness.store().message_counts().await.expect("the store works");
-    tallies.dead.get(FILLING.name).copied().unwrap_or(0)
+async fn dead_letters_counted(harness: &OperatorHarness) -> u64 {
+    let counts = harness.store().message_counts().await.expect("the store works");
+    counts.dead.get(FILLING.name).copied().unwrap_or(0)
 }
 
 async fn facts(harness: &OperatorHarness) -> Vec<DeadLetterMessage> {
-    harness.announced().await.into_iter().map(|(_, said)| said).collect()
+    harness.announced().await.into_iter().map(|(_, announced)| announced).collect()
 }
 
 /// Numbers of retries, open tasks, and dead letters that wait or are in replay.

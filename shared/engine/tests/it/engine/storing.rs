@@ -15,8 +15,8 @@ use uuid::Uuid;
 
 use super::{done, names};
 use crate::support::{
-    Depot, DepotCommand, Disk, EngineHarness, LISTENING, Pace, arrived, at, heard, id, in_time, shelf, state,
-    wait_until,
+    Depot, DepotCommand, Disk, EngineHarness, LISTENING, Pace, arrived, at, id, in_time, received, shelf,
+    state, wait_until,
 };
 
 /// Law 1.
@@ -26,10 +26,10 @@ async fn failed_commit_is_an_error_and_writes_nothing() -> Result<(), StoreFault
     for severity in ["ABORT", "ROLLBACK"] {
         let disk = Disk::new();
         let harness = EngineHarness::over(disk.store(), Pace::default()).await;
-        disk.refuses("outbox", severity);
-        let asked = (1..=3)
+        disk.rejects("outbox", severity);
+        let executing = (1..=3)
             .map(|pieces| harness.engine.execute(Uuid::now_v7(), DepotCommand::Put("tea", pieces), None));
-        let answers = in_time("the answers", futures::future::join_all(asked)).await;
+        let answers = in_time("the answers", futures::future::join_all(executing)).await;
         assert!(answers.iter().all(|answer| matches!(answer, Err(Unavailable))), "{answers:?}");
 
         let stats = harness.stats().await;
@@ -41,7 +41,7 @@ async fn failed_commit_is_an_error_and_writes_nothing() -> Result<(), StoreFault
         assert!(harness.metrics.text().expect("metrics").contains("store_faults_total 1"));
 
         disk.works("outbox");
-        assert_eq!(done(harness.ask(DepotCommand::Put("tea", 3)).await).pieces, 3);
+        assert_eq!(done(harness.execute(DepotCommand::Put("tea", 3)).await).pieces, 3);
         assert!(harness.store.verify().await?.differing.is_empty());
     }
     Ok(())
@@ -51,14 +51,14 @@ async fn failed_commit_is_an_error_and_writes_nothing() -> Result<(), StoreFault
 async fn queue_length_is_reported_while_the_store_fails() {
     let disk = Disk::new();
     let harness = EngineHarness::over(disk.store(), Pace::default()).await;
-    disk.refuses("outbox", "ABORT");
+    disk.rejects("outbox", "ABORT");
     assert_eq!(harness.engine.queued(), 0);
-    let ask = |pieces| harness.engine.execute(Uuid::now_v7(), DepotCommand::Put("tea", pieces), None);
-    assert!(in_time("the answer", ask(1)).await.is_err(), "it is not stored");
+    let execute = |pieces| harness.engine.execute(Uuid::now_v7(), DepotCommand::Put("tea", pieces), None);
+    assert!(in_time("the answer", execute(1)).await.is_err(), "it is not stored");
     // The engine has just begun to pause.
-    let asked = futures::future::join_all((1..=3).map(ask));
-    let told = wait_until("three wait", async || harness.engine.queued() == 3);
-    let (answers, ()) = tokio::join!(in_time("the answers", asked), told);
+    let executing = futures::future::join_all((1..=3).map(execute));
+    let queued = wait_until("three wait", async || harness.engine.queued() == 3);
+    let (answers, ()) = tokio::join!(in_time("the answers", executing), queued);
     assert!(answers.iter().all(Result::is_err), "{answers:?}");
     assert_eq!(harness.engine.queued(), 0);
 }
@@ -69,9 +69,9 @@ async fn in_no_hurry() -> (Disk, EngineHarness) {
     let pace = Pace { max_batch_delay: Duration::from_hours(1), ..Pace::default() };
     let harness = EngineHarness::over(disk.store(), pace).await;
     // What took long to store, if only to fail, makes the next ones begin far apart.
-    disk.refuses("outbox", "ABORT");
-    let asked = harness.engine.execute(Uuid::now_v7(), DepotCommand::Put("tea", 1), None);
-    assert!(in_time("the answer", asked).await.is_err(), "it is not stored");
+    disk.rejects("outbox", "ABORT");
+    let executing = harness.engine.execute(Uuid::now_v7(), DepotCommand::Put("tea", 1), None);
+    assert!(in_time("the answer", executing).await.is_err(), "it is not stored");
     disk.works("outbox");
     (disk, harness)
 }
@@ -84,7 +84,7 @@ fn put(number: u128) -> Input<Depot> {
 async fn full_batch_starts_without_a_delay() {
     let (_disk, harness) = in_no_hurry().await;
     let full = (1..=u128::try_from(2 * Pace::default().due_limit).expect("a number")).map(put).collect();
-    assert!(names(&harness.settle_together(full).await).iter().all(|name| *name == "done"));
+    assert!(names(&harness.process_together(full).await).iter().all(|name| *name == "done"));
 }
 
 /// Some of the waiting senders give up.
@@ -102,11 +102,11 @@ async fn full_queue_starts_a_batch_without_a_delay() {
             }
         }
         // Some give up: what they handed in, or were about to, is nobody's.
-        let mut told = 0;
+        let mut queued = 0;
         let all = async {
-            while told + 300 < 4_096 {
+            while queued + 300 < 4_096 {
                 let answer = asking.join_next().await.expect("there is more").expect("no panic");
-                told += usize::from(answer.is_ok());
+                queued += usize::from(answer.is_ok());
             }
         };
         in_time("the answers", all).await;
@@ -138,9 +138,9 @@ async fn inputs_submitted_while_a_batch_is_gathered_join_it() {
 async fn unstored_message_is_new_when_it_is_redelivered() -> Result<(), StoreFault> {
     let disk = Disk::new();
     let harness = EngineHarness::over(disk.store(), Pace::default()).await;
-    done(harness.ask(DepotCommand::List("tea")).await);
-    disk.refuses("outbox", "ABORT");
-    let tea = || heard(arrived(id(1), "tea", 3));
+    done(harness.execute(DepotCommand::List("tea")).await);
+    disk.rejects("outbox", "ABORT");
+    let tea = || received(arrived(id(1), "tea", 3));
     let answer = in_time("the answer", harness.engine.process(tea())).await;
     assert!(matches!(answer, Err(Unavailable)), "{answer:?}");
     assert!(harness.store.message_counts().await?.handled.is_empty());
@@ -165,12 +165,12 @@ async fn unstorable_input_fails_alone_in_its_batch() -> Result<(), StoreFault> {
     let disk = Disk::new();
     let pace = Pace { attempts: 2, ..Pace::default() };
     let harness = EngineHarness::over(disk.store(), pace).await;
-    disk.takes_the_place_of("cursed", 1);
+    disk.conflicts_at("cursed", 1);
     let put = |label, number| Input::command(id(number), id(number), DepotCommand::Put(label, 1), None);
     let listed = |number| Input::message(LISTENING, arrived(id(number), "tea", 1), id(404), 0);
     let batch =
         vec![put("tea", 1), put("cursed", 2), put("tea", 3), listed(4), put("coffee", 5), put("tea", 6)];
-    let settled = harness.settle_together(batch).await;
+    let settled = harness.process_together(batch).await;
     assert_eq!(names(&settled), ["done", "faulted", "done", "done", "done", "done"]);
     let Outcome::Command(CommandOutcome::Faulted(why)) = &settled[1] else { panic!("{settled:?}") };
     assert!(why.contains("cannot be stored") && why.contains("UNIQUE"), "{why}");
@@ -184,11 +184,11 @@ async fn unstorable_input_fails_alone_in_its_batch() -> Result<(), StoreFault> {
 async fn unstorable_message_is_retried_and_finally_dead_lettered() -> Result<(), StoreFault> {
     let disk = Disk::new();
     let harness = EngineHarness::over(disk.store(), Pace { attempts: 2, ..Pace::default() }).await;
-    done(harness.ask(DepotCommand::List("tea")).await);
-    disk.takes_the_place_of("tea", 2);
+    done(harness.execute(DepotCommand::List("tea")).await);
+    disk.conflicts_at("tea", 2);
     let (bad, good) =
-        (heard(arrived(id(1), "tea", 3)), Input::message(LISTENING, arrived(id(1), "tea", 3), id(9), 0));
-    assert_eq!(names(&harness.settle_together(vec![bad, good]).await), ["retried", "done"]);
+        (received(arrived(id(1), "tea", 3)), Input::message(LISTENING, arrived(id(1), "tea", 3), id(9), 0));
+    assert_eq!(names(&harness.process_together(vec![bad, good]).await), ["retried", "done"]);
     let dead_letter = harness.the_dead_letter().await;
     assert_eq!((dead_letter.attempts, dead_letter.message_id), (2, id(1)));
     assert!(dead_letter.reason.contains("cannot be stored"), "{}", dead_letter.reason);
@@ -201,7 +201,7 @@ async fn batch_with_a_conflict_is_run_again() -> Result<(), StoreFault> {
     let clock = Arc::new(RunClock::default());
     let harness = EngineHarness::on_clock(disk.store(), Pace::default(), clock.clone()).await;
     disk.conflicts_before(at(2));
-    assert_eq!(done(harness.ask(DepotCommand::Put("tea", 3)).await).pieces, 3);
+    assert_eq!(done(harness.execute(DepotCommand::Put("tea", 3)).await).pieces, 3);
     assert_eq!(clock.0.load(Ordering::SeqCst), 2, "the first run was in vain");
     assert!(harness.metrics.text().expect("metrics").contains("store_faults_total 0"));
     Ok(())

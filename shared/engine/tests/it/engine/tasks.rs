@@ -16,19 +16,19 @@ use uuid::Uuid;
 use super::{done, names};
 use crate::support::{
     Deed, DepotCommand, EngineHarness, FILLING, OWNER, Pace, SUPPLIER, Shelf, Supplier, commit, due_query,
-    id, in_memory, in_time, parked, state, task, tasks, wait_until,
+    id, in_memory, in_time, newest_dead_letters, state, task, tasks, wait_until,
 };
 
 #[tokio::test]
 async fn result_of_a_call_is_an_input_and_completes_its_task() -> Result<(), StoreFault> {
     let supplier = Supplier::will([Deed::Answer(5)]);
     let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), supplier).await;
-    done(harness.ask(DepotCommand::Supply("tea")).await);
+    done(harness.execute(DepotCommand::Supply("tea")).await);
     harness.no_task_is_open().await;
     assert_eq!(harness.tea().await.pieces, 5);
     assert_eq!(harness.supplier.called().len(), 1);
     assert_eq!(harness.stats().await.outbox_pending, 1, "its fact");
-    wait_until("no call is counted as open", async || harness.admission.tasks_held() == 0).await;
+    wait_until("no call is counted as open", async || harness.admission.open_tasks() == 0).await;
     Ok(())
 }
 
@@ -37,7 +37,7 @@ async fn result_of_a_call_is_an_input_and_completes_its_task() -> Result<(), Sto
 async fn failed_call_is_repeated_under_the_same_key() -> Result<(), StoreFault> {
     let supplier = Supplier::will([Deed::Fail, Deed::Fail, Deed::Answer(5)]);
     let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), supplier).await;
-    done(harness.ask(DepotCommand::Supply("tea")).await);
+    done(harness.execute(DepotCommand::Supply("tea")).await);
     harness.no_task_is_open().await;
     let called = harness.supplier.called();
     assert_eq!(called, [called[0]; 3]);
@@ -49,9 +49,9 @@ async fn failed_call_is_repeated_under_the_same_key() -> Result<(), StoreFault> 
 #[tokio::test]
 async fn service_receives_the_failure_of_a_task_out_of_attempts() -> Result<(), StoreFault> {
     let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), Supplier::without("tea")).await;
-    done(harness.ask(DepotCommand::Supply("tea")).await);
+    done(harness.execute(DepotCommand::Supply("tea")).await);
     settled_while_others_are_answered(&harness).await;
-    assert_eq!(harness.tea().await, Shelf { given_up: 1, ..Shelf::default() });
+    assert_eq!(harness.tea().await, Shelf { failed_supplies: 1, ..Shelf::default() });
     assert_eq!(harness.stats().await.dead_letters, 0);
     Ok(())
 }
@@ -62,8 +62,8 @@ async fn failed_call_consumes_no_attempt_while_all_calls_fail() -> Result<(), St
     let policy =
         BreakerPolicy { minimum_calls: 10_000, window: Window::Calls(10_000), ..BreakerPolicy::default() };
     let harness = EngineHarness::guarded(in_memory(), Pace::default(), Supplier::closed(), policy).await;
-    done(harness.ask(DepotCommand::Supply("tea")).await);
-    done(harness.ask(DepotCommand::Insist("tea")).await);
+    done(harness.execute(DepotCommand::Supply("tea")).await);
+    done(harness.execute(DepotCommand::Insist("tea")).await);
     wait_until("both have failed again and again", async || harness.supplier.called().len() > 60).await;
     let stats = harness.stats().await;
     assert_eq!((stats.tasks, stats.dead_letters, state(harness.store.as_ref(), "tea").await?), (2, 0, None));
@@ -78,7 +78,7 @@ async fn failed_call_consumes_no_attempt_while_all_calls_fail() -> Result<(), St
 async fn rejected_result_completes_its_task() -> Result<(), StoreFault> {
     let harness =
         EngineHarness::with_supplier(in_memory(), Pace::default(), Supplier::will([Deed::Answer(0)])).await;
-    done(harness.ask(DepotCommand::Supply("tea")).await);
+    done(harness.execute(DepotCommand::Supply("tea")).await);
     harness.no_task_is_open().await;
     assert_eq!(harness.supplier.called().len(), 1);
     assert_eq!(harness.stats().await.dead_letters, 0);
@@ -90,9 +90,11 @@ async fn rejected_result_completes_its_task() -> Result<(), StoreFault> {
 #[tokio::test]
 async fn required_task_out_of_attempts_is_dead_lettered() -> Result<(), StoreFault> {
     let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), Supplier::without("tea")).await;
-    done(harness.ask(DepotCommand::Insist("tea")).await);
+    done(harness.execute(DepotCommand::Insist("tea")).await);
     settled_while_others_are_answered(&harness).await;
-    let [dead_letter] = &parked(harness.store.as_ref(), 9).await?[..] else { panic!("one dead letter") };
+    let [dead_letter] = &newest_dead_letters(harness.store.as_ref(), 9).await?[..] else {
+        panic!("one dead letter")
+    };
     let called = harness.supplier.called();
     assert_eq!(
         (dead_letter.step.as_str(), dead_letter.message_id, dead_letter.attempts),
@@ -108,7 +110,7 @@ async fn hanging_call_fails_after_its_timeout() -> Result<(), StoreFault> {
     let pace = Pace { call_timeout: Duration::from_millis(20), ..Pace::default() };
     let supplier = Supplier::will([Deed::Hang, Deed::Answer(5)]);
     let harness = EngineHarness::with_supplier(in_memory(), pace, supplier).await;
-    done(harness.ask(DepotCommand::Supply("tea")).await);
+    done(harness.execute(DepotCommand::Supply("tea")).await);
     harness.no_task_is_open().await;
     assert_eq!(harness.supplier.called().len(), 2);
     assert_eq!(harness.tea().await.pieces, 5);
@@ -124,10 +126,10 @@ async fn task_written_before_the_first_scan_is_called_once() -> Result<(), Store
         Supplier::will([Deed::Hang]),
         BreakerPolicy::default(),
     );
-    done(harness.ask(DepotCommand::Supply("tea")).await);
+    done(harness.execute(DepotCommand::Supply("tea")).await);
     wait_until("the call is under way", async || !harness.supplier.called().is_empty()).await;
     // Timers that looked only now have nothing to recover.
-    done(harness.ask(DepotCommand::CheckAt("tea", Timestamp::UNIX_EPOCH)).await);
+    done(harness.execute(DepotCommand::CheckAt("tea", Timestamp::UNIX_EPOCH)).await);
     let checked = async || harness.tea().await.check_at.is_none();
     wait_until("the timers have looked", checked).await;
     tokio::task::yield_now().await;
@@ -139,11 +141,11 @@ async fn task_written_before_the_first_scan_is_called_once() -> Result<(), Store
 async fn panicking_call_is_a_failed_call() -> Result<(), StoreFault> {
     let supplier = Supplier::will([Deed::Panic, Deed::Answer(5)]);
     let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), supplier).await;
-    done(harness.ask(DepotCommand::Supply("tea")).await);
+    done(harness.execute(DepotCommand::Supply("tea")).await);
     wait_until("the call was made", async || !harness.supplier.called().is_empty()).await;
     harness.no_task_is_open().await;
     assert_eq!(harness.tea().await.pieces, 5);
-    wait_until("no call is counted as open", async || harness.admission.tasks_held() == 0).await;
+    wait_until("no call is counted as open", async || harness.admission.open_tasks() == 0).await;
     Ok(())
 }
 
@@ -154,8 +156,8 @@ async fn step_gets_no_permit_while_the_task_backlog_is_full() -> Result<(), Stor
         EngineHarness::with_supplier(in_memory(), pace, Supplier::will([Deed::Hang, Deed::Hang])).await;
     let step = harness.step(FILLING);
     drop(in_time("room", step.acquire()).await.expect("room"));
-    done(harness.ask(DepotCommand::Supply("tea")).await);
-    done(harness.ask(DepotCommand::Supply("tea")).await);
+    done(harness.execute(DepotCommand::Supply("tea")).await);
+    done(harness.execute(DepotCommand::Supply("tea")).await);
     let mut room = std::pin::pin!(step.acquire());
     assert!(futures::poll!(&mut room).is_pending());
     wait_until("both calls are made", async || harness.supplier.called().len() == 2).await;
@@ -175,8 +177,8 @@ async fn failure_under_an_expired_claim_is_ignored() -> Result<(), StoreFault> {
     let failed = |task: &Task| {
         Input::task_result(task.clone(), Err(FailedAttempt::new(FailureKind::Transient, "closed")), 0)
     };
-    assert_eq!(names(&harness.settle_together(vec![failed(&first)]).await), ["duplicate"]);
-    assert_eq!(names(&harness.settle_together(vec![failed(&second)]).await), ["retried"]);
+    assert_eq!(names(&harness.process_together(vec![failed(&first)]).await), ["duplicate"]);
+    assert_eq!(names(&harness.process_together(vec![failed(&second)]).await), ["retried"]);
     Ok(())
 }
 
@@ -188,8 +190,8 @@ async fn result_counts_once_and_under_any_claim() -> Result<(), StoreFault> {
     let second = taken_over(&harness).await?;
     let answered = |task: &Task| Input::task_result(task.clone(), Ok(Value::from(5)), 0);
     let together = vec![answered(&first), answered(&second)];
-    assert_eq!(names(&harness.settle_together(together).await), ["done", "duplicate"]);
-    assert_eq!(names(&harness.settle_together(vec![answered(&first)]).await), ["duplicate"]);
+    assert_eq!(names(&harness.process_together(together).await), ["done", "duplicate"]);
+    assert_eq!(names(&harness.process_together(vec![answered(&first)]).await), ["duplicate"]);
     assert_eq!(harness.tea().await.pieces, 5);
     assert_eq!(harness.stats().await.tasks, 0);
     Ok(())
@@ -247,7 +249,7 @@ async fn call_of_a_dead_replica_is_made_by_another_after_its_lease() -> Result<(
 async fn stuck_call() -> EngineHarness {
     let harness =
         EngineHarness::with_supplier(in_memory(), Pace::default(), Supplier::will([Deed::Hang])).await;
-    done(harness.ask(DepotCommand::Supply("tea")).await);
+    done(harness.execute(DepotCommand::Supply("tea")).await);
     harness
 }
 
@@ -276,7 +278,7 @@ async fn settled_while_others_are_answered(harness: &EngineHarness) {
         if harness.stats().await.tasks == 0 {
             return true;
         }
-        done(harness.ask(DepotCommand::Supply("milk")).await);
+        done(harness.execute(DepotCommand::Supply("milk")).await);
         settled_but(harness, 1).await;
         false
     };

@@ -19,7 +19,7 @@ use crate::support::{
 async fn due_row_fires_at_its_time() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;
     let at = soon(80);
-    done(harness.ask(DepotCommand::CheckAt("tea", at)).await);
+    done(harness.execute(DepotCommand::CheckAt("tea", at)).await);
     checked(&harness, "tea").await;
     let events = harness.store.events(shelf("tea"), 0, usize::MAX).await?;
     assert_eq!(events.last().map(|event| &event.name[..]), Some("Checked"));
@@ -33,8 +33,8 @@ async fn due_row_fires_at_its_time() -> Result<(), StoreFault> {
 #[tokio::test]
 async fn earlier_due_time_wakes_sleeping_timers() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;
-    done(harness.ask(DepotCommand::CheckAt("tea", soon(3_600_000))).await);
-    done(harness.ask(DepotCommand::CheckAt("coffee", soon(30))).await);
+    done(harness.execute(DepotCommand::CheckAt("tea", soon(3_600_000))).await);
+    done(harness.execute(DepotCommand::CheckAt("coffee", soon(30))).await);
     checked(&harness, "coffee").await;
     assert!(state(harness.store.as_ref(), "tea").await?.is_some_and(|shelf| shelf.check_at.is_some()));
     Ok(())
@@ -74,9 +74,9 @@ async fn due_rows_that_fail_block_no_others() -> Result<(), StoreFault> {
 #[tokio::test]
 async fn retries_of_an_unknown_step_block_no_others() -> Result<(), StoreFault> {
     let store = in_memory();
-    let gone = (1..=4).map(|number| retry("a-step-of-old", number, at(0)));
+    let ended = (1..=4).map(|number| retry("a-step-of-old", number, at(0)));
     let known = Retry { payload: arrived(id(5), "tea", 3), ..retry(FILLING.name, 5, at(1)) };
-    let retries = gone.chain([known]).collect();
+    let retries = ended.chain([known]).collect();
     commit(store.as_ref(), Writes { retries, ..recorded("tea", &[], &[ShelfEvent::Listed]) }).await?;
     let harness = EngineHarness::over(store, Pace { due_limit: 2, ..Pace::default() }).await;
     let is_handled = async || {
@@ -91,7 +91,7 @@ async fn retries_of_an_unknown_step_block_no_others() -> Result<(), StoreFault> 
 #[tokio::test]
 async fn due_time_removed_meanwhile_changes_nothing() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;
-    done(harness.ask(DepotCommand::List("tea")).await);
+    done(harness.execute(DepotCommand::List("tea")).await);
     let late = Input::due(shelf("tea"), Timestamp::UNIX_EPOCH);
     assert_eq!(harness.settle(late).await, "done");
     assert_eq!(harness.store.events(shelf("tea"), 0, usize::MAX).await?.len(), 1);

@@ -214,9 +214,9 @@ async fn rate_limited_token_delays_no_other() {
     for _ in 0..3 {
         assert_eq!(get_as(&server, "GET", "vera").await.status, 200);
     }
-    let refused = get_as(&server, "GET", "vera").await;
-    assert!(refused.problem(429).contains("vera asks too often"), "{refused:?}");
-    assert!(refused.head.contains("retry-after: 1"), "{refused:?}");
+    let rejected = get_as(&server, "GET", "vera").await;
+    assert!(rejected.problem(429).contains("vera asks too often"), "{rejected:?}");
+    assert!(rejected.head.contains("retry-after: 1"), "{rejected:?}");
     assert_eq!(get_as(&server, "GET", "oscar").await.status, 200);
     for _ in 0..20 {
         assert_eq!(get_as(&server, "GET", "busy").await.status, 200, "it has a rate of its own");

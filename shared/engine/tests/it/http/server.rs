@@ -29,13 +29,13 @@ use crate::support::wait_until;
 /// Limit on every wait of a test.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Server with test routes. `POST /echo` takes a JSON body. `GET /held` is answered once released, and so is `GET
+/// Server with test routes. `POST /echo` takes a JSON body. `GET /pending` is answered once released, and so is `GET
 /// /long`, which extends its time limit. `GET /large` answers more than a socket's buffer holds. `/internal/who`
 /// answers with the caller.
 pub struct Server {
     pub address: SocketAddr,
     pub stop: CancellationToken,
-    held: Held,
+    pending: Pending,
     serving: JoinHandle<()>,
 }
 
@@ -52,20 +52,20 @@ async fn echo(Body(Word { word }, _): Body<Word>) -> String {
 
 /// Requests that wait until they are released.
 #[derive(Clone, Default)]
-struct Held {
+struct Pending {
     number: Arc<AtomicUsize>,
     release: Arc<Notify>,
 }
 
-async fn held(State(held): State<Held>) -> &'static str {
-    held.number.fetch_add(1, Ordering::SeqCst);
-    held.release.notified().await;
+async fn wait_for_release(State(pending): State<Pending>) -> &'static str {
+    pending.number.fetch_add(1, Ordering::SeqCst);
+    pending.release.notified().await;
     "let go"
 }
 
-async fn long(Extension(limit): Extension<TimeLimit>, held_here: State<Held>) -> &'static str {
+async fn long(Extension(limit): Extension<TimeLimit>, pending: State<Pending>) -> &'static str {
     limit.lengthen(PATIENCE);
-    held(held_here).await
+    wait_for_release(pending).await
 }
 
 /// Answers with the authenticated caller.
@@ -99,20 +99,20 @@ impl Server {
 
     fn on(listener: http::Listener, settings: HttpSettings, access: &'static Access, tracer: Tracer) -> Self {
         let (address, stop) = (listener.local_addr().expect("an address"), CancellationToken::new());
-        let held_here = Held::default();
+        let pending = Pending::default();
         let routes = OpenApiRouter::new()
             .route("/echo", post(echo))
-            .route("/held", get(held))
+            .route("/held", get(wait_for_release))
             .route("/long", get(long))
             .route("/internal/who", get(who).post(who).delete(who))
             .route("/internal/{name}", get(who))
             .route("/large", get(|| async { "x".repeat(64 << 20) }))
-            .with_state(held_here.clone());
+            .with_state(pending.clone());
         let health: ReadinessProbe = Arc::new(|| Box::pin(async { Readiness::of(BTreeMap::new()) }));
-        let gate = Authorization::new(&settings, access).expect("tokens");
-        let router = http::router(routes, &settings, gate, health, Metrics::default(), tracer);
+        let authorization = Authorization::new(&settings, access).expect("tokens");
+        let router = http::router(routes, &settings, authorization, health, Metrics::default(), tracer);
         let serving = http::spawn(listener, router, settings, stop.clone());
-        Self { address, stop, held: held_here, serving }
+        Self { address, stop, pending, serving }
     }
 
     /// Starts `number` requests of `/held`, and waits until they are in flight.
@@ -123,20 +123,20 @@ impl Server {
     /// Starts `number` requests of `path`, and waits until they are in flight.
     pub async fn hold_at(&self, path: &str, number: usize) -> Vec<Connection> {
         let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-        let mut held = Vec::new();
+        let mut pending = Vec::new();
         for in_flight in 1..=number {
-            held.push(self.send(&request).await);
+            pending.push(self.send(&request).await);
             wait_until("the request is under way", async || {
-                self.held.number.load(Ordering::SeqCst) == in_flight
+                self.pending.number.load(Ordering::SeqCst) == in_flight
             })
             .await;
         }
-        held
+        pending
     }
 
     /// Releases the waiting requests.
     pub fn release(&self) {
-        self.held.release.notify_waiters();
+        self.pending.release.notify_waiters();
     }
 
     /// Opens a connection, and sends `bytes`.

@@ -47,9 +47,9 @@ async fn slow_body_is_answered_with_408() {
 async fn idle_connection_is_closed_without_answer() {
     let server = Server::start(HttpSettings { idle_timeout: SHORT, ..HttpSettings::default() }).await;
     let mut silent = server.send("").await;
-    let mut asked_once = server.send(LIVEZ).await;
-    assert_eq!(asked_once.answer().await.status, 200);
-    assert_eq!((silent.is_closed().await, asked_once.is_closed().await), (String::new(), String::new()));
+    let mut answered_once = server.send(LIVEZ).await;
+    assert_eq!(answered_once.answer().await.status, 200);
+    assert_eq!((silent.is_closed().await, answered_once.is_closed().await), (String::new(), String::new()));
 }
 
 #[tokio::test]
@@ -82,10 +82,10 @@ async fn longest_idle_connection_is_evicted_when_full() {
 #[tokio::test]
 async fn probes_are_answered_while_requests_occupy_every_connection() {
     let server = Server::start(HttpSettings { max_connections: 3, ..HttpSettings::default() }).await;
-    let mut held = server.hold(3).await;
-    let refused = server.request(echo("tea")).await;
-    assert!(refused.problem(503).contains("all connections are in use"), "{refused:?}");
-    assert!(refused.head.contains("connection: close") && refused.head.contains("retry-after: 1"));
+    let mut pending = server.hold(3).await;
+    let rejected = server.request(echo("tea")).await;
+    assert!(rejected.problem(503).contains("all connections are in use"), "{rejected:?}");
+    assert!(rejected.head.contains("connection: close") && rejected.head.contains("retry-after: 1"));
     // Not even those who sit on the seats for probes keep them.
     let _idle = join_all((0..200).map(|_| server.send(""))).await;
     for probe in ["/livez", "/readyz", "/metrics"] {
@@ -93,7 +93,7 @@ async fn probes_are_answered_while_requests_occupy_every_connection() {
         assert_eq!(answer.status, 200, "{probe}: {answer:?}");
     }
     server.release();
-    for connection in &mut held {
+    for connection in &mut pending {
         assert_eq!(connection.answer().await.body, "let go");
     }
     assert_eq!(server.request(echo("tea")).await.body, "tea");
@@ -105,8 +105,8 @@ async fn route_with_extended_limit_may_exceed_timeout() {
     let timeout = Duration::from_millis(20);
     let server = Server::start(HttpSettings { timeout, ..HttpSettings::default() }).await;
     let mut long = server.hold_at("/long", 1).await;
-    let held = server.request("GET /held HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
-    assert!(held.problem(503).contains("not done within 20ms"), "{held:?}");
+    let pending = server.request("GET /held HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    assert!(pending.problem(503).contains("not done within 20ms"), "{pending:?}");
     server.release();
     assert_eq!(long[0].answer().await.body, "let go");
 }
@@ -137,31 +137,31 @@ async fn malformed_request_gets_problem_document() {
 #[tokio::test]
 async fn stop_finishes_requests_and_closes_idle_connections() {
     let server = Server::start(HttpSettings::default()).await;
-    let mut held = server.hold(1).await;
+    let mut pending = server.hold(1).await;
     let mut half_open = server.send("GET /livez HTTP/1.1\r\nho").await;
     let mut idle = server.send(LIVEZ).await;
     assert_eq!(idle.answer().await.status, 200);
-    let begun = Instant::now();
+    let started = Instant::now();
     server.stop.cancel();
     half_open.answer().await.problem(503);
     assert_eq!(idle.is_closed().await, "");
     server.release();
-    assert_eq!(held[0].answer().await.body, "let go");
+    assert_eq!(pending[0].answer().await.body, "let go");
     server.ended().await;
-    assert!(begun.elapsed() < STOP_WITHIN, "nobody else was waited for");
+    assert!(started.elapsed() < STOP_WITHIN, "nobody else was waited for");
 }
 
 #[tokio::test]
 async fn abandoned_request_is_counted_as_499() {
     let server = Server::start(HttpSettings::default()).await;
-    let held = server.hold(1).await;
+    let pending = server.hold(1).await;
     let counted = async || {
         let mut scrape = server.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
         let text = scrape.answer().await.body;
         text.lines().filter(|line| line.contains("route=\"/held\"")).map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(counted().await, [""; 0], "it is under way");
-    drop(held);
+    drop(pending);
     let hung_up = "http_request_total{method=\"GET\",route=\"/held\",status=\"499\"} 1".to_owned();
     wait_until("it is counted", async || counted().await.contains(&hung_up)).await;
     let took = "http_request_duration_seconds_count{method=\"GET\",route=\"/held\"} 1".to_owned();

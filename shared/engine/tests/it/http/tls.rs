@@ -58,8 +58,8 @@ async fn only_client_trusting_the_authority_is_answered() {
     // In the clear: neither a request nor noise is answered, and nothing breaks.
     for bytes in [LIVEZ.as_bytes(), b"\0\x01\x02", &[0x16; 40], &[0xff; 20_000]] {
         let mut plain = server.send(bytes).await;
-        let said = plain.is_closed().await;
-        assert!(!said.contains("HTTP") && !said.contains("alive"), "{said}");
+        let received = plain.is_closed().await;
+        assert!(!received.contains("HTTP") && !received.contains("alive"), "{received}");
     }
     assert!(answered(&server, &authority).await.is_ok());
 }

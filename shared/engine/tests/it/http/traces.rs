@@ -30,7 +30,7 @@ impl RecordSpans for Recorded {
         self.kept.lock().contains(&trace_id)
     }
 
-    fn holds(&self) -> bool {
+    fn buffers_unsampled(&self) -> bool {
         false
     }
 
@@ -49,7 +49,7 @@ impl Recorded {
     fn caused(&self) -> Vec<String> {
         let spans = self.spans.lock();
         let is_caused = |span: &Span| {
-            (span.begun.context.trace_id, span.begun.parent) == (CALLER.trace_id, Some(CALLER.span_id))
+            (span.opened.context.trace_id, span.opened.parent) == (CALLER.trace_id, Some(CALLER.span_id))
         };
         assert!(spans.iter().all(is_caused), "{spans:?}");
         spans.iter().map(|span| span.details.operation.name().into_owned()).collect()

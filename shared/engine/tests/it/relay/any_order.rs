@@ -13,7 +13,7 @@ use saga_engine::runtime::relay::{Relay, Round};
 use saga_engine::runtime::relay_queue::RelayQueue;
 use saga_engine::store::{OutboxEntry, PublishOutcome, Store};
 
-use crate::support::{at, id, in_memory, promise, promised};
+use crate::support::{at, commit_entries, id, in_memory, outbox_write};
 
 use super::broker::relay;
 
@@ -35,14 +35,14 @@ struct Moody {
     arrived: Mutex<Vec<OutboxEntry>>,
     rng: Mutex<Rng>,
     /// Percentage of publishes with a fault.
-    trouble: Mutex<u8>,
+    failures: Mutex<u8>,
 }
 
 impl Moody {
     /// Anything may be refused, delayed or go unanswered; what is behind such a one in its saga is not taken.
     fn take(&self, entries: &[OutboxEntry]) -> PublishOutcome {
         let (mut rng, mut published) = (self.rng.lock(), PublishOutcome::default());
-        let is_troubled = rng.u8(..100) < *self.trouble.lock();
+        let is_troubled = rng.u8(..100) < *self.failures.lock();
         let mut blocked = Vec::new();
         for entry in entries {
             if blocked.contains(&entry.saga) {
@@ -93,7 +93,7 @@ struct World {
     /// Standby relay on the same database.
     other: Relay,
     second: i64,
-    promised: BTreeMap<u128, Vec<u128>>,
+    commit_entries: BTreeMap<u128, Vec<u128>>,
     count: u128,
 }
 
@@ -104,7 +104,7 @@ impl World {
         let broker = Moody {
             arrived: Mutex::default(),
             rng: Mutex::new(Rng::with_seed(seed + 1_000_000)),
-            trouble: Mutex::new(0),
+            failures: Mutex::new(0),
         };
         let (relay, other) =
             (relay(&store, "depot-1").with_queue(relay_queue.clone()), self::relay(&store, "depot-2"));
@@ -117,7 +117,7 @@ impl World {
             relay_queue,
             other,
             second: 0,
-            promised: BTreeMap::new(),
+            commit_entries: BTreeMap::new(),
             count: 0,
         }
     }
@@ -126,7 +126,7 @@ impl World {
         for _ in 0..STEPS {
             self.step().await;
         }
-        *self.broker.trouble.lock() = 0;
+        *self.broker.failures.lock() = 0;
         self.ends().await;
         self.is_right().await;
     }
@@ -135,7 +135,7 @@ impl World {
         match self.rng.u8(..100) {
             0..30 => self.commits().await,
             30..75 => drop(self.round().await),
-            75..80 => *self.broker.trouble.lock() = self.rng.u8(..100),
+            75..80 => *self.broker.failures.lock() = self.rng.u8(..100),
             80..83 => drop(self.store.retry_failed_entries(None).await.expect("it works")),
             83..86 => {
                 let failed = self.store.outbox_items(100).await.expect("it works");
@@ -171,14 +171,14 @@ impl World {
         for _ in 0..self.rng.usize(1..=4) {
             self.count += 1;
             let saga = self.rng.u128(0..SAGAS);
-            self.promised.entry(saga).or_default().push(self.count);
+            self.commit_entries.entry(saga).or_default().push(self.count);
             let subject = format!("depot.{}", self.rng.u8(..2));
-            writes.outbox.push(OutboxWrite { saga: id(saga), subject, ..promise(self.count, None) });
+            writes.outbox.push(OutboxWrite { saga: id(saga), subject, ..outbox_write(self.count, None) });
         }
-        let promised = promised(self.store.as_ref(), writes).await.expect("it works");
+        let commit_entries = commit_entries(self.store.as_ref(), writes).await.expect("it works");
         // Now and then nobody hears of it: the commit was unclear.
         if self.rng.u8(..10) > 0 {
-            self.relay_queue.push(promised);
+            self.relay_queue.push(commit_entries);
         }
     }
 
@@ -212,7 +212,7 @@ impl World {
                 of_saga.push(number);
             }
         }
-        assert_eq!(arrived, self.promised, "seed {}", self.seed);
+        assert_eq!(arrived, self.commit_entries, "seed {}", self.seed);
         let published = self.store.message_counts().await.expect("it works").published;
         let published: u64 = published.values().sum();
         assert_eq!(u128::from(published), self.count, "seed {}", self.seed);

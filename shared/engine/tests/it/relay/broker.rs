@@ -15,18 +15,18 @@ use saga_engine::store::{OutboxEntry, PublishOutcome, Store, StoreFault};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::support::{at, id, promise};
+use crate::support::{at, id, outbox_write};
 
 pub type Outcome = Result<(), StoreFault>;
 
 /// Messages, each with its saga and the last part of its subject.
 pub fn of_subjects(messages: &[(u128, u128, &str)]) -> Writes {
-    let promise = |(number, saga, subject): &(u128, u128, &str)| OutboxWrite {
+    let outbox_write = |(number, saga, subject): &(u128, u128, &str)| OutboxWrite {
         saga: id(*saga),
         subject: format!("depot.{subject}"),
-        ..promise(*number, None)
+        ..outbox_write(*number, None)
     };
-    Writes { outbox: messages.iter().map(promise).collect(), decided_at: at(0), ..Writes::default() }
+    Writes { outbox: messages.iter().map(outbox_write).collect(), decided_at: at(0), ..Writes::default() }
 }
 
 pub fn relay(store: &Arc<dyn Store>, owner: &str) -> Relay {
@@ -106,7 +106,7 @@ impl Broker {
     }
 
     /// Acknowledges nothing for so many publishes.
-    pub fn comes_back_after(&self, publishes: usize) {
+    pub fn recovers_after(&self, publishes: usize) {
         *self.lost.lock() = publishes;
     }
 
@@ -132,7 +132,7 @@ impl Broker {
         self.is_next(Mood::Stalls);
     }
 
-    pub fn goes_on(&self) {
+    pub fn continues(&self) {
         self.going_on.notify_one();
     }
 

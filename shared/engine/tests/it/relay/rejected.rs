@@ -3,7 +3,7 @@
 use saga_engine::runtime::relay::Round;
 
 use super::broker::{Broker, Outcome, of_subjects, relay, round};
-use crate::support::{commit, in_memory, promises};
+use crate::support::{commit, in_memory, outbox_writes};
 
 /// A publish without permission is never acknowledged.
 #[tokio::test]
@@ -41,7 +41,7 @@ async fn unacknowledged_subject_fails_after_its_time_and_others_continue() -> Ou
 #[tokio::test]
 async fn failed_entry_is_no_publish_stall() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
-    commit(store.as_ref(), promises([1, 2])).await?;
+    commit(store.as_ref(), outbox_writes([1, 2])).await?;
     let mut relay = relay(&store, "depot-1");
     broker.never_takes("payload 1");
     for (second, judged) in [(0, vec![false]), (60, vec![false, true])] {
@@ -54,7 +54,7 @@ async fn failed_entry_is_no_publish_stall() -> Outcome {
 #[tokio::test]
 async fn unacknowledged_message_fails_without_others_of_its_subject() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
-    commit(store.as_ref(), promises([1, 2, 3])).await?;
+    commit(store.as_ref(), outbox_writes([1, 2, 3])).await?;
     let mut relay = relay(&store, "depot-1");
     broker.never_takes("payload 1");
     assert_eq!(round(&mut relay, &broker, 0).await?, Round::Delayed("no answer".to_owned()));
@@ -107,7 +107,7 @@ async fn isolated_entry_waits_for_earlier_entries_of_its_saga() -> Outcome {
 #[tokio::test]
 async fn oversized_message_does_not_fail_others_during_an_outage() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
-    commit(store.as_ref(), promises([1, 2])).await?;
+    commit(store.as_ref(), outbox_writes([1, 2])).await?;
     let mut relay = relay(&store, "depot-1");
     broker.takes_nothing();
     broker.always_refuses(2);
@@ -142,7 +142,7 @@ async fn broker_that_recovers_during_isolation_fails_no_entry() -> Outcome {
         let mut relay = relay(&store, "depot-1");
         broker.takes_nothing();
         assert_eq!(round(&mut relay, &broker, 0).await?, Round::Delayed("no answer".to_owned()));
-        broker.comes_back_after(publishes_lost);
+        broker.recovers_after(publishes_lost);
         round(&mut relay, &broker, 3600).await?;
         assert_eq!(store.stats().await?.outbox_failed, 0, "back after {publishes_lost}");
     }
@@ -153,7 +153,7 @@ async fn broker_that_recovers_during_isolation_fails_no_entry() -> Outcome {
 async fn message_whose_acknowledgements_get_lost_does_not_fail() -> Outcome {
     for (answers_lost, failed) in [(1, 0), (4, 0), (5, 1)] {
         let (store, broker) = (in_memory(), Broker::default());
-        commit(store.as_ref(), promises([1, 2])).await?;
+        commit(store.as_ref(), outbox_writes([1, 2])).await?;
         let mut relay = relay(&store, "depot-1");
         broker.takes_nothing();
         round(&mut relay, &broker, 0).await?;
@@ -168,7 +168,7 @@ async fn message_whose_acknowledgements_get_lost_does_not_fail() -> Outcome {
 #[tokio::test]
 async fn rejected_entry_waits_for_a_retry_by_an_operator() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
-    commit(store.as_ref(), promises([1, 2, 3])).await?;
+    commit(store.as_ref(), outbox_writes([1, 2, 3])).await?;
     let mut relay = relay(&store, "depot-1");
     broker.always_refuses(2);
     assert_eq!(round(&mut relay, &broker, 0).await?, Round::Published(2));

@@ -6,7 +6,7 @@ use saga_engine::runtime::relay::{Relay, Round};
 use saga_engine::runtime::relay_queue::RelayQueue;
 use saga_engine::store::{Store, StoreFault};
 
-use crate::support::{commit, in_memory, promised, promises, wait_until};
+use crate::support::{commit, commit_entries, in_memory, outbox_writes, wait_until};
 
 use super::broker::{Broker, Outcome, of_subjects, relay, round};
 
@@ -27,7 +27,7 @@ async fn queued_entries_are_published_in_order_once_and_settled() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
     let (mut relay, relay_queue) = fed(&store, &broker).await?;
     for numbers in [1..=2, 3..=3, 4..=6] {
-        relay_queue.push(promised(store.as_ref(), promises(numbers.clone())).await?);
+        relay_queue.push(commit_entries(store.as_ref(), outbox_writes(numbers.clone())).await?);
         assert_eq!(round(&mut relay, &broker, 1).await?, Round::Published(numbers.count()));
     }
     is_settled_after_rounds(&mut relay, &broker, &store).await?;
@@ -49,13 +49,13 @@ async fn is_settled_after_rounds(relay: &mut Relay, broker: &Broker, store: &Arc
 async fn gap_before_queued_entries_is_read_from_the_outbox() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
     let (mut relay, relay_queue) = fed(&store, &broker).await?;
-    commit(store.as_ref(), promises([1])).await?;
-    relay_queue.push(promised(store.as_ref(), promises([2])).await?);
+    commit(store.as_ref(), outbox_writes([1])).await?;
+    relay_queue.push(commit_entries(store.as_ref(), outbox_writes([2])).await?);
     assert_eq!(round(&mut relay, &broker, 1).await?, Round::Published(2));
     assert_eq!(broker.arrived(), [1, 2]);
     // What was read is not published once more from memory.
     assert_eq!(round(&mut relay, &broker, 1).await?, Round::Idle);
-    relay_queue.push(promised(store.as_ref(), promises([3])).await?);
+    relay_queue.push(commit_entries(store.as_ref(), outbox_writes([3])).await?);
     assert_eq!(round(&mut relay, &broker, 1).await?, Round::Published(1));
     assert_eq!(broker.arrived(), [1, 2, 3]);
     is_settled_after_rounds(&mut relay, &broker, &store).await?;
@@ -66,11 +66,11 @@ async fn gap_before_queued_entries_is_read_from_the_outbox() -> Outcome {
 async fn delayed_entries_are_published_before_queued_ones_after_an_outage() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
     let (mut relay, relay_queue) = fed(&store, &broker).await?;
-    relay_queue.push(promised(store.as_ref(), promises([1, 2, 3])).await?);
+    relay_queue.push(commit_entries(store.as_ref(), outbox_writes([1, 2, 3])).await?);
     broker.takes_next(1, "no answer");
     assert_eq!(round(&mut relay, &broker, 1).await?, Round::Delayed("no answer".to_owned()));
     for number in 4..9_000 {
-        relay_queue.push(promised(store.as_ref(), promises([number])).await?);
+        relay_queue.push(commit_entries(store.as_ref(), outbox_writes([number])).await?);
     }
     let mut published = 1;
     while let Round::Published(count) = round(&mut relay, &broker, 2).await? {
@@ -86,7 +86,7 @@ async fn delayed_entries_are_published_before_queued_ones_after_an_outage() -> O
 async fn unsettled_entries_are_published_again_after_a_restart() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
     let (mut relay, relay_queue) = fed(&store, &broker).await?;
-    relay_queue.push(promised(store.as_ref(), promises([1, 2])).await?);
+    relay_queue.push(commit_entries(store.as_ref(), outbox_writes([1, 2])).await?);
     assert_eq!(round(&mut relay, &broker, 1).await?, Round::Published(2));
     // Its settlement has begun, and not got to the store.
     drop(relay);
@@ -107,12 +107,12 @@ async fn expired_lease_cannot_settle() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
     let (mut slow, relay_queue) = fed(&store, &broker).await?;
     let mut other = relay(&store, "depot-2");
-    relay_queue.push(promised(store.as_ref(), promises([1])).await?);
+    relay_queue.push(commit_entries(store.as_ref(), outbox_writes([1])).await?);
     broker.stalls_after_taking();
     let mut publishing = Box::pin(slow.round(&broker, &(), crate::support::at(1)));
     assert!(futures::poll!(&mut publishing).is_pending());
     assert_eq!(round(&mut other, &broker, 20).await?, Round::Published(1));
-    broker.goes_on();
+    broker.continues();
     assert_eq!(publishing.await?, Round::Published(1));
     tokio::task::yield_now().await;
     assert_eq!(round(&mut slow, &broker, 2).await?, Round::Standby);
@@ -130,14 +130,15 @@ async fn retried_entries_are_published_before_queued_ones() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
     let (mut relay, relay_queue) = fed(&store, &broker).await?;
     broker.always_refuses(1);
-    relay_queue.push(promised(store.as_ref(), of_subjects(&[(1, 7, "stored"), (9, 8, "stored")])).await?);
+    relay_queue
+        .push(commit_entries(store.as_ref(), of_subjects(&[(1, 7, "stored"), (9, 8, "stored")])).await?);
     round(&mut relay, &broker, 1).await?;
-    relay_queue.push(promised(store.as_ref(), of_subjects(&[(2, 7, "stored")])).await?);
+    relay_queue.push(commit_entries(store.as_ref(), of_subjects(&[(2, 7, "stored")])).await?);
     assert_eq!(round(&mut relay, &broker, 1).await?, Round::Idle, "it is held behind the other");
     broker.takes_all_again();
     store.retry_failed_entries(None).await?;
     // Committed before the relay has heard of that.
-    let since = promised(store.as_ref(), of_subjects(&[(3, 7, "stored")])).await?;
+    let since = commit_entries(store.as_ref(), of_subjects(&[(3, 7, "stored")])).await?;
     assert!(since.is_empty(), "{since:?}");
     relay_queue.push(since);
     while round(&mut relay, &broker, 2).await? != Round::Idle {}
@@ -145,7 +146,7 @@ async fn retried_entries_are_published_before_queued_ones() -> Outcome {
     relay_queue.request_scan();
     while round(&mut relay, &broker, 3).await? != Round::Idle {}
     // And then it goes on in memory.
-    assert_eq!(promised(store.as_ref(), promises([4])).await?.len(), 1);
+    assert_eq!(commit_entries(store.as_ref(), outbox_writes([4])).await?.len(), 1);
     Ok(())
 }
 
@@ -155,7 +156,7 @@ async fn relay_scans_the_outbox_after_it_regains_the_lease() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
     let (mut relay, relay_queue) = fed(&store, &broker).await?;
     let mut other = self::relay(&store, "depot-2");
-    relay_queue.push(promised(store.as_ref(), promises([1])).await?);
+    relay_queue.push(commit_entries(store.as_ref(), outbox_writes([1])).await?);
     broker.always_refuses(1);
     round(&mut other, &broker, 20).await?;
     assert_eq!(store.stats().await?.outbox_failed, 1);
@@ -180,9 +181,9 @@ async fn queue_keeps_nothing_that_a_scan_will_read() -> Outcome {
     broker.takes_nothing();
     let mut payloads = Vec::new();
     for number in 1..=20 {
-        let promised = promised(store.as_ref(), promises([number])).await?;
-        payloads.extend(promised.iter().map(|entry| entry.payload.clone()));
-        relay_queue.push(promised);
+        let commit_entries = commit_entries(store.as_ref(), outbox_writes([number])).await?;
+        payloads.extend(commit_entries.iter().map(|entry| entry.payload.clone()));
+        relay_queue.push(commit_entries);
         round(&mut relay, &broker, 1).await?;
     }
     assert_eq!(payloads.len(), 20);
@@ -196,20 +197,20 @@ async fn queue_keeps_nothing_that_a_scan_will_read() -> Outcome {
 async fn entries_of_other_processes_are_published_in_order() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
     let (mut relay, relay_queue) = fed(&store, &broker).await?;
-    relay_queue.push(promised(store.as_ref(), promises([1])).await?);
+    relay_queue.push(commit_entries(store.as_ref(), outbox_writes([1])).await?);
     assert_eq!(round(&mut relay, &broker, 1).await?, Round::Published(1));
-    commit(store.as_ref(), promises([2])).await?;
+    commit(store.as_ref(), outbox_writes([2])).await?;
     relay_queue.request_tail();
     assert_eq!(round(&mut relay, &broker, 1).await?, Round::Published(1));
-    relay_queue.push(promised(store.as_ref(), promises([3])).await?);
-    commit(store.as_ref(), promises([4])).await?;
+    relay_queue.push(commit_entries(store.as_ref(), outbox_writes([3])).await?);
+    commit(store.as_ref(), outbox_writes([4])).await?;
     relay_queue.request_tail();
-    relay_queue.push(promised(store.as_ref(), promises([5])).await?);
+    relay_queue.push(commit_entries(store.as_ref(), outbox_writes([5])).await?);
     while round(&mut relay, &broker, 1).await? != Round::Idle {}
     assert_eq!(broker.arrived(), [1, 2, 3, 4, 5]);
     // More than one round takes.
     for number in 6..=2_100 {
-        commit(store.as_ref(), promises([number])).await?;
+        commit(store.as_ref(), outbox_writes([number])).await?;
     }
     relay_queue.request_tail();
     while round(&mut relay, &broker, 1).await? != Round::Idle {}
@@ -224,7 +225,8 @@ async fn tail_is_not_read_while_an_earlier_entry_waits() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
     let (mut relay, relay_queue) = fed(&store, &broker).await?;
     broker.always_refuses(1);
-    relay_queue.push(promised(store.as_ref(), of_subjects(&[(1, 7, "stored"), (9, 8, "stored")])).await?);
+    relay_queue
+        .push(commit_entries(store.as_ref(), of_subjects(&[(1, 7, "stored"), (9, 8, "stored")])).await?);
     round(&mut relay, &broker, 1).await?;
     commit(store.as_ref(), of_subjects(&[(2, 7, "stored"), (3, 8, "stored")])).await?;
     relay_queue.request_tail();

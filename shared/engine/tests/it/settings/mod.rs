@@ -56,9 +56,9 @@ fn service_beyond_loopback_without_tokens_is_rejected() {
     for open in
         ["0.0.0.0:8081", "[::]:8081", "192.0.2.7:8081", "shop.example:8081", "localhost.evil.example:1"]
     {
-        let refusal = with(open, "").err().map(|bad| bad.to_string()).unwrap_or_default();
-        assert!(refusal.contains("http.bind") && refusal.contains("http.tokens"), "{open}: {refusal}");
-        assert!(refusal.contains("sagactl token create"), "{refusal}");
+        let rejection = with(open, "").err().map(|bad| bad.to_string()).unwrap_or_default();
+        assert!(rejection.contains("http.bind") && rejection.contains("http.tokens"), "{open}: {rejection}");
+        assert!(rejection.contains("sagactl token create"), "{rejection}");
         assert!(with(open, "tokens = \"/tokens.json\"").is_ok(), "{open}");
     }
     for here in ["127.0.0.1:8081", "127.9.9.9:0", "[::1]:8081", "localhost:8081", "LocalHost:8081"] {
@@ -179,8 +179,8 @@ fn unknown_or_impossible_setting_is_rejected_by_name() {
         ("bus.tls.key=/client.key", "bus.tls.cert"),
         ("nonsense", "nonsense"),
     ] {
-        let refusal = read("", &[flag]).expect_err(flag).to_string();
-        assert!(refusal.contains(named), "{refusal}");
+        let rejection = read("", &[flag]).expect_err(flag).to_string();
+        assert!(rejection.contains(named), "{rejection}");
     }
 }
 
@@ -298,12 +298,12 @@ fn runtime_config_takes_every_setting() {
         assert!(text.contains("store.url") && text.contains(why), "{url}: {text}");
     }
     let shared = read("", &["store.url=postgres://till:secret@db.example/till"]).expect("read");
-    let DbLocation::Server(place) = shared.store.location().expect("a place") else {
+    let DbLocation::Server(index) = shared.store.location().expect("a place") else {
         panic!("it is on a server")
     };
-    assert_eq!(place.to_string(), "postgres://till@db.example:5432/till");
-    let told = serde_json::to_string(&shared.store).expect("settings have a JSON form");
-    assert!(!told.contains("secret") && told.contains("till:***@db.example"), "{told}");
+    assert_eq!(index.to_string(), "postgres://till@db.example:5432/till");
+    let errors = serde_json::to_string(&shared.store).expect("settings have a JSON form");
+    assert!(!errors.contains("secret") && errors.contains("till:***@db.example"), "{errors}");
     for url in ["postgres://till:se@cret@db.example/till", "postgres://till@db.example/till?password=cret"] {
         let shown = read("", &[&format!("store.url={url}")]).expect("read").store.shown_url();
         assert!(!shown.contains("cret") && shown.ends_with("@db.example/till"), "{shown}");

@@ -43,8 +43,8 @@ fn breaker_override_of_file_applies() {
     };
     let of_filling =
         BreakerPolicy { window: Window::Time(Duration::from_secs(30)), half_open_calls: 1, ..common.clone() };
-    let wanted = [("supplier", of_supplier), ("shelf-filling", of_filling), ("shelf-listening", common)];
-    assert_eq!(policies, wanted.map(|(name, policy)| (name.to_owned(), policy)).into());
+    let expected = [("supplier", of_supplier), ("shelf-filling", of_filling), ("shelf-listening", common)];
+    assert_eq!(policies, expected.map(|(name, policy)| (name.to_owned(), policy)).into());
 }
 
 #[test]
@@ -64,10 +64,10 @@ fn call_and_retry_overrides_of_file_apply() {
 #[test]
 fn unknown_resilience_name_is_rejected_with_known_names() {
     let settings = read("[resilience.suplier]\ntimeout = \"1s\"\n", &[]).expect("only the service knows");
-    let refusal =
+    let rejection =
         settings.check_resilience(&STEPS, "supplier").expect_err("there is no such thing").to_string();
     for word in ["resilience.suplier", "supplier", "shelf-filling", "shelf-listening"] {
-        assert!(refusal.contains(word), "{refusal:?} does not say {word}");
+        assert!(rejection.contains(word), "{rejection:?} does not say {word}");
     }
 }
 
@@ -81,8 +81,8 @@ fn misspelled_member_of_file_is_rejected_by_name() {
         ("[faults]\nenable = true", "enable"),
         ("[breaker]\nfailure_rate = \"half\"", "failure_rate"),
     ] {
-        let refusal = read(text, &[]).expect_err(named).to_string();
-        assert!(refusal.contains(named), "{refusal:?} does not name {named}");
+        let rejection = read(text, &[]).expect_err(named).to_string();
+        assert!(rejection.contains(named), "{rejection:?} does not name {named}");
     }
 }
 
@@ -98,8 +98,8 @@ fn unknown_or_impossible_override_is_rejected_by_name() {
         ("breaker.slow_rate=101", "breaker.slow_rate"),
     ] {
         let settings = read("", &[flag]).expect("only the service knows what it has");
-        let refusal = settings.check_resilience(&STEPS, "supplier").expect_err(flag).to_string();
-        assert!(refusal.contains(named), "{refusal}");
+        let rejection = settings.check_resilience(&STEPS, "supplier").expect_err(flag).to_string();
+        assert!(rejection.contains(named), "{rejection}");
     }
 }
 

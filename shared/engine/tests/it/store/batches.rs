@@ -7,7 +7,7 @@ use saga_engine::store::{Store, StoreFault};
 use uuid::Uuid;
 
 use crate::support::{
-    Shelf, ShelfEvent, at, commit, dead, id, keyed, load, of_row, promise, put, recorded, retry, shelf,
+    Shelf, ShelfEvent, at, commit, dead, id, keyed, load, of_row, outbox_write, put, recorded, retry, shelf,
     state, task,
 };
 
@@ -164,7 +164,7 @@ fn undeclared() -> saga_core::row::RowKey {
 /// Batch that writes into every table.
 fn everything_about(label: &str, before: &[ShelfEvent], new: &[ShelfEvent]) -> Writes {
     Writes {
-        outbox: vec![promise(50, Some(0))],
+        outbox: vec![outbox_write(50, Some(0))],
         inbox: vec![("filling", id(51))],
         retries: vec![retry("filling", 52, at(10))],
         tasks: vec![task(53, at(0))],

@@ -106,9 +106,9 @@ pub async fn foreign_message_is_in_no_message_count(store: &Arc<dyn Store>) -> P
     let waiting = |number, dead_letter| Retry { dead_letter, ..retry("filling", number, at(1)) };
     let retries = vec![waiting(1, Some(foreign.id)), waiting(3, None)];
     commit(store.as_ref(), Writes { retries, ..Writes::default() }).await?;
-    let tallies = store.message_counts().await?;
-    assert_eq!(tallies.dead, [].into());
-    assert_eq!(tallies.retrying, [("filling".to_owned(), 1)].into(), "the message alone");
+    let counts = store.message_counts().await?;
+    assert_eq!(counts.dead, [].into());
+    assert_eq!(counts.retrying, [("filling".to_owned(), 1)].into(), "the message alone");
     assert_eq!(store.stats().await?.dead_letters, 2, "but a human sees both");
     Ok(())
 }
@@ -179,8 +179,8 @@ fn place() -> DeliveryInfo {
 }
 
 async fn park(store: &Arc<dyn Store>, dead_letters: impl IntoIterator<Item = DeadLettered>) -> Promise {
-    let parked = dead_letters.into_iter().collect();
-    commit(store.as_ref(), Writes { new_dead_letters: parked, ..Writes::default() }).await
+    let dead_letters = dead_letters.into_iter().collect();
+    commit(store.as_ref(), Writes { new_dead_letters: dead_letters, ..Writes::default() }).await
 }
 
 async fn changed(store: &Arc<dyn Store>, dead_letter: &DeadLettered, status: DeadLetterStatus) -> Promise {

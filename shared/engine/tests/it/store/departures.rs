@@ -217,10 +217,10 @@ pub async fn history_with_gap_is_not_purged(store: &Arc<dyn Store>) -> Promise {
 }
 
 /// Stores dead letters that failed at the second of their number, with these statuses.
-async fn parked(store: &Arc<dyn Store>, letters: &[(u128, DeadLetterStatus)]) -> Promise {
+async fn newest_dead_letters(store: &Arc<dyn Store>, letters: &[(u128, DeadLetterStatus)]) -> Promise {
     let letter = |number: u128| dead("filling", number, at(i64::try_from(number).expect("small")));
-    let parked = letters.iter().map(|(number, _)| letter(*number)).collect();
-    commit(store.as_ref(), Writes { new_dead_letters: parked, ..Writes::default() }).await?;
+    let dead_letters = letters.iter().map(|(number, _)| letter(*number)).collect();
+    commit(store.as_ref(), Writes { new_dead_letters: dead_letters, ..Writes::default() }).await?;
     let stored = |(number, status): &(u128, DeadLetterStatus)| {
         let dead_letter = letter(*number);
         StoredDeadLetter { status: *status, revision: 1, inbox_id: dead_letter.message_id, dead_letter }
@@ -233,7 +233,7 @@ pub async fn closed_dead_letters_are_purged_and_stay_counted(store: &Arc<dyn Sto
     use DeadLetterStatus::{Discarded, Pending, Replaying, Resolved};
     let letters =
         [(1, Pending), (2, Replaying), (3, Resolved), (4, Discarded), (5, Discarded), (60, Resolved)];
-    parked(store, &letters).await?;
+    newest_dead_letters(store, &letters).await?;
     let before = store.message_counts().await?.dead;
     assert_eq!(before, [("filling".to_owned(), 3)].into());
     let left = all_leave(store, letters_before(50), 2).await?;
@@ -247,7 +247,7 @@ pub async fn closed_dead_letters_are_purged_and_stay_counted(store: &Arc<dyn Sto
 }
 
 pub async fn reopened_dead_letter_is_not_purged(store: &Arc<dyn Store>) -> Promise {
-    parked(store, &[(1, DeadLetterStatus::Discarded)]).await?;
+    newest_dead_letters(store, &[(1, DeadLetterStatus::Discarded)]).await?;
     let leaving = store.find_purgeable(letters_before(9), 9).await?;
     assert_eq!(leaving.dead_letters.len(), 1);
     // Somebody restores it before it has left; and something given up only now is young, whenever it failed.

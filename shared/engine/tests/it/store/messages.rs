@@ -7,7 +7,7 @@ use saga_core::waiting::Retry;
 use saga_engine::store::{Store, StoreFault};
 use uuid::Uuid;
 
-use crate::support::{at, commit, dead, due_query, id, keyed, load, parked, retry};
+use crate::support::{at, commit, dead, due_query, id, keyed, load, newest_dead_letters, retry};
 
 type Promise = Result<(), StoreFault>;
 
@@ -81,8 +81,8 @@ pub async fn dead_letters_are_listed_newest_first_with_payload(store: &Arc<dyn S
     let dead = [dead("filling", 1, at(10)), dead("filling", 2, at(30)), dead("listening", 2, at(20))];
     commit(store.as_ref(), Writes { new_dead_letters: dead.to_vec(), ..Writes::default() }).await?;
     let [oldest, newest, middle] = dead;
-    assert_eq!(parked(store.as_ref(), 10).await?, [newest.clone(), middle.clone(), oldest]);
-    assert_eq!(parked(store.as_ref(), 2).await?, [newest, middle]);
+    assert_eq!(newest_dead_letters(store.as_ref(), 10).await?, [newest.clone(), middle.clone(), oldest]);
+    assert_eq!(newest_dead_letters(store.as_ref(), 2).await?, [newest, middle]);
     let dead = store.message_counts().await?.dead;
     assert_eq!(dead, [("filling".to_owned(), 2), ("listening".to_owned(), 1)].into());
     assert_eq!(store.stats().await?.dead_letters, 3);
@@ -95,7 +95,7 @@ pub async fn message_dead_lettered_again_stays_one_dead_letter(store: &Arc<dyn S
     let mut again = dead("filling", 1, at(99));
     again.reason = "another reason".to_owned();
     commit(store.as_ref(), write(again.clone())).await?;
-    assert_eq!(parked(store.as_ref(), 10).await?, [again]);
+    assert_eq!(newest_dead_letters(store.as_ref(), 10).await?, [again]);
     Ok(())
 }
 

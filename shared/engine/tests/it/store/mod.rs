@@ -178,13 +178,13 @@ macro_rules! conformance {
             }
         }
     };
-    ($name:ident, $open:path, $($module:ident { $($promise:ident,)+ })+) => {
+    ($name:ident, $open:path, $($module:ident { $($outbox_write:ident,)+ })+) => {
         mod $name {
             $($(
                 #[tokio::test]
-                async fn $promise() -> Result<(), saga_engine::store::StoreFault> {
+                async fn $outbox_write() -> Result<(), saga_engine::store::StoreFault> {
                     let database = $open().await;
-                    super::$module::$promise(&database.store).await
+                    super::$module::$outbox_write(&database.store).await
                 }
             )+)+
         }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use saga_core::decision::{OutboxWrite, Writes};
 use saga_engine::store::{Lease, PublishOutcome, RELAY_LEASE, Store, StoreFault, TrimCutoffs};
 
-use crate::support::{at, commit, id, promise, promises};
+use crate::support::{at, commit, id, outbox_write, outbox_writes};
 
 type Promise = Result<(), StoreFault>;
 
 pub async fn entries_are_pending_in_order_of_decision(store: &Arc<dyn Store>) -> Promise {
     // Ids that would sort the other way round.
-    commit(store.as_ref(), promises([30, 20])).await?;
-    commit(store.as_ref(), promises([10, 5])).await?;
+    commit(store.as_ref(), outbox_writes([30, 20])).await?;
+    commit(store.as_ref(), outbox_writes([10, 5])).await?;
     assert_eq!(pending(store).await?, [30, 20, 10, 5]);
     let oldest = store.pending_entries(3).await?;
     assert_eq!(oldest.iter().map(|entry| entry.id).collect::<Vec<_>>(), [id(30), id(20), id(10)]);
@@ -21,7 +21,7 @@ pub async fn entries_are_pending_in_order_of_decision(store: &Arc<dyn Store>) ->
 }
 
 pub async fn settled_entry_is_not_pending_and_counted(store: &Arc<dyn Store>) -> Promise {
-    commit(store.as_ref(), promises([1, 2, 3])).await?;
+    commit(store.as_ref(), outbox_writes([1, 2, 3])).await?;
     publish(store, 2, 5).await?;
     assert_eq!(pending(store).await?, [3]);
     assert_eq!(store.message_counts().await?.published, [("depot.stored".to_owned(), 2)].into());
@@ -33,7 +33,7 @@ pub async fn settled_entry_is_not_pending_and_counted(store: &Arc<dyn Store>) ->
 
 /// Settles only entries before the first one that was not published.
 pub async fn settlement_stops_before_unpublished_entry(store: &Arc<dyn Store>) -> Promise {
-    commit(store.as_ref(), promises([1, 2, 3])).await?;
+    commit(store.as_ref(), outbox_writes([1, 2, 3])).await?;
     let lease = lease(store, None, "depot-1", 0).await?.expect("nobody holds it");
     let all = seqs(store).await?;
     let published = PublishOutcome { done: vec![all[2], all[0]], ..PublishOutcome::default() };
@@ -119,10 +119,10 @@ pub async fn entry_that_fails_again_blocks_later_entries_again(store: &Arc<dyn S
 /// As for a broker that lost its disk: exactly the messages since then are published once more.
 pub async fn entries_published_since_time_are_republished(store: &Arc<dyn Store>) -> Promise {
     for (number, second) in [(1, 10), (2, 20), (3, 30)] {
-        commit(store.as_ref(), promises([number])).await?;
+        commit(store.as_ref(), outbox_writes([number])).await?;
         publish(store, 1, second).await?;
     }
-    commit(store.as_ref(), promises([4])).await?;
+    commit(store.as_ref(), outbox_writes([4])).await?;
     assert_eq!(again(store, 31, 9).await?, 0);
     assert_eq!(again(store, 20, 9).await?, 2);
     assert_eq!(pending(store).await?, [4, 2, 3], "what is new does not wait for it");
@@ -168,7 +168,7 @@ pub async fn entry_published_out_of_sequence_is_republished_by_its_own_time(
 
 /// The broker has the original.
 pub async fn rejected_republication_does_not_fail_entry(store: &Arc<dyn Store>) -> Promise {
-    commit(store.as_ref(), promises([1])).await?;
+    commit(store.as_ref(), outbox_writes([1])).await?;
     publish(store, 1, 10).await?;
     assert_eq!(again(store, 0, 9).await?, 1);
     refuse(store, 1).await?;
@@ -192,7 +192,7 @@ pub async fn published_entries_are_trimmed_by_the_time_of_their_publication(
     assert!(trimmed(store, 99).await? >= 1);
     assert_eq!(again(store, 0, 9).await?, 1, "the last one stays");
     publish(store, 1, 41).await?;
-    commit(store.as_ref(), promises([5])).await?;
+    commit(store.as_ref(), outbox_writes([5])).await?;
     assert_eq!(pending(store).await?, [5]);
     assert_eq!(store.retry_failed_entries(None).await?, 1);
     assert_eq!(pending(store).await?, [1, 5]);
@@ -216,7 +216,7 @@ pub async fn trimming_keeps_published_position(store: &Arc<dyn Store>) -> Promis
 
 /// Compared with the creation time of a stream, this tells if the stream lost messages.
 pub async fn kept_since_is_time_of_oldest_kept_publication(store: &Arc<dyn Store>) -> Promise {
-    commit(store.as_ref(), promises([1, 2, 3])).await?;
+    commit(store.as_ref(), outbox_writes([1, 2, 3])).await?;
     assert_eq!(store.kept_since().await?, None, "nothing is published");
     for second in [10, 20, 30] {
         publish(store, 1, second).await?;
@@ -226,7 +226,7 @@ pub async fn kept_since_is_time_of_oldest_kept_publication(store: &Arc<dyn Store
     assert_eq!(store.kept_since().await?, None, "all of it is to be published again");
     publish(store, 3, 40).await?;
     assert_eq!(store.kept_since().await?, None, "whatever stream has it now");
-    commit(store.as_ref(), promises([4])).await?;
+    commit(store.as_ref(), outbox_writes([4])).await?;
     publish(store, 1, 50).await?;
     assert_eq!(store.kept_since().await?, Some(at(50)));
     trimmed(store, 45).await?;
@@ -235,7 +235,7 @@ pub async fn kept_since_is_time_of_oldest_kept_publication(store: &Arc<dyn Store
 }
 
 pub async fn repeated_settlement_counts_once(store: &Arc<dyn Store>) -> Promise {
-    commit(store.as_ref(), promises([1])).await?;
+    commit(store.as_ref(), outbox_writes([1])).await?;
     let lease = lease(store, None, "depot-1", 0).await?.expect("nobody holds it");
     let published = PublishOutcome { done: seqs(store).await?, ..PublishOutcome::default() };
     assert!(store.settle(&lease, published.clone(), at(5)).await?);
@@ -246,7 +246,7 @@ pub async fn repeated_settlement_counts_once(store: &Arc<dyn Store>) -> Promise 
 
 /// Law 2: an entry that the broker rejects for good waits visibly for an operator and blocks no other saga.
 pub async fn rejected_entry_fails_without_blocking_other_sagas(store: &Arc<dyn Store>) -> Promise {
-    commit(store.as_ref(), promises([1, 2, 3])).await?;
+    commit(store.as_ref(), outbox_writes([1, 2, 3])).await?;
     refuse(store, 2).await?;
     assert_eq!(pending(store).await?, [1, 3]);
     let stats = store.stats().await?;
@@ -265,7 +265,7 @@ pub async fn rejected_entry_fails_without_blocking_other_sagas(store: &Arc<dyn S
 }
 
 pub async fn failed_entries_become_pending_on_retry(store: &Arc<dyn Store>) -> Promise {
-    commit(store.as_ref(), promises([1, 2, 3, 4])).await?;
+    commit(store.as_ref(), outbox_writes([1, 2, 3, 4])).await?;
     let all = seqs(store).await?;
     for number in [1, 2, 4] {
         refuse(store, number).await?;
@@ -281,7 +281,7 @@ pub async fn failed_entries_become_pending_on_retry(store: &Arc<dyn Store>) -> P
 
 /// Entries stay in order while the broker cannot take the first one.
 pub async fn delayed_entry_delays_later_entries(store: &Arc<dyn Store>) -> Promise {
-    commit(store.as_ref(), promises([1, 2, 3])).await?;
+    commit(store.as_ref(), outbox_writes([1, 2, 3])).await?;
     let lease = lease(store, None, "depot-1", 0).await?.expect("nobody holds it");
     let seqs = seqs(store).await?;
     let (done, delayed) = (vec![seqs[0]], Some((seqs[1], "no answer".to_owned())));
@@ -316,7 +316,7 @@ pub async fn restarted_owner_gets_higher_fence_at_once(store: &Arc<dyn Store>) -
     let before = lease(store, None, "depot-1", 0).await?.expect("nobody holds it");
     let after = lease(store, None, "depot-1", 1).await?.expect("its earlier life is over");
     assert!(after.fence > before.fence);
-    commit(store.as_ref(), promises([1])).await?;
+    commit(store.as_ref(), outbox_writes([1])).await?;
     let published = PublishOutcome { done: seqs(store).await?, ..PublishOutcome::default() };
     assert!(!store.settle(&before, published.clone(), at(2)).await?, "the earlier life is over");
     assert!(store.settle(&after, published, at(2)).await?);
@@ -324,7 +324,7 @@ pub async fn restarted_owner_gets_higher_fence_at_once(store: &Arc<dyn Store>) -
 }
 
 pub async fn owner_of_expired_lease_cannot_settle(store: &Arc<dyn Store>) -> Promise {
-    commit(store.as_ref(), promises([1, 2, 3])).await?;
+    commit(store.as_ref(), outbox_writes([1, 2, 3])).await?;
     let first = lease(store, None, "depot-1", 0).await?.expect("nobody holds it");
     let second = lease(store, None, "depot-2", 10).await?.expect("it has lapsed");
     let seqs = seqs(store).await?;
@@ -383,8 +383,8 @@ async fn lease(
 
 /// Messages, each of a saga of its own.
 fn of_sagas(numbers: impl IntoIterator<Item = (u128, u128)>) -> Writes {
-    let promise = |(number, saga)| OutboxWrite { saga: id(saga), ..promise(number, None) };
-    Writes { outbox: numbers.into_iter().map(promise).collect(), decided_at: at(0), ..Writes::default() }
+    let outbox_write = |(number, saga)| OutboxWrite { saga: id(saga), ..outbox_write(number, None) };
+    Writes { outbox: numbers.into_iter().map(outbox_write).collect(), decided_at: at(0), ..Writes::default() }
 }
 
 /// Publishes and settles the next so many entries.

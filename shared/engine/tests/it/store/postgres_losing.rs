@@ -12,8 +12,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::support::{
-    Depot, PostgresServer, Shelf, commit, execute, in_time, open_postgres, open_postgres_as, promises, put,
-    recorded, shelf, state,
+    Depot, PostgresServer, Shelf, commit, execute, in_time, open_postgres, open_postgres_as, outbox_writes,
+    put, recorded, shelf, state,
 };
 
 type Outcome = Result<(), StoreFault>;
@@ -94,16 +94,17 @@ async fn batch_is_stored_once_when_commit_breaks(breaks: Breaks) -> Outcome {
     let url = server.database().await;
     let between = Between::of(&url, breaks).await;
     let store = open_postgres(&between.url, Depot::rows()).await?;
-    commit(&store, promises([1])).await?;
+    commit(&store, outbox_writes([1])).await?;
     for number in 2..6 {
         between.break_next();
-        let promised =
-            in_time("it is found out", crate::support::promised(&store, promises([number]))).await?;
-        assert_eq!(promised.len(), 1);
+        let commit_entries =
+            in_time("it is found out", crate::support::commit_entries(&store, outbox_writes([number])))
+                .await?;
+        assert_eq!(commit_entries.len(), 1);
         let entries = store.pending_entries(99).await?;
         let ids: Vec<u128> = entries.iter().map(|entry| entry.id.as_u128()).collect();
         assert_eq!(ids, (1..=number).collect::<Vec<_>>(), "{breaks:?}: each once");
-        assert_eq!(promised[0].seq, entries.last().expect("an entry").seq, "in its place");
+        assert_eq!(commit_entries[0].seq, entries.last().expect("an entry").seq, "in its place");
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::support::{
     Depot, PostgresServer, Shelf, at, commit, due_query, id, in_time, of_row, open_postgres,
-    open_postgres_as, promises, put, recorded, retry, shelf, state, task, tasks, wait_until,
+    open_postgres_as, outbox_writes, put, recorded, retry, shelf, state, task, tasks, wait_until,
 };
 
 type Outcome = Result<(), StoreFault>;
@@ -108,7 +108,7 @@ async fn message_delivered_to_two_replicas_is_processed_once() -> Outcome {
                 if loaded.inbox.contains_key(&place) {
                     return Writes::default();
                 }
-                Writes { inbox: vec![place], ..promises([number]) }
+                Writes { inbox: vec![place], ..outbox_writes([number]) }
             });
             store.transact(Reads { inbox: [place].into(), ..Reads::default() }, decide).await
         })
@@ -130,7 +130,8 @@ async fn positions_follow_commit_order() -> Outcome {
         let store = stores[usize::from(writer % 2 == 1)].clone();
         tokio::spawn(async move {
             for number in 0..50 {
-                commit(store.as_ref(), promises([writer * 100 + number, writer * 100 + number + 50])).await?;
+                commit(store.as_ref(), outbox_writes([writer * 100 + number, writer * 100 + number + 50]))
+                    .await?;
             }
             Ok::<_, StoreFault>(())
         })
@@ -182,10 +183,10 @@ async fn due_tasks_are_claimed_once_among_replicas() -> Outcome {
 }
 
 /// Waits until each replica has received a signal of the other: before that, they send nothing.
-async fn met(one: &PostgresStore, heard: &mut Receiver<ReplicaSignal>) -> Outcome {
+async fn met(one: &PostgresStore, received: &mut Receiver<ReplicaSignal>) -> Outcome {
     for number in 1_000.. {
-        commit(one, promises([number])).await?;
-        if tokio::time::timeout(Duration::from_millis(50), heard.recv()).await.is_ok() {
+        commit(one, outbox_writes([number])).await?;
+        if tokio::time::timeout(Duration::from_millis(50), received.recv()).await.is_ok() {
             break;
         }
     }
@@ -216,13 +217,13 @@ async fn due_retry_goes_to_second_replica_only_if_first_does_nothing() -> Outcom
 #[tokio::test(flavor = "multi_thread")]
 async fn commit_is_signalled_to_other_replica() -> Outcome {
     let (_server, [one, other]) = two().await;
-    let mut heard = other.signals().expect("they may share it");
+    let mut received = other.signals().expect("they may share it");
     assert!(other.signals().is_none(), "to one who listens");
     let mut own = one.signals().expect("they may share it");
-    met(&one, &mut heard).await?;
+    met(&one, &mut received).await?;
     let writes = Writes {
         retries: vec![retry("filling", 8, at(30)), retry("filling", 9, at(32))],
-        outbox: promises([1]).outbox,
+        outbox: outbox_writes([1]).outbox,
         decided_at: at(29),
         ..recorded("tea", &[], &[put(1)])
     };
@@ -234,10 +235,10 @@ async fn commit_is_signalled_to_other_replica() -> Outcome {
     ];
     let mut all = vec![];
     while all.last() != Some(&wanted[2]) {
-        all.push(next(&mut heard).await);
+        all.push(next(&mut received).await);
     }
     assert!(all.ends_with(&wanted), "{all:?}");
-    commit(other.as_ref(), promises([2])).await?;
+    commit(other.as_ref(), outbox_writes([2])).await?;
     assert_eq!(next(&mut own).await, ReplicaSignal::EntriesStored, "and nothing of its own before");
     Ok(())
 }
@@ -246,15 +247,15 @@ async fn commit_is_signalled_to_other_replica() -> Outcome {
 #[tokio::test(flavor = "multi_thread")]
 async fn distant_due_time_is_not_signalled() -> Outcome {
     let (_server, [one, other]) = two().await;
-    let mut heard = other.signals().expect("they may share it");
-    met(&one, &mut heard).await?;
+    let mut received = other.signals().expect("they may share it");
+    met(&one, &mut received).await?;
     let later =
         Writes { retries: vec![retry("filling", 9, at(31))], decided_at: at(29), ..Writes::default() };
     commit(one.as_ref(), later).await?;
     commit(one.as_ref(), recorded("tea", &[], &[put(1)])).await?;
     let mut all = vec![];
     while all.last() != Some(&ReplicaSignal::RowsChanged(vec![shelf("tea")])) {
-        all.push(next(&mut heard).await);
+        all.push(next(&mut received).await);
     }
     assert!(!all.contains(&ReplicaSignal::Due(at(31))), "{all:?}");
     Ok(())
@@ -271,12 +272,12 @@ async fn leader_does_not_signal_its_own_entries() -> Outcome {
     one.acquire_lease("audit", None, "depot-1", at(0), at(10)).await?;
     assert!(leads(&one) && !leads(&other));
 
-    let mut heard = other.signals().expect("they may share it");
-    commit(one.as_ref(), promises([1])).await?;
+    let mut received = other.signals().expect("they may share it");
+    commit(one.as_ref(), outbox_writes([1])).await?;
     commit(one.as_ref(), recorded("tea", &[], &[put(1)])).await?;
     let mut all = vec![];
     while all.last() != Some(&ReplicaSignal::RowsChanged(vec![shelf("tea")])) {
-        all.push(next(&mut heard).await);
+        all.push(next(&mut received).await);
     }
     assert!(!all.contains(&ReplicaSignal::EntriesStored), "{all:?}");
 
@@ -334,34 +335,34 @@ async fn leadership_ends_with_unrenewed_lease() -> Outcome {
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_rows_are_signalled_only_for_watched_kinds() -> Outcome {
     let (_server, [one, other]) = two().await;
-    let mut heard = other.signals().expect("they may share it");
+    let mut received = other.signals().expect("they may share it");
     let mut count = 0;
     // Which of what is heard between two promises is the change of a shelf.
-    let mut is_told = async || {
+    let mut receives_command = async || {
         let before = vec![put(1); count];
         count += 1;
         let writes = Writes {
-            outbox: promises([5_000 + count as u128]).outbox,
+            outbox: outbox_writes([5_000 + count as u128]).outbox,
             ..recorded("tea", &before, &[put(1)])
         };
         commit(one.as_ref(), writes).await.expect("a batch");
-        while next(&mut heard).await != ReplicaSignal::EntriesStored {}
-        let changed = tokio::time::timeout(Duration::from_millis(50), heard.recv()).await;
+        while next(&mut received).await != ReplicaSignal::EntriesStored {}
+        let changed = tokio::time::timeout(Duration::from_millis(50), received.recv()).await;
         matches!(changed, Ok(Some(ReplicaSignal::RowsChanged(_))))
     };
     // Right after a start it is not known who waits for what.
-    assert!(is_told().await);
+    assert!(receives_command().await);
     let until = tokio::time::Instant::now() + Duration::from_secs(30);
-    while is_told().await {
+    while receives_command().await {
         assert!(tokio::time::Instant::now() < until, "it is told although nobody waits");
     }
     let waits = other.watch_kind("shelf");
-    while !is_told().await {
+    while !receives_command().await {
         assert!(tokio::time::Instant::now() < until, "it is not told although somebody waits");
     }
     drop(waits);
     let until = tokio::time::Instant::now() + Duration::from_secs(30);
-    while is_told().await {
+    while receives_command().await {
         assert!(tokio::time::Instant::now() < until, "it is told although nobody waits any more");
     }
     Ok(())
@@ -370,24 +371,24 @@ async fn changed_rows_are_signalled_only_for_watched_kinds() -> Outcome {
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_overrides_are_signalled() -> Outcome {
     let (_server, [one, other]) = two().await;
-    let mut heard = other.signals().expect("they may share it");
-    met(&one, &mut heard).await?;
+    let mut received = other.signals().expect("they may share it");
+    met(&one, &mut received).await?;
     assert!(one.replace_overrides(0, "one".to_owned()).await?);
-    while next(&mut heard).await != ReplicaSignal::OverridesChanged {}
+    while next(&mut received).await != ReplicaSignal::OverridesChanged {}
     assert_eq!(other.overrides().await?, StoredOverrides { revision: 1, text: "one".to_owned() });
     Ok(())
 }
 
-async fn next(heard: &mut Receiver<ReplicaSignal>) -> ReplicaSignal {
-    in_time("something is heard", heard.recv()).await.expect("it goes on")
+async fn next(received: &mut Receiver<ReplicaSignal>) -> ReplicaSignal {
+    in_time("something is heard", received.recv()).await.expect("it goes on")
 }
 
 /// The rows do not fit into one notification.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_row_of_large_batch_is_signalled() -> Outcome {
     let (_server, [one, other]) = two().await;
-    let mut heard = other.signals().expect("they may share it");
-    met(&one, &mut heard).await?;
+    let mut received = other.signals().expect("they may share it");
+    met(&one, &mut received).await?;
     let labels: Vec<String> =
         (0..256).map(|number| format!("a label of some length, as ids are, {number:03}")).collect();
     let mut all = Writes { decided_at: at(0), ..Writes::default() };
@@ -399,7 +400,7 @@ async fn every_row_of_large_batch_is_signalled() -> Outcome {
     commit(one.as_ref(), all).await?;
     let mut changed = BTreeSet::new();
     while changed.len() < labels.len() {
-        if let ReplicaSignal::RowsChanged(rows) = next(&mut heard).await {
+        if let ReplicaSignal::RowsChanged(rows) = next(&mut received).await {
             changed.extend(rows.into_iter().map(|key| key.id));
         }
     }
@@ -419,7 +420,7 @@ async fn instance_name_is_exclusive_until_its_process_ends() -> Outcome {
     assert!(said.contains("another process runs as instance depot-1"), "{said}");
     drop(one);
     let again = open_postgres_as(&url, Depot::rows(), &named("depot-1")).await?;
-    commit(&again, promises([1])).await?;
+    commit(&again, outbox_writes([1])).await?;
     Ok(())
 }
 

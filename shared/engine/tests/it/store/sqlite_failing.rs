@@ -54,8 +54,8 @@ async fn unreadable_after(damage: &str, spoilt: &DeadLettered) -> Result<Vec<Str
     let path = folder.path().join("depot.db");
     let sound = dead("filling", 2, at(20));
     let store = SqliteStore::open(&path, Depot::rows())?;
-    let parked = vec![spoilt.clone(), sound.clone()];
-    commit(&store, Writes { new_dead_letters: parked, ..Writes::default() }).await?;
+    let dead_letters = vec![spoilt.clone(), sound.clone()];
+    commit(&store, Writes { new_dead_letters: dead_letters, ..Writes::default() }).await?;
     drop(store);
     let by_hand = Connection::open(&path).expect("the file");
     let sql = format!("UPDATE dead_letter SET {damage} WHERE id = ?1");

@@ -22,7 +22,8 @@ use saga_engine::store::{
 use tempfile::TempDir;
 
 use crate::support::{
-    Depot, Shelf, ShelfEvent, at, commit, id, in_time, promises, put, recorded, retry, state, task, tasks,
+    Depot, Shelf, ShelfEvent, at, commit, id, in_time, outbox_writes, put, recorded, retry, state, task,
+    tasks,
 };
 
 type Outcome = Result<(), StoreFault>;
@@ -33,7 +34,7 @@ async fn crash_keeps_exactly_committed_data() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path())?;
     commit(&store, recorded("tea", &[], &[put(3)])).await?;
-    commit(&store, Writes { outbox: promises([1]).outbox, ..recorded("milk", &[], &[put(1)]) }).await?;
+    commit(&store, Writes { outbox: outbox_writes([1]).outbox, ..recorded("milk", &[], &[put(1)]) }).await?;
     commit(&store, tasks([task(2, at(0))], "depot-1", at(60))).await?;
     commit(&store, Writes { retries: vec![retry("filling", 3, at(10))], ..Writes::default() }).await?;
 
@@ -391,7 +392,7 @@ async fn kind_with_changed_fields_is_rebuilt_on_open() -> Outcome {
 async fn reader_sees_last_commit_during_write() -> Outcome {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path())?;
-    commit(&store, promises([1])).await?;
+    commit(&store, outbox_writes([1])).await?;
     let (barrier, entered) = Barrier::new();
     let mut blocked = Box::pin(barrier.block(&store));
     assert!(futures::poll!(&mut blocked).is_pending());

@@ -12,7 +12,7 @@ use saga_engine::store::roles::{Monitoring as _, Outbox as _, Queries as _, Veri
 use saga_engine::store::sqlite::SqliteStore;
 use tempfile::TempDir;
 
-use crate::support::{Shelf, commit, in_time, promises, put, recorded, shelf, wait_until};
+use crate::support::{Shelf, commit, in_time, outbox_writes, put, recorded, shelf, wait_until};
 
 type Outcome = Result<(), StoreFault>;
 
@@ -77,7 +77,7 @@ async fn filled(gate: &'static str, shelves: u32) -> Result<(TempDir, Arc<Sqlite
     };
     let kind = RowKind { begin, ..RowKind::of::<Shelf>() };
     let store = SqliteStore::open(&folder.path().join("depot.db"), vec![kind])?;
-    commit(&store, promises([1])).await?;
+    commit(&store, outbox_writes([1])).await?;
     for number in 1..=shelves {
         commit(&store, recorded(&format!("shelf-{number}"), &[], &[put(1)])).await?;
     }

@@ -8,8 +8,8 @@ use saga_engine::store::{Store, StoreFault, StoredOverrides, TrimCutoffs};
 use uuid::Uuid;
 
 use crate::support::{
-    ShelfEvent, at, commit, dead, due_query, id, keyed, load, promises, put, recorded, retry, state, task,
-    tasks,
+    ShelfEvent, at, commit, dead, due_query, id, keyed, load, outbox_writes, put, recorded, retry, state,
+    task, tasks,
 };
 
 type Promise = Result<(), StoreFault>;
@@ -70,8 +70,8 @@ pub async fn rebuild_of_undeclared_kind_fails(store: &Arc<dyn Store>) -> Promise
 pub async fn stats_count_waiting_work(store: &Arc<dyn Store>) -> Promise {
     let stats = store.stats().await?;
     assert_eq!((stats.outbox_pending, stats.outbox_oldest), (0, None));
-    commit(store.as_ref(), Writes { decided_at: at(5), ..promises([1, 2]) }).await?;
-    commit(store.as_ref(), Writes { decided_at: at(9), ..promises([3]) }).await?;
+    commit(store.as_ref(), Writes { decided_at: at(5), ..outbox_writes([1, 2]) }).await?;
+    commit(store.as_ref(), Writes { decided_at: at(9), ..outbox_writes([3]) }).await?;
     commit(store.as_ref(), tasks([task(1, at(0)), task(2, at(0))], "depot-1", at(60))).await?;
     let writes = Writes {
         retries: vec![
@@ -87,9 +87,9 @@ pub async fn stats_count_waiting_work(store: &Arc<dyn Store>) -> Promise {
     let stats = store.stats().await?;
     assert_eq!((stats.outbox_pending, stats.outbox_failed, stats.outbox_oldest), (3, 0, Some(at(5))));
     assert_eq!((stats.retries, stats.tasks, stats.dead_letters), (3, 2, 1));
-    let tallies = store.message_counts().await?;
-    assert_eq!(tallies.retrying, [("filling".to_owned(), 2), ("listening".to_owned(), 1)].into());
-    assert_eq!(tallies.dead, [("filling".to_owned(), 1)].into());
+    let counts = store.message_counts().await?;
+    assert_eq!(counts.retrying, [("filling".to_owned(), 2), ("listening".to_owned(), 1)].into());
+    assert_eq!(counts.dead, [("filling".to_owned(), 1)].into());
     Ok(())
 }
 

@@ -61,7 +61,7 @@ pub struct Reply {
 
 /// What the supplier is asked for.
 #[derive(Debug, Serialize, Deserialize)]
-struct Wanted {
+struct SupplyRequest {
     label: String,
 }
 
@@ -103,15 +103,15 @@ impl Service for Depot {
         work: &mut UnitOfWork<'_, Fact>,
     ) -> Result<Reply, HandlerError<Nothing>> {
         let label = command.label();
-        let wanted = Wanted { label: label.to_owned() };
+        let request = SupplyRequest { label: label.to_owned() };
         match command {
             DepotCommand::List(_) => work.decide::<Shelf>(label, &ShelfCommand::List).map(drop)?,
             DepotCommand::Put(_, pieces) => put(work, label, *pieces)?,
             DepotCommand::CheckAt(_, at) => {
                 work.decide::<Shelf>(label, &ShelfCommand::PlanCheck(*at)).map(drop)?;
             }
-            DepotCommand::Supply(_) => drop(work.add_task("supply", &wanted)),
-            DepotCommand::Insist(_) => drop(work.add_task("insist", &wanted)),
+            DepotCommand::Supply(_) => drop(work.add_task("supply", &request)),
+            DepotCommand::Insist(_) => drop(work.add_task("insist", &request)),
         }
         Ok(Reply { pieces: work.row::<Shelf>(label).pieces })
     }
@@ -184,7 +184,7 @@ fn put(work: &mut UnitOfWork<'_, Fact>, label: &str, pieces: u32) -> Result<(), 
 }
 
 fn label_of(result: &TaskResult<'_>) -> Option<String> {
-    serde_json::from_str::<Wanted>(result.payload).ok().map(|wanted| wanted.label)
+    serde_json::from_str::<SupplyRequest>(result.payload).ok().map(|request| request.label)
 }
 
 /// Step in which the engine receives operator commands.
@@ -193,6 +193,6 @@ pub fn operating() -> &'static Step {
 }
 
 /// `payload` as [`FILLING`] hears it the first time.
-pub fn heard(payload: Bytes) -> Input<Depot> {
+pub fn received(payload: Bytes) -> Input<Depot> {
     Input::message(FILLING, payload, Uuid::from_u128(404), 0)
 }

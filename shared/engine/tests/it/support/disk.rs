@@ -32,7 +32,7 @@ impl Disk {
     }
 
     /// Makes inserts into this table fail.
-    pub fn refuses(&self, table: &str, severity: &str) {
+    pub fn rejects(&self, table: &str, severity: &str) {
         self.change(&format!(
             "CREATE TRIGGER no_{table} BEFORE INSERT ON {table} BEGIN SELECT RAISE({severity}, 'disk full'); END"
         ));
@@ -44,7 +44,7 @@ impl Disk {
     }
 
     /// Somebody has written this event of a shelf, so that nobody else can.
-    pub fn takes_the_place_of(&self, label: &str, version: i64) {
+    pub fn conflicts_at(&self, label: &str, version: i64) {
         self.change(&format!(
             "INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at)
              VALUES ('shelf', '{label}', {version}, 'Listed', '\"Listed\"', x'00', 0)"

@@ -35,7 +35,7 @@ use uuid::Uuid;
 use super::depot::{Depot, DepotCommand, SUPPLIER};
 use super::shelf::Shelf;
 use super::supplier::Supplier;
-use super::writes::{parked, state};
+use super::writes::{newest_dead_letters, state};
 use super::{in_time, wait_until};
 
 /// Name of this instance.
@@ -187,7 +187,7 @@ impl EngineHarness {
     }
 
     /// Starts processing of the broker's advisories.
-    pub fn hears_advisories(&mut self, bus: &NatsBus) {
+    pub fn processes_advisories(&mut self, bus: &NatsBus) {
         let of_step = |admission: &StepAdmission| {
             let durables = Durable::all(Depot::NAME, &[admission.step()]);
             durables.into_iter().map(|durable| (durable, admission.clone())).collect::<Vec<_>>()
@@ -236,27 +236,27 @@ impl EngineHarness {
     }
 
     /// Executes a command.
-    pub async fn ask(&self, command: DepotCommand) -> CommandOutcome<Depot> {
-        let asked = self.engine.execute(Uuid::now_v7(), command, None);
-        in_time("an answer", asked).await.expect("the store works")
+    pub async fn execute(&self, command: DepotCommand) -> CommandOutcome<Depot> {
+        let executed = self.engine.execute(Uuid::now_v7(), command, None);
+        in_time("an answer", executed).await.expect("the store works")
     }
 
     /// Executes a command with an idempotency key.
-    pub async fn ask_under(
+    pub async fn execute_with_key(
         &self,
         key: &str,
         fingerprint: &str,
         command: DepotCommand,
     ) -> CommandOutcome<Depot> {
         let key = RequestKey { key: key.to_owned(), fingerprint: fingerprint.to_owned() };
-        let asked = self.engine.execute(Uuid::now_v7(), command, Some(key));
-        in_time("an answer", asked).await.expect("the store works")
+        let executed = self.engine.execute(Uuid::now_v7(), command, Some(key));
+        in_time("an answer", executed).await.expect("the store works")
     }
 
     /// Hands inputs in so that they are one batch, and answers their outcomes.
     ///
     /// Needs a runtime of one thread and a store in memory: the engine gets to run when all have gathered.
-    pub async fn settle_together(&self, inputs: Vec<Input<Depot>>) -> Vec<Outcome<Depot>> {
+    pub async fn process_together(&self, inputs: Vec<Input<Depot>>) -> Vec<Outcome<Depot>> {
         let settled = futures::future::join_all(inputs.into_iter().map(|input| self.engine.process(input)));
         let outcomes = in_time("the outcomes of a batch", settled).await;
         outcomes.into_iter().map(|outcome| outcome.expect("the store works")).collect()
@@ -264,7 +264,7 @@ impl EngineHarness {
 
     /// Processes one input, and returns the name of its outcome.
     pub async fn settle(&self, input: Input<Depot>) -> &'static str {
-        self.settle_together(vec![input]).await[0].name()
+        self.process_together(vec![input]).await[0].name()
     }
 
     /// Statistics of the store.
@@ -274,8 +274,8 @@ impl EngineHarness {
 
     /// Number of messages that a step has processed.
     pub async fn handled(&self, step: &Step) -> u64 {
-        let tallies = self.store.message_counts().await.expect("the store works");
-        tallies.handled.get(step.name).copied().unwrap_or(0)
+        let counts = self.store.message_counts().await.expect("the store works");
+        counts.handled.get(step.name).copied().unwrap_or(0)
     }
 
     /// Waits until a step has processed so many messages.
@@ -291,7 +291,7 @@ impl EngineHarness {
     /// Waits for the only dead letter.
     pub async fn the_dead_letter(&self) -> DeadLettered {
         wait_until("a dead letter", async || self.stats().await.dead_letters > 0).await;
-        let mut found = parked(self.store.as_ref(), 9).await.expect("the store works");
+        let mut found = newest_dead_letters(self.store.as_ref(), 9).await.expect("the store works");
         assert_eq!(found.len(), 1, "{found:?}");
         found.remove(0)
     }

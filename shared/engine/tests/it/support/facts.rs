@@ -21,14 +21,14 @@ pub enum Fact {
     ParcelsStored(ParcelsStored),
 }
 
-/// PublishOutcome by the courier: parcels for a shelf have arrived.
+/// Published by the courier: parcels for a shelf have arrived.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParcelsArrived {
     pub label: String,
     pub quantity: u32,
 }
 
-/// PublishOutcome by the depot: all parcels of a saga are on their shelves.
+/// Published by the depot: all parcels of a saga are on their shelves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParcelsStored {
     pub saga: Uuid,

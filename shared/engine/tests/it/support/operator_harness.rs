@@ -26,7 +26,7 @@ pub struct OperatorHarness {
     store: Option<Arc<dyn Store>>,
     /// Batches until the process dies, after which its messages are redelivered.
     lives: Option<usize>,
-    asked: u128,
+    executed: u128,
     folder: TempDir,
 }
 
@@ -42,7 +42,7 @@ impl OperatorHarness {
         made(&folder.path().join("depot.db"));
         let store = Some(open(&folder));
         let rules = rules(Pace { attempts: 1, ..Pace::default() });
-        Self { rules, store, lives: None, asked: 0, folder }
+        Self { rules, store, lives: None, executed: 0, folder }
     }
 
     /// Creates a process that dies after `batches`, before any acknowledgement.
@@ -67,14 +67,14 @@ impl OperatorHarness {
     }
 
     /// Processes one batch of messages. After a death they are redelivered, and must have no second effect.
-    pub async fn hears(
+    pub async fn receives_batch(
         &mut self,
         second: i64,
         inputs: impl Fn() -> Vec<Input<Depot>>,
     ) -> Vec<Outcome<Depot>> {
-        let outcomes = self.settles(second, inputs()).await;
+        let outcomes = self.process_batch(second, inputs()).await;
         if self.dies() {
-            for outcome in self.settles(second, inputs()).await {
+            for outcome in self.process_batch(second, inputs()).await {
                 assert_eq!(outcome.name(), "duplicate", "what was committed is known");
             }
         }
@@ -82,27 +82,29 @@ impl OperatorHarness {
     }
 
     /// Processes one message, and returns the name of its outcome.
-    pub async fn hears_one(&mut self, second: i64, input: impl Fn() -> Input<Depot>) -> &'static str {
-        let [outcome] = &self.hears(second, || vec![input()]).await[..] else { panic!("one outcome") };
+    pub async fn receives(&mut self, second: i64, input: impl Fn() -> Input<Depot>) -> &'static str {
+        let [outcome] = &self.receives_batch(second, || vec![input()]).await[..] else {
+            panic!("one outcome")
+        };
         outcome.name()
     }
 
     /// Processes an operator command.
-    pub async fn is_told(&mut self, second: i64, command: DeadLetterMessage) -> &'static str {
-        self.hears_one(second, || commanded(&command)).await
+    pub async fn receives_command(&mut self, second: i64, command: DeadLetterMessage) -> &'static str {
+        self.receives(second, || commanded(&command)).await
     }
 
     /// Executes a command through HTTP.
-    pub async fn is_asked(&mut self, second: i64, command: DepotCommand) {
-        self.asked += 1;
-        let id = Uuid::from_u128(0xC0_0000 + self.asked);
-        let outcomes = self.settles(second, vec![Input::command(id, id, command, None)]).await;
+    pub async fn executes(&mut self, second: i64, command: DepotCommand) {
+        self.executed += 1;
+        let id = Uuid::from_u128(0xC0_0000 + self.executed);
+        let outcomes = self.process_batch(second, vec![Input::command(id, id, command, None)]).await;
         assert_eq!(outcomes[0].name(), "done");
         self.dies();
     }
 
     /// Processes due retries, as the timers do.
-    pub async fn tries_again(&mut self, second: i64) -> Vec<&'static str> {
+    pub async fn retry_due(&mut self, second: i64) -> Vec<&'static str> {
         let due = self.store().claim_due(due_query(at(second), 99, OWNER, at(second + 60))).await;
         let steps = steps_of::<Depot>();
         let input = |retry: Retry| {
@@ -110,7 +112,7 @@ impl OperatorHarness {
             Input::retry(step, retry, 0)
         };
         let inputs = due.expect("the store works").retries.into_iter().map(input).collect();
-        let outcomes = self.settles(second, inputs).await;
+        let outcomes = self.process_batch(second, inputs).await;
         self.dies();
         outcomes.iter().map(Outcome::name).collect()
     }
@@ -125,7 +127,7 @@ impl OperatorHarness {
     }
 
     /// Processes and commits one batch.
-    pub async fn settles(&self, second: i64, inputs: Vec<Input<Depot>>) -> Vec<Outcome<Depot>> {
+    pub async fn process_batch(&self, second: i64, inputs: Vec<Input<Depot>>) -> Vec<Outcome<Depot>> {
         let inputs = Arc::new(inputs);
         let decided = Arc::new(Mutex::new(None));
         let decide = {
@@ -179,8 +181,8 @@ impl OperatorHarness {
 
     /// Number of messages that a step has processed.
     pub async fn handled(&self, step: &str) -> u64 {
-        let tallies = self.store().message_counts().await.expect("the store works");
-        tallies.handled.get(step).copied().unwrap_or(0)
+        let counts = self.store().message_counts().await.expect("the store works");
+        counts.handled.get(step).copied().unwrap_or(0)
     }
 
     /// Pieces of tea.

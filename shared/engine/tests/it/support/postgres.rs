@@ -41,8 +41,8 @@ impl PostgresServer {
             .spawn()
             .unwrap_or_else(|error| panic!("{}: {error}", script.display()));
         let mut url = String::new();
-        let said = process.stdout.take().expect("its output");
-        BufReader::new(said).read_line(&mut url).expect("its URL");
+        let stdout = process.stdout.take().expect("its output");
+        BufReader::new(stdout).read_line(&mut url).expect("its URL");
         assert!(url.starts_with("postgres://"), "scripts/private-postgres.sh started none: see above");
         Self { url: url.trim().to_owned(), process: Some(process) }
     }
@@ -94,8 +94,8 @@ pub async fn open_postgres_as(
     kinds: Vec<RowKind>,
     opening: &OpenOptions<'_>,
 ) -> Result<PostgresStore, StoreFault> {
-    let place = DbLocation::of(url, None).map_err(StoreFault::Unusable)?;
-    PostgresStore::open(&place, kinds, opening).await
+    let location = DbLocation::of(url, None).map_err(StoreFault::Unusable)?;
+    PostgresStore::open(&location, kinds, opening).await
 }
 
 /// A new database, opened; and its server.

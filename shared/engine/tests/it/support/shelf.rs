@@ -12,7 +12,7 @@ use super::facts::{Fact, ParcelsStored};
 pub struct Shelf {
     pub listed: bool,
     pub pieces: i64,
-    pub given_up: u32,
+    pub failed_supplies: u32,
     pub check_at: Option<Timestamp>,
 }
 
@@ -30,7 +30,7 @@ pub enum ShelfCommand {
 pub enum ShelfEvent {
     Listed,
     Put { pieces: u32 },
-    Advisory,
+    SupplyFailed,
     CheckPlanned { at: Timestamp },
     Checked,
 }
@@ -55,7 +55,7 @@ impl Decider for Shelf {
             ShelfCommand::List => Ok(vec![ShelfEvent::Listed]),
             ShelfCommand::Put(0) => Err(Nothing),
             ShelfCommand::Put(pieces) => Ok(vec![ShelfEvent::Put { pieces: *pieces }]),
-            ShelfCommand::GiveUp => Ok(vec![ShelfEvent::Advisory]),
+            ShelfCommand::GiveUp => Ok(vec![ShelfEvent::SupplyFailed]),
             ShelfCommand::PlanCheck(at) => Ok(vec![ShelfEvent::CheckPlanned { at: *at }]),
             ShelfCommand::Check if self.check_at.is_none() => Ok(vec![]),
             ShelfCommand::Check => Ok(vec![ShelfEvent::Checked]),
@@ -66,7 +66,7 @@ impl Decider for Shelf {
         match event {
             ShelfEvent::Listed => self.listed = true,
             ShelfEvent::Put { pieces } => self.pieces += i64::from(*pieces),
-            ShelfEvent::Advisory => self.given_up += 1,
+            ShelfEvent::SupplyFailed => self.failed_supplies += 1,
             ShelfEvent::CheckPlanned { at } => self.check_at = Some(*at),
             ShelfEvent::Checked => self.check_at = None,
         }
@@ -76,7 +76,7 @@ impl Decider for Shelf {
         match event {
             ShelfEvent::Listed => "Listed",
             ShelfEvent::Put { .. } => "Put",
-            ShelfEvent::Advisory => "Advisory",
+            ShelfEvent::SupplyFailed => "SupplyFailed",
             ShelfEvent::CheckPlanned { .. } => "CheckPlanned",
             ShelfEvent::Checked => "Checked",
         }

@@ -32,7 +32,7 @@ pub struct Supplier {
     released: Notify,
     is_closed: AtomicBool,
     never_has: Option<&'static str>,
-    under_way: Mutex<BTreeSet<Uuid>>,
+    in_flight: Mutex<BTreeSet<Uuid>>,
     /// Calls made while another with the same key was in flight.
     overlaps: AtomicUsize,
 }
@@ -74,23 +74,23 @@ impl Supplier {
 }
 
 /// Call in flight.
-struct UnderWay<'a> {
+struct InFlightCall<'a> {
     supplier: &'a Supplier,
     id: Uuid,
 }
 
-impl<'a> UnderWay<'a> {
+impl<'a> InFlightCall<'a> {
     fn of(supplier: &'a Supplier, id: Uuid) -> Self {
-        if !supplier.under_way.lock().insert(id) {
+        if !supplier.in_flight.lock().insert(id) {
             supplier.overlaps.fetch_add(1, Ordering::AcqRel);
         }
         Self { supplier, id }
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlightCall<'_> {
     fn drop(&mut self) {
-        self.supplier.under_way.lock().remove(&self.id);
+        self.supplier.in_flight.lock().remove(&self.id);
     }
 }
 
@@ -105,7 +105,7 @@ impl TaskHandler for Supplier {
         let fails = self.is_closed.load(Ordering::Acquire)
             || self.never_has.is_some_and(|label| task.payload.contains(label));
         let deed = deed.unwrap_or(if fails { Deed::Fail } else { Deed::Answer(1) });
-        let call = UnderWay::of(self, task.id);
+        let call = InFlightCall::of(self, task.id);
         let failed = |is_final| {
             let context = if is_final { "the supplier says no" } else { "the supplier is closed" };
             Err(CallFailed { context: context.to_owned(), is_final, source: None })

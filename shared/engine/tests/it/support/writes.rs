@@ -52,14 +52,14 @@ pub fn recorded(label: &str, before: &[ShelfEvent], new: &[ShelfEvent]) -> Write
 }
 
 /// Outbox entry `number` for the `event`-th event of its batch.
-pub fn promise(number: u128, event: Option<usize>) -> OutboxWrite {
+pub fn outbox_write(number: u128, event: Option<usize>) -> OutboxWrite {
     let (subject, payload) = ("depot.stored".to_owned(), Bytes::from(format!("payload {number}")));
     OutboxWrite { trace: None, id: id(number), saga: id(number), subject, payload, event }
 }
 
 /// Outbox entries with these numbers.
-pub fn promises(numbers: impl IntoIterator<Item = u128>) -> Writes {
-    let outbox = numbers.into_iter().map(|number| promise(number, None)).collect();
+pub fn outbox_writes(numbers: impl IntoIterator<Item = u128>) -> Writes {
+    let outbox = numbers.into_iter().map(|number| outbox_write(number, None)).collect();
     Writes { outbox, decided_at: at(0), ..Writes::default() }
 }
 
@@ -126,11 +126,11 @@ pub fn keyed(key: &str, reply: &str) -> (String, KeyedAnswer) {
 
 /// Commits `writes`.
 pub async fn commit(store: &dyn Store, writes: Writes) -> Result<(), StoreFault> {
-    promised(store, writes).await.map(drop)
+    commit_entries(store, writes).await.map(drop)
 }
 
 /// Commits `writes`, and returns the outbox entries with their positions.
-pub async fn promised(store: &dyn Store, writes: Writes) -> Result<Vec<OutboxEntry>, StoreFault> {
+pub async fn commit_entries(store: &dyn Store, writes: Writes) -> Result<Vec<OutboxEntry>, StoreFault> {
     store.transact(Reads::default(), Box::new(move |_| writes.clone())).await
 }
 
@@ -153,7 +153,7 @@ pub fn due_query(now: Timestamp, limit: usize, owner: &str, until: Timestamp) ->
 }
 
 /// Newest dead letters.
-pub async fn parked(store: &dyn Store, limit: usize) -> Result<Vec<DeadLettered>, StoreFault> {
+pub async fn newest_dead_letters(store: &dyn Store, limit: usize) -> Result<Vec<DeadLettered>, StoreFault> {
     Ok(store.dead_letters(limit).await?.readable.into_iter().map(|stored| stored.dead_letter).collect())
 }
 
