@@ -295,8 +295,6 @@ impl Admission {
         took: Duration,
         at: Duration,
     ) -> FailureKind {
-        self.in_flight = self.in_flight.saturating_sub(1);
-        self.room_changes += 1;
         let (verdict, is_there) = match end {
             CallResult::Answered => (Verdict::Success, true),
             CallResult::Rejected => (Verdict::Ignored, true),
@@ -305,10 +303,7 @@ impl Admission {
         if is_there {
             self.outages.answered(at);
         }
-        if let Some(permit) = permit {
-            let dependency = self.dependency.clone();
-            self.on_breaker(&dependency, |breaker| breaker.record(permit, verdict, took, at));
-        }
+        self.end_call_with(permit, verdict, took, at);
         if is_there {
             return FailureKind::Permanent;
         }
@@ -320,15 +315,15 @@ impl Admission {
 
     /// Records a call that was cut off, with an unknown result.
     pub fn abort_call(&mut self, permit: Option<Permit>, took: Duration, at: Duration) {
-        self.end_without_result(permit, Verdict::Failure, took, at);
+        self.end_call_with(permit, Verdict::Failure, took, at);
     }
 
     /// Returns the permit of a call that was not made.
     pub fn return_call(&mut self, permit: Option<Permit>, at: Duration) {
-        self.end_without_result(permit, Verdict::Ignored, Duration::ZERO, at);
+        self.end_call_with(permit, Verdict::Ignored, Duration::ZERO, at);
     }
 
-    fn end_without_result(&mut self, permit: Option<Permit>, verdict: Verdict, took: Duration, at: Duration) {
+    fn end_call_with(&mut self, permit: Option<Permit>, verdict: Verdict, took: Duration, at: Duration) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.room_changes += 1;
         if let Some(permit) = permit {

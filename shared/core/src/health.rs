@@ -21,7 +21,7 @@ pub struct Check {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum CheckState {
-    /// No problem was found.
+    /// The check found no problem.
     Ok,
     /// Problem that does not affect the service's clients.
     Degraded,

@@ -102,7 +102,7 @@ pub struct FoundRow {
     pub id: String,
     /// Number of events of the row, at least 1.
     pub version: i64,
-    /// Serialized state, as JSON.
+    /// State as JSON, which its decider reads.
     pub state: String,
     /// Time of the first event.
     pub created_at: Timestamp,

@@ -29,7 +29,7 @@ impl RowKey {
 pub struct StoredRow {
     /// Number of events of the row; 0 if it does not exist.
     pub version: i64,
-    /// Serialized state, as JSON.
+    /// State as JSON, which its decider reads.
     pub state: String,
 }
 
@@ -40,7 +40,7 @@ pub struct StoredEvent {
     pub version: i64,
     /// Name of the event, e.g. `Confirmed`.
     pub name: String,
-    /// Serialized event, as JSON.
+    /// Event as JSON, which its decider reads.
     pub data: String,
     /// Id of the input that caused the event.
     pub causation_id: uuid::Uuid,
@@ -159,7 +159,7 @@ pub(crate) trait AnyState: Any + Send + Sync {
 /// Table columns of a state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Projected {
-    /// Serialized state, as JSON.
+    /// State as JSON, which its decider reads.
     pub state: String,
     /// Searchable values, in the order of the kind's fields.
     pub fields: Vec<FieldValue>,
@@ -217,7 +217,7 @@ impl RowKind {
         self.numbers.contains(&field)
     }
 
-    /// Folds the history of the row with this id, JSON, oldest event first, over a snapshot if there is one.
+    /// Folds the history of a row, oldest event first, over a snapshot if there is one. All are JSON.
     ///
     /// # Errors
     /// If an event or the snapshot cannot be read.

@@ -48,7 +48,7 @@ pub fn stream_of(service: &str) -> String {
     service.to_uppercase()
 }
 
-/// One service's reaction to one kind of message: the unit of inbox, breaker, retry and replay.
+/// Reaction of one service to one kind of message: the unit of inbox, breaker, retry and replay.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
     /// Name, unique in the whole system.

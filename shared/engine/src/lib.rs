@@ -21,4 +21,5 @@ pub mod runtime;
 pub mod store;
 pub mod testing;
 
+mod protected_file;
 mod unverified_tls;

@@ -17,7 +17,7 @@ use saga_core::service::{Service, steps_of};
 use saga_engine::runtime::admission::{BreakerAction, BreakerView, SharedAdmission};
 use saga_engine::runtime::clock::SharedClock;
 use saga_engine::runtime::consumer::ConsumerLimits;
-use saga_engine::runtime::engine::{Engine, EngineLimits};
+use saga_engine::runtime::engine::{Engine, EngineSettings};
 use saga_engine::runtime::injected_faults::{FaultSettings, InjectedFaults, NewFault};
 use saga_engine::runtime::observer::SharedObserver;
 use saga_engine::runtime::overrides::Overrides;
@@ -305,14 +305,14 @@ fn runtime_config(process: &Process) -> RuntimeConfig {
             keep_failed: false,
             use_inbox: profile.has_inbox,
         },
-        limits: EngineLimits {
+        engine: EngineSettings {
             max_batch: sim.one_of(&[2, 5, 256, 256]),
             queue: sim.one_of(&[4, 256]),
             max_batch_delay: Duration::from_millis(15),
+            timer_poll: poll,
         },
         tasks: TaskBounds { backlog: sim.one_of(&[2, 8, 100]), concurrency: sim.one_of(&[1, 2, 8]) },
         call_timeout: CALL_TIMEOUT,
-        timer_poll: poll,
         relay: RelaySettings {
             poll,
             lease: Duration::from_secs(10),

@@ -1,9 +1,8 @@
 //! Pure: the circuit breaker.
 //!
 //! It follows resilience4j's `CircuitBreaker`, with two deliberate differences. A result counts only in the state
-//! in which its call was admitted: a call that began before the opening says nothing about the half-open probes
-//! (there it counts as a probe). And probes are judged when all of them are recorded (there after `minimum_calls`,
-//! if that is less).
+//! in which its call was admitted: there, a call that began before the opening counts as a probe. And probes are
+//! judged when all of them are recorded: there, after `minimum_calls` if that is less.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -71,9 +70,9 @@ pub struct Permit {
 pub struct Transition {
     /// Time since the origin of the breaker's clock.
     pub at: Duration,
-    /// State before the transition.
+    /// State that the breaker left.
     pub from: State,
-    /// State after the transition.
+    /// State that the breaker entered.
     pub to: State,
     /// Cause, in a few words.
     pub why: String,

@@ -67,9 +67,9 @@ pub struct TransitionView {
     /// Time of day of the transition.
     #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: Timestamp,
-    /// State before the transition.
+    /// State that the breaker left.
     pub from: State,
-    /// State after the transition.
+    /// State that the breaker entered.
     pub to: State,
     /// Cause, in a few words.
     pub why: String,

@@ -62,7 +62,7 @@ pub enum InboxState {
 pub struct KeyedAnswer {
     /// Digest of the answered request.
     pub fingerprint: String,
-    /// Serialized reply, as JSON.
+    /// Reply as JSON, for the repeated request.
     pub reply: String,
 }
 
@@ -90,7 +90,7 @@ pub struct EventWrite {
     pub version: i64,
     /// Name of the event in the history ([`crate::decider::Decider::event_name`]).
     pub name: &'static str,
-    /// Serialized event, as JSON.
+    /// Event as JSON, as the history stores it.
     pub data: String,
     /// Id of the input that caused the event.
     pub causation_id: Uuid,

@@ -1,5 +1,4 @@
-//! Shell: the archive: purged events and dead letters, in files of one period each, as JSON Lines
-//! (<https://jsonlines.org>).
+//! Shell: the archive: files of purged events and dead letters, one for each period, as JSON Lines.
 //!
 //! Rows are written and synced here before they are deleted from the database. After a crash between the two they are
 //! written twice, and a reader takes each once. A line that a crash has cut off was never deleted from the database; it

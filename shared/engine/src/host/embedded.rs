@@ -141,7 +141,7 @@ impl<S: Service> Embedded<S> {
         }
     }
 
-    /// Waits until `count` dead letters of a saga have `status`, among the thousand newest, and returns them.
+    /// Waits until `count` dead letters of a saga have `status`. Returns them, among the thousand newest.
     ///
     /// # Errors
     /// When dead letters cannot be read, or a loop of the service has panicked.

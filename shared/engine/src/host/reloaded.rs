@@ -2,29 +2,18 @@
 //! restart.
 
 use std::fs;
-use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
 use tracing::{error, info};
 
+pub use crate::protected_file::{BadFile, read_protected};
+
 /// Interval at which a used file is checked for changes.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-
-/// File of a setting that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{setting} {}: {why}", file.display())]
-pub struct BadFile {
-    /// Key of the setting that names the file.
-    pub setting: &'static str,
-    /// Path of the file as set.
-    pub file: PathBuf,
-    /// Problem with the file, and what to do.
-    pub why: String,
-}
 
 /// Reaction to a file that can no longer be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,37 +115,11 @@ fn stamps(files: &[PathBuf]) -> Vec<Stamp> {
     files.iter().map(stamp).collect()
 }
 
-/// Reads the file of `setting`. Rejects permissions of others that are in `forbidden` (mode bits). `missing` is the
-/// advice for a missing file.
-///
-/// # Errors
-/// When the file cannot be read, or has a forbidden permission.
-pub fn read_protected(
-    setting: &'static str,
-    file: &Path,
-    forbidden: u32,
-    missing: &str,
-) -> Result<String, BadFile> {
-    let bad = |why: String| BadFile { setting, file: file.to_owned(), why };
-    let read = || -> io::Result<(u32, String)> {
-        Ok((fs::metadata(file)?.permissions().mode(), fs::read_to_string(file)?))
-    };
-    let (mode, text) = read().map_err(|error| {
-        let is_missing = error.kind() == io::ErrorKind::NotFound;
-        bad(if is_missing { format!("is not there: {missing}") } else { error.to_string() })
-    })?;
-    if mode & forbidden != 0 {
-        let may = if forbidden & 0o444 == 0 { "written" } else { "read or written" };
-        return Err(bad(format!(
-            "it can be {may} by others (mode {:o}): run chmod 600, and check who may have read or changed it",
-            mode & 0o777
-        )));
-    }
-    Ok(text)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
+
     use super::*;
 
     fn reloaded(file: &Path, on_error: OnReadError) -> Result<Reloaded<u32>, BadFile> {

@@ -49,7 +49,7 @@ pub struct RetentionSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum RetentionPeriod {
-    /// Rows are never purged.
+    /// Rows are kept and never purged.
     #[default]
     Forever,
     /// Purged when older than this.

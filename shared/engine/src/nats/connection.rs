@@ -11,9 +11,10 @@ use tokio::time::timeout;
 use tracing::warn;
 
 use super::connection_log::ConnectionLog;
-use super::credentials::{BadFile, with_credentials};
+use super::credentials::with_credentials;
 use super::permissions::inbox_of;
 use super::settings::BusSettings;
+use crate::protected_file::BadFile;
 
 /// Oldest supported broker, with which this system is tested. Prioritized pull requests came with 2.12.
 const MINIMUM_VERSION: (u64, u64) = (2, 15);
@@ -24,7 +25,7 @@ pub enum BusFault {
     /// The address or an option is invalid.
     #[error("broker {url}: cannot connect")]
     Connect {
-        /// Address without secrets ([`BusSettings::shown_url`]).
+        /// Address without user and password ([`BusSettings::shown_url`]).
         url: String,
         /// Error that the client library reports.
         source: async_nats::ConnectError,
@@ -32,7 +33,7 @@ pub enum BusFault {
     /// A credentials or certificate file cannot be used.
     #[error("broker {url}: cannot connect")]
     File {
-        /// Address without secrets ([`BusSettings::shown_url`]).
+        /// Address without user and password ([`BusSettings::shown_url`]).
         url: String,
         /// File, and the setting that names it.
         source: BadFile,
@@ -42,7 +43,7 @@ pub enum BusFault {
         "broker {url} is nats-server {found}; this system needs 2.15 or newer: run scripts/setup.sh, or upgrade it"
     )]
     TooOld {
-        /// Address without secrets ([`BusSettings::shown_url`]).
+        /// Address without user and password ([`BusSettings::shown_url`]).
         url: String,
         /// Version that the server reports.
         found: String,
@@ -180,7 +181,7 @@ impl NatsBus {
     }
 
     /// Limits an answer of the broker to `publish_timeout`. The client's own limits start only once it has buffer space
-    /// for the request, which it may not have while the broker is down; and some requests have no limit.
+    /// for the request, which it may lack while the broker is down. Some of its requests have no limit.
     pub(super) async fn in_time<T, E: Into<BoxedError>>(
         &self,
         answer: impl Future<Output = Result<T, E>> + Send,

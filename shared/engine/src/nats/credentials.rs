@@ -1,12 +1,12 @@
 //! Shell: credentials and TLS of a connection to the broker.
 
 use std::fmt;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use async_nats::ConnectOptions;
 use serde::{Deserialize, Serialize};
+
+use crate::protected_file::{BadFile, read_protected};
 
 /// TLS to the broker (section `bus.tls`). Not needed for a `tls://` address whose authority the system trusts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,15 +18,6 @@ pub struct TlsSettings {
     pub cert: Option<PathBuf>,
     /// File with the private key of `cert`.
     pub key: Option<PathBuf>,
-}
-
-/// Credentials or certificate file that cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error("{setting} {}", file.display())]
-pub struct BadFile {
-    setting: &'static str,
-    file: PathBuf,
-    source: io::Error,
 }
 
 impl TlsSettings {
@@ -58,38 +49,31 @@ impl TlsSettings {
 /// The secret has a file of its own, as settings may be shown. The seed of an nkey is never sent, and the broker does not
 /// have it.
 pub(super) fn with_credentials(options: ConnectOptions, file: &Path) -> Result<ConnectOptions, BadFile> {
-    let bad = |source| BadFile { setting: "bus.credentials", file: file.to_owned(), source };
-    let text = fs::read_to_string(file).map_err(|error| {
-        let is_missing = error.kind() == io::ErrorKind::NotFound;
-        bad(if is_missing { io::Error::new(io::ErrorKind::NotFound, MISSING) } else { error })
-    })?;
+    let bad = |why: String| BadFile { setting: "bus.credentials", file: file.to_owned(), why };
+    let text = read_protected("bus.credentials", file, 0, NO_CREDENTIALS)?;
     if text.contains("BEGIN NATS USER JWT") {
-        return options.credentials(&text).map_err(bad);
+        return options.credentials(&text).map_err(|error| bad(error.to_string()));
     }
     match text.lines().map(str::trim).find(|line| line.starts_with("SU")) {
         Some(seed) => Ok(options.nkey(seed.to_owned())),
         None => {
             let why = "holds neither the seed of a user's nkey (SU…) nor a user's credentials (.creds)";
-            Err(bad(io::Error::new(io::ErrorKind::InvalidData, why)))
+            Err(bad(why.to_owned()))
         }
     }
 }
 
 /// Advice on credentials that were lost, or never created.
-const MISSING: &str = "does not exist: name the file of this service, or create one (`sagactl up` or `sagactl credentials`) \
-    and restart the broker, which must know it";
+const NO_CREDENTIALS: &str = "name the file of this service, or create one (`sagactl up` or `sagactl credentials`) and \
+    restart the broker, which must know it";
 
 fn check_pem(setting: &'static str, file: &Path) -> Result<(), BadFile> {
-    let bad = |source| BadFile { setting, file: file.to_owned(), source };
-    let text = fs::read(file).map_err(bad)?;
-    match text.windows(PEM.len()).any(|window| window == PEM) {
+    // First bytes of each item in a PEM file (RFC 7468).
+    match read_protected(setting, file, 0, "name a PEM file")?.contains("-----BEGIN ") {
         true => Ok(()),
-        false => Err(bad(io::Error::new(io::ErrorKind::InvalidData, "is not a PEM file"))),
+        false => Err(BadFile { setting, file: file.to_owned(), why: "is not a PEM file".to_owned() }),
     }
 }
-
-/// First bytes of each item in a PEM file (RFC 7468).
-const PEM: &[u8] = b"-----BEGIN ";
 
 /// Address without the user and the password that it may contain.
 pub(super) struct RedactedUrl<'a>(pub(super) &'a str);

@@ -1,7 +1,7 @@
 //! Shell: detects consumer stalls: messages wait for a step, no breaker blocks it, and it processes none.
 //!
-//! A step that an injected fault pauses is reported as paused, which is no complaint. Processes that share consumers each
-//! answer only for what they could take and what they have. [`assess`] decides on one observation. [`run`] observes every
+//! A step that an injected fault pauses is reported as paused, which is no complaint. Of processes that share consumers,
+//! each answers for the messages that it has or could take. [`assess`] decides on one observation. [`run`] observes every
 //! few seconds, for metrics and for readiness.
 
 use std::collections::BTreeMap;

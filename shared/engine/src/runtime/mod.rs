@@ -56,7 +56,7 @@ use self::admission::{SharedAdmission, StepAdmission};
 use self::bus::{Bus, Durable, Publish};
 use self::clock::SharedClock;
 use self::consumer::{Consumer, ConsumerLimits};
-use self::engine::{Engine, EngineLimits, Parts};
+use self::engine::{Engine, EngineSettings, Parts};
 use self::injected_faults::InjectedFaults;
 use self::observer::SharedObserver;
 use self::overrides::Overrides;
@@ -89,14 +89,12 @@ pub struct RuntimeDeps {
 pub struct RuntimeConfig {
     /// Settings that decisions depend on. Their owner names this instance among its replicas.
     pub rules: DecisionConfig,
-    /// Limits of batches and of the input queue.
-    pub limits: EngineLimits,
+    /// Batching of the engine, and its timers.
+    pub engine: EngineSettings,
     /// Limits of queued tasks and concurrent calls.
     pub tasks: TaskBounds,
     /// Maximum duration of one call.
     pub call_timeout: Duration,
-    /// Maximum time between two scans of the timers.
-    pub timer_poll: Duration,
     /// Poll interval, lease and batch of the relay.
     pub relay: RelaySettings,
     /// Limits of each durable consumer.
@@ -139,7 +137,7 @@ pub fn start<S: Service>(
         service,
         store: store.clone(),
         rules: config.rules.clone(),
-        limits: config.limits,
+        settings: config.engine.clone(),
         clock: clock.clone(),
         observer: observer.clone(),
         tasks,
@@ -183,8 +181,8 @@ fn timer_settings(config: &RuntimeConfig, steps: &[StepAdmission], clock: Shared
         owner: config.rules.owner.clone(),
         task_lease: config.rules.task_lease,
         longest_delay: longest_delay(&config.rules),
-        limit: config.limits.max_batch,
-        poll: config.timer_poll,
+        limit: config.engine.max_batch,
+        poll: config.engine.timer_poll,
         admissions: steps.to_vec(),
         clock,
     }

@@ -41,7 +41,7 @@ pub(super) enum Next {
     Entries(Vec<OutboxEntry>),
     /// The outbox behind this position, up to which everything is published.
     Tail(i64),
-    /// The whole outbox.
+    /// The whole outbox, from its start.
     Scan,
 }
 

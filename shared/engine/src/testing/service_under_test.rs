@@ -33,7 +33,7 @@ pub const ATTEMPTS: u32 = 3;
 /// Input of a test. Clones repeat it in another batch.
 #[derive(Debug)]
 pub enum Stimulus<S: Service> {
-    /// Command as through HTTP.
+    /// Command, as one that arrives through HTTP.
     Command {
         /// Id of the input, unique in the test.
         id: Uuid,

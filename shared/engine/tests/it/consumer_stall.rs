@@ -123,8 +123,7 @@ fn paused_step_has_a_stall_start_but_no_description_and_starts_anew_after_the_pa
 
 #[tokio::test]
 async fn hanging_step_is_described_until_it_progresses_and_the_other_step_is_not() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let mut harness = listening(&bus, Pace::default()).await;
     let stalls = watched(&mut harness, &bus);
     let description = || stalls.describe(Duration::from_millis(200), Timestamp::now());
@@ -143,8 +142,7 @@ async fn hanging_step_is_described_until_it_progresses_and_the_other_step_is_not
 
 #[tokio::test]
 async fn message_in_flight_in_one_process_is_a_stall_of_that_process_alone() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let mut stuck = listening(&bus, Pace::default()).await;
     let mut idle = listening(&bus, Pace::default()).await;
     let (by_stuck, by_idle) = (watched_as_peer(&mut stuck, &bus), watched_as_peer(&mut idle, &bus));
@@ -174,8 +172,7 @@ async fn message_in_flight_in_one_process_is_a_stall_of_that_process_alone() {
 
 #[tokio::test]
 async fn consumer_paused_at_the_broker_is_a_stall() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let mut harness = listening(&bus, Pace::default()).await;
     let stalls = watched(&mut harness, &bus);
     say(&bus, 1..=1).await;
@@ -193,8 +190,7 @@ async fn consumer_paused_at_the_broker_is_a_stall() {
 
 #[tokio::test]
 async fn deleted_consumer_that_cannot_be_created_again_is_a_stall() {
-    let mut nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (mut nats, bus) = Nats::with_bus().await;
     let mut harness = listening(&bus, Pace::default()).await;
     let stalls = watched(&mut harness, &bus);
     say(&bus, 1..=1).await;
@@ -209,8 +205,7 @@ async fn deleted_consumer_that_cannot_be_created_again_is_a_stall() {
 
 #[tokio::test]
 async fn store_that_rejects_writes_is_a_stall_of_the_step() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let disk = Disk::new();
     let mut harness = EngineHarness::over(disk.store(), Pace::default()).await;
     harness.execute(DepotCommand::List("tea")).await;
@@ -236,8 +231,7 @@ fn description(stalls: &ConsumerStalls) -> String {
 
 #[tokio::test]
 async fn step_behind_an_open_breaker_is_not_stalled() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let mut harness = listening(&bus, Pace::default()).await;
     let stalls = watched(&mut harness, &bus);
     say(&bus, 1..=1).await;

@@ -39,8 +39,7 @@ fn stall_lasts_from_the_first_failure_to_the_first_success() {
 
 #[tokio::test]
 async fn stall_has_the_reason_of_the_broker_and_ends_with_the_connection() {
-    let mut nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (mut nats, bus) = Nats::with_bus().await;
     let mut config: stream::Config =
         bus.jetstream().get_stream("DEPOT").await.expect("the stream").cached_info().config.clone();
     config.max_messages = 1;

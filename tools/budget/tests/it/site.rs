@@ -24,7 +24,7 @@ use saga_core::waiting::Task;
 use saga_engine::runtime::admission::SharedAdmission;
 use saga_engine::runtime::bus::{Durable, Publish};
 use saga_engine::runtime::clock::Clock;
-use saga_engine::runtime::engine::{self, Engine, EngineLimits, Parts};
+use saga_engine::runtime::engine::{self, Engine, EngineSettings, Parts};
 use saga_engine::runtime::injected_faults::{FaultSettings, InjectedFaults};
 use saga_engine::runtime::observer::Observer;
 use saga_engine::runtime::relay::{Relay, RelaySettings, Round};
@@ -101,7 +101,7 @@ impl<S: Service> Site<S> {
             service: Arc::new(service),
             store: store.clone(),
             rules: rules(),
-            limits: EngineLimits { max_batch: 256, queue: 4096, max_batch_delay: Duration::ZERO },
+            settings: EngineSettings { max_batch_delay: Duration::ZERO, ..EngineSettings::default() },
             clock: clock.clone(),
             observer: settled.clone(),
             tasks: runner,

@@ -1,6 +1,8 @@
 //! Pure: declarations of the metrics that every service has, for scrapes, dashboards and alerts. Services declare their
 //! own in addition. A gauge is NaN while its value is unknown.
 
+#![expect(missing_docs, reason = "each metric is described by its help text")]
+
 use saga_core::metric::Metric;
 
 /// Histogram bounds for durations, from a fifth of a millisecond to ten seconds.
@@ -12,21 +14,18 @@ pub const SIZES: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 
 
 // Inputs.
 
-/// Processed inputs by step and outcome.
 pub const INPUTS: Metric = Metric::counter(
     "saga_input_total",
     &["step", "outcome"],
     "Inputs processed, by step (a step, a task, command, due) and outcome: done, duplicate, rejected, retried, dead_lettered; of \
      a command done, replayed, rejected, key_reused, faulted; of due done, rejected, faulted",
 );
-/// Duration of a step until its outcome is durable.
 pub const STEP_DURATION: Metric = Metric::histogram(
     "step_duration_seconds",
     &["step"],
     QUICK,
     "Time from accepting an input until its outcome is durable, by step",
 );
-/// Dead-lettered messages of unknown producers.
 pub const FOREIGN_MESSAGES: Metric = Metric::counter(
     "message_foreign_total",
     &["step"],
@@ -35,60 +34,48 @@ pub const FOREIGN_MESSAGES: Metric = Metric::counter(
 
 // The store.
 
-/// Duration of the engine's transactions.
 pub const COMMIT_DURATION: Metric = Metric::histogram(
     "store_commit_duration_seconds",
     &[],
     QUICK,
     "Duration of one transaction of the engine, including the wait for the writer",
 );
-/// Batches whose transaction failed, and which are tried again.
 pub const STORE_FAULTS: Metric =
     Metric::counter("store_faults_total", &[], "Batches that could not be stored");
-/// Number of inputs in each transaction.
 pub const BATCH_INPUTS: Metric =
     Metric::histogram("engine_batch_inputs", &[], SIZES, "Inputs in one transaction");
-/// Inputs in the engine's queue.
 pub const ENGINE_QUEUE: Metric =
     Metric::gauge("engine_queue_inputs", &[], "Inputs that wait for a transaction");
 
 // The outbox.
 
-/// Messages written to the outbox.
 pub const OUTBOX_WRITTEN: Metric =
     Metric::counter("outbox_written_total", &[], "Messages written to the outbox");
-/// Outbox messages that the broker acknowledged.
 pub const OUTBOX_PUBLISHED: Metric =
     Metric::counter("outbox_published_total", &[], "Messages of the outbox that the broker acknowledged");
-/// Messages that the broker rejected while it took others.
 pub const OUTBOX_REJECTED: Metric = Metric::counter(
     "outbox_rejected_total",
     &[],
     "Messages that the broker rejected while it accepted others; they wait for an operator",
 );
-/// Outbox entries that wait for publication.
 pub const OUTBOX_PENDING: Metric =
     Metric::gauge("outbox_pending", &[], "Messages of the outbox that wait to be published");
-/// Rejected outbox entries, with those blocked behind them.
 pub const OUTBOX_FAILED: Metric = Metric::gauge(
     "outbox_failed",
     &[],
     "Messages that the broker rejected, and those of their sagas that are blocked behind them",
 );
-/// Age of the oldest unpublished outbox entry.
 pub const OUTBOX_OLDEST_AGE: Metric = Metric::gauge(
     "outbox_oldest_pending_age_seconds",
     &[],
     "Age of the oldest message that waits to be published, 0 without one",
 );
-/// Duration of publishing a batch.
 pub const PUBLISH_DURATION: Metric = Metric::histogram(
     "outbox_publish_duration_seconds",
     &[],
     QUICK,
     "Time from sending a batch of messages until the broker has acknowledged them; not recorded when it rejects all",
 );
-/// Number of messages in each published batch.
 pub const PUBLISH_MESSAGES: Metric = Metric::histogram(
     "outbox_publish_messages",
     &[],
@@ -98,9 +85,7 @@ pub const PUBLISH_MESSAGES: Metric = Metric::histogram(
 
 // Retries and dead letters.
 
-/// Messages that wait for a retry.
 pub const RETRIES_WAITING: Metric = Metric::gauge("retry_waiting", &[], "Messages that wait for a retry");
-/// Unresolved dead letters of this service.
 pub const DEAD_LETTERS_UNRESOLVED: Metric = Metric::gauge(
     "dead_letter_unresolved",
     &[],
@@ -109,44 +94,36 @@ pub const DEAD_LETTERS_UNRESOLVED: Metric = Metric::gauge(
 
 // Tasks.
 
-/// Task calls by kind and outcome.
 pub const TASK_CALLS: Metric = Metric::counter(
     "task_call_total",
     &["task", "outcome"],
     "Task calls, by kind of task and outcome: answered, rejected (permanently) or failed",
 );
-/// Duration of task calls by kind.
 pub const TASK_CALL_DURATION: Metric = Metric::histogram(
     "task_call_duration_seconds",
     &["task"],
     QUICK,
     "Duration of one task call, by kind of task",
 );
-/// Tasks that are not finished.
 pub const TASKS_OPEN: Metric =
     Metric::gauge("task_open", &[], "Tasks that are not finished: waiting, in flight, or to be retried");
-/// Age of the oldest open task.
 pub const TASK_OLDEST_AGE: Metric =
     Metric::gauge("task_oldest_open_age_seconds", &[], "Age of the oldest open task, 0 without one");
 
 // Breakers.
 
-/// Current state of each breaker.
 pub const BREAKER_STATE: Metric = Metric::gauge(
     "breaker_state",
     &["breaker"],
     "0 closed, 1 half-open, 2 open; forced states count like the others",
 );
-/// Calls that a breaker recorded, by outcome.
 pub const BREAKER_CALLS: Metric = Metric::counter(
     "breaker_calls_total",
     &["breaker", "outcome"],
     "Calls recorded by the breaker, by outcome: success, failure, or ignored, which says nothing about the dependency",
 );
-/// Calls that a breaker did not permit.
 pub const BREAKER_NOT_PERMITTED: Metric =
     Metric::counter("breaker_not_permitted_total", &["breaker"], "Calls that the breaker did not permit");
-/// Failure ratio in a breaker's window.
 pub const BREAKER_FAILURE_RATIO: Metric = Metric::gauge(
     "breaker_failure_ratio",
     &["breaker"],
@@ -155,13 +132,11 @@ pub const BREAKER_FAILURE_RATIO: Metric = Metric::gauge(
 
 // Consumers.
 
-/// Unacknowledged messages at the broker, per consumer.
 pub const CONSUMER_LAG: Metric = Metric::gauge(
     "consumer_lag_messages",
     &["consumer"],
     "Messages that the broker has for this consumer and that are not acknowledged; NaN while unknown",
 );
-/// Messages that the broker redelivered, per consumer.
 pub const REDELIVERIES: Metric = Metric::counter(
     "consumer_redelivery_total",
     &["consumer"],
@@ -170,13 +145,11 @@ pub const REDELIVERIES: Metric = Metric::counter(
 
 // HTTP.
 
-/// Answered HTTP requests by route and status.
 pub const HTTP_REQUESTS: Metric = Metric::counter(
     "http_request_total",
     &["method", "route", "status"],
     "Requests answered, by method, route template (none when there is no such route) and status; 499: the client closed the connection",
 );
-/// Duration of HTTP requests by route.
 pub const HTTP_REQUEST_DURATION: Metric = Metric::histogram(
     "http_request_duration_seconds",
     &["method", "route"],
@@ -189,43 +162,33 @@ pub const HTTP_REQUEST_DURATION: Metric = Metric::histogram(
 /// Version of the build, a label of [`BUILD`].
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// State of each readiness check.
 pub const READINESS_CHECK: Metric =
     Metric::gauge("readiness_check", &["check"], "State of a check of /readyz: 0 ok, 1 degraded, 2 failed");
-/// Offset of the machine's clock.
 pub const CLOCK_OFFSET: Metric = Metric::gauge(
     "clock_offset_seconds",
     &[],
     "Offset of this machine's clock from the broker's; negative when it is late, NaN while unknown",
 );
-/// Log lines that were dropped.
 pub const LOG_DROPPED_LINES: Metric = Metric::counter(
     "log_dropped_lines_total",
     &[],
     "Log lines that were dropped because the log could not keep up",
 );
-/// Spans by outcome of their export.
 pub const TRACE_SPANS: Metric = Metric::counter(
     "trace_span_total",
     &["outcome"],
     "Spans that were to be exported, by outcome: exported, dropped (the queue was full) or failed (the collector rejected them)",
 );
-/// Service and version of the build.
 pub const BUILD: Metric =
     Metric::gauge("build_info", &["service", "version"], "Always 1; the labels name the build");
-/// CPU time of this process.
 pub const CPU: Metric =
     Metric::counter("process_cpu_seconds_total", &[], "CPU time of this process, of user and system");
-/// Resident memory of this process.
 pub const MEMORY: Metric =
     Metric::gauge("process_resident_memory_bytes", &[], "Resident memory of this process");
-/// Open files of this process.
 pub const OPEN_FILES: Metric =
     Metric::gauge("process_open_fds", &[], "Open files and sockets of this process");
-/// Limit on the open files of this process.
 pub const MAX_OPEN_FILES: Metric =
     Metric::gauge("process_max_fds", &[], "Maximum number of open files and sockets");
-/// Start time of this process.
 pub const PROCESS_START: Metric =
     Metric::gauge("process_start_time_seconds", &[], "Start time of this process, in seconds since 1970");
 

@@ -3,7 +3,7 @@
 use futures::future::try_join_all;
 use saga_core::decider::Decider;
 use saga_core::query::{FoundRow, Query};
-use saga_core::row::{RowKey, StoredEvent, WithHistory};
+use saga_core::row::{RowKey, WithHistory};
 use serde::Deserialize;
 
 use super::page::{Folds, Page};
@@ -41,9 +41,6 @@ impl LedgerQuery {
 
 /// Maximum number of entries in one page of a ledger, about a megabyte.
 pub const MAX_ENTRIES: usize = 2_000;
-
-/// Row with its history, oldest event first.
-pub type RowWithHistory = (FoundRow, Vec<StoredEvent>);
 
 /// Reads one page of rows of a kind as entries. `entry` returns `None` for a row that cannot be read.
 ///
@@ -168,26 +165,13 @@ pub async fn entries_of<D: Decider, T>(
     next: Option<String>,
     entry: impl Fn(&str, WithHistory<D>) -> Option<T>,
 ) -> Result<Page<T>, Problem> {
-    let rows = with_histories(store, D::KIND, rows).await?;
-    let entries = rows.into_iter().map(|(row, history)| {
-        let entry = WithHistory::of(&row.state, &history).and_then(|it| entry(&row.id, it));
+    let histories = store.histories(D::KIND, rows.iter().map(|row| row.id.clone()).collect()).await?;
+    let entries = rows.into_iter().zip(histories).map(|(row, history)| {
+        let entry = WithHistory::of(&row.state, &history)
+            .and_then(|row_with_history| entry(&row.id, row_with_history));
         (row.id, entry)
     });
     Ok(Page::of(D::KIND, entries, next))
-}
-
-/// Adds the history to each of `rows`.
-///
-/// # Errors
-/// When the store fails.
-pub async fn with_histories(
-    store: &dyn Store,
-    kind: &'static str,
-    rows: Vec<FoundRow>,
-) -> Result<Vec<RowWithHistory>, Problem> {
-    let ids = rows.iter().map(|row| row.id.clone()).collect();
-    let histories = store.histories(kind, ids).await?;
-    Ok(rows.into_iter().zip(histories).collect())
 }
 
 async fn rows_page(

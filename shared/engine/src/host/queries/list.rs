@@ -29,7 +29,7 @@ const DEFAULT_LIMIT: usize = 20;
 /// Maximum number of rows in one page of a list.
 pub(super) const MAX_LIMIT: usize = 100;
 
-/// Reads one page of a list for people: up to `limit` rows (1 to 100, default 20), and the start of the next page.
+/// Reads one page of a list for people: up to `limit` rows (1 to 100, default 20). Returns the start of the next page too.
 ///
 /// # Errors
 /// 422 for a limit out of range, or when the store fails.

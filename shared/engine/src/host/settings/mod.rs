@@ -24,7 +24,7 @@ pub use super::retention::RetentionSettings;
 use super::trace::TraceSettings;
 use crate::nats::BusSettings;
 use crate::runtime::consumer::ConsumerLimits;
-use crate::runtime::engine::EngineLimits;
+pub use crate::runtime::engine::EngineSettings;
 use crate::runtime::injected_faults::FaultSettings;
 use crate::runtime::relay::RelaySettings;
 use crate::runtime::{RuntimeConfig, signed};
@@ -88,34 +88,6 @@ pub struct Settings<X> {
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoSettings {}
-
-/// Batching of the engine, and its timers (section `engine`).
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct EngineSettings {
-    /// Maximum number of inputs in one transaction.
-    pub max_batch: usize,
-    /// Capacity of the queue of inputs that wait for a transaction.
-    pub queue: usize,
-    /// Maximum batching delay. Grows with commit latency up to this limit; an idle engine commits at once, and so does a
-    /// full batch.
-    #[serde(with = "humantime_serde")]
-    pub max_batch_delay: Duration,
-    /// Maximum time between two polls for due rows and retries.
-    #[serde(with = "humantime_serde")]
-    pub timer_poll: Duration,
-}
-
-impl Default for EngineSettings {
-    fn default() -> Self {
-        Self {
-            max_batch: 256,
-            queue: 4096,
-            max_batch_delay: Duration::from_millis(20),
-            timer_poll: Duration::from_secs(1),
-        }
-    }
-}
 
 /// Limits above which the service reports itself degraded or not ready (section `readiness`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -282,14 +254,9 @@ impl<X> Settings<X> {
                 keep_failed: self.trace.is_on() && self.trace.keep_failed,
                 use_inbox: true,
             },
-            limits: EngineLimits {
-                max_batch: self.engine.max_batch,
-                queue: self.engine.queue,
-                max_batch_delay: self.engine.max_batch_delay,
-            },
+            engine: self.engine.clone(),
             tasks: TaskBounds { backlog: self.task.backlog, concurrency: task.concurrency },
             call_timeout: task.timeout,
-            timer_poll: self.engine.timer_poll,
             relay: self.relay.clone(),
             consumer: ConsumerLimits {
                 pull_batch: self.bus.pull_batch,

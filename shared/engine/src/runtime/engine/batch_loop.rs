@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{debug, error, info};
 
-use super::{Engine, EngineLimits, Inner, OnOutcome, Parts, PendingInput, Submission};
+use super::{Engine, EngineSettings, Inner, OnOutcome, Parts, PendingInput, Submission};
 use crate::runtime::after_commit::AfterCommit;
 use crate::runtime::batch_delay::BatchDelay;
 use crate::runtime::batch_spans::BatchSpans;
@@ -53,7 +53,7 @@ pub struct BatchLoop<S: Service> {
 
 /// Processes batches until the last handle is dropped.
 pub async fn run<S: Service>(mut batch_loop: BatchLoop<S>) {
-    let EngineLimits { max_batch, max_batch_delay, .. } = batch_loop.parts.limits;
+    let EngineSettings { max_batch, max_batch_delay, .. } = batch_loop.parts.settings;
     let mut batch = Vec::with_capacity(max_batch);
     let (mut batch_delay, mut log_throttle) = (BatchDelay::new(max_batch_delay), LogThrottle::default());
     let origin = Instant::now();
@@ -99,7 +99,7 @@ impl<S: Service> BatchLoop<S> {
     async fn gather(&mut self, batch: &mut Vec<PendingInput<S>>) {
         let mut quiet = 0;
         while quiet < QUIET_YIELDS {
-            let room = self.parts.limits.max_batch.saturating_sub(batch.len());
+            let room = self.parts.settings.max_batch.saturating_sub(batch.len());
             if room == 0 {
                 return;
             }

@@ -15,6 +15,7 @@ use saga_core::decision::DecisionConfig;
 use saga_core::input::{CommandOutcome, Input, Outcome, RequestKey};
 use saga_core::row::RowKey;
 use saga_core::service::Service;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -87,16 +88,32 @@ impl<S: Service> Inner<S> {
 #[error("the service cannot store anything right now")]
 pub struct Unavailable;
 
-/// Limits of batches and of the queue before them.
-#[derive(Debug, Clone, Copy)]
-pub struct EngineLimits {
+/// Batching of the engine, and its timers (section `engine`).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EngineSettings {
     /// Maximum number of inputs in one transaction.
     pub max_batch: usize,
-    /// Capacity of the queue. Senders to a full queue wait.
+    /// Capacity of the queue of inputs that wait for a transaction.
     pub queue: usize,
-    /// Maximum delay between the starts of two batches under load. The first batch after a pause and a full batch
-    /// start at once.
+    /// Maximum batching delay. Grows with commit latency up to this limit; an idle engine commits at once, and so does a
+    /// full batch.
+    #[serde(with = "humantime_serde")]
     pub max_batch_delay: Duration,
+    /// Maximum time between two polls for due rows and retries.
+    #[serde(with = "humantime_serde")]
+    pub timer_poll: Duration,
+}
+
+impl Default for EngineSettings {
+    fn default() -> Self {
+        Self {
+            max_batch: 256,
+            queue: 4096,
+            max_batch_delay: Duration::from_millis(20),
+            timer_poll: Duration::from_secs(1),
+        }
+    }
 }
 
 /// Dependencies and settings of the engine.
@@ -108,7 +125,7 @@ pub struct Parts<S: Service> {
     /// Settings that decisions depend on, such as retry policies.
     pub rules: DecisionConfig,
     /// Limits of batches and of the queue.
-    pub limits: EngineLimits,
+    pub settings: EngineSettings,
     /// Clock whose time each decision sees.
     pub clock: SharedClock,
     /// Observer of outcomes and commits, for metrics.
@@ -122,13 +139,13 @@ pub struct Parts<S: Service> {
 impl<S: Service> Engine<S> {
     /// Creates a handle and its loop. The caller spawns the loop with [`run`].
     pub fn new(parts: Parts<S>) -> (Self, BatchLoop<S>) {
-        let (inputs, waiting) = mpsc::channel(parts.limits.queue);
+        let (inputs, waiting) = mpsc::channel(parts.settings.queue);
         let (watched, tasks) = (Mutex::default(), parts.tasks.clone());
         let timers_wake_at = AtomicI64::new(i64::MAX);
         // The admission wakes the timers too: it knows when there is room for due tasks.
         let (relay, timers) = (Arc::default(), tasks.admission().timers().clone());
         let (store, clock, tracer) = (parts.store.clone(), parts.clock.clone(), parts.tracer.clone());
-        let EngineLimits { max_batch, queue, .. } = parts.limits;
+        let EngineSettings { max_batch, queue, .. } = parts.settings;
         let (full, full_at) = (Notify::new(), max_batch.saturating_sub(1).min(queue));
         let inner = Inner {
             inputs,

@@ -19,8 +19,8 @@ use saga_engine::store::{OutboxEntry, Store};
 use super::all_done;
 use super::consuming::{courier_entry, say};
 use crate::support::{
-    Depot, DepotCommand, Disk, EngineHarness, FILLING, Nats, PRODUCERS, Pace, UNLUCKY, arrived, id,
-    in_memory, in_time, no_faults, received, stored, wait_until,
+    Depot, DepotCommand, Disk, EngineHarness, FILLING, Nats, Pace, UNLUCKY, arrived, id, in_memory, in_time,
+    no_faults, received, stored, wait_until,
 };
 
 /// Law 2: a message that kills each process is redelivered until the broker gives it up.
@@ -300,11 +300,8 @@ async fn nothing_is_stored_again_and_again(harness: &EngineHarness) {
 
 /// A broker that gives a message up after two deliveries, a fifth of a second each.
 async fn impatient(nats: &Nats) -> NatsBus {
-    let settings = BusSettings { max_deliveries: 2, ack_wait: Duration::from_millis(200), ..nats.settings() };
-    let bus = NatsBus::connect(settings, "test").await.expect("an address");
-    bus.wait_until_connected().await.expect("a new broker");
-    bus.ensure_streams(&PRODUCERS).await.expect("streams");
-    bus
+    nats.bus_with(BusSettings { max_deliveries: 2, ack_wait: Duration::from_millis(200), ..nats.settings() })
+        .await
 }
 
 type Durable = consumer::Consumer<consumer::pull::Config>;

@@ -24,8 +24,7 @@ impl Clock for Shifted {
 
 #[tokio::test]
 async fn deadline_follows_the_brokers_time_on_a_machine_an_hour_off() -> Result<(), StoreFault> {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     for off in [HOUR, -HOUR] {
         let own = Arc::new(Shifted(AtomicI64::new(off)));
         let clock = Arc::new(BrokerClock::new(own.clone()));
@@ -57,8 +56,7 @@ async fn deadline_follows_the_brokers_time_on_a_machine_an_hour_off() -> Result<
 /// The stream that is asked is created again.
 #[tokio::test]
 async fn clock_offset_is_measured_after_the_broker_lost_its_disk() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     bus.jetstream().delete_stream("ADVISORY").await.expect("it was there");
     let clock = BrokerClock::new(Arc::new(Shifted(AtomicI64::new(HOUR))));
     in_time("the broker says what time it is", clock_sync::first_sync(&clock, &bus)).await;

@@ -75,8 +75,7 @@ async fn invalid_address_is_rejected_by_name() {
 
 #[tokio::test]
 async fn streams_are_created_once_and_updated_to_the_settings() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (nats, bus) = Nats::with_bus().await;
     all_done(Publisher::new(bus.clone(), "depot", no_faults()).publish(&entries(1..=3)).await);
     let settings = BusSettings { duplicate_window: Duration::from_secs(7), ..nats.settings() };
     let other = NatsBus::connect(settings, "test").await.expect("an address");

@@ -12,14 +12,13 @@ use uuid::Uuid;
 
 use super::all_done;
 use crate::support::{
-    Deed, DepotCommand, Disk, EngineHarness, FILLING, LISTENING, Nats, PRODUCERS, Pace, Supplier, arrived,
-    id, in_memory, newest_dead_letters, no_faults, stored, wait_until,
+    Deed, DepotCommand, Disk, EngineHarness, FILLING, LISTENING, Nats, Pace, Supplier, arrived, id,
+    in_memory, newest_dead_letters, no_faults, stored, wait_until,
 };
 
 #[tokio::test]
 async fn each_step_processes_each_fact_once_and_acknowledges_it() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let harness = listening(&bus, Pace::default()).await;
     say(&bus, 1..=40).await;
     harness.has_handled(FILLING, 40).await;
@@ -32,8 +31,7 @@ async fn each_step_processes_each_fact_once_and_acknowledges_it() {
 
 #[tokio::test]
 async fn new_step_receives_earlier_messages() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     say(&bus, 1..=3).await;
     let harness = listening(&bus, Pace::default()).await;
     harness.has_handled(FILLING, 3).await;
@@ -43,10 +41,8 @@ async fn new_step_receives_earlier_messages() {
 #[tokio::test]
 async fn message_stored_twice_at_the_broker_is_processed_once() {
     let nats = Nats::start().await;
-    let settings = BusSettings { duplicate_window: Duration::from_millis(100), ..nats.settings() };
-    let bus = NatsBus::connect(settings, "test").await.expect("an address");
-    bus.wait_until_connected().await.expect("a new broker");
-    bus.ensure_streams(&PRODUCERS).await.expect("streams");
+    let bus =
+        nats.bus_with(BusSettings { duplicate_window: Duration::from_millis(100), ..nats.settings() }).await;
     let harness = listening(&bus, Pace::default()).await;
     let is_stored_twice = async || {
         say(&bus, 1..=1).await;
@@ -62,8 +58,7 @@ async fn message_stored_twice_at_the_broker_is_processed_once() {
 /// Law 2: it is dead-lettered under its stream position, and others continue.
 #[tokio::test]
 async fn unreadable_message_is_dead_lettered_and_acknowledged() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let harness = listening(&bus, Pace::default()).await;
     let garbage = OutboxEntry { payload: Bytes::from_static(b"\xff garbage"), ..courier_entry(1) };
     all_done(Publisher::new(bus.clone(), "courier", no_faults()).publish(&[garbage]).await);
@@ -81,10 +76,7 @@ async fn unreadable_message_is_dead_lettered_and_acknowledged() {
 #[tokio::test]
 async fn message_is_acknowledged_only_after_its_commit() {
     let nats = Nats::start().await;
-    let settings = BusSettings { ack_wait: Duration::from_millis(200), ..nats.settings() };
-    let bus = NatsBus::connect(settings, "test").await.expect("an address");
-    bus.wait_until_connected().await.expect("a new broker");
-    bus.ensure_streams(&PRODUCERS).await.expect("streams");
+    let bus = nats.bus_with(BusSettings { ack_wait: Duration::from_millis(200), ..nats.settings() }).await;
     let disk = Disk::new();
     let mut harness = EngineHarness::over(disk.store(), Pace::default()).await;
     harness.execute(DepotCommand::List("tea")).await;
@@ -109,8 +101,7 @@ async fn message_is_acknowledged_only_after_its_commit() {
 /// Messages wait at the broker meanwhile.
 #[tokio::test]
 async fn no_message_is_processed_while_the_task_backlog_is_full() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let pace = Pace { backlog: 1, ..Pace::default() };
     let mut harness = EngineHarness::with_supplier(in_memory(), pace, Supplier::will([Deed::Hang])).await;
     harness.execute(DepotCommand::List("tea")).await;

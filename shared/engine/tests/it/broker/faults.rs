@@ -17,8 +17,7 @@ use crate::support::{
 /// Law 4: the broker cannot recognise the copy.
 #[tokio::test]
 async fn message_published_twice_is_processed_once() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let harness = listening(&bus, Pace::default()).await;
     let faults = injected(NewFault { next: Some(4), ..fault(FaultKind::PUBLISH_TWICE) });
     let publisher = Publisher::new(bus.clone(), "courier", faults.clone());
@@ -40,8 +39,7 @@ async fn message_published_twice_is_processed_once() {
 /// Law 2.
 #[tokio::test]
 async fn published_garbage_is_dead_lettered_and_other_messages_are_processed() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let harness = listening(&bus, Pace::default()).await;
     let faults = injected(NewFault { next: Some(2), ..fault(FaultKind::PUBLISH_GARBAGE) });
     let entries: Vec<_> = (1..=5).map(courier_entry).collect();
@@ -61,8 +59,7 @@ async fn published_garbage_is_dead_lettered_and_other_messages_are_processed() {
 
 #[tokio::test]
 async fn injected_copy_is_published_only_of_accepted_messages() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let mut entries: Vec<_> = (1..=3).map(courier_entry).collect();
     // Too large for the broker; a bare copy without its header would just fit.
     entries[0].payload = Bytes::from(vec![b'x'; 1024 * 1024 - 10]);
@@ -79,8 +76,7 @@ async fn injected_copy_is_published_only_of_accepted_messages() {
 /// Law 8: the replay is no duplicate.
 #[tokio::test]
 async fn message_dead_lettered_by_a_fault_can_be_replayed_after_it() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let harness = listening(&bus, Pace::default()).await;
     let killing = NewFault { next: Some(2), ..fault_of(FILLING, FaultKind::FAIL_PERMANENTLY) };
     harness.faults.inject(killing).expect("faults are on");
@@ -104,8 +100,7 @@ async fn message_dead_lettered_by_a_fault_can_be_replayed_after_it() {
 
 #[tokio::test]
 async fn delayed_step_delays_no_other_step() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let harness: EngineHarness = listening(&bus, Pace::default()).await;
     let slow = NewFault { delay_ms: Some(300), ..fault_of(FILLING, FaultKind::DELAY) };
     harness.faults.inject(slow).expect("faults are on");

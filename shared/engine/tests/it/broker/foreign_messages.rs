@@ -12,8 +12,7 @@ use crate::support::{EngineHarness, FILLING, Nats, Pace, arrived, id, newest_dea
 /// The owner of a stream may copy messages to any subject.
 #[tokio::test]
 async fn message_copied_by_the_broker_to_another_subject_is_dead_lettered() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let copying = Config {
         name: "MALLORY".to_owned(),
         subjects: vec!["mallory.>".to_owned()],
@@ -48,8 +47,7 @@ async fn message_copied_by_the_broker_to_another_subject_is_dead_lettered() {
 #[tokio::test]
 async fn message_that_claims_to_be_a_copy_is_dead_lettered() {
     for claim in ["", "courier.parcels_lost"] {
-        let nats = Nats::start().await;
-        let bus = nats.bus().await;
+        let (_nats, bus) = Nats::with_bus().await;
         let harness = listening(&bus, Pace::default()).await;
         let mut claimed = HeaderMap::new();
         claimed.insert("Nats-Subject", claim);
@@ -66,8 +64,7 @@ async fn message_that_claims_to_be_a_copy_is_dead_lettered() {
 
 #[tokio::test]
 async fn message_in_the_name_of_another_producer_is_dead_lettered_as_foreign() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let harness = listening(&bus, Pace::default()).await;
     let ours = String::from_utf8(arrived(id(7), "tea", 5).to_vec()).expect("JSON");
     raw(&bus, "courier.parcels_arrived", &ours.replace("\"courier\"", "\"mallory\"")).await;

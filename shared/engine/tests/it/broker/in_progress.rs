@@ -8,8 +8,7 @@ use saga_engine::runtime::injected_faults::NewFault;
 
 use super::consuming::{durable, say, waiting};
 use crate::support::{
-    Deed, DepotCommand, EngineHarness, FILLING, Nats, PRODUCERS, Pace, Supplier, fault_of, in_memory,
-    wait_until,
+    Deed, DepotCommand, EngineHarness, FILLING, Nats, Pace, Supplier, fault_of, in_memory, wait_until,
 };
 
 /// The handler takes several times the acknowledgement wait.
@@ -49,11 +48,7 @@ const ACK_WAIT: Duration = Duration::from_millis(1_500);
 
 /// Broker that gives a message up after two deliveries.
 async fn impatient(nats: &Nats) -> NatsBus {
-    let settings = BusSettings { max_deliveries: 2, ack_wait: ACK_WAIT, ..nats.settings() };
-    let bus = NatsBus::connect(settings, "test").await.expect("an address");
-    bus.wait_until_connected().await.expect("a new broker");
-    bus.ensure_streams(&PRODUCERS).await.expect("streams");
-    bus
+    nats.bus_with(BusSettings { max_deliveries: 2, ack_wait: ACK_WAIT, ..nats.settings() }).await
 }
 
 async fn listening(bus: &NatsBus, pace: Pace, supplier: std::sync::Arc<Supplier>) -> EngineHarness {

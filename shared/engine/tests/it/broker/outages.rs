@@ -14,8 +14,8 @@ use saga_engine::store::Store;
 use saga_engine::store::sqlite::SqliteStore;
 use tokio::task::JoinHandle;
 
-use super::all_done;
 use super::consuming::{courier_entry, waiting};
+use super::{all_done, publish_until_arrived};
 use crate::support::{
     Deed, Depot, DepotCommand, EngineHarness, FILLING, Nats, Pace, Supplier, commit, entries, in_memory,
     in_time, no_faults, shelf, stored, wait_until,
@@ -25,8 +25,7 @@ use crate::support::{
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeatedly_killed_broker_loses_and_duplicates_nothing() {
     const FACTS: u128 = 600;
-    let mut nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (mut nats, bus) = Nats::with_bus().await;
     let folder = tempfile::tempdir().expect("a folder");
     let open = |name: &str| -> Arc<dyn Store> {
         Arc::new(SqliteStore::open(&folder.path().join(name), Depot::rows()).expect("a new database"))
@@ -85,23 +84,16 @@ async fn repeatedly_killed_broker_loses_and_duplicates_nothing() {
 /// Law 7: no entry is rejected or reported as published meanwhile.
 #[tokio::test]
 async fn outbox_waits_while_the_broker_is_down_and_is_published_afterwards() {
-    let mut nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (mut nats, bus) = Nats::with_bus().await;
     let publisher = Publisher::new(bus.clone(), "depot", no_faults());
     for (first, last) in [(1, 3), (11, 30)] {
         nats.kill();
-        let mut left = entries(first..=last);
+        let left = entries(first..=last);
         let published = in_time("an answer", publisher.publish(&left)).await;
         assert_eq!((published.done, published.rejected), (vec![], vec![]));
         assert_eq!(published.delayed.map(|(seq, _)| seq), Some(first.into()));
         nats.restart().await;
-        let has_arrived = async || {
-            let published = publisher.publish(&left).await;
-            assert_eq!(published.rejected, []);
-            left.retain(|entry| !published.done.contains(&entry.seq));
-            left.is_empty()
-        };
-        wait_until("everything has arrived", has_arrived).await;
+        publish_until_arrived(&publisher, left).await;
     }
     assert_eq!(stored(&bus, "DEPOT").await.len(), 3 + 20);
 }
@@ -109,8 +101,7 @@ async fn outbox_waits_while_the_broker_is_down_and_is_published_afterwards() {
 /// The outage fills the client's buffers. The engine waits for no acknowledgement.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn engine_answers_commands_during_a_broker_outage() {
-    let mut nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (mut nats, bus) = Nats::with_bus().await;
     let pace = Pace { backlog: 1, ..Pace::default() };
     let mut harness = EngineHarness::with_supplier(in_memory(), pace, Supplier::will([Deed::Hang])).await;
     harness.execute(DepotCommand::List("tea")).await;
@@ -147,8 +138,7 @@ async fn engine_answers_commands_during_a_broker_outage() {
 /// Law 7: the relay repeats it anyway.
 #[tokio::test]
 async fn publish_without_connection_leaves_nothing_in_the_client() {
-    let mut nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (mut nats, bus) = Nats::with_bus().await;
     let publisher = Publisher::new(bus.clone(), "depot", no_faults());
     nats.kill();
     wait_until("the broker is gone", async || !bus.is_connected()).await;

@@ -7,11 +7,9 @@ use saga_engine::nats::{BusSettings, NatsBus, Publisher};
 use saga_engine::runtime::bus::{Bus as _, BusFact as _, FactStream as _, Publish as _};
 use saga_engine::store::OutboxEntry;
 
-use super::all_done;
 use super::consuming::{courier_entry, durable_of, listening, waiting};
-use crate::support::{
-    FILLING, Nats, PRODUCERS, Pace, in_time, newest_dead_letters, no_faults, stored, wait_until,
-};
+use super::{all_done, publish_until_arrived};
+use crate::support::{FILLING, Nats, Pace, in_time, newest_dead_letters, no_faults, stored, wait_until};
 
 #[tokio::test]
 async fn each_fact_of_a_pack_is_processed_once_and_acknowledged() {
@@ -48,7 +46,7 @@ async fn facts_repeated_in_another_pack_are_processed_once() {
 async fn pack_is_acknowledged_only_after_all_its_facts() {
     let nats = Nats::start().await;
     let settings = BusSettings { ack_wait: Duration::from_millis(300), ..packed(&nats) };
-    let bus = connected(settings).await;
+    let bus = nats.bus_with(settings).await;
     all_done(publisher(&bus).publish(&(1..=5).map(courier_entry).collect::<Vec<_>>()).await);
     let mut deliveries = bus.consume(durable_of(FILLING)).await.expect("a consumer");
     for unacknowledged in [Some(2), Some(4), None] {
@@ -87,7 +85,7 @@ async fn fetch_returns_no_more_facts_of_a_pack_than_requested() {
 #[tokio::test]
 async fn facts_in_flight_are_bounded_although_a_pack_is_one_message() {
     let nats = Nats::start().await;
-    let bus = connected(BusSettings { max_ack_pending: 3, ..packed(&nats) }).await;
+    let bus = nats.bus_with(BusSettings { max_ack_pending: 3, ..packed(&nats) }).await;
     all_done(publisher(&bus).publish(&(1..=5).map(courier_entry).collect::<Vec<_>>()).await);
     let mut deliveries = bus.consume(durable_of(FILLING)).await.expect("a consumer");
     let mut in_flight = Vec::new();
@@ -144,7 +142,7 @@ async fn oversized_fact_is_rejected_and_others_of_its_pack_arrive() {
 #[tokio::test]
 async fn repeatedly_killed_broker_loses_no_fact_of_a_pack() {
     let mut nats = Nats::start().await;
-    let bus = connected(BusSettings { ack_wait: Duration::from_millis(500), ..packed(&nats) }).await;
+    let bus = nats.bus_with(BusSettings { ack_wait: Duration::from_millis(500), ..packed(&nats) }).await;
     let harness = listening(&bus, Pace::default()).await;
     let mut left: Vec<_> = (1..=1_000).map(courier_entry).collect();
     for _ in 0..3 {
@@ -158,12 +156,7 @@ async fn repeatedly_killed_broker_loses_no_fact_of_a_pack() {
         wait_until("it is back", async || bus.is_connected()).await;
     }
     let publisher = publisher(&bus);
-    let has_arrived = async || {
-        let published = publisher.publish(&left).await;
-        left.retain(|entry| !published.done.contains(&entry.seq));
-        left.is_empty()
-    };
-    wait_until("everything has arrived", has_arrived).await;
+    publish_until_arrived(&publisher, left).await;
     harness.has_handled(FILLING, 1_000).await;
     wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
     assert_eq!(harness.tea().await.pieces, 1_000);
@@ -189,14 +182,7 @@ fn packed(nats: &Nats) -> BusSettings {
 }
 
 async fn packing(nats: &Nats) -> NatsBus {
-    connected(packed(nats)).await
-}
-
-async fn connected(settings: BusSettings) -> NatsBus {
-    let bus = NatsBus::connect(settings, "test").await.expect("an address");
-    bus.wait_until_connected().await.expect("a new broker");
-    bus.ensure_streams(&PRODUCERS).await.expect("streams");
-    bus
+    nats.bus_with(packed(nats)).await
 }
 
 fn publisher(bus: &NatsBus) -> Publisher {

@@ -66,8 +66,7 @@ async fn database_behind_its_stream_is_detected() -> Result<(), StoreFault> {
 
 #[tokio::test]
 async fn missing_stream_has_no_position() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     bus.jetstream().delete_stream("DEPOT").await.expect("it was there");
     assert_eq!(bus.last_position("depot").await.expect("the broker answers"), None);
 }

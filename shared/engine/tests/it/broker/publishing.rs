@@ -11,8 +11,7 @@ const MAX_PAYLOAD: usize = 1024 * 1024;
 
 #[tokio::test]
 async fn messages_arrive_once_and_in_order() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let publisher = Publisher::new(bus.clone(), "depot", no_faults());
     // A few in any order, and more than are in flight at once.
     for expected in [entries([3, 1, 2]), entries(101..=1300)] {
@@ -29,8 +28,7 @@ async fn messages_arrive_once_and_in_order() {
 /// Law 1: message ids repeat too.
 #[tokio::test]
 async fn repeated_message_arrives_once() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let publisher = Publisher::new(bus.clone(), "depot", no_faults());
     for _ in 0..3 {
         assert_eq!(all_done(publisher.publish(&entries(1..=5)).await), [1, 2, 3, 4, 5]);
@@ -40,8 +38,7 @@ async fn repeated_message_arrives_once() {
 
 #[tokio::test]
 async fn messages_of_which_some_are_duplicates_arrive_once_and_in_order() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let publisher = Publisher::new(bus.clone(), "depot", no_faults());
     all_done(publisher.publish(&entries(1..=20)).await);
     assert_eq!(all_done(publisher.publish(&entries(1..=20)).await).len(), 20, "all known");
@@ -53,8 +50,7 @@ async fn messages_of_which_some_are_duplicates_arrive_once_and_in_order() {
 /// Law 2.
 #[tokio::test]
 async fn oversized_message_is_rejected_and_others_arrive() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let publisher = Publisher::new(bus.clone(), "depot", no_faults());
     // Too large by itself, and too large only with its headers; among few and among many.
     for (size, first, last) in
@@ -74,8 +70,7 @@ async fn oversized_message_is_rejected_and_others_arrive() {
 
 #[tokio::test]
 async fn rejected_message_blocks_its_saga_beyond_its_window() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let mut expected = entries(1..=1_020);
     expected[990] = entry(991, vec![b'x'; MAX_PAYLOAD + 1]);
     expected[1_010].saga = expected[990].saga;
@@ -88,8 +83,7 @@ async fn rejected_message_blocks_its_saga_beyond_its_window() {
 /// Law 2.
 #[tokio::test]
 async fn message_without_a_stream_is_rejected_and_others_arrive() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     for (first, last) in [(1, 3), (11, 30)] {
         let mut expected = entries(first..=last);
         expected[1].subject = "ordering.confirmed".to_owned();
@@ -103,8 +97,7 @@ async fn message_without_a_stream_is_rejected_and_others_arrive() {
 /// Operators may set such a limit.
 #[tokio::test]
 async fn message_over_the_limit_of_its_stream_is_rejected() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let mut stream = bus.jetstream().get_stream("DEPOT").await.expect("the stream");
     let mut config = stream.info().await.expect("its state").config.clone();
     config.max_message_size = 500;

@@ -1,9 +1,9 @@
 //! Lost consumers, lost streams, and unacknowledged messages are recovered.
 
 use saga_engine::nats::Publisher;
-use saga_engine::runtime::bus::Publish as _;
 
 use super::consuming::{durable, listening, say, waiting};
+use super::publish_until_arrived;
 use crate::support::{
     DepotCommand, Disk, EngineHarness, FILLING, LISTENING, Nats, Pace, entries, no_faults, stored, wait_until,
 };
@@ -11,8 +11,7 @@ use crate::support::{
 /// Law 1.
 #[tokio::test]
 async fn message_that_cannot_be_committed_is_redelivered() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let disk = Disk::new();
     let mut harness = EngineHarness::over(disk.store(), Pace::default()).await;
     harness.execute(DepotCommand::List("tea")).await;
@@ -33,8 +32,7 @@ async fn message_that_cannot_be_committed_is_redelivered() {
 /// Law 2: the new consumer receives everything again.
 #[tokio::test]
 async fn deleted_consumer_is_created_again_and_processes_nothing_twice() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let harness = listening(&bus, Pace::default()).await;
     say(&bus, 1..=5).await;
     harness.has_handled(FILLING, 5).await;
@@ -48,8 +46,7 @@ async fn deleted_consumer_is_created_again_and_processes_nothing_twice() {
 
 #[tokio::test]
 async fn lost_stream_is_created_again_by_its_consumer() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let harness = listening(&bus, Pace::default()).await;
     say(&bus, 1..=2).await;
     harness.has_handled(FILLING, 2).await;
@@ -64,19 +61,11 @@ async fn lost_stream_is_created_again_by_its_consumer() {
 /// Law 2: a missing stream is not the fault of the message.
 #[tokio::test]
 async fn lost_stream_is_created_again_by_its_publisher() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let publisher = Publisher::new(bus.clone(), "depot", no_faults());
     for (first, last) in [(1, 3), (11, 40)] {
         bus.jetstream().delete_stream("DEPOT").await.expect("it is there");
-        let mut left = entries(first..=last);
-        let has_arrived = async || {
-            let published = publisher.publish(&left).await;
-            assert_eq!(published.rejected, []);
-            left.retain(|entry| !published.done.contains(&entry.seq));
-            left.is_empty()
-        };
-        wait_until("everything has arrived", has_arrived).await;
+        publish_until_arrived(&publisher, entries(first..=last)).await;
         let arrived: Vec<_> = stored(&bus, "DEPOT").await.iter().map(|it| it.id.as_u128()).collect();
         assert_eq!(arrived, (first.into()..=last.into()).collect::<Vec<u128>>());
     }
@@ -85,20 +74,12 @@ async fn lost_stream_is_created_again_by_its_publisher() {
 /// Law 7: the same error occurs while a stream is being created, or has no leader.
 #[tokio::test]
 async fn stream_changed_by_hand_is_repaired_and_rejects_nothing() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let mut stream = bus.jetstream().get_stream("DEPOT").await.expect("the stream");
     let mut config = stream.info().await.expect("its state").config.clone();
     config.subjects = vec!["depot.created".to_owned()];
     bus.jetstream().update_stream(config).await.expect("the operator may");
     let publisher = Publisher::new(bus.clone(), "depot", no_faults());
-    let mut left = entries(1..=3);
-    let has_arrived = async || {
-        let published = publisher.publish(&left).await;
-        assert_eq!(published.rejected, []);
-        left.retain(|entry| !published.done.contains(&entry.seq));
-        left.is_empty()
-    };
-    wait_until("everything has arrived", has_arrived).await;
+    publish_until_arrived(&publisher, entries(1..=3)).await;
     assert_eq!(stored(&bus, "DEPOT").await.len(), 3);
 }

@@ -21,8 +21,7 @@ use crate::support::{
 /// Law 8: commands for other services never arrive.
 #[tokio::test]
 async fn replay_command_reaches_only_its_service_and_the_step_that_failed() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let mut harness = EngineHarness::over(in_memory(), Pace { attempts: 1, ..Pace::default() }).await;
     for step in [FILLING, LISTENING, operating()] {
         harness.listens(&bus, step);
@@ -58,8 +57,7 @@ async fn replay_command_reaches_only_its_service_and_the_step_that_failed() {
 
 #[tokio::test]
 async fn simultaneous_replay_commands_replay_a_message_once() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let mut harness =
         listening(&bus, Pace { attempts: 1, poll: Duration::from_millis(20), ..Pace::default() }).await;
     let ack = bus.jetstream().publish("courier.parcels_arrived", Bytes::from_static(b"x")).await;

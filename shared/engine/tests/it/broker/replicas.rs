@@ -59,8 +59,7 @@ async fn wait_for_pull_requests(bus: &NatsBus, requests: usize) {
 
 #[tokio::test]
 async fn leader_receives_all_messages_and_the_other_replica_after_its_end() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let (lead, other) = (Replica::begin(&bus, true).await, Replica::begin(&bus, false).await);
     wait_for_pull_requests(&bus, 3).await;
     for first in (1..=201).step_by(8) {
@@ -76,8 +75,7 @@ async fn leader_receives_all_messages_and_the_other_replica_after_its_end() {
 /// It has requested few of them.
 #[tokio::test]
 async fn stalled_leader_leaves_messages_to_the_other_replica() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let pace = Pace { backlog: 1, ..Pace::default() };
     let mut lead = EngineHarness::with_supplier(in_memory(), pace, Supplier::will([Deed::Hang])).await;
     lead.execute(DepotCommand::List("tea")).await;
@@ -93,8 +91,7 @@ async fn stalled_leader_leaves_messages_to_the_other_replica() {
 
 #[tokio::test]
 async fn messages_follow_a_change_of_leader() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let (one, other) = (Replica::begin(&bus, true).await, Replica::begin(&bus, false).await);
     wait_for_pull_requests(&bus, 3).await;
     one.leads.send_replace(false);
@@ -108,8 +105,7 @@ async fn messages_follow_a_change_of_leader() {
 
 #[tokio::test]
 async fn messages_that_the_leader_does_not_request_go_to_the_other_replica() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (nats, bus) = Nats::with_bus().await;
     let settings = BusSettings { pull_batch: 4, ..nats.settings() };
     let busy = NatsBus::connect(settings, "busy").await.expect("an address");
     let (_leads, led) = watch::channel(true);
@@ -134,8 +130,7 @@ async fn messages_that_the_leader_does_not_request_go_to_the_other_replica() {
 
 #[tokio::test]
 async fn former_leader_keeps_messages_that_have_arrived() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let (leads, led) = watch::channel(true);
     let mut lead =
         bus.clone().of_replica(Some(led), BATCH).consume(durable_of(FILLING)).await.expect("a consumer");
@@ -158,8 +153,7 @@ async fn former_leader_keeps_messages_that_have_arrived() {
 /// As behind a half-open breaker.
 #[tokio::test]
 async fn follower_can_fetch_a_few_messages() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let lead = Replica::begin(&bus, true).await;
     wait_for_pull_requests(&bus, 2).await;
     let (_leads, led) = watch::channel(false);
@@ -178,8 +172,7 @@ async fn follower_can_fetch_a_few_messages() {
 /// A single process on SQLite requests no priority group.
 #[tokio::test]
 async fn durable_consumer_is_updated_for_replicas_and_back() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (_nats, bus) = Nats::with_bus().await;
     let mut alone = bus.consume(durable_of(FILLING)).await.expect("a consumer");
     say(&bus, 1..=1).await;
     alone.next().await.expect("a message").acknowledge().await.expect("the broker is there");

@@ -15,8 +15,7 @@ use crate::support::{
 /// A defect: a fetch behind a half-open breaker waited for ever.
 #[tokio::test]
 async fn requests_to_a_broker_that_dies_end_in_time() {
-    let nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (nats, bus) = Nats::with_bus().await;
     say(&bus, 1..=3).await;
     let durable = durable_of(FILLING);
     let mut deliveries = bus.consume(durable).await.expect("a consumer");
@@ -48,8 +47,7 @@ async fn requests_to_a_broker_that_dies_end_in_time() {
 
 #[tokio::test]
 async fn requests_end_in_time_although_the_client_has_no_buffer_space() {
-    let mut nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (mut nats, bus) = Nats::with_bus().await;
     say(&bus, 1..=3).await;
     let durable = durable_of(FILLING);
     let mut deliveries = bus.consume(durable).await.expect("a consumer");
@@ -76,8 +74,7 @@ async fn requests_end_in_time_although_the_client_has_no_buffer_space() {
 /// As behind a half-open breaker, where the step fetches few messages at a time.
 #[tokio::test]
 async fn step_continues_after_the_broker_died_with_its_request() {
-    let mut nats = Nats::start().await;
-    let bus = nats.bus().await;
+    let (mut nats, bus) = Nats::with_bus().await;
     let policy = BreakerPolicy { open_for: Duration::from_millis(50), ..BreakerPolicy::default() };
     let mut harness = EngineHarness::guarded(in_memory(), Pace::default(), Arc::default(), policy).await;
     harness.execute(DepotCommand::List("tea")).await;

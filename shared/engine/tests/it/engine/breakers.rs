@@ -13,8 +13,8 @@ use saga_engine::store::StoreFault;
 
 use super::done;
 use crate::support::{
-    Deed, DepotCommand, EngineHarness, FILLING, LISTENING, Pace, SUPPLIER, Shelf, ShelfEvent, Supplier,
-    arrived, at, commit, due_query, id, in_memory, load, recorded, retry, state, wait_until,
+    Deed, DepotCommand, EngineHarness, FILLING, LISTENING, Pace, SUPPLIER, Setup, Shelf, ShelfEvent,
+    Supplier, arrived, at, commit, due_query, id, in_memory, load, recorded, retry, state, wait_until,
 };
 
 /// Law 7: over a hundred attempts, without a dead letter.
@@ -167,7 +167,7 @@ async fn retries_of_a_blocked_step_wait_and_block_no_other_step() -> Result<(), 
         let retries = shut_out.chain([other]).collect();
         commit(store.as_ref(), Writes { retries, ..recorded("tea", &[], &[ShelfEvent::Listed]) }).await?;
         let pace = Pace { due_limit: 2, ..quick() };
-        let harness = EngineHarness::just_started(store, pace, Arc::default(), BreakerPolicy::default());
+        let harness = EngineHarness::just_started(Setup { store, pace, ..Setup::default() });
         harness.turn(shut, BreakerAction::Open);
         let handled = async |step: &str, count: u64| {
             let counts = harness.store.message_counts().await.expect("the store works");

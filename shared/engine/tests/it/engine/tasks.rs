@@ -15,8 +15,8 @@ use uuid::Uuid;
 
 use super::{done, names};
 use crate::support::{
-    Deed, DepotCommand, EngineHarness, FILLING, OWNER, Pace, SUPPLIER, Shelf, Supplier, commit, due_query,
-    id, in_memory, in_time, newest_dead_letters, state, task, tasks, wait_until,
+    Deed, DepotCommand, EngineHarness, FILLING, OWNER, Pace, SUPPLIER, Setup, Shelf, Supplier, commit,
+    due_query, id, in_memory, in_time, newest_dead_letters, state, task, tasks, wait_until,
 };
 
 #[tokio::test]
@@ -120,12 +120,8 @@ async fn hanging_call_fails_after_its_timeout() -> Result<(), StoreFault> {
 /// Recovery is for the claims of the process before.
 #[tokio::test]
 async fn task_written_before_the_first_scan_is_called_once() -> Result<(), StoreFault> {
-    let harness = EngineHarness::just_started(
-        in_memory(),
-        Pace::default(),
-        Supplier::will([Deed::Hang]),
-        BreakerPolicy::default(),
-    );
+    let supplier = Supplier::will([Deed::Hang]);
+    let harness = EngineHarness::just_started(Setup { supplier, ..Setup::default() });
     done(harness.execute(DepotCommand::Supply("tea")).await);
     wait_until("the call is under way", async || !harness.supplier.called().is_empty()).await;
     // Timers that looked only now have nothing to recover.

@@ -266,10 +266,10 @@ fn runtime_config_takes_every_setting() {
         (19, 9)
     );
     assert!(runtime_config.rules.step_retry.contains_key("shelf-filling"));
-    assert_eq!((runtime_config.limits.max_batch, runtime_config.limits.queue), (11, 12));
+    assert_eq!((runtime_config.engine.max_batch, runtime_config.engine.queue), (11, 12));
     assert_eq!((runtime_config.tasks.backlog, runtime_config.tasks.concurrency), (14, 3));
     assert_eq!(
-        (runtime_config.call_timeout, runtime_config.timer_poll),
+        (runtime_config.call_timeout, runtime_config.engine.timer_poll),
         (Duration::from_millis(250), Duration::from_secs(13))
     );
     assert_eq!(

@@ -21,7 +21,7 @@ use saga_engine::runtime::admission::{BreakerAction, BreakerView, SharedAdmissio
 use saga_engine::runtime::bus::Durable;
 use saga_engine::runtime::clock::{SharedClock, SystemClock};
 use saga_engine::runtime::consumer::{Consumer, ConsumerLimits};
-use saga_engine::runtime::engine::{Engine, EngineLimits};
+use saga_engine::runtime::engine::{Engine, EngineSettings};
 use saga_engine::runtime::injected_faults::{FaultSettings, InjectedFaults, NewFault};
 use saga_engine::runtime::overrides::Overrides;
 use saga_engine::runtime::relay::RelaySettings;
@@ -75,6 +75,31 @@ impl Default for Pace {
     }
 }
 
+/// Parts of a depot before its start.
+pub struct Setup {
+    pub store: Arc<dyn Store>,
+    pub pace: Pace,
+    pub supplier: Arc<Supplier>,
+    pub policy: BreakerPolicy,
+    pub clock: SharedClock,
+    pub tracer: Tracer,
+    pub overridden: StoredOverrides,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            store: in_memory(),
+            pace: Pace::default(),
+            supplier: Arc::default(),
+            policy: BreakerPolicy::default(),
+            clock: Arc::new(SystemClock),
+            tracer: Tracer::off(),
+            overridden: StoredOverrides::default(),
+        }
+    }
+}
+
 /// Running depot. Dropping it is a crash.
 pub struct EngineHarness {
     pub engine: Engine<Depot>,
@@ -91,15 +116,15 @@ pub struct EngineHarness {
 impl EngineHarness {
     /// Runs over an empty database in memory.
     pub async fn new() -> Self {
-        Self::over(in_memory(), Pace::default()).await
+        Self::running(Setup::default()).await
     }
 
     pub async fn over(store: Arc<dyn Store>, pace: Pace) -> Self {
-        Self::with_supplier(store, pace, Arc::default()).await
+        Self::running(Setup { store, pace, ..Setup::default() }).await
     }
 
     pub async fn with_supplier(store: Arc<dyn Store>, pace: Pace, supplier: Arc<Supplier>) -> Self {
-        Self::guarded(store, pace, supplier, BreakerPolicy::default()).await
+        Self::running(Setup { store, pace, supplier, ..Setup::default() }).await
     }
 
     /// Runs with breakers of this policy.
@@ -109,59 +134,35 @@ impl EngineHarness {
         supplier: Arc<Supplier>,
         policy: BreakerPolicy,
     ) -> Self {
-        let harness = Self::just_started(store, pace, supplier, policy);
+        Self::running(Setup { store, pace, supplier, policy, ..Setup::default() }).await
+    }
+
+    /// Runs with this clock.
+    pub async fn on_clock(store: Arc<dyn Store>, pace: Pace, clock: SharedClock) -> Self {
+        Self::running(Setup { store, pace, clock, ..Setup::default() }).await
+    }
+
+    /// Runs with this tracer.
+    pub async fn traced(tracer: Tracer) -> Self {
+        Self::running(Setup { tracer, ..Setup::default() }).await
+    }
+
+    /// Runs with the overrides in its database.
+    pub async fn overridden(store: Arc<dyn Store>) -> Self {
+        let overridden = store.overrides().await.expect("the store works");
+        Self::just_started(Setup { store, overridden, ..Setup::default() })
+    }
+
+    async fn running(setup: Setup) -> Self {
+        let harness = Self::just_started(setup);
         // The loops get to their first wait.
         tokio::task::yield_now().await;
         harness
     }
 
-    /// Runs with this clock.
-    pub async fn on_clock(store: Arc<dyn Store>, pace: Pace, clock: SharedClock) -> Self {
-        let policy = BreakerPolicy::default();
-        let (off, nothing) = (Tracer::off(), StoredOverrides::default());
-        let harness = Self::started(store, pace, Arc::default(), policy, clock, off, &nothing);
-        tokio::task::yield_now().await;
-        harness
-    }
-
-    /// Runs with this tracer.
-    pub async fn traced(tracer: Tracer) -> Self {
-        let (policy, clock, nothing) =
-            (BreakerPolicy::default(), Arc::new(SystemClock), StoredOverrides::default());
-        let pace = Pace::default();
-        let harness = Self::started(in_memory(), pace, Arc::default(), policy, clock, tracer, &nothing);
-        tokio::task::yield_now().await;
-        harness
-    }
-
-    /// Runs with the overrides in its database.
-    pub async fn overridden(store: Arc<dyn Store>) -> Self {
-        let (policy, clock) = (BreakerPolicy::default(), Arc::new(SystemClock));
-        let overridden = store.overrides().await.expect("the store works");
-        let (pace, off) = (Pace::default(), Tracer::off());
-        Self::started(store, pace, Arc::default(), policy, clock, off, &overridden)
-    }
-
     /// Runs with loops that have not begun yet.
-    pub fn just_started(
-        store: Arc<dyn Store>,
-        pace: Pace,
-        supplier: Arc<Supplier>,
-        policy: BreakerPolicy,
-    ) -> Self {
-        let (off, nothing) = (Tracer::off(), StoredOverrides::default());
-        Self::started(store, pace, supplier, policy, Arc::new(SystemClock), off, &nothing)
-    }
-
-    fn started(
-        store: Arc<dyn Store>,
-        pace: Pace,
-        supplier: Arc<Supplier>,
-        policy: BreakerPolicy,
-        clock: SharedClock,
-        tracer: Tracer,
-        overridden: &StoredOverrides,
-    ) -> Self {
+    pub fn just_started(setup: Setup) -> Self {
+        let Setup { store, pace, supplier, policy, clock, tracer, overridden } = setup;
         let metrics = Metrics::default();
         let faults = faults(true, steps_of::<Depot>().into_iter().map(|step| step.name).collect());
         let deps = RuntimeDeps {
@@ -173,7 +174,7 @@ impl EngineHarness {
             faults: faults.clone(),
         };
         let Runtime { engine, admission, steps, overrides, loops } =
-            start(Arc::new(Depot), &deps, &runtime_config(pace), |_| policy.clone(), overridden);
+            start(Arc::new(Depot), &deps, &runtime_config(pace), |_| policy.clone(), &overridden);
         Self { engine, store, supplier, metrics, admission, faults, overrides, steps, loops }
     }
 
@@ -309,14 +310,14 @@ pub fn in_memory() -> Arc<dyn Store> {
 fn runtime_config(pace: Pace) -> RuntimeConfig {
     RuntimeConfig {
         rules: rules(pace),
-        limits: EngineLimits {
+        engine: EngineSettings {
             max_batch: pace.due_limit,
             queue: 1024,
             max_batch_delay: pace.max_batch_delay,
+            timer_poll: pace.poll,
         },
         tasks: TaskBounds { backlog: pace.backlog, concurrency: pace.concurrency },
         call_timeout: pace.call_timeout,
-        timer_poll: pace.poll,
         relay: RelaySettings::default(),
         consumer: ConsumerLimits { pull_batch: 500, max_in_flight: 2_000 },
     }

@@ -129,9 +129,21 @@ impl Nats {
         }
     }
 
+    /// Starts a broker with all streams, and connects to it.
+    pub async fn with_bus() -> (Self, NatsBus) {
+        let nats = Self::start().await;
+        let bus = nats.bus().await;
+        (nats, bus)
+    }
+
     /// Connects, and creates all streams.
     pub async fn bus(&self) -> NatsBus {
-        let bus = NatsBus::connect(self.settings(), "test").await.expect("an address");
+        self.bus_with(self.settings()).await
+    }
+
+    /// Connects with these settings, and creates all streams.
+    pub async fn bus_with(&self, settings: BusSettings) -> NatsBus {
+        let bus = NatsBus::connect(settings, "test").await.expect("an address");
         in_time("the broker is reached", bus.wait_until_connected()).await.expect("a new broker");
         bus.ensure_streams(&PRODUCERS).await.expect("streams");
         bus

@@ -1,0 +1,47 @@
+//! Shell: reads files that settings name, and rejects those that others may read or write.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// File of a setting that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{setting} {}: {why}", file.display())]
+pub struct BadFile {
+    /// Key of the setting that names the file.
+    pub setting: &'static str,
+    /// Path of the file as set.
+    pub file: PathBuf,
+    /// Problem with the file, and what to do.
+    pub why: String,
+}
+
+/// Reads the file of `setting`. Rejects permissions of others that are in `forbidden` (mode bits). `missing` is the
+/// advice for a missing file.
+///
+/// # Errors
+/// When the file cannot be read, or has a forbidden permission.
+pub fn read_protected(
+    setting: &'static str,
+    file: &Path,
+    forbidden: u32,
+    missing: &str,
+) -> Result<String, BadFile> {
+    let bad = |why: String| BadFile { setting, file: file.to_owned(), why };
+    let read = || -> io::Result<(u32, String)> {
+        Ok((fs::metadata(file)?.permissions().mode(), fs::read_to_string(file)?))
+    };
+    let (mode, text) = read().map_err(|error| {
+        let is_missing = error.kind() == io::ErrorKind::NotFound;
+        bad(if is_missing { format!("is not there: {missing}") } else { error.to_string() })
+    })?;
+    if mode & forbidden != 0 {
+        let may = if forbidden & 0o444 == 0 { "written" } else { "read or written" };
+        return Err(bad(format!(
+            "it can be {may} by others (mode {:o}): run chmod 600, and check who may have read or changed it",
+            mode & 0o777
+        )));
+    }
+    Ok(text)
+}
