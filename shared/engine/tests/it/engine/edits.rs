@@ -152,7 +152,10 @@ async fn replayed_task_that_fails_is_the_same_dead_letter() {
     assert_eq!(harness.receives_command(10, replay(first.id, 1)).await, "done");
     let again = harness.calls(10).await.remove(0);
     let failed = Err(FailedAttempt::new(FailureKind::Transient, "still closed"));
-    assert_eq!(names(&harness.process_batch(11, vec![Input::task_result(again, failed, 0)]).await), ["dead_lettered"]);
+    assert_eq!(
+        names(&harness.process_batch(11, vec![Input::task_result(again, failed, 0)]).await),
+        ["dead_lettered"]
+    );
     let StoredDeadLetter { dead_letter, status, inbox_id, .. } = harness.dead_letter().await;
     assert_eq!((dead_letter.id, status, inbox_id), (first.id, DeadLetterStatus::Pending, task));
     assert_eq!((dead_letter.replays, dead_letter.attempts), (1, 2));

@@ -60,7 +60,10 @@ async fn replay_reaches_only_the_step_that_failed_and_is_no_duplicate() {
 #[tokio::test]
 async fn replayed_message_is_processed_at_once() -> Result<(), StoreFault> {
     let harness = EngineHarness::over(in_memory(), Pace { attempts: 1, ..Pace::default() }).await;
-    assert_eq!(names(&harness.process_together(vec![received(arrived(id(1), "tea", 3))]).await), ["dead_lettered"]);
+    assert_eq!(
+        names(&harness.process_together(vec![received(arrived(id(1), "tea", 3))]).await),
+        ["dead_lettered"]
+    );
     done(harness.execute(DepotCommand::List("tea")).await);
     let dead_letter = newest_dead_letters(harness.store.as_ref(), 9).await?.remove(0);
     assert_eq!(harness.settle(commanded(&replay(dead_letter.id, 1))).await, "done");
