@@ -10,7 +10,7 @@ use anyhow::anyhow;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Timestamp};
-use saga_core::access::{Issued, Refusal, Role};
+use saga_core::access::{IssueError, Issued, Role};
 use serde_json::json;
 use strum::VariantNames as _;
 
@@ -96,7 +96,7 @@ fn issue(create: &Create, folder: &Path) -> anyhow::Result<()> {
     let issued = tokens::change(&file.path(folder)?, file.file.is_some(), |tokens| {
         tokens::issue(tokens, name, *role, expires, *rate)
     });
-    let token = issued.map_err(|error| match error.downcast::<Refusal>() {
+    let token = issued.map_err(|error| match error.downcast::<IssueError>() {
         Ok(refusal) => exit::rejected(refusal.to_string()),
         Err(error) => error,
     })?;

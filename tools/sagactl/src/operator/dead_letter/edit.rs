@@ -122,7 +122,7 @@ async fn send(
             Part::Data => &envelope["data"],
             Part::Payload => &envelope,
         };
-        secrets::restore_secrets(&mut value, original);
+        secrets::put_back(&mut value, original);
     }
     body[<&str>::from(part)] = value;
     let edited = admin.post(&["dlq", &id.to_string(), "edit"], &body).await;
