@@ -5,5 +5,5 @@ use saga_engine::testing::program::Running;
 
 #[test]
 fn what_it_says_of_its_routes_is_true() {
-    is_true_of(&Running::start(env!("CARGO_BIN_EXE_admin"), "[bus]\nurl = \"nats://127.0.0.1:1\"\n"));
+    assert_describes(&Running::start(env!("CARGO_BIN_EXE_admin"), "[bus]\nurl = \"nats://127.0.0.1:1\"\n"));
 }

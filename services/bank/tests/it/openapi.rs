@@ -5,5 +5,5 @@ use saga_engine::testing::program::Running;
 
 #[test]
 fn openapi_describes_actual_routes() {
-    is_true_of(&Running::start(env!("CARGO_BIN_EXE_bank"), ""));
+    assert_describes(&Running::start(env!("CARGO_BIN_EXE_bank"), ""));
 }

@@ -5,5 +5,5 @@ use saga_engine::testing::program::Running;
 
 #[test]
 fn openapi_describes_actual_routes() {
-    is_true_of(&Running::start(env!("CARGO_BIN_EXE_payment"), "[bus]\nurl = \"nats://127.0.0.1:1\"\n"));
+    assert_describes(&Running::start(env!("CARGO_BIN_EXE_payment"), "[bus]\nurl = \"nats://127.0.0.1:1\"\n"));
 }
