@@ -88,7 +88,10 @@ async fn message_without_a_stream_is_rejected_and_others_arrive() {
         let mut expected = entries(first..=last);
         expected[1].subject = "ordering.confirmed".to_owned();
         let published = Publisher::new(bus.clone(), "depot", no_faults()).publish(&expected).await;
-        assert_eq!(published.rejected.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(), [i64::from(first) + 1]);
+        assert_eq!(
+            published.rejected.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(),
+            [i64::from(first) + 1]
+        );
         assert_eq!((published.done.len(), published.delayed), (expected.len() - 1, None));
     }
     assert_eq!(stored(&bus, "DEPOT").await.len(), 2 + 19);
