@@ -23,6 +23,9 @@ pub struct Product {
     pub replenish: bool,
 }
 
+/// Product of the order that `up` suggests.
+pub const FIRST_SKU: &str = "ceramic-mug";
+
 /// Sku, name, price and stock of the demo's products.
 const SHOP: [(&str, &str, i64, u32); 12] = [
     ("coffee-beans-1kg", "Coffee beans, 1 kg", 1_899, 250),
@@ -30,7 +33,7 @@ const SHOP: [(&str, &str, i64, u32); 12] = [
     ("burr-grinder", "Burr grinder, 40 settings", 12_900, 60),
     ("pour-over-kit", "Pour-over kit with 100 filters", 4_450, 120),
     ("milk-frother", "Milk frother", 2_990, 150),
-    ("ceramic-mug", "Ceramic mug, 350 ml", 1_250, 500),
+    (FIRST_SKU, "Ceramic mug, 350 ml", 1_250, 500),
     ("travel-mug", "Insulated travel mug, 450 ml", 2_699, 200),
     ("kettle-gooseneck", "Gooseneck kettle, 1 l", 7_900, 80),
     ("kitchen-scale", "Kitchen scale, 0.1 g", 3_490, 110),

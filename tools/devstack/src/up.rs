@@ -101,6 +101,9 @@ pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> 
         );
     }
     report_ready(&system, &format!("ready after {:.1?}", began.elapsed()), has_tokens).await;
+    if !options.no_seed {
+        print_first_order(&system);
+    }
     if options.detach {
         print(&format!("stop it with: {}", command_line::for_system(&path, "down")));
         return Ok(ExitCode::SUCCESS);
@@ -216,6 +219,19 @@ async fn report_ready(system: &System, headline: &str, has_tokens: bool) {
         ),
     });
     print(&format!("  {:<11} {}", "notices", notifications::receiver(system).await));
+}
+
+/// Prints commands that place an order and show its saga.
+fn print_first_order(system: &System) {
+    let orders = format!("{}/api/orders", system.url_of(Component::ORDER));
+    let order = format!(
+        r#"{{"customer":"ada","lines":[{{"sku":"{}","quantity":1}}],"payment":{{"token":"tok_ok"}}}}"#,
+        catalogue::FIRST_SKU
+    );
+    print(&format!(
+        "place an order with: curl -sS {orders} -H 'content-type: application/json' -H 'Prefer: wait=10' -d '{order}'"
+    ));
+    print(&format!("look at it with: {}", command_line::for_system(system.folder(), "saga list --limit 1")));
 }
 
 fn print_urls(system: &System, headline: &str) {

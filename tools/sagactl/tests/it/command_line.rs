@@ -1,4 +1,4 @@
-//! Shell: the command line as a product: what it tells can be done as it is told, and how it ends is true.
+//! Shell: commands that sagactl prints, exit codes, help and completion.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -9,11 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::system::{System, programs, wait_until, workspace};
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use crate::system::{System, programs, text, wait_until, workspace};
 
 /// Runs sagactl without a system.
 fn alone(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
@@ -26,10 +22,18 @@ fn alone(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
 async fn commands_printed_by_up_work_and_ports_are_kept() {
     let system = System::not_started();
     let up = system.try_sagactl(&system.up(&["--detach"], &[]));
-    let told = text(&up.stdout);
-    let down = told.lines().find_map(|line| line.strip_prefix("stop it with: ")).expect("how to stop it");
-    let stopped = Command::new("sh").args(["-c", down]).current_dir("/").output().expect("a shell");
-    assert!(stopped.status.success(), "{down}: {}", text(&stopped.stderr));
+    let printed = text(&up.stdout);
+    let run = |label: &str| {
+        let command = printed.lines().find_map(|line| line.strip_prefix(label)).expect(label);
+        let output = Command::new("sh").args(["-c", command]).current_dir("/").output().expect("a shell");
+        assert!(output.status.success(), "{command}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let order: Value = serde_json::from_str(&run("place an order with: ")).expect("JSON");
+    assert_eq!(order["status"], "CONFIRMED", "{order}");
+    let id = order["id"].as_str().expect("an id");
+    wait_until("the saga is listed", async || run("look at it with: ").contains(id)).await;
+    run("stop it with: ");
     assert_eq!(system.try_sagactl(&["status"]).status.code(), Some(5), "nothing runs");
 
     let again = system.try_sagactl(&["up", "--detach"]);
@@ -72,10 +76,14 @@ async fn broker_starts_without_its_folder_and_late_service_names_its_failed_chec
         text(&late.stderr)
     );
 
-    // A broker that does not answer keeps the audit no longer than it was told to wait.
+    // A broker that does not answer delays the reconciliation no longer than --wait.
     let began = Instant::now();
-    let audit = system.try_sagactl(&["reconcile", "--wait", "1s"]);
-    assert!(!audit.status.success() && began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let reconciled = system.try_sagactl(&["reconcile", "--wait", "1s"]);
+    assert!(
+        !reconciled.status.success() && began.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        began.elapsed()
+    );
 
     fs::remove_dir_all(system.path().join("nats")).expect("it is there");
     system.sagactl(&["start", "nats"]);
@@ -101,7 +109,7 @@ fn invalid_command_is_rejected_with_a_suggestion() {
         (&["breakers", "opne", "payment/bank"], "open"),
         (&["saga", "list", "--stuck-at", "nope"], "payment-processing"),
         (&["up", "--admin", "http://localhost:1"], "--data"),
-        (&["status", "--admin", "http://localhost:1"], "nobody answers"),
+        (&["status", "--admin", "http://localhost:1"], "nothing answers"),
         (&["load", "--rate", "1", "--admin", "http://localhost:1"], "--data"),
         (&["up", "--port-base", "0"], "standard"),
         (&["start", "nats", "--accept-loss", "x", "--data", "/nowhere"], "no system"),
@@ -142,8 +150,8 @@ fn colours_completion_and_help_are_available() {
     let script = text(&alone(&["completions", "bash"], &[]).stdout);
     assert!(script.contains("sagactl") && script.contains("redrive"), "{script}");
     let help = text(&alone(&["--help"], &[]).stdout);
-    for said in ["Output:", "System and operator:", "Reasons:", "items", "Exit codes:"] {
-        assert!(help.contains(said), "{said} is not in:\n{help}");
+    for printed in ["Output:", "System and operator:", "Reasons:", "items", "Exit codes:"] {
+        assert!(help.contains(printed), "{printed} is not in:\n{help}");
     }
 }
 
@@ -161,19 +169,19 @@ async fn loss_is_accepted_for_a_single_start() {
             fs::remove_file(path).expect("removed");
         }
     }
-    let mut refused = system.try_sagactl(&["start", "payment"]);
-    assert_eq!(refused.status.code(), Some(1));
+    let mut rejected = system.try_sagactl(&["start", "payment"]);
+    assert_eq!(rejected.status.code(), Some(1));
     // The mark beside the database misses something, and then so does the broker: each loss has its name.
     for _ in 0..2 {
-        let errors = text(&refused.stderr);
+        let errors = text(&rejected.stderr);
         let Some(loss) =
             errors.rsplit("store.accept_loss=").next().filter(|_| errors.contains("accept_loss="))
         else {
             break;
         };
         let loss: String = loss.chars().take_while(char::is_ascii_alphanumeric).collect();
-        refused = system.try_sagactl(&["start", "payment", "--accept-loss", &loss]);
+        rejected = system.try_sagactl(&["start", "payment", "--accept-loss", &loss]);
     }
-    assert!(refused.status.success(), "{}", text(&refused.stderr));
+    assert!(rejected.status.success(), "{}", text(&rejected.stderr));
     system.sagactl(&["status"]);
 }
