@@ -28,9 +28,9 @@ main() {
   begin
   ulimit -n "$(ulimit -Hn)"
   if [[ $building == yes ]]; then
-    build --example held >&2
+    build --example connection_flood >&2
   fi
-  [[ -x $bin/examples/held ]] || die "$bin/examples/held is not built (omit --no-build)"
+  [[ -x $bin/examples/connection_flood ]] || die "$bin/examples/connection_flood is not built (omit --no-build)"
   start_system "$bin"
   curl --silent --show-error --fail --output /dev/null --header 'Content-Type: application/json' \
     --data '{"quantity":100000}' "$inventory/api/products/coffee-beans-1kg/restock"
@@ -86,7 +86,7 @@ hold() {
   local holders=() holder missing=0
   title "$number $kind connections for $seconds s"
   while ((left > 0)); do
-    "$bin/examples/held" "${order#http://}" $((left < each ? left : each)) "$seconds" ${mode:+"$mode"} &
+    "$bin/examples/connection_flood" "${order#http://}" $((left < each ? left : each)) "$seconds" ${mode:+"$mode"} &
     holders+=($!)
     left=$((left - each))
   done

@@ -17,5 +17,4 @@ mod column_width;
 pub mod table;
 
 pub use self::output::{configure, has_colors, is_terminal, note, print, print_error, print_json, view};
-pub use self::table::{Column, left, plain_lines, removable, right, table, time, truncatable, truncated};
 pub use self::view::{Color, View};

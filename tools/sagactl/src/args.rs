@@ -1,17 +1,18 @@
-//! Pure: parsers of command-line arguments.
+//! Shell: parsers of command-line arguments. Relative times depend on the clock.
 
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 pub use cli::args::duration;
+use jiff::{SignedDuration, Timestamp};
 use saga_core::ids::EXAMPLE;
 use serde_json::Value;
 use uuid::Uuid;
 
-/// Bound of the header that carries it.
+/// Maximum length in the header `X-Operator`.
 const MAX_NAME_LENGTH: usize = 100;
 
-/// Operator name: the option, else `$SAGA_OPERATOR`, else `$USER` if that is a valid name. With `None`, admin writes
+/// Determines the operator name: the option, else `$SAGA_OPERATOR`, else `$USER` if that is a valid name. With `None`, admin writes
 /// "anonymous" or rejects the request.
 pub fn operator_of(
     named: Option<&str>,
@@ -70,6 +71,14 @@ pub fn delay_ms(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Parses a time: `10m` is ten minutes ago.
+pub fn past_time(text: &str) -> Result<Timestamp, String> {
+    let invalid = || "write it like 10m (ago) or 2026-01-31T12:00:00Z".to_owned();
+    let Ok(ago) = duration(text) else { return text.parse().map_err(|_| invalid()) };
+    let ago = SignedDuration::try_from(ago).map_err(|_| invalid())?;
+    Timestamp::now().checked_sub(ago).map_err(|_| invalid())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +97,14 @@ mod tests {
         assert_eq!(of(None, &[("USER", "jörg")]), Ok(None));
         assert!(of(None, &[("SAGA_OPERATOR", "a\tb")]).is_err());
         assert!(operator_name(&"x".repeat(101)).is_err());
+    }
+
+    #[test]
+    fn past_time_is_relative_or_absolute() {
+        let ago = past_time("10m").expect("a time").duration_until(Timestamp::now()).as_secs();
+        assert!((600..610).contains(&ago), "{ago}");
+        assert_eq!(past_time("2026-01-31T12:00:00Z").expect("a time").as_second(), 1_769_860_800);
+        assert!(past_time("yesterday").is_err() && past_time("9999999y").is_err());
     }
 
     #[test]

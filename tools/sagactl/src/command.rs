@@ -17,7 +17,7 @@ use crate::admin::{Form, address};
 use crate::args::{self, operator_name};
 use crate::local::LocalCommand;
 use crate::operator::OperatorCommand;
-use crate::reconciliation::ReconciliationOptions;
+use crate::reconcile::ReconcileOptions;
 use crate::token::TokenCommand;
 use crate::top::TopOptions;
 use cli::{Color, exit};
@@ -94,7 +94,7 @@ pub enum Command {
     /// Refreshes every second, even without admin; q, Esc or Ctrl-C ends it
     Top(TopOptions),
     /// Reconcile stock, money and messages. Exit code 0 if they agree, 2 if not, 6 if there is no verdict yet
-    Reconcile(ReconciliationOptions),
+    Reconcile(ReconcileOptions),
     /// Send orders at a fixed rate, measure their latency from start to end, and reconcile
     Load(LoadOptions),
     /// Disrupt a temporary system at random while customers order: kill, pause, cut connections, fill disks. Exit code 0
@@ -160,7 +160,7 @@ pub fn selection(
     Ok(Selection { folder: folder.unwrap_or_else(|| DEFAULT_DATA_DIR.into()), admin })
 }
 
-/// Address of the remote admin, if any, else that of the local system.
+/// Returns the address of the remote admin, if any, else that of the local system.
 pub fn admin_of(remote: Option<Url>, folder: &Path) -> anyhow::Result<Url> {
     if let Some(remote) = remote {
         return Ok(remote);
@@ -212,6 +212,7 @@ mod tests {
             &format!("redrive follow {id} --operator ada"),
             "saga list --status in_progress --overdue --stuck-at payment-processing",
             "reconcile --wait 5s --json",
+            "reconcile --full",
             "reconcile --accept stock-forecast --reason new",
             "breakers",
             "breakers --json",
@@ -268,6 +269,7 @@ mod tests {
             "dlq redrive --fingerprint abc",
             "reconcile --accept stock-forecast",
             "reconcile --reason new",
+            "reconcile --full --accept stock-forecast --reason new",
             "breakers open payment --reason x",
             "chaos --for 1s",
             "chaos --rate 0",

@@ -21,7 +21,7 @@ mod overview;
 mod top;
 
 // Reconciliation.
-mod reconciliation;
+mod reconcile;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -33,13 +33,13 @@ use devstack::System;
 
 use crate::admin::Admin;
 use crate::command::{Arguments, Command, Selection, admin_of};
-use crate::overview::Asked;
+use crate::overview::Source;
 use cli::{configure, exit, note, print_error};
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return explain(&error),
+        Err(error) => return print_usage_error(&error),
     };
     // One thread: this program mostly waits, and under load the cores belong to the system.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -81,21 +81,21 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
         };
         Ok(Access { authorities: access::authorities(common.ca.as_deref(), variable)?, ..access })
     };
-    let admin = || Admin::at(admin_of(remote.clone(), &folder)?, &access()?, operator()?);
-    let asked = || match remote.clone() {
-        Some(remote) => Asked::elsewhere(remote, &access()?),
-        None => Asked::here(&folder, &access()?),
+    let admin = || Admin::new(admin_of(remote.clone(), &folder)?, &access()?, operator()?);
+    let source = || match remote.clone() {
+        Some(remote) => Source::remote(remote, &access()?),
+        None => Source::local(&folder, &access()?),
     };
     match command {
         Command::Local(command) => local::run(command, folder).await,
-        Command::Status(form) => overview::status(&asked()?, form).await,
-        Command::Doctor(form) => overview::doctor(&asked()?, form).await,
-        Command::Top(options) => top::run(asked()?, options).await,
+        Command::Status(form) => overview::status(&source()?, form).await,
+        Command::Doctor(form) => overview::doctor(&source()?, form).await,
+        Command::Top(options) => top::run(source()?, options).await,
         Command::Reconcile(options) if options.accept.is_some() => {
-            reconciliation::accept(&admin()?, &options).await
+            reconcile::accept(&admin()?, options).await
         }
         Command::Reconcile(options) => {
-            reconciliation::run(admin_of(remote.clone(), &folder)?.as_str(), &access()?, options).await
+            reconcile::run(admin_of(remote.clone(), &folder)?.as_str(), &access()?, options).await
         }
         Command::Chaos(options) => chaos::run(options).await,
         Command::Load(options) => {
@@ -111,7 +111,7 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
 }
 
 /// Prints help as it is, and an error in one line with a suggestion.
-fn explain(error: &clap::Error) -> ExitCode {
+fn print_usage_error(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         let _ = error.print();
         return ExitCode::SUCCESS;
@@ -124,7 +124,7 @@ fn explain(error: &clap::Error) -> ExitCode {
     ExitCode::from(exit::REJECTED)
 }
 
-/// Error of a command line, followed by suggestions.
+/// Formats the error of a command line, followed by suggestions.
 fn error_text(error: &clap::Error) -> String {
     let text = error.to_string();
     let ends = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_short_and_suggest_what_exists() {
+    fn usage_errors_are_short_and_suggest_alternatives() {
         let error_of = |line: &str| {
             let parsed = Arguments::try_parse_from(std::iter::once("sagactl").chain(line.split(' ')));
             error_text(&parsed.expect_err("invalid"))

@@ -1,44 +1,39 @@
-//! Shell: asking admin whether stock, money and messages agree: `sagactl reconcile` for its users.
+//! Shell: `sagactl reconcile`: whether stock, money and messages agree.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use admin_api::reconciliation::Verdict;
+use admin_api::reconciliation::{AcceptBaseline, Baseline, Verdict};
 use clap::Args;
+use cli::exit;
 use client::access::Access;
 use client::http::Http;
 use client::reconciliation::{Extent, MAX_WAIT, reconcile, report_text};
-use serde_json::{Value, json};
 
 use crate::admin::{Admin, Form, show};
 use crate::args::duration;
-use cli::text::one_line;
-use cli::{self, exit, print, print_json};
 
 #[derive(Debug, Args)]
-pub struct ReconciliationOptions {
-    /// Answers within this time, whatever is down, unless everything is to be read. A busy system gets half of it to become
-    /// quiet.
+pub struct ReconcileOptions {
+    /// Time limit of the answer, except with --full. A busy system gets half of it to come to rest.
     #[arg(long, default_value = "30s", value_parser = wait)]
     wait: Duration,
     /// Full verification: read everything, and not only changes since the last checkpoint. Only this finds rows that were
     /// changed without an event. Takes ten minutes at most.
     #[arg(long, conflicts_with = "accept")]
     full: bool,
-    /// One JSON object.
-    #[arg(long)]
-    json: bool,
-    /// Accepts what this step never came to, because it, or its database, was not there yet: from now on the reconciliation
-    /// counts that as its baseline. Only while nothing is under way.
+    #[command(flatten)]
+    form: Form,
+    /// Accept the messages that this step never processed, because it or its database did not exist yet, as its baseline.
+    /// Rejected while orders are in flight.
     #[arg(long, value_name = "STEP", requires = "reason", conflicts_with = "wait")]
     pub accept: Option<String>,
-    /// Why, for the audit log.
+    /// Reason, for the audit log.
     #[arg(long, requires = "accept")]
     reason: Option<String>,
 }
 
-/// How the program ends that was to find out.
-const fn code_of(verdict: Verdict) -> u8 {
+const fn exit_code_of(verdict: Verdict) -> u8 {
     match verdict {
         Verdict::Balanced => 0,
         Verdict::Unbalanced => exit::REJECTED,
@@ -46,26 +41,19 @@ const fn code_of(verdict: Verdict) -> u8 {
     }
 }
 
-/// `sagactl reconcile`: ends with 2 when the ledgers do not agree, with 6 when that cannot be told yet.
-pub async fn run(admin: &str, access: &Access, options: ReconciliationOptions) -> anyhow::Result<ExitCode> {
+pub async fn run(admin: &str, access: &Access, options: ReconcileOptions) -> anyhow::Result<ExitCode> {
     let extent = if options.full { Extent::Full } else { Extent::Incremental };
-    let reconciliation = reconcile(&Http::with_access(access)?, admin, options.wait, extent).await?;
-    if options.json {
-        print_json(&serde_json::to_value(&reconciliation.report)?);
-    } else {
-        print(&report_text(&reconciliation.report, &cli::view()));
-    }
-    Ok(ExitCode::from(code_of(reconciliation.report.verdict)))
+    let reconciled = reconcile(&Http::with_access(access)?, admin, options.wait, extent).await?;
+    show(&reconciled.report, options.form, report_text)?;
+    Ok(ExitCode::from(exit_code_of(reconciled.report.verdict)))
 }
 
-/// `sagactl reconcile --accept STEP`: what admin wrote down of it.
-pub async fn accept(admin: &Admin, options: &ReconciliationOptions) -> anyhow::Result<ExitCode> {
-    let body = json!({ "step": options.accept, "reason": options.reason });
-    let accepted = admin.post(&["reconciliation", "baselines"], &body).await?;
-    let step = options.accept.as_deref().unwrap_or_default();
-    show(accepted, Form { json: options.json }, |accepted: &Value, _| {
-        let missed = accepted.get("missed").map(one_line).unwrap_or_default();
-        format!("{step}: {missed} accepted as missed")
+/// `sagactl reconcile --accept STEP`.
+pub async fn accept(admin: &Admin, options: ReconcileOptions) -> anyhow::Result<ExitCode> {
+    let request = AcceptBaseline { step: options.accept.unwrap_or_default(), reason: options.reason };
+    let accepted: Baseline = admin.post(&["reconciliation", "baselines"], &request).await?;
+    show(&accepted, options.form, |accepted, _| {
+        format!("{}: {} messages accepted as missed", request.step, accepted.missed)
     })
 }
 
@@ -79,7 +67,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_verdict_has_an_exit_code_of_its_own() {
-        assert_eq!([Verdict::Balanced, Verdict::Unbalanced, Verdict::InFlight].map(code_of), [0, 2, 6]);
+    fn each_verdict_has_its_own_exit_code() {
+        let all = [Verdict::Balanced, Verdict::Unbalanced, Verdict::InFlight];
+        assert_eq!(all.map(exit_code_of), [0, 2, 6]);
     }
 }

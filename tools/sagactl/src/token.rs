@@ -17,8 +17,10 @@ use strum::VariantNames as _;
 use crate::admin::Form;
 use crate::args::duration;
 use cli::exit::{self, NOT_FOUND};
+
+use cli::table::{Column, left, right, table, time};
 use cli::text::or_none;
-use cli::{Column, left, note, print, print_json, right, table, time, view};
+use cli::{note, print, print_json, view};
 use devstack::{System, tokens};
 
 #[derive(Debug, Subcommand)]
@@ -34,7 +36,7 @@ pub enum TokenCommand {
     },
     /// Revoke a token. Services reject it within a second
     Revoke {
-        /// Name: the operator.
+        /// Name of the operator.
         name: String,
         #[command(flatten)]
         tokens: TokensFile,
@@ -43,7 +45,7 @@ pub enum TokenCommand {
 
 #[derive(Debug, Args)]
 pub struct Create {
-    /// Name: the operator: the operator, in the audit log.
+    /// Name of the operator, in the audit log.
     name: String,
     /// Role: viewer reads; operator also repairs; admin also overrides (edits, --force, breakers, faults, reconcile --accept).
     #[arg(long, value_parser = role())]
@@ -60,7 +62,7 @@ pub struct Create {
 
 #[derive(Debug, Args)]
 pub struct TokensFile {
-    /// File with the tokens of another system (its setting http.tokens); `create` creates it.
+    /// File with the tokens of another system (its setting http.tokens). `create` creates a missing one.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }

@@ -1,12 +1,14 @@
-//! Admin, as operators ask it.
+//! Client of admin's API, and the output of its responses.
 
-// Requests in somebody's name.
+// Requests in an operator's name.
 mod client;
 
-// What becomes of an answer, and of one that is a list.
-mod answer;
-mod listing;
+// Output of one response, of a list, and of the results for several items.
+mod items;
+mod page;
+mod response;
 
-pub use self::answer::{Done, Several, each, read, show};
-pub use self::client::{Admin, address, said};
-pub use self::listing::{Form, Items, OrList, Page, PageOptions};
+pub use self::client::{Admin, address};
+pub use self::items::{ItemOutcome, ItemResults, for_each};
+pub use self::page::{OrList, Page, PageOptions, Unreachable};
+pub use self::response::{Form, show};

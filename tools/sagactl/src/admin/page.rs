@@ -1,23 +1,19 @@
-//! Pure: what is asked for, in which form, and how a list of it is shown: every list in the same shape.
+//! Pure: lists, all in one shape, and the options of a list.
 
 use std::fmt::Write as _;
 
 use admin_api::text::{counted, grouped};
 use clap::{Args, Subcommand};
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use cli::View;
+use cli::exit::rejected;
+use cli::table::{Column, table};
+use serde::Serialize;
+use uuid::Uuid;
 
-use cli::{Column, View, table};
+use super::response::Form;
+use crate::args;
 
-/// For whom an answer is printed.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct Form {
-    /// One JSON object; of a list: its items, and next, which --cursor takes.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// A word for things that are listed when nothing is said, with the options of the list.
+/// A command that lists if it has no subcommand.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct OrList<C: Subcommand, L: Args = Form> {
@@ -27,221 +23,144 @@ pub struct OrList<C: Subcommand, L: Args = Form> {
     pub list: L,
 }
 
-/// Which part of a list, and in which form.
-#[derive(Debug, Args, Serialize)]
+#[derive(Debug, Args)]
 pub struct PageOptions {
-    /// At most this many (1 to 200; 50 when not given).
+    /// Maximum number of items (1 to 200) [default: 50].
     #[arg(long, value_name = "N")]
-    limit: Option<u32>,
-    /// Where the last page ended.
+    pub limit: Option<usize>,
+    /// Start of the page: next of the page before.
     #[arg(long)]
-    cursor: Option<String>,
+    pub cursor: Option<String>,
     #[command(flatten)]
-    #[serde(skip)]
     pub form: Form,
 }
 
-/// Where an answer has the items of a list.
-#[derive(Debug, Clone, Copy)]
-pub enum Items {
-    /// In its member of this name, beside which others may stand.
-    In(&'static str),
-    /// In the members of this name of what each service answered.
-    OfEach(&'static str),
-}
-
-impl Items {
-    /// The list, in the shape that all lists have here.
-    pub fn fields(self, answer: Value) -> Value {
-        let mut list = match (self, answer) {
-            (Self::In(name), Value::Object(mut members)) => {
-                let items = members.remove(name).unwrap_or_else(|| json!([]));
-                members.insert("items".to_owned(), items);
-                members
-            }
-            (Self::OfEach(name), Value::Array(services)) => of_each(name, services),
-            // Somebody else's answer: whoever reads it will say so.
-            (_, other) => return other,
-        };
-        list.entry("next").or_insert(Value::Null);
-        if let Some(Value::Array(silent)) = list.get_mut("unreachable") {
-            silent.iter_mut().filter(|service| service.is_string()).for_each(|service| {
-                *service = json!({ "service": service, "problem": "it does not answer" });
-            });
-        }
-        Value::Object(list)
+impl PageOptions {
+    /// Reads a cursor that is an id.
+    pub fn cursor_id(&self) -> anyhow::Result<Option<Uuid>> {
+        let id = |cursor: &String| args::id(cursor).map_err(|why| rejected(format!("--cursor: {why}")));
+        self.cursor.as_ref().map(id).transpose()
     }
-}
-
-fn of_each(name: &str, services: Vec<Value>) -> Map<String, Value> {
-    let (mut items, mut unreachable, mut cut) = (Vec::new(), Vec::new(), Vec::new());
-    for mut of in services {
-        let service = of["service"].take();
-        if let Value::Array(own) = of[name].take() {
-            items.extend(own.into_iter().map(|mut item| {
-                item["service"] = service.clone();
-                item
-            }));
-        }
-        if of["more"] == true {
-            cut.push(service.clone());
-        }
-        if let problem @ Value::String(_) = of["problem"].take() {
-            unreachable.push(json!({ "service": service, "problem": problem }));
-        }
-    }
-    let mut list = Map::new();
-    list.insert("items".to_owned(), items.into());
-    list.insert("unreachable".to_owned(), unreachable.into());
-    list.insert("cut".to_owned(), cut.into());
-    list
 }
 
 /// A list, or a page of one.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize)]
 pub struct Page<T> {
     pub items: Vec<T>,
-    /// Where the next page begins.
-    #[serde(default)]
+    /// `--cursor` of the next page.
     pub next: Option<String>,
-    /// What is damaged and cannot be shown.
-    #[serde(default)]
-    unreadable: Vec<String>,
+    /// Ids of damaged items, which cannot be shown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
     /// Services whose items are missing.
-    #[serde(default)]
-    unreachable: Vec<Silent>,
-    /// Services that have more than they tell at once.
-    #[serde(default)]
-    cut: Vec<String>,
-    /// How many there are on all pages, when that was counted.
-    #[serde(default)]
-    total: Option<u64>,
-    /// Messages that what is shown is behind by, when the broker said so.
-    #[serde(default)]
-    unconsumed: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreachable: Vec<Unreachable>,
+    /// Services with more items than are listed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub truncated: Vec<String>,
+    /// Number of items on all pages, if they were counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    /// Messages that admin has not consumed yet, if the broker reports them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unconsumed: Option<u64>,
 }
 
-/// A service that did not answer, and why.
-#[derive(Debug, Deserialize)]
-pub struct Silent {
+/// A service that did not answer.
+#[derive(Debug, Serialize)]
+pub struct Unreachable {
     pub service: String,
-    problem: String,
+    pub problem: String,
 }
 
-impl<T> Page<T> {
-    /// A page of these.
-    #[cfg(test)]
-    pub const fn of(items: Vec<T>) -> Self {
+/// A complete list.
+impl<T> FromIterator<T> for Page<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
         Self {
-            items,
+            items: items.into_iter().collect(),
             next: None,
             unreadable: vec![],
             unreachable: vec![],
-            cut: vec![],
+            truncated: vec![],
             total: None,
             unconsumed: None,
         }
     }
+}
 
-    /// A table, or `nothing`; then what is missing from it, and where the next page begins.
-    pub fn shown(&self, nothing: &str, columns: &[Column<T>], view: &View) -> String {
+impl<T> Page<T> {
+    /// Formats the items as a table, or `empty`, followed by what is missing and the cursor of the next page.
+    pub fn text(&self, empty: &str, columns: &[Column<T>], view: &View) -> String {
         let mut text =
-            if self.items.is_empty() { nothing.to_owned() } else { table(columns, &self.items, view) };
+            if self.items.is_empty() { empty.to_owned() } else { table(columns, &self.items, view) };
         if let Some(count) = self.count() {
             let _ = write!(text, "\n{count}");
         }
-        if let Some(behind) = self.unconsumed.filter(|behind| *behind > 0) {
-            let _ = write!(
-                text,
-                "\nadmin has still to hear {}: there may be more",
-                counted(behind, "message", "messages")
-            );
+        if let Some(unconsumed) = self.unconsumed.filter(|unconsumed| *unconsumed > 0) {
+            let messages = counted(unconsumed, "message", "messages");
+            let _ = write!(text, "\nadmin has yet to consume {messages}: there may be more");
         }
         if !self.unreadable.is_empty() {
             let _ = write!(text, "\ndamaged, and not shown: {}", self.unreadable.join(", "));
         }
-        for Silent { service, problem } in &self.unreachable {
-            let _ = write!(text, "\n{service} cannot be asked: {problem}");
+        for Unreachable { service, problem } in &self.unreachable {
+            let _ = write!(text, "\n{service} is missing: {problem}");
         }
-        if !self.cut.is_empty() {
-            let _ = write!(text, "\nmore wait than are shown: {}", self.cut.join(", "));
+        if !self.truncated.is_empty() {
+            let _ = write!(text, "\nthere are more than listed: {}", self.truncated.join(", "));
         }
         if let Some(cursor) = &self.next {
-            let _ = write!(text, "\nmore with --cursor {cursor}");
+            let _ = write!(text, "\nnext page: --cursor {cursor}");
         }
         text
     }
 
-    /// How many of how many are shown, where that is not what anybody sees: `50 of 1,234`.
+    /// Number of items shown, and of all, if there are more: `50 of 1,234`.
     fn count(&self) -> Option<String> {
-        let shown = self.items.len() + self.unreadable.len();
+        let shown = grouped((self.items.len() + self.unreadable.len()) as u64);
         match self.total {
             Some(0) => None,
-            Some(total) => Some(format!("{} of {}", grouped(shown as u64), grouped(total))),
-            None if self.next.is_some() => {
-                Some(format!("{} shown; how many there are was not counted", grouped(shown as u64)))
-            }
-            None => None,
+            Some(total) => Some(format!("{shown} of {}", grouped(total))),
+            None => self.next.is_some().then(|| format!("{shown} shown; the total was not counted")),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use cli::table::left;
+
     use super::*;
-    use cli::left;
 
     #[test]
-    fn every_list_has_items_and_next() {
-        let page = json!({"sagas": [1, 2], "next": "abc", "unreadable": ["x"]});
-        let wanted = json!({"items": [1, 2], "next": "abc", "unreadable": ["x"]});
-        assert_eq!(Items::In("sagas").fields(page), wanted);
-        let last = json!({"faults": [], "unreachable": ["bank"]});
-        let wanted = json!({
-            "items": [], "next": null, "unreachable": [{"service": "bank", "problem": "it does not answer"}],
-        });
-        assert_eq!(Items::In("faults").fields(last), wanted);
-    }
-
-    #[test]
-    fn what_services_answered_one_by_one_is_one_list() {
-        let services = json!([
-            {"service": "order", "breakers": [{"name": "a"}, {"name": "b"}], "more": true},
-            {"service": "payment", "breakers": [], "problem": "payment does not answer"},
-        ]);
-        let wanted = json!({
-            "items": [{"name": "a", "service": "order"}, {"name": "b", "service": "order"}], "next": null,
-            "unreachable": [{"service": "payment", "problem": "payment does not answer"}], "cut": ["order"],
-        });
-        assert_eq!(Items::OfEach("breakers").fields(services), wanted);
-    }
-
-    #[test]
-    fn a_page_says_what_is_missing_from_it() {
-        let page: Page<String> = serde_json::from_value(json!({
-            "items": ["pen"], "next": "abc", "unreadable": ["7"],
-            "unreachable": [{"service": "bank", "problem": "it does not answer"}], "cut": ["order"],
-            "total": 1_234, "unconsumed": 7,
-        }))
-        .expect("a page");
+    fn text_of_a_page_names_what_is_missing_from_it() {
         let columns = [left("sku", |sku: &String| sku.clone())];
-        let shown = page.shown("none", &columns, &View::FILE);
-        for said in [
+        let next = Some("abc".to_owned());
+        let page = Page { next: next.clone(), ..Page::from_iter(["pen".to_owned()]) };
+        let text = page.text("none", &columns, &View::FILE);
+        assert!(text.contains("1 shown; the total was not counted"), "{text}");
+        let unreachable =
+            Unreachable { service: "bank".to_owned(), problem: "it does not answer".to_owned() };
+        let page = Page {
+            unreadable: vec!["7".to_owned()],
+            unreachable: vec![unreachable],
+            truncated: vec!["order".to_owned()],
+            total: Some(1_234),
+            unconsumed: Some(7),
+            ..page
+        };
+        let text = page.text("none", &columns, &View::FILE);
+        for part in [
             "pen",
-            "damaged, and not shown: 7",
-            "bank cannot be asked: it does",
-            "more wait than are shown: order",
-            "--cursor abc",
             "2 of 1,234",
-            "still to hear 7 messages",
+            "admin has yet to consume 7 messages",
+            "damaged, and not shown: 7",
+            "bank is missing: it does not answer",
+            "there are more than listed: order",
+            "--cursor abc",
         ] {
-            assert!(shown.contains(said), "{shown}");
+            assert!(text.contains(part), "{part}: {text}");
         }
-        let page: Page<String> =
-            serde_json::from_value(json!({"items": ["pen"], "next": "abc"})).expect("a page");
-        assert!(
-            page.shown("none", &columns, &View::FILE).contains("1 shown; how many there are was not counted")
-        );
-        assert_eq!(Page::of(vec![]).shown("none", &columns, &View::FILE), "none");
+        assert_eq!(Page::from_iter([]).text("none", &columns, &View::FILE), "none");
     }
 }

@@ -1,73 +1,63 @@
-//! Shell: the audit log: who did what, and what became of it.
+//! Shell: `sagactl log`: the audit log.
 
 use std::process::ExitCode;
 
+use admin_api::audit_log::{Action, LogEntry, LogPage, LogParams};
 use clap::{Args, Subcommand};
-use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use cli::View;
+use cli::table::{Column, left, removable, time, truncatable};
+use cli::text::{one_line, or_none};
+use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::admin::{Admin, Items, OrList, Page, PageOptions};
-use cli::text::{one_line, or_none};
-use cli::{Column, View, left, removable, time, truncatable};
+use crate::admin::{Admin, OrList, Page, PageOptions, show};
 
-/// What to do with the audit log.
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
-    /// List its entries, newest first; --operator NAME shows only theirs
+    /// List changes, newest first; --operator NAME shows only theirs
     List(LogOptions),
 }
 
-/// Which entries of the audit log; --operator NAME shows only theirs.
-#[derive(Debug, Args, Serialize)]
+#[derive(Debug, Args)]
 pub struct LogOptions {
-    #[arg(skip)]
-    operator: Option<String>,
-    /// Only this action, e.g. dlq.replay.
-    #[arg(long)]
-    action: Option<String>,
-    /// Only what was done to this: a dead letter, a redrive, a breaker.
+    /// Only this kind of change, e.g. dlq.replay.
+    #[arg(long, value_parser = action)]
+    action: Option<Action>,
+    /// Only changes of this dead letter, redrive, order, service, step, or breaker (SERVICE/NAME).
     #[arg(long)]
     target: Option<String>,
     #[command(flatten)]
-    #[serde(flatten)]
     page: PageOptions,
 }
 
-/// `sagactl log`: of everybody, or of the operator who is named.
+fn action(text: &str) -> Result<Action, String> {
+    Action::deserialize(Value::from(text)).map_err(|error| error.to_string())
+}
+
 pub async fn run(
     admin: &Admin,
     OrList { command, list }: OrList<LogCommand, LogOptions>,
     operator: Option<String>,
 ) -> anyhow::Result<ExitCode> {
     let LogCommand::List(options) = command.unwrap_or(LogCommand::List(list));
-    let options = LogOptions { operator, ..options };
-    admin.list(&["audit"], &options, Items::In("entries"), options.page.form, shown).await
+    let LogOptions { action, target, page } = options;
+    let params = LogParams { operator, action, target, limit: page.limit, cursor: page.cursor_id()? };
+    let LogPage { entries, unreadable, next } = admin.get(&["audit"], &params).await?;
+    show(&Page { next, unreadable, ..Page::from_iter(entries) }, page.form, text)
 }
 
-#[derive(Debug, Deserialize)]
-struct AuditEntry {
-    at: Timestamp,
-    operator: String,
-    action: String,
-    target: String,
-    reason: Option<String>,
-    detail: Option<Value>,
-    outcome: String,
-}
-
-const COLUMNS: [Column<AuditEntry>; 7] = [
-    time("when", |entry| Some(entry.at)),
-    left("who", |entry| entry.operator.clone()),
-    left("what", |entry| entry.action.clone()),
-    left("to what", |entry| entry.target.clone()),
-    truncatable(left("outcome", |entry| entry.outcome.clone())),
-    removable(2, truncatable(left("why", |entry| or_none(entry.reason.as_ref())))),
-    removable(1, truncatable(left("detail", |entry| or_none(entry.detail.as_ref().map(one_line))))),
+const COLUMNS: [Column<LogEntry>; 7] = [
+    time("time", |change| Some(change.entry.at)),
+    left("operator", |change| change.entry.by.operator.clone()),
+    left("action", |change| change.entry.action.to_string()),
+    left("target", |change| change.entry.target.clone()),
+    truncatable(left("outcome", |change| change.entry.outcome.clone())),
+    removable(2, truncatable(left("reason", |change| or_none(change.entry.by.reason.as_ref())))),
+    removable(1, truncatable(left("detail", |change| or_none(change.entry.detail.as_ref().map(one_line))))),
 ];
 
-fn shown(page: &Page<AuditEntry>, view: &View) -> String {
-    page.shown("no entries", &COLUMNS, view)
+fn text(page: &Page<LogEntry>, view: &View) -> String {
+    page.text("no changes", &COLUMNS, view)
 }
 
 #[cfg(test)]
@@ -77,13 +67,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_did_what_is_a_table() {
-        let page = from_value(json!({"items": [
+    fn audit_log_is_a_table() {
+        let entries: Vec<LogEntry> = from_value(json!([
             {"id": "1", "at": "2026-11-20T14:18:36Z", "operator": "ada", "action": "dlq.replay",
              "target": "01890000-0000-7000-8000-000000000001", "reason": "bank is back", "outcome": "done"},
             {"id": "2", "at": "2026-11-20T14:18:30Z", "operator": "system", "action": "redrive.stop",
              "target": "01890000-0000-7000-8000-000000000002", "detail": {"failed": 1}, "outcome": "done"},
-        ], "next": "abc"}));
-        insta::assert_snapshot!("log", shown(&page.expect("a page"), &View::FILE));
+        ]))
+        .expect("entries");
+        let page = Page { next: Some("abc".to_owned()), ..Page::from_iter(entries) };
+        insta::assert_snapshot!("log", text(&page, &View::FILE));
     }
 }

@@ -1,32 +1,33 @@
-//! Shell: circuit breakers: what each does, and what operators make them do.
+//! Shell: `sagactl breakers`: circuit breakers of all services.
 
 use std::process::ExitCode;
 use std::str::FromStr;
 
+use admin_api::breakers::{ChangeBreaker, ServiceBreakers};
 use clap::{Args, Subcommand};
-use jiff::Timestamp;
-use serde::Deserialize;
+use cli::View;
+use cli::table::{Column, left, removable, right, time, truncatable};
+use cli::text::{one_line, or_none};
+use saga_core::breaker::{BreakerAction, BreakerView, State};
+use serde::Serialize;
 use serde_json::json;
 
-use crate::admin::{Admin, Form, Items, OrList, Page, show};
-use cli::text::or_none;
-use cli::{Column, View, left, removable, right, time, truncatable};
+use crate::admin::{Admin, Form, OrList, Page, Unreachable, show};
 
-/// What operators make breakers do.
 #[derive(Debug, Subcommand)]
 pub enum BreakerCommand {
-    /// List all breakers of all services
+    /// List the breakers of all services
     List(Form),
-    /// Hold one open: nothing is let through until it is closed or reset
-    Open(Hold),
-    /// Hold one closed: everything is let through until it is opened or reset
-    Close(Hold),
-    /// Let one decide for itself again, from closed on
+    /// Force a breaker open: calls are rejected until it is closed or reset
+    Open(ForceOptions),
+    /// Force a breaker closed: calls are admitted until it is opened or reset
+    Close(ForceOptions),
+    /// Return a breaker to automatic operation, closed and with an empty window
     Reset {
-        /// As sagactl breakers lists it.
+        /// Breaker, as sagactl breakers lists it.
         #[arg(value_name = "SERVICE/NAME")]
         breaker: BreakerName,
-        /// Why, for the audit log.
+        /// Reason, for the audit log.
         #[arg(long)]
         reason: Option<String>,
         #[command(flatten)]
@@ -34,20 +35,19 @@ pub enum BreakerCommand {
     },
 }
 
-/// Which breaker to hold.
 #[derive(Debug, Args)]
-pub struct Hold {
-    /// As sagactl breakers lists it.
+pub struct ForceOptions {
+    /// Breaker, as sagactl breakers lists it.
     #[arg(value_name = "SERVICE/NAME")]
     breaker: BreakerName,
-    /// Why, for the audit log.
+    /// Reason, for the audit log.
     #[arg(long)]
     reason: String,
     #[command(flatten)]
     form: Form,
 }
 
-/// A breaker as people name it: `SERVICE/NAME`.
+/// Name of a breaker: `SERVICE/NAME`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BreakerName {
     service: String,
@@ -67,71 +67,69 @@ impl FromStr for BreakerName {
     }
 }
 
-/// `sagactl breakers`: without a command, a list of all.
 pub async fn run(
     admin: &Admin,
     OrList { command, list }: OrList<BreakerCommand>,
 ) -> anyhow::Result<ExitCode> {
     let (breaker, action, reason, form) = match command.unwrap_or(BreakerCommand::List(list)) {
         BreakerCommand::List(form) => {
-            return admin.list(&["breakers"], &(), Items::OfEach("breakers"), form, shown).await;
+            return show(&page(admin.get(&["breakers"], &()).await?), form, text);
         }
-        BreakerCommand::Open(Hold { breaker, reason, form }) => (breaker, "open", Some(reason), form),
-        BreakerCommand::Close(Hold { breaker, reason, form }) => (breaker, "closed", Some(reason), form),
-        BreakerCommand::Reset { breaker, reason, form } => (breaker, "reset", reason, form),
+        BreakerCommand::Open(ForceOptions { breaker, reason, form }) => {
+            (breaker, BreakerAction::Open, Some(reason), form)
+        }
+        BreakerCommand::Close(ForceOptions { breaker, reason, form }) => {
+            (breaker, BreakerAction::Closed, Some(reason), form)
+        }
+        BreakerCommand::Reset { breaker, reason, form } => (breaker, BreakerAction::Reset, reason, form),
     };
     let BreakerName { service, name } = breaker;
-    let body = json!({ "action": action, "reason": reason });
-    let answer = admin.post(&["breakers", &service, &name], &body).await?;
-    show(answer, form, |now: &Breaker, _| format!("{service}/{} is {}", now.name, now.state))
+    let changed: BreakerView =
+        admin.post(&["breakers", &service, &name], &ChangeBreaker { action, reason }).await?;
+    show(&changed, form, |changed, _| format!("{service}/{} is {}", changed.name, state_name(changed.state)))
 }
 
-/// A breaker, and whose it is.
-#[derive(Debug, Deserialize)]
-struct BreakerOf {
+/// Name of a state, as the API has it.
+pub fn state_name(state: State) -> String {
+    one_line(&json!(state))
+}
+
+/// A breaker with its service.
+#[derive(Debug, Serialize)]
+struct ServiceBreaker {
     service: String,
     #[serde(flatten)]
-    breaker: Breaker,
+    breaker: BreakerView,
 }
 
-#[derive(Debug, Deserialize)]
-struct Breaker {
-    name: String,
-    #[serde(default)]
-    instance: String,
-    state: String,
-    calls: u64,
-    failures: u64,
-    slow: u64,
-    failure_rate: Option<u8>,
-    slow_rate: Option<u8>,
-    rejected: u64,
-    open_until: Option<Timestamp>,
-    #[serde(default)]
-    transitions: Vec<Transition>,
+fn page(services: Vec<ServiceBreakers>) -> Page<ServiceBreaker> {
+    let (mut items, mut unreachable) = (vec![], vec![]);
+    for ServiceBreakers { service, problem, breakers } in services {
+        let of_service = breakers.into_iter();
+        items.extend(of_service.map(|breaker| ServiceBreaker { service: service.clone(), breaker }));
+        unreachable.extend(problem.map(|problem| Unreachable { service, problem }));
+    }
+    Page { unreachable, ..Page::from_iter(items) }
 }
 
-#[derive(Debug, Deserialize)]
-struct Transition {
-    at: Timestamp,
-    why: String,
-}
-
-const COLUMNS: [Column<BreakerOf>; 10] = [
-    left("breaker", |of| format!("{}/{}", of.service, of.breaker.name)),
-    left("state", |of| of.breaker.state.clone()),
-    removable(0, left("at", |of| of.breaker.instance.clone())),
-    removable(3, right("calls", |of| of.breaker.calls.to_string())),
-    removable(5, right("failed", |of| share(of.breaker.failures, of.breaker.failure_rate))),
-    removable(2, right("slow", |of| share(of.breaker.slow, of.breaker.slow_rate))),
-    removable(4, right("rejected", |of| of.breaker.rejected.to_string())),
-    removable(6, time("open until", |of| of.breaker.open_until)),
-    removable(1, time("last change", |of| of.breaker.transitions.last().map(|last| last.at))),
-    removable(7, truncatable(left("why", |of| or_none(of.breaker.transitions.last().map(|last| &last.why))))),
+const COLUMNS: [Column<ServiceBreaker>; 10] = [
+    left("breaker", |row| format!("{}/{}", row.service, row.breaker.name)),
+    left("state", |row| state_name(row.breaker.state)),
+    removable(0, left("instance", |row| row.breaker.instance.clone())),
+    removable(3, right("calls", |row| row.breaker.calls.to_string())),
+    removable(5, right("failed", |row| share(row.breaker.failures, row.breaker.failure_rate))),
+    removable(2, right("slow", |row| share(row.breaker.slow, row.breaker.slow_rate))),
+    removable(4, right("rejected", |row| row.breaker.rejected.to_string())),
+    removable(6, time("open until", |row| row.breaker.open_until)),
+    removable(1, time("last change", |row| row.breaker.transitions.last().map(|last| last.at))),
+    removable(
+        7,
+        truncatable(left("cause", |row| or_none(row.breaker.transitions.last().map(|last| &last.why)))),
+    ),
 ];
 
-fn shown(page: &Page<BreakerOf>, view: &View) -> String {
-    page.shown("no breakers", &COLUMNS, view)
+fn text(page: &Page<ServiceBreaker>, view: &View) -> String {
+    page.text("no breakers", &COLUMNS, view)
 }
 
 fn share(count: u64, percent: Option<u8>) -> String {
@@ -140,33 +138,34 @@ fn share(count: u64, percent: Option<u8>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::from_value;
+    use serde_json::{from_value, json};
 
     use super::*;
 
     #[test]
-    fn a_breaker_is_named_by_service_and_name() {
+    fn breaker_name_has_service_and_name() {
         let name: BreakerName = "payment/call/bank".parse().expect("a name");
         assert_eq!((name.service.as_str(), name.name.as_str()), ("payment", "call/bank"));
         assert!(["payment", "/bank", "payment/", ""].iter().all(|bad| bad.parse::<BreakerName>().is_err()));
     }
 
     #[test]
-    fn breakers_are_a_table_and_a_silent_service_is_named() {
-        let policy = json!({"failure_rate": 50});
+    fn breakers_are_a_table_that_names_unreachable_services() {
+        let (policy, recorded) = (json!({}), json!({"successes": 4, "failures": 6, "ignored": 0}));
         let services = json!([
             {"service": "payment", "breakers": [
-                {"name": "bank", "instance": "payment-2", "state": "OPEN", "calls": 10, "failures": 6, "slow": 0, "failure_rate": 60,
-                 "slow_rate": 0, "rejected": 4, "policy": policy, "open_until": "2026-11-20T14:18:46Z",
+                {"name": "bank", "instance": "payment-2", "state": "OPEN", "calls": 10, "failures": 6, "slow": 0,
+                 "failure_rate": 60, "slow_rate": 0, "rejected": 4, "recorded": recorded, "policy": policy,
+                 "open_until": "2026-11-20T14:18:46Z",
                  "transitions": [{"at": "2026-11-20T14:18:36Z", "from": "CLOSED", "to": "OPEN",
                                   "why": "6 of 10 calls failed"}]},
-                {"name": "payment-processing", "instance": "payment-2", "state": "CLOSED", "calls": 1, "failures": 0, "slow": 0,
-                 "failure_rate": null, "slow_rate": null, "rejected": 0, "policy": policy, "open_until": null,
-                 "transitions": []},
+                {"name": "payment-processing", "instance": "payment-2", "state": "CLOSED", "calls": 1, "failures": 0,
+                 "slow": 0, "failure_rate": null, "slow_rate": null, "rejected": 0, "recorded": recorded,
+                 "policy": policy, "open_until": null, "transitions": []},
             ]},
             {"service": "inventory", "problem": "inventory does not answer", "breakers": []},
         ]);
-        let page = from_value(Items::OfEach("breakers").fields(services)).expect("breakers");
-        insta::assert_snapshot!("breakers", shown(&page, &View::FILE));
+        let services = from_value(services).expect("breakers");
+        insta::assert_snapshot!("breakers", text(&page(services), &View::FILE));
     }
 }

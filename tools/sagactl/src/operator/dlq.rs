@@ -1,105 +1,111 @@
-//! Shell: `sagactl dlq`: what people can do with dead letters.
+//! Shell: `sagactl dlq`: the subcommands for dead letters.
 
 use std::process::ExitCode;
 
+use admin_api::dead_letters::{
+    DeadLetterCounts, DeadLetterDetail, DeadLetterGroups, DeadLetterPage, GroupParams,
+};
 use clap::{Args, Subcommand};
-use serde::Serialize;
 use uuid::Uuid;
 
-use super::dead_letter::change::{self, DeadLetterOptions, NoteOptions, ReplayOptions, RestoreOptions};
+use super::dead_letter::change::{self, ChangeOptions, DISCARD, NoteOptions, RESOLVE, RestoreOptions};
+use super::dead_letter::change::{RESTORE, WITHDRAW_RESOLUTION};
 use super::dead_letter::edit::{self, EditOptions};
-use super::dead_letter::filter::{FailedAt, Filter, InStatus};
+use super::dead_letter::replay::{self, ReplayOptions};
+use super::dead_letter::selection::{FilterOptions, OriginOptions, StatusOptions};
 use super::dead_letter::{group, view};
 use super::redrive::{self, RedriveOptions};
-use super::resolution::{self, RESOLVE, WITHDRAW};
-use crate::admin::{Admin, Form, Items, PageOptions};
+use crate::admin::{Admin, Form, Page, PageOptions, show};
 use crate::args;
 
-/// What to do with dead letters.
 #[derive(Debug, Subcommand)]
 pub enum DlqCommand {
-    /// List dead letters, the last to fail first; those that wait or are replayed when no status is given
+    /// List dead letters, latest failure first; by default those that are pending or being replayed
     List(Box<ListOptions>),
-    /// Count them by status and service
+    /// Count dead letters by status and service
     Count(Form),
-    /// List the ways in which messages failed, the most frequent first; the same statuses as list
+    /// Group dead letters by cause, largest group first; same statuses as list
     Groups(GroupOptions),
-    /// Show all there is to know of one
+    /// Show a dead letter with its message, notes and history
     Show {
-        /// The one to show.
+        /// Id of the dead letter.
         #[arg(value_parser = args::id)]
         id: Uuid,
-        /// The API's own JSON.
+        /// Print the JSON of the API.
         #[arg(long)]
         json: bool,
     },
-    /// Hand messages back to the step that failed
+    /// Replay messages to the step that failed
     Replay(ReplayOptions),
-    /// Hand a message back with other contents
+    /// Edit a message and replay it
     Edit(EditOptions),
-    /// Give dead letters up
-    Discard(DeadLetterOptions),
-    /// Take discarded dead letters back
+    /// Discard dead letters: their messages are not processed
+    Discard(ChangeOptions),
+    /// Restore discarded dead letters
     Restore(RestoreOptions),
     /// Resolve dead letters manually: their work was done by other means. A saga is resolved with its last dead letter
-    Resolve(DeadLetterOptions),
-    /// Withdraw that: they are pending again, and their sagas are open again
-    WithdrawResolution(DeadLetterOptions),
-    /// Write a note at dead letters
+    Resolve(ChangeOptions),
+    /// Withdraw the resolution: the dead letters are pending again, and their sagas are open again
+    WithdrawResolution(ChangeOptions),
+    /// Add a note to dead letters
     Note(NoteOptions),
-    /// Hand many back: a few first, the rest when those did not fail again; stops when they do
+    /// Replay many dead letters: first a canary, then the rest at a limited rate; stops if replays fail again
     Redrive(Box<RedriveOptions>),
 }
 
-/// Which dead letters to list.
-#[derive(Debug, Args, Serialize)]
+#[derive(Debug, Args)]
 pub struct ListOptions {
     #[command(flatten)]
-    #[serde(flatten)]
-    status: InStatus,
+    status: StatusOptions,
     #[command(flatten)]
-    #[serde(flatten)]
-    filter: Filter,
+    filter: FilterOptions,
     #[command(flatten)]
-    #[serde(flatten)]
     page: PageOptions,
 }
 
-/// Which groups to list.
-#[derive(Debug, Args, Serialize)]
+#[derive(Debug, Args)]
 pub struct GroupOptions {
     #[command(flatten)]
-    #[serde(flatten)]
-    status: InStatus,
+    status: StatusOptions,
     #[command(flatten)]
-    #[serde(flatten)]
-    failed_at: FailedAt,
-    /// At most this many (1 to 200; 50 when not given).
+    origin: OriginOptions,
+    /// Maximum number of groups (1 to 200) [default: 50].
     #[arg(long, value_name = "N")]
-    limit: Option<u32>,
+    limit: Option<usize>,
     #[command(flatten)]
-    #[serde(skip)]
     form: Form,
 }
 
 pub async fn run(admin: &Admin, command: DlqCommand) -> anyhow::Result<ExitCode> {
     match command {
         DlqCommand::List(options) => {
-            admin.list(&["dlq"], &options, Items::In("dead_letters"), options.page.form, view::list).await
+            let ListOptions { status, filter, page } = *options;
+            let params = filter.list_params(Some(status.joined()), page.limit, page.cursor);
+            let DeadLetterPage { dead_letters, unreadable, next, total, unconsumed } =
+                admin.get(&["dlq"], &params).await?;
+            let list = Page { unreadable, next, total, unconsumed, ..Page::from_iter(dead_letters) };
+            show(&list, page.form, view::list)
         }
-        DlqCommand::Count(form) => admin.show(&["dlq", "count"], &(), form, view::counts).await,
+        DlqCommand::Count(form) => {
+            show(&admin.get::<DeadLetterCounts>(&["dlq", "count"], &()).await?, form, view::counts)
+        }
         DlqCommand::Groups(options) => {
-            admin.list(&["dlq", "groups"], &options, Items::In("groups"), options.form, group::list).await
+            let GroupOptions { status, origin, limit, form } = options;
+            let OriginOptions { service, step, message_type } = origin;
+            let params = GroupParams { status: Some(status.joined()), service, step, message_type, limit };
+            let DeadLetterGroups { groups } = admin.get(&["dlq", "groups"], &params).await?;
+            show(&groups.into_iter().collect(), form, group::list)
         }
         DlqCommand::Show { id, json } => {
-            admin.show(&["dlq", &id.to_string()], &(), Form { json }, view::detail).await
+            let dead_letter: DeadLetterDetail = admin.get(&["dlq", &id.to_string()], &()).await?;
+            show(&dead_letter, Form { json }, view::detail)
         }
-        DlqCommand::Replay(options) => change::replay(admin, options).await,
+        DlqCommand::Replay(options) => replay::run(admin, options).await,
         DlqCommand::Edit(options) => edit::run(admin, options).await,
-        DlqCommand::Discard(options) => change::discard(admin, options).await,
-        DlqCommand::Restore(options) => change::restore(admin, options).await,
-        DlqCommand::Resolve(options) => resolution::dead_letters(admin, RESOLVE, options).await,
-        DlqCommand::WithdrawResolution(options) => resolution::dead_letters(admin, WITHDRAW, options).await,
+        DlqCommand::Discard(options) => change::run(admin, DISCARD, options).await,
+        DlqCommand::Restore(options) => change::restore(admin, RESTORE, options).await,
+        DlqCommand::Resolve(options) => change::run(admin, RESOLVE, options).await,
+        DlqCommand::WithdrawResolution(options) => change::run(admin, WITHDRAW_RESOLUTION, options).await,
         DlqCommand::Note(options) => change::note(admin, options).await,
         DlqCommand::Redrive(options) => redrive::start(admin, *options).await,
     }

@@ -1,210 +1,203 @@
-//! Shell: faults that are injected on purpose, to see that the system mends itself.
+//! Shell: `sagactl faults`: injected faults.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use admin_api::actor::Reason;
+use admin_api::faults::{AllFaults, ClearedFaults, InjectFault, ServiceFault};
 use clap::{Args, Subcommand};
-use reqwest::Method;
+use cli::View;
+use cli::table::{Column, left, removable, right, truncatable};
+use cli::text::or_none;
 use saga_core::fault::FaultKind;
-use saga_engine::runtime::injected_faults::ActiveFault;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde::Serialize;
 
-use crate::admin::{Admin, Form, Items, OrList, Page, read, show};
+use crate::admin::{Admin, Form, OrList, Page, Unreachable, show};
 use crate::args::delay_ms;
-use cli::text::{one_line, or_none};
-use cli::{Column, View, left, removable, right, truncatable};
 
-/// What operators do with faults.
 #[derive(Debug, Subcommand)]
 pub enum FaultCommand {
-    /// List the faults that are planted
+    /// List active faults
     List(Form),
-    /// Plant one; it stays until it is used up or cleared
-    Inject(Injection),
-    /// Clear one, all of a service, or all everywhere
-    Clear(Clearing),
+    /// Inject a fault, which stays active until its number of occasions is reached or it is cleared
+    Inject(InjectOptions),
+    /// Clear one fault, all of a service, or all
+    Clear {
+        /// Service whose faults to clear; without it, all faults of all services.
+        service: Option<String>,
+        /// Number of the fault; without it, all of the service.
+        #[arg(requires = "service")]
+        id: Option<u64>,
+        /// Reason, for the audit log.
+        #[arg(long)]
+        reason: Option<String>,
+        #[command(flatten)]
+        form: Form,
+    },
     /// Explain the kinds of faults
     Kinds(Form),
 }
 
-/// What to clear.
 #[derive(Debug, Args)]
-pub struct Clearing {
-    /// Which service's; without it, everything is cleared everywhere.
-    service: Option<String>,
-    /// Which of its faults; without it, all of them.
-    #[arg(requires = "service")]
-    id: Option<u64>,
-    /// Why, for the audit log.
-    #[arg(long)]
-    reason: Option<String>,
-    #[command(flatten)]
-    form: Form,
-}
-
-/// What to inject: the request as it is sent.
-#[derive(Debug, Args, Serialize)]
-pub struct Injection {
-    /// Service that it happens to.
+pub struct InjectOptions {
+    /// Service that the fault strikes.
     service: String,
-    /// What happens; sagactl faults kinds explains them.
+    /// Kind of fault; sagactl faults kinds explains them.
     kind: String,
     /// Only at this step.
     #[arg(long)]
     step: Option<String>,
-    /// In this many percent of the cases (100 when not given).
+    /// Percentage of occasions [default: 100].
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     probability: Option<u8>,
-    /// Only the next N times, counted by each replica.
+    /// Only on the next N occasions, counted by each replica.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     next: Option<u32>,
-    /// How long, e.g. 500ms.
+    /// Delay, e.g. 500ms.
     #[arg(long, value_parser = delay_ms)]
-    #[serde(rename = "delay_ms")]
     delay: Option<u64>,
-    /// Makes the dice of this service repeat themselves.
+    /// Seed of the service's random numbers, for repeatable faults.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Why, for the audit log.
+    /// Reason, for the audit log.
     #[arg(long)]
     reason: Option<String>,
     #[command(flatten)]
-    #[serde(skip)]
     form: Form,
 }
 
-/// `sagactl faults`. The kinds are known without admin.
+/// Runs a command. `kinds` needs no admin.
 pub async fn run(
     admin: impl FnOnce() -> anyhow::Result<Admin>,
     OrList { command, list }: OrList<FaultCommand>,
 ) -> anyhow::Result<ExitCode> {
     match command.unwrap_or(FaultCommand::List(list)) {
-        FaultCommand::List(form) => admin()?.list(&["faults"], &(), Items::In("faults"), form, shown).await,
-        FaultCommand::Kinds(form) => {
-            show(kinds(), form, |page: &Page<Kind>, view| page.shown("no kinds", &KINDS, view))
+        FaultCommand::List(form) => {
+            show(&FaultList::from(admin()?.get::<AllFaults>(&["faults"], &()).await?), form, text)
         }
-        FaultCommand::Inject(injection) => {
-            let answer = admin()?.post(&["faults"], &injection).await?;
-            show(answer, injection.form, |InjectedFault { service, fault }: &InjectedFault, _| {
-                let ActiveFault { kind, id, .. } = fault;
-                format!("planted {kind} in {service}; undo it with: sagactl faults clear {service} {id}")
-            })
+        FaultCommand::Kinds(form) => show(&kinds(), form, |page, view| page.text("no kinds", &KINDS, view)),
+        FaultCommand::Inject(options) => inject(&admin()?, options).await,
+        FaultCommand::Clear { service, id, reason, form } => {
+            clear(&admin()?, service, id, &Reason { reason }, form).await
         }
-        FaultCommand::Clear(clearing) => clear(&admin()?, clearing).await,
     }
 }
 
-async fn clear(admin: &Admin, clearing: Clearing) -> anyhow::Result<ExitCode> {
-    let Clearing { service, id, reason, form } = clearing;
+async fn inject(admin: &Admin, options: InjectOptions) -> anyhow::Result<ExitCode> {
+    let InjectOptions { service, kind, step, probability, next, delay, seed, reason, form } = options;
+    let request = InjectFault { service, kind, step, probability, next, delay_ms: delay, seed, reason };
+    let injected: ServiceFault = admin.post(&["faults"], &request).await?;
+    show(&injected, form, |ServiceFault { service, fault }, _| {
+        let (kind, id) = (&fault.kind, fault.id);
+        format!("injected {kind} in {service}; clear it with: sagactl faults clear {service} {id}")
+    })
+}
+
+async fn clear(
+    admin: &Admin,
+    service: Option<String>,
+    id: Option<u64>,
+    reason: &Reason,
+    form: Form,
+) -> anyhow::Result<ExitCode> {
     let id = id.map(|id| id.to_string());
     let path: Vec<_> = ["faults"].into_iter().chain(service.as_deref()).chain(id.as_deref()).collect();
-    let answer = admin.tell(Method::DELETE, &path, &json!({ "reason": reason })).await?;
-    let Cleared { cleared, unreachable } = read(answer.clone())?;
-    let shown = show(answer, form, |_: &Value, _| match (&service, &id) {
-        (Some(service), Some(id)) => format!("cleared {id} at {service}"),
-        (Some(service), None) => format!("cleared {cleared} at {service}"),
-        (None, _) => format!("cleared {cleared}"),
+    let result: ClearedFaults = admin.delete(&path, reason).await?;
+    let code = show(&result, form, |ClearedFaults { cleared, .. }, _| match (&service, &id) {
+        (Some(service), Some(id)) => format!("cleared fault {id} of {service}"),
+        (Some(service), None) => format!("cleared {cleared} faults of {service}"),
+        (None, _) => format!("cleared {cleared} faults"),
     })?;
-    if unreachable.is_empty() {
-        return Ok(shown);
+    if result.unreachable.is_empty() {
+        return Ok(code);
     }
-    let names = unreachable.join(", ");
-    anyhow::bail!("not asked, for they do not answer: {names}; clear again when they do")
+    let services = result.unreachable.join(", ");
+    anyhow::bail!("no answer from {services}: their faults stay active; clear again once they answer")
 }
 
-#[derive(Debug, Deserialize)]
-struct Cleared {
-    cleared: u64,
-    #[serde(default)]
-    unreachable: Vec<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Active {
+/// List of active faults.
+#[derive(Debug, Serialize)]
+struct FaultList {
     #[serde(flatten)]
-    page: Page<InjectedFault>,
-    #[serde(default)]
+    page: Page<ServiceFault>,
     disabled: Vec<String>,
-    #[serde(default)]
     seeds: BTreeMap<String, u64>,
 }
 
-#[derive(Debug, Deserialize)]
-struct InjectedFault {
-    service: String,
-    #[serde(flatten)]
-    fault: ActiveFault,
+impl From<AllFaults> for FaultList {
+    fn from(AllFaults { faults, unreachable, disabled, seeds }: AllFaults) -> Self {
+        let unreachable = unreachable.into_iter();
+        let unreachable =
+            unreachable.map(|service| Unreachable { service, problem: "it does not answer".to_owned() });
+        let page = Page { unreachable: unreachable.collect(), ..Page::from_iter(faults) };
+        Self { page, disabled, seeds }
+    }
 }
 
-const COLUMNS: [Column<InjectedFault>; 8] = [
-    left("service", |of| of.service.clone()),
-    right("id", |of| of.fault.id.to_string()),
-    left("kind", |of| one_line(&of.fault.kind.as_str().into())),
-    left("step", |of| or_none(of.fault.step.as_ref())),
-    removable(2, right("how often", |of| format!("{} %", of.fault.probability))),
-    left("how long", |of| {
-        of.fault.next.map_or_else(|| "until cleared".to_owned(), |next| format!("next {next}"))
+const COLUMNS: [Column<ServiceFault>; 8] = [
+    left("service", |row| row.service.clone()),
+    right("id", |row| row.fault.id.to_string()),
+    left("kind", |row| row.fault.kind.clone()),
+    left("step", |row| or_none(row.fault.step.as_ref())),
+    removable(2, right("probability", |row| format!("{} %", row.fault.probability))),
+    left("active", |row| {
+        row.fault.next.map_or_else(|| "until cleared".to_owned(), |next| format!("next {next}"))
     }),
-    right("delay", |of| or_none(of.fault.delay_ms.map(|delay| format!("{delay} ms")))),
-    removable(1, right("hits", |of| of.fault.hits.to_string())),
+    right("delay", |row| or_none(row.fault.delay_ms.map(|delay| format!("{delay} ms")))),
+    removable(1, right("hits", |row| row.fault.hits.to_string())),
 ];
 
-fn shown(active: &Active, view: &View) -> String {
-    let mut text = active.page.shown("no faults are planted", &COLUMNS, view);
-    let seeds = active.seeds.iter().map(|(service, seed)| format!("{service} {seed}")).collect::<Vec<_>>();
-    let lines = [
-        ("seeds", seeds.join(" · ")),
-        ("none can be planted (faults.enabled=false)", active.disabled.join(", ")),
-    ];
-    for (what, whose) in lines.into_iter().filter(|(_, whose)| !whose.is_empty()) {
-        text.push_str(&format!("\n{what}: {whose}"));
+fn text(list: &FaultList, view: &View) -> String {
+    let mut text = list.page.text("no active faults", &COLUMNS, view);
+    let seeds: Vec<_> = list.seeds.iter().map(|(service, seed)| format!("{service} {seed}")).collect();
+    if !seeds.is_empty() {
+        let _ = write!(text, "\nseeds: {}", seeds.join(" · "));
+    }
+    if !list.disabled.is_empty() {
+        let _ = write!(text, "\nfaults disabled (faults.enabled=false): {}", list.disabled.join(", "));
     }
     text
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Serialize)]
 struct Kind {
-    kind: String,
+    kind: &'static str,
     #[serde(rename = "where")]
-    place: String,
-    effect: String,
+    target: &'static str,
+    effect: &'static str,
 }
 
 const KINDS: [Column<Kind>; 3] = [
-    left("kind", |kind| kind.kind.clone()),
-    left("where", |kind| kind.place.clone()),
-    truncatable(left("what happens", |kind| kind.effect.clone())),
+    left("kind", |kind| kind.kind.to_owned()),
+    left("target", |kind| kind.target.to_owned()),
+    truncatable(left("effect", |kind| kind.effect.to_owned())),
 ];
 
-/// The kinds there are, as a list.
-fn kinds() -> Value {
-    let told =
-        |place| move |kind: FaultKind| json!({ "kind": kind.name, "where": place, "effect": kind.effect });
-    let of_a_service = FaultKind::OF_A_SERVICE.into_iter().map(told("a service"));
-    let of_the_bank = contract::bank::FAULTS.into_iter().map(told("the bank"));
-    json!({ "items": of_a_service.chain(of_the_bank).collect::<Vec<_>>(), "next": null })
+fn kinds() -> Page<Kind> {
+    let of = |target| move |kind: FaultKind| Kind { kind: kind.name, target, effect: kind.effect };
+    let of_services = FaultKind::OF_A_SERVICE.into_iter().map(of("a service"));
+    of_services.chain(contract::bank::FAULTS.into_iter().map(of("the bank"))).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::from_value;
+    use serde_json::{from_value, json};
 
     use super::*;
 
     #[test]
-    fn injected_faults_are_a_table() {
-        let active = json!({
+    fn faults_and_kinds_are_tables() {
+        let faults: AllFaults = from_value(json!({
             "faults": [
                 {"service": "payment", "id": 1, "kind": "fail_permanently", "step": "payment-processing",
                  "probability": 100, "next": 1, "hits": 0},
                 {"service": "bank", "id": 2, "kind": "bank_latency", "probability": 50, "delay_ms": 500, "hits": 7},
             ],
             "unreachable": ["inventory"], "disabled": ["order"], "seeds": {"payment": 42, "bank": 0},
-        });
-        let active = from_value(Items::In("faults").fields(active)).expect("faults");
-        insta::assert_snapshot!("faults", shown(&active, &View::FILE));
-        let kinds: Page<Kind> = from_value(kinds()).expect("kinds");
-        insta::assert_snapshot!("fault_kinds", kinds.shown("none", &KINDS, &View::FILE));
+        }))
+        .expect("faults");
+        insta::assert_snapshot!("faults", text(&faults.into(), &View::FILE));
+        insta::assert_snapshot!("fault_kinds", kinds().text("none", &KINDS, &View::FILE));
     }
 }

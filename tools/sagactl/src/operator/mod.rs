@@ -1,22 +1,20 @@
-//! Shell: what an operator asks of admin: to see what is stuck or parked, and to mend it.
-//!
-//! Every command asks [`Admin`], and shows the answer: as it came with `--json`, else for people.
+//! Shell: commands that admin carries out: dead letters, sagas, breakers, faults, outboxes, notifications, the audit log.
 
-// What was parked, and how it is handed back, one by one or in bulk.
+// Dead letters, one by one and in bulk.
 mod dead_letter;
 mod dlq;
 mod redrive;
 
-// What is to be seen and done beside.
+// Sagas, and manual resolution.
+mod resolution;
+mod saga;
+
+// Other state of the system.
 mod audit_log;
 mod breakers;
 mod faults;
 mod notifications;
 mod outbox;
-mod saga;
-
-// Manual resolution.
-mod resolution;
 
 use std::process::ExitCode;
 
@@ -24,38 +22,37 @@ use clap::Subcommand;
 
 use crate::admin::{Admin, OrList};
 
-/// What to ask of admin.
 #[derive(Debug, Subcommand)]
 pub enum OperatorCommand {
-    /// Dead letters: list, look at, replay, edit, discard, resolve
+    /// Dead letters: list, show, replay, edit, discard, resolve
     #[command(subcommand)]
     Dlq(dlq::DlqCommand),
-    /// Redrives: bulk replays that watch themselves (start one with dlq redrive)
+    /// Redrives: replays of many dead letters with a canary, a rate and an automatic stop (dlq redrive starts one)
     #[command(subcommand)]
     Redrive(redrive::RedriveCommand),
-    /// Sagas: where each stands, what it waits for
+    /// Sagas: list, show, extend deadlines, resolve
     #[command(subcommand)]
     Saga(saga::SagaCommand),
     /// Calls of payment to the bank: resolve one manually, or withdraw that
     #[command(subcommand)]
     Payment(resolution::PaymentCommand),
-    /// Circuit breakers: list them; open, close or reset one
+    /// Circuit breakers: list, open, close, reset
     Breakers(OrList<breakers::BreakerCommand>),
-    /// Planted faults: list them; inject or clear some
+    /// Injected faults: list, inject, clear
     Faults(OrList<faults::FaultCommand>),
-    /// What waits to be published; try again what was given up
-    Outbox(OrList<outbox::OutboxCommand, outbox::OutboxOptions>),
-    /// Notifications: what was sent, and whether it was delivered; send a test
+    /// Unpublished outbox entries: list, retry; publish messages again that the broker lost
+    Outbox(OrList<outbox::OutboxCommand>),
+    /// Notifications: list with their delivery, send a test
     Notifications(OrList<notifications::NotificationCommand>),
-    /// The audit log: who did what, newest first; --operator NAME shows only theirs
+    /// Audit log: changes with operator, reason and outcome, newest first; --operator NAME shows only theirs
     Log(OrList<audit_log::LogCommand, audit_log::LogOptions>),
 }
 
-/// Runs one; `admin` is only made when somebody is to be asked. `named` is who was named as the operator.
+/// Runs a command; `admin` creates the client, `operator` is the value of `--operator`.
 pub async fn run(
     command: OperatorCommand,
     admin: impl FnOnce() -> anyhow::Result<Admin>,
-    named: Option<String>,
+    operator: Option<String>,
 ) -> anyhow::Result<ExitCode> {
     match command {
         OperatorCommand::Dlq(command) => dlq::run(&admin()?, command).await,
@@ -66,6 +63,6 @@ pub async fn run(
         OperatorCommand::Faults(command) => faults::run(admin, command).await,
         OperatorCommand::Outbox(command) => outbox::run(&admin()?, command).await,
         OperatorCommand::Notifications(command) => notifications::run(&admin()?, command).await,
-        OperatorCommand::Log(command) => audit_log::run(&admin()?, command, named).await,
+        OperatorCommand::Log(command) => audit_log::run(&admin()?, command, operator).await,
     }
 }

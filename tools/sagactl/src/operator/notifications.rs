@@ -1,22 +1,22 @@
-//! Shell: notifications: what was sent, whether it was delivered, and a test of that.
+//! Shell: `sagactl notifications`: sent notifications with their delivery, and a test of it.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use admin_api::actor::Reason;
 use admin_api::notifications::{NotificationsView, OpenFinding, SentNotification, TestNotification};
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use saga_core::breaker::{BreakerView, State as BreakerState};
-use serde::Deserialize;
-use serde_json::Value;
+use cli::View;
+use cli::table::{Column, left, removable, time, truncatable};
+use saga_core::breaker::{BreakerView, State};
+use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
-use crate::admin::{Admin, Form, Items, OrList, Page, read, show};
+use super::breakers::state_name;
+use crate::admin::{Admin, Form, OrList, Page, show};
 use crate::args::duration;
-use cli::{Column, View, left, removable, time, truncatable};
 
-/// Actions on notifications.
 #[derive(Debug, Subcommand)]
 pub enum NotificationCommand {
     /// List open findings, and the last notifications with their delivery
@@ -40,14 +40,13 @@ pub struct TestOptions {
 /// Pause between two checks of a test.
 const POLL: Duration = Duration::from_millis(200);
 
-/// `sagactl notifications`: lists without a command.
 pub async fn run(
     admin: &Admin,
     OrList { command, list }: OrList<NotificationCommand>,
 ) -> anyhow::Result<ExitCode> {
     match command.unwrap_or(NotificationCommand::List(list)) {
         NotificationCommand::List(form) => {
-            admin.list(&["notifications"], &(), Items::In("notifications"), form, shown).await
+            show(&List::from(admin.get::<NotificationsView>(&["notifications"], &()).await?), form, text)
         }
         NotificationCommand::Test(options) => test(admin, options).await,
     }
@@ -55,96 +54,99 @@ pub async fn run(
 
 async fn test(admin: &Admin, TestOptions { wait, reason, form }: TestOptions) -> anyhow::Result<ExitCode> {
     let until = Instant::now() + wait;
-    let TestNotification { id, .. } =
-        read(admin.post(&["notifications", "test"], &Reason { reason }).await?)?;
+    let TestNotification { id, .. } = admin.post(&["notifications", "test"], &Reason { reason }).await?;
     loop {
-        let state: NotificationsView = read(admin.ask(&["notifications"], &()).await?)?;
-        let to = state.to.unwrap_or_else(|| "admin's standard output".to_owned());
-        let Some(sent) = state.notifications.into_iter().find(|sent| sent.id == id) else {
-            bail!("the test notification is not among the last ones: see sagactl notifications")
-        };
-        match (delivery(&sent), why(&sent)) {
-            (DeliveryInfo::Delivered, _) => {
-                let told = |_: &Value, _: &View| format!("the test notification was delivered to {to}");
-                return show(serde_json::to_value(&sent)?, form, told);
+        let state: NotificationsView = admin.get(&["notifications"], &()).await?;
+        let to = receiver(state.to.as_deref());
+        let sent = state.notifications.into_iter().find(|sent| sent.id == id);
+        let sent =
+            sent.context("the test notification is not among the last ones: see sagactl notifications")?;
+        let error = error(&sent).unwrap_or("the receiver has not answered yet");
+        match Delivery::of(&sent) {
+            Delivery::Delivered => {
+                return show(&sent, form, |_, _| format!("the test notification was delivered to {to}"));
             }
-            (DeliveryInfo::GivenUp, why) => bail!("the test notification was given up: {why}"),
-            (DeliveryInfo::Pending, why) if Instant::now() >= until => {
+            Delivery::GivenUp => bail!("the test notification was given up: {error}"),
+            Delivery::Pending if Instant::now() >= until => {
                 let wait = humantime_serde::re::humantime::format_duration(wait);
                 bail!(
-                    "the test notification was not delivered to {to} within {wait}, and is tried again: {why}"
+                    "the test notification was not delivered to {to} within {wait}, and is retried: {error}"
                 )
             }
-            (DeliveryInfo::Pending, _) => sleep(POLL).await,
+            Delivery::Pending => sleep(POLL).await,
         }
     }
 }
 
-/// The list of the last notifications, below the open findings.
-#[derive(Debug, Deserialize)]
-struct Listed {
+fn receiver(to: Option<&str>) -> String {
+    to.unwrap_or("admin's standard output").to_owned()
+}
+
+/// The last notifications, with the open findings.
+#[derive(Debug, Serialize)]
+struct List {
+    #[serde(skip_serializing_if = "Option::is_none")]
     to: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     breaker: Option<BreakerView>,
     open: Vec<OpenFinding>,
     #[serde(flatten)]
-    notifications: Page<SentNotification>,
+    page: Page<SentNotification>,
+}
+
+impl From<NotificationsView> for List {
+    fn from(view: NotificationsView) -> Self {
+        let NotificationsView { to, breaker, open, notifications, .. } = view;
+        Self { to, breaker, open, page: notifications.into_iter().collect() }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display)]
 #[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
-enum DeliveryInfo {
+enum Delivery {
     Delivered,
     Pending,
     GivenUp,
 }
 
-const fn delivery(sent: &SentNotification) -> DeliveryInfo {
-    match (&sent.delivered_at, &sent.given_up) {
-        (Some(_), _) => DeliveryInfo::Delivered,
-        (None, Some(_)) => DeliveryInfo::GivenUp,
-        (None, None) => DeliveryInfo::Pending,
+impl Delivery {
+    const fn of(sent: &SentNotification) -> Self {
+        match (&sent.delivered_at, &sent.given_up) {
+            (Some(_), _) => Self::Delivered,
+            (None, Some(_)) => Self::GivenUp,
+            (None, None) => Self::Pending,
+        }
     }
 }
 
-/// Returns why a notification was not delivered.
-fn why(sent: &SentNotification) -> String {
-    let why = sent.given_up.as_ref().or(sent.failure.as_ref());
-    why.map_or_else(|| "its receiver has not answered yet".to_owned(), Clone::clone)
-}
-
-/// Returns the text, after the error of a notification that was not delivered.
-fn text(sent: &SentNotification) -> String {
-    match (&sent.given_up, &sent.failure) {
-        (None, None) => sent.text.clone(),
-        (Some(why), _) | (None, Some(why)) => format!("({why}) {}", sent.text),
-    }
+/// Error of the last attempt, if it failed.
+fn error(sent: &SentNotification) -> Option<&str> {
+    sent.given_up.as_deref().or(sent.failure.as_deref())
 }
 
 const COLUMNS: [Column<SentNotification>; 6] = [
     time("decided", |sent| Some(sent.at)),
     left("kind", |sent| sent.kind.to_string()),
-    left("delivery", |sent| delivery(sent).to_string()),
+    left("delivery", |sent| Delivery::of(sent).to_string()),
     removable(2, time("delivered", |sent| sent.delivered_at)),
-    truncatable(left("text", text)),
+    truncatable(left("text", |sent| match error(sent) {
+        None => sent.text.clone(),
+        Some(error) => format!("({error}) {}", sent.text),
+    })),
     removable(1, left("webhook-id", |sent| sent.id.to_string())),
 ];
 
-fn shown(listed: &Listed, view: &View) -> String {
-    let to = listed.to.as_deref().unwrap_or("admin's standard output");
-    let state = listed.breaker.as_ref().map_or(BreakerState::Closed, |breaker| breaker.state);
-    let name = serde_json::to_value(state).unwrap_or_default();
-    let answers = if state == BreakerState::Closed {
-        String::new()
-    } else {
-        format!("; its breaker is {}", name.as_str().unwrap_or_default())
-    };
-    let mut lines = vec![format!("notifications go to {to}{answers}")];
-    let open = listed.open.iter().filter(|finding| finding.cleared_at.is_none());
+fn text(list: &List, view: &View) -> String {
+    let breaker = list.breaker.as_ref().filter(|breaker| breaker.state != State::Closed);
+    let breaker = breaker.map(|breaker| format!("; its breaker is {}", state_name(breaker.state)));
+    let breaker = breaker.unwrap_or_default();
+    let mut lines = vec![format!("notifications go to {}{breaker}", receiver(list.to.as_deref()))];
+    let open = list.open.iter().filter(|finding| finding.cleared_at.is_none());
     lines.extend(open.map(|finding| {
         let reported = if finding.notified_at.is_some() { "reported" } else { "not reported yet" };
         format!("  {reported}: {}, since {}", finding.text, view.time(finding.since))
     }));
-    lines.push(listed.notifications.shown("no notifications yet", &COLUMNS, view));
+    lines.push(list.page.text("no notifications yet", &COLUMNS, view));
     lines.join("\n")
 }
 
@@ -156,7 +158,7 @@ mod tests {
 
     #[test]
     fn notifications_are_a_table_below_open_findings() {
-        let answer = json!({
+        let state: NotificationsView = from_value(json!({
             "to": "https://alerts.example",
             "open": [
                 {"key": "dead_letters:f", "text": "1 dead letter at payment-processing", "since": "2026-11-20T14:18:36Z"},
@@ -169,8 +171,8 @@ mod tests {
                 {"id": "01890000-0000-7000-8000-000000000001", "kind": "test", "at": "2026-11-20T14:00:00Z",
                  "text": "test notification", "delivered_at": "2026-11-20T14:00:01Z"},
             ],
-        });
-        let listed = from_value(Items::In("notifications").fields(answer)).expect("notifications");
-        insta::assert_snapshot!("notifications", shown(&listed, &View::FILE));
+        }))
+        .expect("notifications");
+        insta::assert_snapshot!("notifications", text(&state.into(), &View::FILE));
     }
 }

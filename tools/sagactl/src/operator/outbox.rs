@@ -1,45 +1,46 @@
-//! Shell: what waits to be published, and trying again what was given up.
+//! Shell: `sagactl outbox`: unpublished entries of all services.
 
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
-use contract::topology::producers;
-use jiff::Timestamp;
-use saga_engine::host::app::Republished;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-
-use super::dead_letter;
-use crate::admin::{Admin, Done, Form, Items, OrList, Page, each, read, show};
+use admin_api::outbox::{RepublishEntries, RetriedEntries, RetryEntries, ServiceOutbox};
+use clap::Subcommand;
+use cli::View;
+use cli::exit::item_error;
+use cli::table::{Column, left, removable, right, time, truncatable};
 use cli::text::or_none;
 use cli::time::timestamp;
-use cli::{Column, View, exit, left, removable, right, time, truncatable};
+use contract::topology::producers;
+use jiff::Timestamp;
+use saga_core::outbox::{OutboxItem, Republished};
+use serde::Serialize;
 
-/// What operators do with outboxes.
+use crate::admin::{Admin, Form, ItemOutcome, OrList, Page, Unreachable, for_each, show};
+use crate::args::past_time;
+
 #[derive(Debug, Subcommand)]
 pub enum OutboxCommand {
-    /// List what waits to be published, and what the broker refused, service by service, the oldest first
-    List(OutboxOptions),
-    /// Publish again what failed for good
+    /// List entries that are pending or were rejected by the broker, by service, oldest first
+    List(Form),
+    /// Publish entries again that the broker rejected
     Retry {
         /// Service whose outbox it is.
         service: String,
-        /// Which entry; without it, all that failed, which needs a --reason.
+        /// Position of one entry; without it, all rejected entries, which needs a --reason.
         seq: Option<i64>,
-        /// Why, for the audit log.
+        /// Reason, for the audit log.
         #[arg(long, required_unless_present = "seq")]
         reason: Option<String>,
         #[command(flatten)]
         form: Form,
     },
-    /// Publish once more what a broker that lost its data was told before; whoever has handled it does nothing
+    /// Publish messages again that a broker has lost. Consumers that have processed them ignore the duplicates
     Republish {
-        /// Service whose outbox it is; without it, every service's.
+        /// Service whose outbox it is; without it, those of all services.
         service: Option<String>,
-        /// Everything published since, e.g. 2h (ago) or 2026-01-31T12:00:00Z.
-        #[arg(long, value_name = "WHEN", value_parser = dead_letter::filter::moment)]
+        /// Start of the period to publish again, e.g. 2h (ago) or 2026-01-31T12:00:00Z.
+        #[arg(long, value_name = "WHEN", value_parser = past_time)]
         since: Timestamp,
-        /// Why, for the audit log.
+        /// Reason, for the audit log.
         #[arg(long)]
         reason: String,
         #[command(flatten)]
@@ -47,100 +48,94 @@ pub enum OutboxCommand {
     },
 }
 
-/// Which entries to list.
-#[derive(Debug, Args, Serialize)]
-pub struct OutboxOptions {
-    #[command(flatten)]
-    #[serde(skip)]
-    form: Form,
-}
-
-/// `sagactl outbox`: without a command, a list of what waits or failed.
-pub async fn run(
-    admin: &Admin,
-    OrList { command, list }: OrList<OutboxCommand, OutboxOptions>,
-) -> anyhow::Result<ExitCode> {
+pub async fn run(admin: &Admin, OrList { command, list }: OrList<OutboxCommand>) -> anyhow::Result<ExitCode> {
     match command.unwrap_or(OutboxCommand::List(list)) {
-        OutboxCommand::List(options) => {
-            admin.list(&["outbox"], &options, Items::OfEach("entries"), options.form, shown).await
-        }
+        OutboxCommand::List(form) => show(&page(admin.get(&["outbox"], &()).await?), form, text),
         OutboxCommand::Retry { service, seq, reason, form } => {
-            let body = json!({ "seq": seq, "reason": reason });
-            let answer = admin.post(&["outbox", &service, "retry"], &body).await?;
-            show(answer, form, |Retried { retried }: &Retried, _| format!("{service} tries {retried} again"))
+            let result: RetriedEntries =
+                admin.post(&["outbox", &service, "retry"], &RetryEntries { seq, reason }).await?;
+            show(&result, form, |result, _| format!("{service} retries {} entries", result.retried))
         }
         OutboxCommand::Republish { service, since, reason, form } => {
             let services =
                 service.map_or_else(|| producers().map(str::to_owned).collect(), |service| vec![service]);
-            let body = &json!({ "since": since, "reason": reason });
-            each(services, form, async |service| republish(admin, service, since, body).await).await
+            let request = &RepublishEntries { since, reason: Some(reason) };
+            for_each(services, form, async |service| republish(admin, service, request).await).await
         }
     }
 }
 
-/// Each service by itself: one that does not answer keeps no other from it.
-async fn republish(admin: &Admin, service: &str, since: Timestamp, body: &Value) -> anyhow::Result<Done> {
-    let answer = admin.post(&["outbox", service, "republish"], body).await;
-    let mut answer = answer.map_err(exit::item_error)?;
-    let Republished { republished, kept_since } = read(answer.clone())?;
-    let beyond = match since < kept_since {
-        true => {
-            format!("; what was published before {} is not kept (retention.published)", timestamp(kept_since))
-        }
-        false => String::new(),
-    };
-    answer["service"] = service.into();
-    Ok(Done { answer, told: format!("{service} publishes {republished} again{beyond}") })
+/// Result of publishing messages of one service again.
+#[derive(Debug, Serialize)]
+struct ServiceRepublished<'a> {
+    service: &'a str,
+    #[serde(flatten)]
+    republished: Republished,
 }
 
-#[derive(Debug, Deserialize)]
-struct Retried {
-    retried: u64,
+/// Publishes messages of one service again. A service that does not answer does not keep others from it.
+async fn republish(admin: &Admin, service: &str, request: &RepublishEntries) -> anyhow::Result<ItemOutcome> {
+    let republished: Republished =
+        admin.post(&["outbox", service, "republish"], request).await.map_err(item_error)?;
+    let Republished { republished: count, kept_since } = republished;
+    let mut text = format!("{service} publishes {count} messages again");
+    if request.since < kept_since {
+        let kept_since = timestamp(kept_since);
+        text += &format!("; messages before {kept_since} are no longer kept (retention.published)");
+    }
+    ItemOutcome::new(&ServiceRepublished { service, republished }, text)
 }
 
-#[derive(Debug, Deserialize)]
-struct Entry {
+/// An entry with its service.
+#[derive(Debug, Serialize)]
+struct ServiceEntry {
     service: String,
-    seq: i64,
-    subject: String,
-    status: String,
-    attempts: u32,
-    last_error: Option<String>,
-    created_at: Timestamp,
+    #[serde(flatten)]
+    entry: OutboxItem,
 }
 
-const COLUMNS: [Column<Entry>; 7] = [
-    left("service", |entry| entry.service.clone()),
-    right("seq", |entry| entry.seq.to_string()),
-    left("status", |entry| entry.status.clone()),
-    left("subject", |entry| entry.subject.clone()),
-    removable(1, right("attempts", |entry| entry.attempts.to_string())),
-    removable(2, time("since", |entry| Some(entry.created_at))),
-    truncatable(left("last error", |entry| or_none(entry.last_error.as_ref()))),
+fn page(services: Vec<ServiceOutbox>) -> Page<ServiceEntry> {
+    let (mut items, mut unreachable, mut truncated) = (vec![], vec![], vec![]);
+    for ServiceOutbox { service, entries, problem, more } in services {
+        let entries = entries.into_iter().flatten();
+        items.extend(entries.map(|entry| ServiceEntry { service: service.clone(), entry }));
+        truncated.extend(more.then(|| service.clone()));
+        unreachable.extend(problem.map(|problem| Unreachable { service, problem }));
+    }
+    Page { unreachable, truncated, ..Page::from_iter(items) }
+}
+
+const COLUMNS: [Column<ServiceEntry>; 7] = [
+    left("service", |row| row.service.clone()),
+    right("seq", |row| row.entry.seq.to_string()),
+    left("status", |row| row.entry.status.clone()),
+    left("subject", |row| row.entry.subject.clone()),
+    removable(1, right("attempts", |row| row.entry.attempts.to_string())),
+    removable(2, time("since", |row| Some(row.entry.created_at))),
+    truncatable(left("last error", |row| or_none(row.entry.last_error.as_ref()))),
 ];
 
-fn shown(page: &Page<Entry>, view: &View) -> String {
-    page.shown("nothing waits to be published", &COLUMNS, view)
+fn text(page: &Page<ServiceEntry>, view: &View) -> String {
+    page.text("no unpublished entries", &COLUMNS, view)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::from_value;
+    use serde_json::{from_value, json};
 
     use super::*;
 
     #[test]
-    fn what_waits_is_a_table_and_a_silent_service_is_named() {
+    fn entries_are_a_table_that_names_unreachable_services() {
         let services = json!([
             {"service": "order", "entries": [
                 {"seq": 7, "id": "01890000-0000-7000-8000-000000000001", "subject": "order.created",
                  "status": "FAILED", "attempts": 8, "last_error": "payload too large\nat 1",
                  "created_at": "2026-11-20T14:18:36Z"},
-            ], "problem": null},
-            {"service": "payment", "problem": "payment does not answer"},
+            ], "problem": null, "more": false},
+            {"service": "payment", "problem": "payment does not answer", "more": false},
         ]);
-        let page = from_value(Items::OfEach("entries").fields(services)).expect("outboxes");
-        insta::assert_snapshot!("outbox", shown(&page, &View::FILE));
-        assert_eq!(shown(&Page::of(vec![]), &View::FILE), "nothing waits to be published");
+        let services = from_value(services).expect("outboxes");
+        insta::assert_snapshot!("outbox", text(&page(services), &View::FILE));
     }
 }

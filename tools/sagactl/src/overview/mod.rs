@@ -1,66 +1,64 @@
-//! Shell: how everything is, in one look, and what to do where something is wrong.
+//! Shell: `sagactl status` and `doctor`: the state of everything, problems, and commands to go on with.
 
-// What is asked, of whom.
-mod asked;
+// Where the state comes from, and the state itself.
+mod snapshot;
+mod source;
 
-// What there was to see; what is wrong, what that means, and how to go on.
-pub mod finding;
-pub mod seen;
-
-// The same for people.
-pub mod shown;
+// Problems with their commands, and text for people.
+pub mod problem;
+pub mod text;
 
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
-
-pub use self::asked::Asked;
-use self::finding::problems;
-use self::seen::Seen;
-use crate::admin::Form;
 use cli::{exit, print, print_json, view};
 use devstack::processes::Processes;
+use serde_json::{Value, json};
 
-/// `sagactl status`: processes, services, sagas, dead letters, and whether a human is needed.
-pub async fn status(asked: &Asked, form: Form) -> anyhow::Result<ExitCode> {
-    let (seen, processes) = asked.look().await?;
+use self::problem::problems;
+pub use self::snapshot::Snapshot;
+pub use self::source::Source;
+use crate::admin::Form;
+
+/// `sagactl status`.
+pub async fn status(source: &Source, form: Form) -> anyhow::Result<ExitCode> {
+    let (snapshot, processes) = source.snapshot().await?;
     if form.json {
-        print_json(&told(&seen, processes.as_ref())?);
+        print_json(&to_json(&snapshot, processes.as_ref())?);
     } else {
         let view = view();
-        // Admin says more of what services print_error of.
-        let processes = processes.map(|processes| processes.shown(seen.overview.is_none(), &view));
-        print(&shown::status(&seen, processes.as_deref(), &asked.call, &view));
+        // The overview has more about failing checks.
+        let processes = processes.map(|processes| processes.shown(snapshot.overview.is_none(), &view));
+        print(&text::status(&snapshot, processes.as_deref(), &source.command, &view));
     }
-    Ok(code(&seen))
+    Ok(exit_code(&snapshot))
 }
 
-/// `sagactl doctor`: each thing that is wrong, what it means, and the commands that go on from there.
-pub async fn doctor(asked: &Asked, form: Form) -> anyhow::Result<ExitCode> {
-    let (seen, _) = asked.look().await?;
-    let problems = problems(&seen, &asked.call, &view());
-    let faults = seen.faults(&asked.call);
+/// `sagactl doctor`.
+pub async fn doctor(source: &Source, form: Form) -> anyhow::Result<ExitCode> {
+    let (snapshot, _) = source.snapshot().await?;
+    let problems = problems(&snapshot, &source.command, &view());
+    let faults = snapshot.faults(&source.command);
     if form.json {
-        print_json(&json!({ "needs_human": seen.needs_human(), "findings": problems, "faults": faults }));
+        let needs_human = snapshot.needs_human();
+        print_json(&json!({ "needs_human": needs_human, "findings": problems, "faults": faults }));
     } else {
-        print(&shown::doctor(&problems, &faults));
+        print(&text::doctor(&problems, &faults));
     }
-    Ok(code(&seen))
+    Ok(exit_code(&snapshot))
 }
 
-/// Everything for programs: what there is to see of this machine beside what admin says.
-pub fn told(seen: &Seen, processes: Option<&Processes>) -> anyhow::Result<Value> {
-    let mut told = match processes {
+/// Snapshot as JSON: the local processes and the overview.
+pub fn to_json(snapshot: &Snapshot, processes: Option<&Processes>) -> anyhow::Result<Value> {
+    let mut json = match processes {
         Some(processes) => serde_json::to_value(processes)?,
         None => json!({}),
     };
-    told["needs_human"] = seen.needs_human().into();
-    told["overview"] = serde_json::to_value(&seen.overview)?;
-    told["problem"] = serde_json::to_value(&seen.problem)?;
-    Ok(told)
+    json["needs_human"] = snapshot.needs_human().into();
+    json["overview"] = serde_json::to_value(&snapshot.overview)?;
+    json["problem"] = serde_json::to_value(&snapshot.problem)?;
+    Ok(json)
 }
 
-/// How a command ends that looked.
-pub fn code(seen: &Seen) -> ExitCode {
-    ExitCode::from(if seen.needs_human() { exit::HUMAN_NEEDED } else { 0 })
+pub fn exit_code(snapshot: &Snapshot) -> ExitCode {
+    ExitCode::from(if snapshot.needs_human() { exit::HUMAN_NEEDED } else { 0 })
 }

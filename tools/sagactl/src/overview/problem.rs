@@ -1,4 +1,4 @@
-//! Pure: findings for people: those of admin, and those of local processes.
+//! Pure: problems for people: admin's findings, and local processes that do not run.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use admin_api::overview::{Finding, FindingCode};
 use contract::topology::OPERATOR;
 use serde::Serialize;
 
-use super::seen::Seen;
+use super::snapshot::Snapshot;
 use cli::View;
 
 /// A problem that needs a human.
@@ -22,11 +22,11 @@ pub struct Problem {
     pub commands: Vec<String>,
 }
 
-/// Lists all problems: processes that do not run, then the findings of admin. `call` is how commands start.
-pub fn problems(seen: &Seen, call: &str, view: &View) -> Vec<Problem> {
-    let down = seen.down.iter().flatten();
-    let mut problems: Vec<_> = down.map(|name| not_running(name, seen, call)).collect();
-    if let Some(problem) = seen.problem.as_ref().filter(|_| !seen.is_down(OPERATOR)) {
+/// Lists all problems: processes that do not run, then the findings of admin. `command` is the start of commands.
+pub fn problems(snapshot: &Snapshot, command: &str, view: &View) -> Vec<Problem> {
+    let down = snapshot.down.iter().flatten();
+    let mut problems: Vec<_> = down.map(|name| not_running(name, snapshot, command)).collect();
+    if let Some(problem) = snapshot.problem.as_ref().filter(|_| !snapshot.is_down(OPERATOR)) {
         problems.push(Problem {
             code: "admin_unreachable".to_owned(),
             text: format!("admin does not answer: {problem}"),
@@ -34,20 +34,20 @@ pub fn problems(seen: &Seen, call: &str, view: &View) -> Vec<Problem> {
                 "The state of sagas, dead letters and services is unknown until it answers. They continue \
                           without it."
                     .to_owned(),
-            commands: restart(OPERATOR, seen, call),
+            commands: restart(OPERATOR, snapshot, command),
         });
     }
-    problems.extend(seen.findings().map(|finding| problem(finding, seen, call, view)));
+    problems.extend(snapshot.findings().map(|finding| problem(finding, snapshot, command, view)));
     problems
 }
 
-fn problem(finding: &Finding, seen: &Seen, call: &str, view: &View) -> Problem {
-    let mut commands: Vec<_> = finding.commands.iter().map(|words| format!("{call} {words}")).collect();
+fn problem(finding: &Finding, snapshot: &Snapshot, command: &str, view: &View) -> Problem {
+    let mut commands: Vec<_> = finding.commands.iter().map(|words| format!("{command} {words}")).collect();
     let is_of_process =
         matches!(finding.code, FindingCode::Unreachable | FindingCode::NotReady | FindingCode::ConsumerStall);
     let is_paused = finding.commands.iter().any(|words| words.starts_with("faults clear"));
     if let Some(service) = finding.service.as_ref().filter(|_| is_of_process && !is_paused) {
-        commands.extend(restart(service, seen, call));
+        commands.extend(restart(service, snapshot, command));
     }
     let code = finding.code.to_string();
     Problem { code, text: line(finding, view), explanation: explanation(finding, view), commands }
@@ -71,7 +71,7 @@ fn explanation(finding: &Finding, view: &View) -> String {
     text
 }
 
-fn not_running(name: &str, seen: &Seen, call: &str) -> Problem {
+fn not_running(name: &str, snapshot: &Snapshot, command: &str) -> Problem {
     let mut explanation = match name {
         "nats" => "Without the broker orders are accepted and wait in the outboxes. Nothing is lost.",
         OPERATOR => {
@@ -80,30 +80,30 @@ fn not_running(name: &str, seen: &Seen, call: &str) -> Problem {
         _ => "Messages for it wait until it is back. Orders that need it wait until their deadline.",
     }
     .to_owned();
-    if let Some(why) = seen.why_down.get(name) {
+    if let Some(why) = snapshot.why_down.get(name) {
         let _ = write!(explanation, "\nWhy: {why}");
     }
-    let commands = vec![format!("{call} start {name}")];
+    let commands = vec![format!("{command} start {name}")];
     Problem { code: "not_running".to_owned(), text: format!("{name} does not run"), explanation, commands }
 }
 
 /// Returns the commands that restart a service of a local system.
-fn restart(service: &str, seen: &Seen, call: &str) -> Vec<String> {
-    match &seen.down {
+fn restart(service: &str, snapshot: &Snapshot, command: &str) -> Vec<String> {
+    match &snapshot.down {
         None => vec![],
-        Some(_) if seen.is_down(service) => vec![format!("{call} start {service}")],
-        Some(_) => vec![format!("{call} stop {service}"), format!("{call} start {service}")],
+        Some(_) if snapshot.is_down(service) => vec![format!("{command} start {service}")],
+        Some(_) => vec![format!("{command} stop {service}"), format!("{command} start {service}")],
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use std::collections::BTreeMap;
 
     use admin::overview::findings::{Affected, with_findings};
     use admin_api::overview::{
-        DeadLetterSummary, FailingCheck, FaultSummary, GroupSummary, OpenBreaker, OutboxSummary, Overview,
-        SagaSummary, ServiceStatus, StepStatus, TaskSummary, Unavailable,
+        DeadLetterSummary, FailingCheck, FaultSummary, GroupSummary, OldestSaga, OpenBreaker, OutboxSummary,
+        Overview, SagaSummary, ServiceStatus, StepStatus, TaskSummary, Unavailable,
     };
     use admin_api::reconciliation::{ReconciliationSummary, Verdict};
     use clap::Parser as _;
@@ -111,11 +111,11 @@ mod tests {
     use jiff::{SignedDuration, Timestamp};
     use uuid::Uuid;
 
-    use super::super::shown;
+    use super::super::text;
     use super::*;
     use crate::command::Arguments;
 
-    const CALL: &str = "sagactl --data /data";
+    const COMMAND: &str = "sagactl --data /data";
 
     fn at(second: i64) -> Timestamp {
         "2026-11-20T14:18:00Z".parse::<Timestamp>().expect("a time") + SignedDuration::from_secs(second)
@@ -156,26 +156,33 @@ mod tests {
         StepStatus { step: name.to_owned(), waiting: Some(3), stalled_since: Some(at(0)), paused }
     }
 
-    /// Everything that admin has a rule for.
-    fn overview() -> Overview {
+    /// Overview with every kind of finding.
+    pub fn overview() -> Overview {
         let fault = FaultSummary { kind: "pause".to_owned(), step: Some("payment-processing".to_owned()) };
         let tasks = Some(TaskSummary { open: 2, oldest: Some(at(0)) });
         let services = vec![
             ServiceStatus {
                 steps: vec![step("payment-processing", true)],
-                failing_checks: ["store", "database", "requests", "other"].map(check).to_vec(),
+                failing_checks: ["store", "startup", "overload", "other"].map(check).to_vec(),
                 outbox: Some(OutboxSummary { pending: 0, oldest: None, failed: 1 }),
                 breakers: vec![breaker("bank", false), breaker("payment-refund", true)],
                 tasks: tasks.clone(),
                 faults: vec![fault.clone(), fault],
                 ..status("payment")
             },
-            ServiceStatus { failing_checks: vec![check("steps")], ..status("order") },
+            ServiceStatus { failing_checks: vec![check("consumer_stall")], ..status("order") },
             ServiceStatus { steps: vec![step("inventory-sale", false)], ..status("inventory") },
             ServiceStatus { problem: Some("bank does not answer: refused".to_owned()), ..status("bank") },
             ServiceStatus { breakers: vec![breaker("webhook", false)], tasks, ..status("admin") },
         ];
         let by_status = BTreeMap::from([(SagaStatus::CompensationStuck.as_str().to_owned(), 1)]);
+        let oldest = OldestSaga {
+            id: Uuid::from_u128(8).to_string(),
+            status: SagaStatus::Compensating.as_str().to_owned(),
+            waits_for: Some("payment-refund".to_owned()),
+            waits_since: Some(at(0)),
+            waits_until: None,
+        };
         let groups = vec![
             group("two-deadlines", 1_000, Some((60, 90))),
             group("no-deadline", 1_234, None),
@@ -187,7 +194,7 @@ mod tests {
             needs_human: true,
             findings: vec![],
             services,
-            sagas: Some(SagaSummary { by_status, overdue: 2, ..SagaSummary::default() }),
+            sagas: Some(SagaSummary { by_status, overdue: 2, oldest: Some(oldest), ended_counted: true }),
             dead_letters: Some(DeadLetterSummary { pending: 5_000, replaying: 0, groups }),
             reconciliation: Some(ReconciliationSummary {
                 verdict: Verdict::Unbalanced,
@@ -202,9 +209,9 @@ mod tests {
         with_findings(overview, &affected)
     }
 
-    fn seen() -> Seen {
+    fn snapshot() -> Snapshot {
         let down = Some(vec!["nats".to_owned(), "bank".to_owned()]);
-        Seen { down, overview: Some(overview()), ..Seen::default() }
+        Snapshot { down, overview: Some(overview()), ..Snapshot::default() }
     }
 
     /// Splits a command into words as a shell does.
@@ -219,27 +226,27 @@ mod tests {
 
     #[test]
     fn doctor_explains_every_problem_and_suggests_commands() {
-        let found = problems(&seen(), CALL, &View::FILE);
+        let found = problems(&snapshot(), COMMAND, &View::FILE);
         assert_eq!(found.len(), overview().findings.len() + 1, "the bank once, and nats");
         assert!(found.iter().all(|problem| !problem.explanation.is_empty() && !problem.commands.is_empty()));
-        insta::assert_snapshot!("doctor", shown::doctor(&found, &seen().faults(CALL)));
+        insta::assert_snapshot!("doctor", text::doctor(&found, &snapshot().faults(COMMAND)));
     }
 
     #[test]
-    fn every_suggested_command_can_be_typed() {
-        for Problem { text, commands, .. } in problems(&seen(), CALL, &View::FILE) {
+    fn every_suggested_command_parses() {
+        for Problem { text, commands, .. } in problems(&snapshot(), COMMAND, &View::FILE) {
             for command in commands {
                 let named = command.replace("ORDER", &Uuid::nil().to_string());
                 let parsed = Arguments::try_parse_from(words(&named));
-                assert!(parsed.is_ok(), "{text}: {command}: {}", parsed.expect_err("refused"));
+                assert!(parsed.is_ok(), "{text}: {command}: {}", parsed.expect_err("rejected"));
             }
         }
     }
 
     #[test]
-    fn no_process_of_a_system_elsewhere_is_restarted() {
-        let elsewhere = Seen { down: None, ..seen() };
-        let found = problems(&elsewhere, "sagactl --admin http://host:1/", &View::FILE);
+    fn problems_of_a_remote_system_suggest_no_restart() {
+        let remote = Snapshot { down: None, ..snapshot() };
+        let found = problems(&remote, "sagactl --admin http://host:1/", &View::FILE);
         let commands: Vec<_> = found.iter().flat_map(|problem| &problem.commands).collect();
         assert!(commands.iter().all(|command| !command.contains(" start ") && !command.contains(" stop ")));
         assert_eq!(found.len(), overview().findings.len());
@@ -247,17 +254,17 @@ mod tests {
 
     #[test]
     fn admin_that_does_not_answer_is_the_only_problem() {
-        let problem = Some("nobody answers".to_owned());
-        let silent = Seen { down: Some(vec![]), problem, ..Seen::default() };
-        let found = problems(&silent, CALL, &View::FILE);
+        let problem = Some("no answer".to_owned());
+        let unreachable = Snapshot { down: Some(vec![]), problem, ..Snapshot::default() };
+        let found = problems(&unreachable, COMMAND, &View::FILE);
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].text, "admin does not answer: nobody answers");
+        assert_eq!(found[0].text, "admin does not answer: no answer");
         assert_eq!(
             found[0].commands,
             ["sagactl --data /data stop admin", "sagactl --data /data start admin"]
         );
-        let stopped = Seen { down: Some(vec!["admin".to_owned()]), ..silent };
-        let found = problems(&stopped, CALL, &View::FILE);
+        let stopped = Snapshot { down: Some(vec!["admin".to_owned()]), ..unreachable };
+        let found = problems(&stopped, COMMAND, &View::FILE);
         assert_eq!((found.len(), found[0].code.as_str()), (1, "not_running"));
         assert!(stopped.needs_human());
     }
@@ -267,15 +274,18 @@ mod tests {
         let error = "payment: the database has schema 9, this build knows 7";
         let why_down = [("payment".to_owned(), error.to_owned())].into();
         let down = Some(vec!["bank".to_owned(), "payment".to_owned()]);
-        let found = problems(&Seen { down, why_down, ..seen() }, CALL, &View::FILE);
+        let found = problems(&Snapshot { down, why_down, ..snapshot() }, COMMAND, &View::FILE);
         assert!(!found[0].explanation.contains("Why:"), "{found:#?}");
         assert!(found[1].explanation.ends_with(&format!("Why: {error}")), "{found:#?}");
     }
 
     #[test]
     fn doctor_without_problems_lists_injected_faults() {
-        assert!(shown::doctor(&[], &[]).starts_with("nobody is needed"));
-        let text = shown::doctor(&[], &["1 fault is injected".to_owned()]);
-        assert!(text.starts_with("nobody is needed") && text.ends_with("\n1 fault is injected\n"), "{text}");
+        assert!(text::doctor(&[], &[]).starts_with("no human is needed"));
+        let text = text::doctor(&[], &["1 fault is injected".to_owned()]);
+        assert!(
+            text.starts_with("no human is needed") && text.ends_with("\n1 fault is injected\n"),
+            "{text}"
+        );
     }
 }

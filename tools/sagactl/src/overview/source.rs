@@ -1,61 +1,45 @@
-//! Shell: asks admin how everything is, and this machine for the processes, when the system is a local one.
+//! Shell: reads the state of a system from its admin and, for a local one, from its processes.
 
 use std::path::Path;
 use std::time::Duration;
 
 use admin_api::overview::Overview;
-use reqwest::Url;
-
-use super::seen::Seen;
-use crate::admin::{Admin, address, read};
 use cli::exit;
 use client::access::Access;
-use devstack::command_line;
 use devstack::processes::Processes;
-use devstack::{Component, System, status};
+use devstack::{Component, System, command_line, status};
+use reqwest::Url;
 
-/// Admin bounds its own look, and answers before.
-const WITHIN: Duration = Duration::from_millis(1_900);
+use super::snapshot::Snapshot;
+use crate::admin::{Admin, address};
 
-/// Who is asked.
-pub struct Asked {
-    /// The processes of a local system; of one elsewhere nothing is known of them.
+/// Time limit of a request. Admin answers an overview before.
+const TIMEOUT: Duration = Duration::from_millis(1_900);
+
+pub struct Source {
+    /// Local system; `None` for a remote one, whose processes are unknown.
     system: Option<System>,
     admin: Admin,
-    /// How commands for this system begin.
-    pub call: String,
+    /// Start of every command for this system.
+    pub command: String,
 }
 
-impl Asked {
-    /// The local system in this folder.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn here(folder: &Path, access: &Access) -> anyhow::Result<Self> {
+impl Source {
+    /// Creates the source for the local system in a folder.
+    pub fn local(folder: &Path, access: &Access) -> anyhow::Result<Self> {
         let system = System::open_or_suggest_admin(folder)?;
-        let admin =
-            Admin::at(address(&system.url_of(Component::ADMIN)).map_err(exit::rejected)?, access, None)?;
-        Ok(Self {
-            system: Some(system),
-            admin,
-            call: command_line::for_system(folder, "").trim_end().to_owned(),
-        })
+        let url = address(&system.url_of(Component::ADMIN)).map_err(exit::rejected)?;
+        let command = command_line::for_system(folder, "").trim_end().to_owned();
+        Ok(Self { system: Some(system), admin: Admin::new(url, access, None)?, command })
     }
 
-    /// A system elsewhere, of which its admin tells.
-    ///
-    /// # Errors
-    /// When no client can be made.
-    pub fn elsewhere(admin: Url, access: &Access) -> anyhow::Result<Self> {
-        let call = command_line::for_admin(&admin);
-        Ok(Self { system: None, admin: Admin::at(admin, access, None)?, call })
+    pub fn remote(admin: Url, access: &Access) -> anyhow::Result<Self> {
+        let command = command_line::for_admin(&admin);
+        Ok(Self { system: None, admin: Admin::new(admin, access, None)?, command })
     }
 
-    /// One look, bounded in time whatever is down.
-    ///
-    /// # Errors
-    /// When nobody can be asked at all: the system is elsewhere, and its admin does not answer.
-    pub async fn look(&self) -> anyhow::Result<(Seen, Option<Processes>)> {
+    /// Takes a snapshot. Fails if the system is remote and its admin does not answer.
+    pub async fn snapshot(&self) -> anyhow::Result<(Snapshot, Option<Processes>)> {
         let (processes, overview) = tokio::join!(self.processes(), self.overview());
         let processes = processes?;
         let (overview, problem) = match overview {
@@ -65,10 +49,10 @@ impl Asked {
         };
         let down = processes.as_ref().map(Processes::down);
         let why_down = processes.as_ref().map(Processes::why_down).unwrap_or_default();
-        Ok((Seen { down, why_down, overview, problem }, processes))
+        Ok((Snapshot { down, why_down, overview, problem }, processes))
     }
 
-    /// The processes of a local system; of one elsewhere nothing is known of them.
+    /// Reads the processes of a local system.
     pub async fn processes(&self) -> anyhow::Result<Option<Processes>> {
         match &self.system {
             Some(system) => status::processes(system).await.map(Some),
@@ -76,13 +60,12 @@ impl Asked {
         }
     }
 
-    /// What admin says.
     pub async fn overview(&self) -> anyhow::Result<Overview> {
-        read(self.admin.ask_soon(&["overview"], WITHIN).await?)
+        self.admin.get_within(&["overview"], TIMEOUT).await
     }
 
-    /// What admin measures, in the text format of Prometheus.
+    /// Reads admin's metrics in the text format of Prometheus.
     pub async fn metrics(&self) -> anyhow::Result<String> {
-        self.admin.metrics_soon(WITHIN).await
+        self.admin.metrics(TIMEOUT).await
     }
 }

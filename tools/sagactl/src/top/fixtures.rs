@@ -1,4 +1,4 @@
-//! Pure: played looks, for the tests.
+//! Pure: samples for tests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,35 +6,35 @@ use std::time::Duration;
 use admin_api::overview::{DeadLetterSummary, OutboxSummary, Overview, SagaSummary, ServiceStatus};
 use jiff::{SignedDuration, Timestamp};
 
-use super::metrics::Reading;
-use super::state::Look;
+use super::metrics::SagaMetrics;
+use super::state::Sample;
 use devstack::processes::{ProcessStatus, Processes};
 
-/// When the first of them is.
-pub fn noon() -> Timestamp {
-    "2026-11-20T12:00:00Z".parse().expect("a moment")
+/// Time of the first sample.
+pub fn start() -> Timestamp {
+    "2026-11-20T14:24:40Z".parse().expect("a time")
 }
 
-impl Look {
-    pub fn played(second: u32) -> Self {
-        let at = noon() + SignedDuration::from_secs(second.into());
-        let clock = Duration::from_secs(second.into());
-        Self { at, clock, overview: Err(anyhow::anyhow!("nobody answers")), reading: None, processes: None }
+impl Sample {
+    pub fn at(second: u32) -> Self {
+        let at = start() + SignedDuration::from_secs(second.into());
+        let elapsed = Duration::from_secs(second.into());
+        Self { at, elapsed, overview: Err(anyhow::anyhow!("no answer")), metrics: None, processes: None }
     }
 
-    pub fn saying(self, overview: Overview) -> Self {
+    pub fn with_overview(self, overview: Overview) -> Self {
         Self { overview: Ok(overview), ..self }
     }
 
-    pub fn silent(self, problem: &str) -> Self {
+    pub fn with_problem(self, problem: &str) -> Self {
         Self { overview: Err(anyhow::anyhow!("{problem}")), ..self }
     }
 
-    pub fn measuring(self, text: &str) -> Self {
-        Self { reading: Some(Reading::of(text)), ..self }
+    pub fn with_metrics(self, text: &str) -> Self {
+        Self { metrics: Some(SagaMetrics::parse(text)), ..self }
     }
 
-    pub fn with(self, each: impl IntoIterator<Item = ProcessStatus>) -> Self {
+    pub fn with_processes(self, each: impl IntoIterator<Item = ProcessStatus>) -> Self {
         let each = each.into_iter().collect();
         let processes =
             Processes { data: "/data".to_owned(), ready: true, rss_mib: 123.4, urls: [].into(), each };
@@ -45,7 +45,7 @@ impl Look {
 pub fn process(name: &str, pid: Option<u32>, cpu_ms: u64) -> ProcessStatus {
     ProcessStatus {
         leads: vec![],
-        name: name.parse().expect("a member"),
+        name: name.parse().expect("a component"),
         pid,
         port: 8_080,
         url: "http://127.0.0.1:8080".to_owned(),
@@ -60,7 +60,7 @@ pub fn process(name: &str, pid: Option<u32>, cpu_ms: u64) -> ProcessStatus {
     }
 }
 
-pub fn service(name: &str) -> ServiceStatus {
+fn service(name: &str) -> ServiceStatus {
     ServiceStatus {
         service: name.to_owned(),
         ready: true,
@@ -70,11 +70,11 @@ pub fn service(name: &str) -> ServiceStatus {
     }
 }
 
-/// All is well.
+/// Overview without findings.
 pub fn overview() -> Overview {
     let by_status = BTreeMap::from([("COMPLETED".to_owned(), 1_234), ("IN_PROGRESS".to_owned(), 40)]);
     Overview {
-        at: noon(),
+        at: start(),
         needs_human: false,
         findings: vec![],
         services: ["admin", "order", "inventory", "payment", "bank"].map(service).into(),

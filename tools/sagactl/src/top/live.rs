@@ -1,4 +1,4 @@
-//! Shell: the screen: a look a second, keys at any time, and the terminal as it was in the end, however that comes.
+//! Shell: the live screen: a sample per second, keys at any time, and a terminal that is restored however it ends.
 
 use std::process::ExitCode;
 
@@ -9,55 +9,55 @@ use jiff::Timestamp;
 use ratatui::DefaultTerminal;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::canvas::draw;
-use super::eyes::{EVERY, Eyes};
-use super::screen::parts;
-use super::state::{Look, State};
-use crate::overview::Asked;
+use super::draw::draw;
+use super::sampler::{PERIOD, Sampler};
+use super::screen::sections;
+use super::state::{Sample, State};
+use crate::overview::Source;
 use cli::{View, has_colors};
 use devstack::ShutdownSignal;
 
-/// Shows it until somebody ends it.
-pub async fn run(asked: Asked) -> anyhow::Result<ExitCode> {
+/// Shows the screen until a key or a signal ends it.
+pub async fn run(source: Source) -> anyhow::Result<ExitCode> {
     let mut signal = ShutdownSignal::listen()?;
-    let mut screen = Screen::open().context("the terminal cannot be used (sagactl top --once needs none)")?;
+    let mut screen = Screen::open().context("the terminal cannot be used: sagactl top --once needs none")?;
     let mut keys = EventStream::new();
-    // However long a look takes, the clock goes on.
-    let mut clock = interval(EVERY);
+    // The clock on the screen continues during a slow sample.
+    let mut clock = interval(PERIOD);
     clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let eyes = Eyes::open(asked);
+    let sampler = Sampler::new(source);
     let mut state = State::default();
-    let mut look = Box::pin(look_at(&eyes, false));
+    let mut sample = Box::pin(next_sample(&sampler, false));
     loop {
         tokio::select! {
             () = signal.recv() => break,
             key = keys.next() => match key.transpose().context("keys cannot be read")? {
                 Some(event) if ends(&event) => break,
-                // What it is about does not matter: the screen may have another size by now.
+                // The screen may have another size now.
                 Some(_) => {}
                 // The terminal is gone.
                 None => break,
             },
-            seen = &mut look => {
-                state.take(seen?);
-                look = Box::pin(look_at(&eyes, true));
+            taken = &mut sample => {
+                state.add(taken?);
+                sample = Box::pin(next_sample(&sampler, true));
             }
             _ = clock.tick() => {}
         }
-        screen.show(&state, &eyes.asked.call)?;
+        screen.show(&state, &sampler.source.command)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// One look, the first at once and each other when it is due.
-async fn look_at(eyes: &Eyes, is_later: bool) -> anyhow::Result<Look> {
+/// Takes a sample: the first at once, later ones at their time.
+async fn next_sample(sampler: &Sampler, is_later: bool) -> anyhow::Result<Sample> {
     if is_later {
-        eyes.wait().await;
+        sampler.next_tick().await;
     }
-    eyes.look().await
+    sampler.sample().await
 }
 
-/// Whether somebody wants to leave. Ctrl-C is a key here.
+/// True for a key that ends the screen. Ctrl-C is a key in raw mode.
 fn ends(event: &Event) -> bool {
     let Some(key) = event.as_key_press_event() else { return false };
     let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
@@ -65,22 +65,22 @@ fn ends(event: &Event) -> bool {
     is_quit || (is_control && key.code == KeyCode::Char('c'))
 }
 
-/// The terminal, which is what it was before once this is dropped; a panic restores it before it says why.
+/// The terminal. Restored on drop; a panic restores it before it prints its message.
 struct Screen(Option<DefaultTerminal>);
 
 impl Screen {
     fn open() -> std::io::Result<Self> {
-        // Whatever fails half-way is undone.
+        // Drop undoes an initialisation that fails half-way.
         let mut screen = Self(None);
         screen.0 = Some(ratatui::try_init()?);
         Ok(screen)
     }
 
-    fn show(&mut self, state: &State, call: &str) -> anyhow::Result<()> {
+    fn show(&mut self, state: &State, command: &str) -> anyhow::Result<()> {
         let Some(terminal) = &mut self.0 else { return Ok(()) };
         let drawn = terminal.draw(|frame| {
             let view = View { width: Some(frame.area().width.into()), now: Some(Timestamp::now()) };
-            draw(frame, &parts(state, call, &view), call, has_colors());
+            draw(frame, &sections(state, command, &view), command, has_colors());
         });
         drawn.map(|_| ()).context("the terminal cannot be written")
     }
@@ -88,11 +88,11 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // It shows the cursor again.
+        // Shows the cursor again.
         self.0.take();
-        // A panic has restored it before it said why: twice would put the cursor back above that.
+        // A panic has restored it already: a second time would move the cursor above its message.
         if !std::thread::panicking() {
-            // A terminal that is gone needs nothing.
+            // The terminal may be gone.
             let _ = ratatui::try_restore();
         }
     }

@@ -1,86 +1,80 @@
-//! Shell: `sagactl top`: how everything is, on a screen that is new every second, or once for scripts.
+//! Shell: `sagactl top`: the state of everything on a live screen, or once for scripts.
 
-// One look: who is asked what.
-mod eyes;
-
-// What admin measures, how long most take, how fast it goes.
+// Samples, and what follows from several of them.
 mod metrics;
-mod pace;
 mod quantile;
+mod saga_rates;
+mod sampler;
+mod state;
 
-// What is known by now, and what of it is shown.
+// Output as JSON and as lines.
+mod json;
 mod layout;
 mod screen;
-mod state;
-mod told;
 
 // The terminal.
-mod canvas;
+mod draw;
 mod live;
 
 #[cfg(test)]
-mod played;
+mod fixtures;
 
 use std::process::ExitCode;
 
 use clap::Args;
-
-use self::eyes::Eyes;
-use self::state::State;
-use crate::overview::{self, Asked};
 use cli::{exit, is_terminal, print, print_json, view};
 
-/// How it is shown.
+use self::sampler::Sampler;
+use self::state::State;
+use crate::overview::{self, Source};
+
 #[derive(Debug, Clone, Copy, Args)]
 pub struct TopOptions {
-    /// Look for a second, print what is seen, and end: exit code 0 when nobody is needed, 5 when somebody is.
+    /// Watch for a second, print the state, and end. Exit codes as those of status.
     #[arg(long)]
     once: bool,
-    /// One JSON object: that of `status`, with cpu_percent of each process, and pace: how many sagas began and ended in a
-    /// second, and how long they took (p50_ms, p99_ms; what took longer than is measured: the longest that is).
+    /// Print one JSON object: that of `status`, with cpu_percent of each process, and saga_rates: sagas started and ended per
+    /// second, and their durations (p50_ms, p99_ms; at most the longest that is measured).
     #[arg(long, requires = "once")]
     json: bool,
 }
 
-/// Shows how everything is.
-pub async fn run(asked: Asked, options: TopOptions) -> anyhow::Result<ExitCode> {
+pub async fn run(source: Source, options: TopOptions) -> anyhow::Result<ExitCode> {
     if options.once {
-        return once(asked, options.json).await;
+        return once(source, options.json).await;
     }
     if !is_terminal() {
         return Err(exit::rejected(
-            "the screen of top needs a terminal, and the output is none: sagactl top --once prints what there is to see, \
-             with --json for programs",
+            "top needs a terminal: use sagactl top --once to print the state, with --json for programs",
         ));
     }
-    live::run(asked).await
+    live::run(source).await
 }
 
-/// Two looks, since rates are the difference of two.
-async fn once(asked: Asked, is_json: bool) -> anyhow::Result<ExitCode> {
+/// Prints the state after two samples: rates are the difference of two.
+async fn once(source: Source, is_json: bool) -> anyhow::Result<ExitCode> {
     let mut state = State::default();
-    let eyes = Eyes::open(asked);
-    state.take(eyes.look().await?);
-    eyes.wait().await;
-    let mut last = eyes.look().await?;
+    let sampler = Sampler::new(source);
+    state.add(sampler.sample().await?);
+    sampler.next_tick().await;
+    let mut last = sampler.sample().await?;
     if last.processes.is_none() {
-        // There is nothing else to see.
+        // Nothing else is known of a remote system.
         last.overview = Ok(last.overview?);
     }
     if last.overview.is_err() {
-        // What was so a second ago is not what is asked for.
-        state.seen = None;
+        // The overview of the first sample is outdated.
+        state.snapshot = None;
     }
-    state.take(last);
-    let Some(seen) = &state.seen else { return Ok(ExitCode::from(exit::FAILED)) };
+    state.add(last);
+    let Some(snapshot) = &state.snapshot else { return Ok(ExitCode::from(exit::FAILED)) };
     if is_json {
-        let mut told = told::with_cpu(overview::told(seen, state.processes.as_ref())?, &state);
-        told["pace"] = told::pace(state.pace.told().as_ref());
-        print_json(&told);
+        let status = overview::to_json(snapshot, state.processes.as_ref())?;
+        print_json(&json::with_rates(status, &state));
     } else {
-        let lines = layout::whole(&screen::parts(&state, &eyes.asked.call, &view()));
+        let lines = layout::all_lines(&screen::sections(&state, &sampler.source.command, &view()));
         let text: Vec<_> = lines.into_iter().map(|line| line.text).collect();
         print(&text.join("\n"));
     }
-    Ok(overview::code(seen))
+    Ok(overview::exit_code(snapshot))
 }

@@ -1,212 +1,130 @@
-//! Pure: how fast sagas begin and end, and how long they take: the differences of looks.
+//! Pure: rates and durations of sagas: the differences of samples.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use admin_api::overview::SagaSummary;
-use contract::saga::SagaStatus;
-
-use super::metrics::Reading;
+use super::metrics::SagaMetrics;
 use super::quantile::{Bound, Buckets, Quantile, add, increase, quantile};
 
-/// What is told is of so long at most, unless there was no look for longer.
-const WINDOW: Duration = Duration::from_secs(10);
+/// Period of a report, unless no sample was taken for longer.
+const PERIOD: Duration = Duration::from_secs(10);
 
-/// So many outcomes are shown, and remembered.
-const MOST_OUTCOMES: usize = 12;
+/// Outcomes that are kept.
+const MAX_OUTCOMES: usize = 12;
 
-/// How sagas usually end.
-pub const USUAL: [&str; 2] = ["completed", "compensated"];
+/// Outcomes that are always shown.
+pub const USUAL_OUTCOMES: [&str; 2] = ["completed", "compensated"];
 
-/// What one look counted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Counted {
-    /// Admin's counters, which begin at 0 when it starts.
-    Counters(Reading),
-    /// How many sagas stand where: of an admin that has no such counters.
-    Standing { started: u64, ended: BTreeMap<String, u64> },
-}
-
-impl Counted {
-    /// The better of what there is; `None` when there is nothing.
-    pub fn of(reading: Option<Reading>, sagas: Option<&SagaSummary>) -> Option<Self> {
-        if let Some(reading) = reading.filter(Reading::says_something) {
-            return Some(Self::Counters(reading));
-        }
-        let by_status = &sagas.filter(|sagas| sagas.ended_counted)?.by_status;
-        let count = |status: &SagaStatus| by_status.get(status.as_str()).copied().unwrap_or(0);
-        let ends = SagaStatus::ALL.iter().filter(|status| status.is_terminal());
-        Some(Self::Standing {
-            started: by_status.values().copied().fold(0, u64::saturating_add),
-            ended: ends.map(|status| (status.as_str().to_lowercase(), count(status))).collect(),
-        })
-    }
-}
-
-/// What was counted between two looks.
-#[derive(Debug, Clone, Default)]
-struct Span {
-    over: Duration,
+/// Counts between two samples.
+#[derive(Debug, Clone)]
+struct Interval {
+    length: Duration,
     started: Option<u64>,
-    ended: BTreeMap<String, u64>,
     durations: BTreeMap<String, Buckets>,
 }
 
-impl Span {
-    /// `None` when the two count different things.
-    fn between(before: &Counted, now: &Counted, over: Duration) -> Option<Self> {
-        match (before, now) {
-            (Counted::Counters(before), Counted::Counters(now)) => Some(Self::counted(before, now, over)),
-            (
-                Counted::Standing { started: started_before, ended: before },
-                Counted::Standing { started, ended },
-            ) => {
-                let new = |(outcome, count): (&String, &u64)| {
-                    let before = before.get(outcome).copied().unwrap_or(0);
-                    (outcome.clone(), count.saturating_sub(before))
-                };
-                let started = Some(started.saturating_sub(*started_before));
-                Some(Self {
-                    over,
-                    started,
-                    ended: ended.iter().map(new).collect(),
-                    durations: BTreeMap::new(),
-                })
-            }
-            (Counted::Counters(_), Counted::Standing { .. })
-            | (Counted::Standing { .. }, Counted::Counters(_)) => None,
-        }
-    }
-
-    fn counted(before: &Reading, now: &Reading, over: Duration) -> Self {
-        let nothing = Buckets::new();
-        let durations = now.durations.iter().take(MOST_OUTCOMES).map(|(outcome, buckets)| {
-            let before = before.durations.get(outcome).unwrap_or(&nothing);
+impl Interval {
+    fn between(before: &SagaMetrics, now: &SagaMetrics, length: Duration) -> Self {
+        let empty = Buckets::new();
+        let durations = now.durations.iter().take(MAX_OUTCOMES).map(|(outcome, buckets)| {
+            let before = before.durations.get(outcome).unwrap_or(&empty);
             (outcome.clone(), increase(before, buckets))
         });
-        let durations: BTreeMap<_, _> = durations.collect();
-        let all = |buckets: &Buckets| buckets.get(&Bound::Any).copied().unwrap_or(0);
-        let ended = durations.iter().map(|(outcome, buckets)| (outcome.clone(), all(buckets))).collect();
-        let started = now.started.map(|now| counter(before.started.unwrap_or(0), now));
-        Self { over, started, ended, durations }
+        // A counter starts again at 0 when its service does.
+        let started = now.started.map(|now| now.checked_sub(before.started.unwrap_or(0)).unwrap_or(now));
+        Self { length, started, durations: durations.collect() }
     }
 }
 
-/// By how much a counter grew; it begins anew at 0 when its service does.
-const fn counter(before: u64, now: u64) -> u64 {
-    if now < before { now } else { now - before }
-}
-
-/// The looks of the last seconds.
+/// Counts of the last seconds.
 #[derive(Debug, Default)]
-pub struct Pace {
-    /// When the last look was, on a clock that never goes back, and what it counted.
-    last: Option<(Duration, Counted)>,
-    spans: VecDeque<Span>,
+pub struct SagaRates {
+    /// Monotonic time and content of the last sample.
+    last: Option<(Duration, SagaMetrics)>,
+    intervals: VecDeque<Interval>,
 }
 
-impl Pace {
-    /// Takes what a look at this time counted. One that could count nothing is passed over: the next tells of both.
-    pub fn take(&mut self, at: Duration, counted: Option<Counted>) {
-        let Some(counted) = counted else { return };
+impl SagaRates {
+    /// Adds a sample. One without metrics is skipped: the next covers both.
+    pub fn add(&mut self, at: Duration, metrics: Option<SagaMetrics>) {
+        let Some(metrics) = metrics else { return };
         if let Some((before, last)) = &self.last {
-            let over = at.saturating_sub(*before);
-            if over.is_zero() {
+            let length = at.saturating_sub(*before);
+            if length.is_zero() {
                 return;
             }
-            match Span::between(last, &counted, over) {
-                Some(span) => self.spans.push_back(span),
-                None => self.spans.clear(),
-            }
+            self.intervals.push_back(Interval::between(last, &metrics, length));
         }
-        self.last = Some((at, counted));
-        let mut over: Duration = self.spans.iter().map(|span| span.over).sum();
-        while let Some(first) = self.spans.front()
-            && over - first.over >= WINDOW
+        self.last = Some((at, metrics));
+        let mut total: Duration = self.intervals.iter().map(|interval| interval.length).sum();
+        while let Some(first) = self.intervals.front()
+            && total - first.length >= PERIOD
         {
-            over -= first.over;
-            self.spans.pop_front();
+            total -= first.length;
+            self.intervals.pop_front();
         }
     }
 
-    /// What they tell together; `None` as long as there is nothing to compare.
-    pub fn told(&self) -> Option<Told> {
-        let (over, started) = self.spans.iter().fold((Duration::ZERO, Some(0)), |(over, started), span| {
-            let started = started.zip(span.started).map(|(started, more)| u64::saturating_add(started, more));
-            (over + span.over, started)
-        });
-        if over.is_zero() {
+    /// Reports the rates; `None` before the second sample.
+    pub fn report(&self) -> Option<RateReport> {
+        let period: Duration = self.intervals.iter().map(|interval| interval.length).sum();
+        if period.is_zero() {
             return None;
         }
-        let mut ended: BTreeMap<String, u64> = BTreeMap::new();
-        let mut durations: BTreeMap<String, Buckets> = BTreeMap::new();
-        for span in &self.spans {
-            for (outcome, count) in &span.ended {
-                let so_far = ended.entry(outcome.clone()).or_default();
-                *so_far = so_far.saturating_add(*count);
-            }
-            for (outcome, buckets) in &span.durations {
-                add(
-                    durations
-                        .entry(outcome.clone())
-                        .or_insert_with(|| buckets.keys().map(|it| (*it, 0)).collect()),
-                    buckets,
-                );
-            }
+        let started = self.intervals.iter().map(|interval| interval.started);
+        let started = started.reduce(|sum, more| Some(sum?.saturating_add(more?))).flatten();
+        let usual = USUAL_OUTCOMES.map(|outcome| (outcome.to_owned(), Buckets::new()));
+        let mut durations = BTreeMap::from(usual);
+        for (outcome, buckets) in self.intervals.iter().flat_map(|interval| &interval.durations) {
+            add(durations.entry(outcome.clone()).or_default(), buckets);
         }
-        // That none ended so is something to be seen.
-        for outcome in USUAL {
-            ended.entry(outcome.to_owned()).or_default();
-        }
-        let ended = ended.into_iter().map(|(outcome, count)| {
-            let at = |percent| quantile(durations.get(&outcome)?, percent);
-            let told = Ended { rate: Rate::of(count, over), p50: at(50), p99: at(99) };
-            (outcome, told)
+        let ended = durations.into_iter().map(|(outcome, buckets)| {
+            let count = buckets.get(&Bound::Infinite).copied().unwrap_or(0);
+            let (p50, p99) = (quantile(&buckets, 50), quantile(&buckets, 99));
+            (outcome, EndedRate { rate: Rate::per_second(count, period), p50, p99 })
         });
-        Some(Told { over, started: started.map(|started| Rate::of(started, over)), ended: ended.collect() })
+        let started = started.map(|started| Rate::per_second(started, period));
+        Some(RateReport { period, started, ended: ended.collect() })
     }
 }
 
-/// How fast it goes.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Told {
-    /// In how long this was counted.
-    pub over: Duration,
-    /// Sagas that began; absent when that is not counted.
+pub struct RateReport {
+    pub period: Duration,
+    /// Sagas started; `None` if they are not counted.
     pub started: Option<Rate>,
-    /// Those that ended, by outcome.
-    pub ended: BTreeMap<String, Ended>,
+    /// Sagas ended, by outcome.
+    pub ended: BTreeMap<String, EndedRate>,
 }
 
-/// Sagas that ended in one way.
+/// Sagas with one outcome.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct EndedRate {
     pub rate: Rate,
-    /// How long half of them, and 99 of 100, took at most; absent when none ended, or nobody measures it.
+    /// Quantiles of their durations; `None` if none ended.
     pub p50: Option<Quantile>,
     pub p99: Option<Quantile>,
 }
 
-/// So many in a second, or in a hundred: in tenths.
+/// A number per second, or a percentage, in tenths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     pub tenths: u64,
 }
 
 impl Rate {
-    /// How often something happens in a second.
-    pub fn of(count: u64, over: Duration) -> Self {
-        Self::ratio(u128::from(count) * 1_000, over)
+    pub fn per_second(count: u64, period: Duration) -> Self {
+        Self::ratio(u128::from(count) * 1_000, period)
     }
 
-    /// Which part of a processor's time was taken, in percent.
-    pub fn percent(cpu_ms: u64, over: Duration) -> Self {
-        Self::ratio(u128::from(cpu_ms) * 100, over)
+    /// Percentage of one processor.
+    pub fn percent(cpu_ms: u64, period: Duration) -> Self {
+        Self::ratio(u128::from(cpu_ms) * 100, period)
     }
 
-    fn ratio(what: u128, over: Duration) -> Self {
-        let ms = over.as_millis().max(1);
-        Self { tenths: u64::try_from((what * 10 + ms / 2) / ms).unwrap_or(u64::MAX) }
+    fn ratio(amount: u128, period: Duration) -> Self {
+        let ms = period.as_millis().max(1);
+        Self { tenths: u64::try_from((amount * 10 + ms / 2) / ms).unwrap_or(u64::MAX) }
     }
 }
 
@@ -220,103 +138,70 @@ impl std::fmt::Display for Rate {
 mod tests {
     use super::*;
 
-    const fn second(seconds: u64) -> Duration {
+    const fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
-    fn counters(started: u64, completed: u64) -> Option<Counted> {
-        let buckets = Buckets::from([(Bound::Within(second(1)), completed), (Bound::Any, completed)]);
-        Some(Counted::Counters(Reading {
-            started: Some(started),
-            durations: [("completed".to_owned(), buckets)].into(),
-        }))
+    fn metrics(started: u64, completed: u64) -> Option<SagaMetrics> {
+        let buckets = Buckets::from([(Bound::Within(seconds(1)), completed), (Bound::Infinite, completed)]);
+        let durations = [("completed".to_owned(), buckets)].into();
+        Some(SagaMetrics { started: Some(started), durations })
     }
 
-    fn standing(completed: u64, under_way: u64, ended_counted: bool) -> Option<Counted> {
-        let by_status = [("COMPLETED".to_owned(), completed), ("IN_PROGRESS".to_owned(), under_way)];
-        let sagas = SagaSummary { by_status: by_status.into(), ended_counted, ..SagaSummary::default() };
-        Counted::of(Some(Reading::default()), Some(&sagas))
-    }
-
-    fn rates(pace: &Pace) -> Option<(Duration, Option<String>, String)> {
-        let told = pace.told()?;
-        Some((told.over, told.started.map(|rate| rate.to_string()), told.ended["completed"].rate.to_string()))
+    fn rates(rates: &SagaRates) -> Option<(Duration, Option<String>, String)> {
+        let report = rates.report()?;
+        let started = report.started.map(|rate| rate.to_string());
+        Some((report.period, started, report.ended["completed"].rate.to_string()))
     }
 
     #[test]
-    fn one_look_tells_no_rate_and_two_do() {
-        let mut pace = Pace::default();
-        pace.take(second(0), counters(100, 90));
-        assert_eq!(pace.told(), None);
-        pace.take(second(2), counters(200, 140));
-        assert_eq!(rates(&pace), Some((second(2), Some("50.0".to_owned()), "25.0".to_owned())));
-        let told = pace.told().expect("two looks");
-        assert_eq!(told.ended["completed"].p50, Some(Quantile::About(Duration::from_millis(500))));
-        assert_eq!(told.ended["compensated"], Ended { rate: Rate { tenths: 0 }, p50: None, p99: None });
+    fn rates_need_two_samples() {
+        let mut sagas = SagaRates::default();
+        sagas.add(seconds(0), metrics(100, 90));
+        assert_eq!(sagas.report(), None);
+        sagas.add(seconds(2), metrics(200, 140));
+        assert_eq!(rates(&sagas), Some((seconds(2), Some("50.0".to_owned()), "25.0".to_owned())));
+        let report = sagas.report().expect("two samples");
+        assert_eq!(report.ended["completed"].p50, Some(Quantile::About(Duration::from_millis(500))));
+        assert_eq!(report.ended["compensated"], EndedRate { rate: Rate { tenths: 0 }, p50: None, p99: None });
     }
 
     #[test]
-    fn what_is_long_ago_is_forgotten() {
-        let mut pace = Pace::default();
-        pace.take(second(0), counters(0, 0));
-        pace.take(second(1), counters(1_000, 1_000));
+    fn samples_older_than_the_period_are_dropped() {
+        let mut sagas = SagaRates::default();
+        sagas.add(seconds(0), metrics(0, 0));
+        sagas.add(seconds(1), metrics(1_000, 1_000));
         for at in 2..100 {
-            pace.take(second(at), counters(1_000, 1_000));
-            assert!(pace.spans.len() <= 10, "{at}");
+            sagas.add(seconds(at), metrics(1_000, 1_000));
+            assert!(sagas.intervals.len() <= 10, "{at}");
         }
-        assert_eq!(rates(&pace), Some((second(10), Some("0.0".to_owned()), "0.0".to_owned())));
-        let told = pace.told().expect("many looks");
-        assert_eq!(told.ended["completed"].p99, None, "none ended");
+        assert_eq!(rates(&sagas), Some((seconds(10), Some("0.0".to_owned()), "0.0".to_owned())));
+        assert_eq!(sagas.report().expect("many samples").ended["completed"].p99, None, "none ended");
     }
 
     #[test]
-    fn an_admin_that_restarts_counts_from_nothing_and_one_that_is_away_is_caught_up_with() {
-        let mut pace = Pace::default();
-        pace.take(second(0), counters(1_000, 1_000));
-        pace.take(second(1), None);
-        pace.take(second(20), None);
-        pace.take(second(40), counters(80, 40));
-        assert_eq!(rates(&pace), Some((second(40), Some("2.0".to_owned()), "1.0".to_owned())));
-        // A look of the same moment, or of one before, tells nothing.
-        pace.take(second(40), counters(9_999, 9_999));
-        pace.take(second(39), counters(9_999, 9_999));
-        assert_eq!(rates(&pace), Some((second(40), Some("2.0".to_owned()), "1.0".to_owned())));
+    fn rates_survive_a_restart_and_silence_of_admin() {
+        let mut sagas = SagaRates::default();
+        sagas.add(seconds(0), metrics(1_000, 1_000));
+        sagas.add(seconds(1), None);
+        sagas.add(seconds(20), None);
+        sagas.add(seconds(40), metrics(80, 40));
+        let wanted = Some((seconds(40), Some("2.0".to_owned()), "1.0".to_owned()));
+        assert_eq!(rates(&sagas), wanted);
+        // A sample of the same time or an earlier one is ignored.
+        sagas.add(seconds(40), metrics(9_999, 9_999));
+        sagas.add(seconds(39), metrics(9_999, 9_999));
+        assert_eq!(rates(&sagas), wanted);
     }
 
     #[test]
-    fn without_counters_it_is_told_by_where_sagas_stand_as_long_as_those_that_ended_are_counted() {
-        let mut pace = Pace::default();
-        pace.take(second(0), standing(10, 5, true));
-        pace.take(second(1), standing(30, 5, true));
-        assert_eq!(rates(&pace), Some((second(1), Some("20.0".to_owned()), "20.0".to_owned())));
-        assert_eq!(pace.told().expect("two looks").ended["completed"].p50, None);
-        // Those that go, as when they are forgotten, are not new.
-        pace.take(second(2), standing(10, 5, true));
-        assert_eq!(rates(&pace), Some((second(2), Some("10.0".to_owned()), "10.0".to_owned())));
-        pace.take(second(3), standing(0, 5, false));
-        assert_eq!(rates(&pace).map(|(over, ..)| over), Some(second(2)), "passed over");
-        assert_eq!(Counted::of(None, None), None);
-    }
-
-    #[test]
-    fn what_cannot_be_compared_begins_anew() {
-        let mut pace = Pace::default();
-        pace.take(second(0), standing(10, 5, true));
-        pace.take(second(1), standing(30, 5, true));
-        pace.take(second(2), counters(5, 5));
-        assert_eq!(pace.told(), None);
-        pace.take(second(3), counters(6, 6));
-        assert_eq!(rates(&pace), Some((second(1), Some("1.0".to_owned()), "1.0".to_owned())));
-    }
-
-    #[test]
-    fn a_rate_is_told_to_a_tenth() {
-        for (count, ms, told) in
+    fn rate_is_rounded_to_a_tenth() {
+        for (count, ms, text) in
             [(0, 1_000, "0.0"), (1, 3_000, "0.3"), (2, 3_000, "0.7"), (50, 1_004, "49.8"), (7, 0, "7000.0")]
         {
-            assert_eq!(Rate::of(count, Duration::from_millis(ms)).to_string(), told);
+            assert_eq!(Rate::per_second(count, Duration::from_millis(ms)).to_string(), text);
         }
-        assert_eq!(Rate::percent(30, second(1)).to_string(), "3.0");
-        assert_eq!(Rate::of(u64::MAX, Duration::from_millis(1)).tenths, u64::MAX);
+        assert_eq!(Rate::percent(30, seconds(1)).to_string(), "3.0");
+        assert_eq!(Rate::per_second(u64::MAX, Duration::from_millis(1)).tenths, u64::MAX);
     }
 }

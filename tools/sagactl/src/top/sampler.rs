@@ -1,48 +1,40 @@
-//! Shell: one look at everything, bounded in time whatever is down.
+//! Shell: takes samples of a system, each bounded in time.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep_until};
 
-use super::metrics::Reading;
-use super::state::Look;
-use crate::overview::Asked;
+use super::metrics::SagaMetrics;
+use super::state::Sample;
+use crate::overview::Source;
 
-/// A look begins so long after the last began, or when that has ended.
-pub const EVERY: Duration = Duration::from_secs(1);
+/// Time between the starts of two samples, unless one takes longer.
+pub const PERIOD: Duration = Duration::from_secs(1);
 
-/// Who looks.
-pub struct Eyes {
-    pub asked: Asked,
-    opened: Instant,
+pub struct Sampler {
+    pub source: Source,
+    start: Instant,
 }
 
-impl Eyes {
-    pub fn open(asked: Asked) -> Self {
-        Self { asked, opened: Instant::now() }
+impl Sampler {
+    pub fn new(source: Source) -> Self {
+        Self { source, start: Instant::now() }
     }
 
-    /// Asks everybody at once. Who does not answer is no error.
-    ///
-    /// # Errors
-    /// When nobody can be asked, as there is no HTTP client.
-    pub async fn look(&self) -> anyhow::Result<Look> {
-        let (at, clock) = (Timestamp::now(), self.opened.elapsed());
+    /// Takes a sample. An admin that does not answer is part of it.
+    pub async fn sample(&self) -> anyhow::Result<Sample> {
+        let (at, elapsed) = (Timestamp::now(), self.start.elapsed());
+        let source = &self.source;
         let (processes, overview, metrics) =
-            tokio::join!(self.asked.processes(), self.asked.overview(), self.asked.metrics());
-        Ok(Look {
-            at,
-            clock,
-            overview,
-            reading: metrics.ok().map(|text| Reading::of(&text)),
-            processes: processes?,
-        })
+            tokio::join!(source.processes(), source.overview(), source.metrics());
+        let metrics = metrics.ok().map(|text| SagaMetrics::parse(&text));
+        Ok(Sample { at, elapsed, overview, metrics, processes: processes? })
     }
 
-    /// Until a look is due that is to begin at the next second since these eyes were opened.
-    pub async fn wait(&self) {
-        let begun = self.opened.elapsed().as_secs();
-        sleep_until(self.opened + EVERY * u32::try_from(begun + 1).unwrap_or(u32::MAX)).await;
+    /// Waits for the next full second since the start.
+    pub async fn next_tick(&self) {
+        let elapsed = self.start.elapsed().as_secs();
+        sleep_until(self.start + PERIOD * u32::try_from(elapsed + 1).unwrap_or(u32::MAX)).await;
     }
 }

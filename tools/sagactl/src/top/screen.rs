@@ -1,152 +1,150 @@
-//! Pure: what the screen shows, part by part: first whether somebody is needed and why, then all else.
+//! Pure: content of the screen, the most important first: whether a human is needed, why, and the details.
 
-use admin_api::overview::{
-    DeadLetterSummary, GroupSummary, OutboxSummary, Overview, ServiceStatus, TaskSummary,
-};
+use admin_api::overview::{DeadLetterSummary, GroupSummary, OutboxSummary, Overview, ServiceStatus};
 use admin_api::text::{counted, grouped};
+use cli::View;
+use cli::table::{Column, left, plain_lines, removable, right, time};
+use cli::text::{NONE, or_none};
+use cli::time::{clock, distance, duration};
+use devstack::processes::{self, ProcessStatus};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::layout::{Line, Mark, Part};
-use super::pace::{Ended, Pace, Rate, USUAL};
+use super::layout::{Line, Mark, Section};
 use super::quantile::Quantile;
-use super::state::{Need, State};
-use crate::overview::finding::line;
-use crate::overview::seen::Seen;
-use crate::overview::shown::{at_the_broker, books, breaker_line, ready, sagas_lines, still_to_hear};
-use cli::text::{NONE, or_none};
-use cli::{Column, View, left, plain_lines, removable, right, time};
-use devstack::processes::{self, ProcessStatus};
+use super::saga_rates::{EndedRate, Rate, SagaRates, USUAL_OUTCOMES};
+use super::state::{HumanNeeded, State};
+use crate::overview::Snapshot;
+use crate::overview::problem::line;
+use crate::overview::text::{admin_backlog, breaker_line, broker_backlog, ready, reconciliation, saga_lines};
 
-/// Groups of dead letters that are named, the largest.
-const MOST_GROUPS: usize = 5;
+/// Groups of dead letters that are listed.
+const MAX_GROUPS: usize = 5;
 
-/// Everything there is to see, the most important first. `call` is how commands begin; `view` is who looks.
-pub fn parts(state: &State, call: &str, view: &View) -> Vec<Part> {
-    let Some(seen) = &state.seen else {
-        return vec![Part::of(vec![headline(state, view)])];
+/// Returns the content. `command` is the start of commands.
+pub fn sections(state: &State, command: &str, view: &View) -> Vec<Section> {
+    let mut sections = vec![Section::new(vec![headline(state, view)])];
+    let Some(snapshot) = &state.snapshot else { return sections };
+    sections.extend(admin_outage(state, view).map(|line| Section::new(vec![line])));
+    let problems = problems(state, snapshot, view);
+    if !problems.is_empty() {
+        sections.push(Section::new(problems).with_min_lines(2));
+        sections.push(Section::new(vec![Line::new(Mark::Strong, next_command(command, view))]));
+    }
+    let mark = if state.admin_outage.is_some() { Mark::Old } else { Mark::Plain };
+    let section = |lines: Vec<String>| {
+        Section::new(lines.into_iter().map(|text| Line::new(mark, text)).collect::<Vec<_>>())
     };
-    let mut parts = vec![Part::of(vec![headline(state, view)])];
-    parts.extend(silence(state, view).map(|line| Part::of(vec![line])));
-    let needed = needed(state, seen, view);
-    if !needed.is_empty() {
-        parts.push(Part::of(needed).showing(2));
-        parts.push(Part::of(vec![Line::new(Mark::Strong, what_to_do(call, view))]));
+    // Distances are relative to the time of the overview, which may be old.
+    let overview_time = snapshot.overview.as_ref().map(|overview| overview.at);
+    let then = View { now: view.now.and(overview_time), ..*view };
+    if let Some(overview) = &snapshot.overview {
+        sections.push(section(sagas(overview, &state.saga_rates, &then)).with_min_lines(2));
+        sections.push(section(vec![dead_letters(overview)]));
+        sections.push(section(breakers(overview, &then)));
+        sections.push(section(vec![reconciliation(overview, &then)]));
+        sections.push(section(snapshot.faults(command)));
     }
-    let mark = if state.silence.is_some() { Mark::Old } else { Mark::Plain };
-    // What is of admin's last word counts its distances from then.
-    let of_then = |overview: &Overview| View { now: view.now.map(|_| overview.at), ..*view };
-    if let Some(overview) = &seen.overview {
-        let view = of_then(overview);
-        parts.push(Part::of(marked(mark, sagas(overview, &state.pace, &view))).showing(2));
-        parts.push(Part::of(marked(mark, vec![dead_letters(overview)])));
-        parts.push(Part::of(marked(mark, breakers(overview, &view))));
-        parts.push(Part::of(marked(mark, vec![books(overview, &view)])));
-        parts.push(Part::of(marked(mark, seen.faults(call))));
+    let services = services(state, snapshot, mark, &then);
+    sections.push(Section::new(services).with_min_lines(usize::MAX).separate());
+    if let Some(overview) = &snapshot.overview {
+        sections.push(section(vec![broker_backlog(overview)]).separate());
+        sections.push(section(failing_checks(overview, &then)));
+        sections.push(section(groups(overview, &then)));
+        let unavailable = overview.unavailable.iter();
+        let unavailable =
+            unavailable.map(|part| format!("{} could not be read: {}", part.what, part.problem));
+        sections.push(section(unavailable.collect()));
     }
-    parts.push(Part::of(services(state, seen, mark, view)).showing(usize::MAX).apart());
-    if let Some(overview) = &seen.overview {
-        let view = of_then(overview);
-        parts.push(Part::of(marked(mark, vec![at_the_broker(overview)])).apart());
-        parts.push(Part::of(marked(mark, complaints(overview, &view))));
-        parts.push(Part::of(marked(mark, groups(overview, &view))));
-        let missing = overview.unavailable.iter();
-        let missing = missing.map(|it| format!("{} could not be asked: {}", it.what, it.problem));
-        parts.push(Part::of(marked(mark, missing.collect())));
-    }
-    parts
+    sections
 }
 
-/// Where there is no room for the whole command, which system is meant stands in the last line anyway.
-fn what_to_do(call: &str, view: &View) -> String {
-    let whole = format!("what to do: {call} doctor");
-    if view.width.is_none_or(|width| whole.width() <= width) {
-        whole
-    } else {
-        "what to do: sagactl doctor".to_owned()
+/// Suggests the next command. Without room for the system, the last line of the screen names it.
+fn next_command(command: &str, view: &View) -> String {
+    let full = format!("next: {command} doctor");
+    match view.width.is_none_or(|width| full.width() <= width) {
+        true => full,
+        false => "next: sagactl doctor".to_owned(),
     }
 }
 
-fn marked(mark: Mark, lines: Vec<String>) -> Vec<Line> {
-    lines.into_iter().map(|text| Line::new(mark, text)).collect()
-}
-
-/// Whether somebody is needed, in one line.
 fn headline(state: &State, view: &View) -> Line {
-    let (mark, text) = match state.need() {
-        Need::Somebody => {
-            let seen = state.seen.as_ref();
-            let down = seen.and_then(|seen| seen.down.as_ref()).map_or(0, Vec::len);
-            let count = down + seen.map_or(0, |seen| seen.findings().count());
-            (Mark::Alarm, &*format!("A HUMAN IS NEEDED: {}", counted(count as u64, "finding", "findings")))
+    let (mark, text) = match state.human_needed() {
+        HumanNeeded::Yes => {
+            let snapshot = state.snapshot.as_ref();
+            let down = snapshot.and_then(|snapshot| snapshot.down.as_ref()).map_or(0, Vec::len);
+            let count = down + snapshot.map_or(0, |snapshot| snapshot.findings().count());
+            let findings = counted(count as u64, "finding", "findings");
+            (Mark::Alarm, format!("A HUMAN IS NEEDED: {findings}"))
         }
-        Need::Nobody => (Mark::Good, "nobody is needed"),
-        Need::NotKnown => (Mark::Warning, "NOBODY KNOWS whether somebody is needed"),
-        Need::NotLooked => (Mark::Plain, "looking for the first time …"),
+        HumanNeeded::No => (Mark::Good, "no human is needed".to_owned()),
+        HumanNeeded::Unknown => (Mark::Warning, "STATE UNKNOWN: admin does not answer".to_owned()),
+        HumanNeeded::NotSampled => (Mark::Plain, "waiting for the first answer …".to_owned()),
     };
-    Line { right: view.now.map(|now| format!("{}Z", time::clock(now))), ..Line::new(mark, text.to_owned()) }
+    Line { right: view.now.map(|now| format!("{}Z", clock(now))), ..Line::new(mark, text) }
 }
 
-/// That admin does not answer, and how old what is shown of it is.
-fn silence(state: &State, view: &View) -> Option<Line> {
-    let silence = state.silence.as_ref()?;
+/// Describes an admin that does not answer, and the age of what is shown.
+fn admin_outage(state: &State, view: &View) -> Option<Line> {
+    let outage = state.admin_outage.as_ref()?;
     let age = |at: Timestamp| match view.now {
-        Some(now) => format!("{}Z ({})", time::clock(at), time::distance(at, now)),
+        Some(now) => format!("{}Z ({})", clock(at), distance(at, now)),
         None => view.time(at),
     };
-    let old = match state.seen.as_ref().and_then(|seen| seen.overview.as_ref()) {
-        Some(overview) => format!("grey is of {}", age(overview.at)),
-        None => "nothing is known of sagas, dead letters and breakers".to_owned(),
+    let shown = match state.snapshot.as_ref().and_then(|snapshot| snapshot.overview.as_ref()) {
+        Some(overview) => format!("grey lines are from {}", age(overview.at)),
+        None => "sagas, dead letters and breakers are unknown".to_owned(),
     };
-    let text = format!("admin has not answered since {}; {old}: {}", age(silence.since), silence.problem);
+    let text = format!("no answer from admin since {}; {shown}: {}", age(outage.since), outage.problem);
     Some(Line::new(Mark::Warning, text))
 }
 
-/// Why somebody is needed, the gravest first.
-fn needed(state: &State, seen: &Seen, view: &View) -> Vec<Line> {
-    let down = seen.down.iter().flatten();
+fn problems(state: &State, snapshot: &Snapshot, view: &View) -> Vec<Line> {
+    let down = snapshot.down.iter().flatten();
     let down = down.map(|name| Line::new(Mark::Bad, format!("  {name} does not run")));
-    let mark = if state.silence.is_some() { Mark::Old } else { Mark::Bad };
-    let findings = seen.findings().map(|finding| Line::new(mark, format!("  {}", line(finding, view))));
-    down.chain(findings).collect()
+    let mark = if state.admin_outage.is_some() { Mark::Old } else { Mark::Bad };
+    let findings = snapshot.findings();
+    down.chain(findings.map(|finding| Line::new(mark, format!("  {}", line(finding, view))))).collect()
 }
 
-/// Where sagas stand, and how fast they go.
-fn sagas(overview: &Overview, pace: &Pace, view: &View) -> Vec<String> {
-    let standing = overview.sagas.as_ref().map(|sagas| sagas_lines(sagas, view));
-    let standing = standing.unwrap_or_else(|| format!("sagas: {NONE}"));
-    let mut standing = standing.lines().map(str::to_owned);
-    let mut lines: Vec<String> = standing.next().into_iter().collect();
-    lines.extend(paces(pace));
-    lines.extend(standing);
-    let behind = overview.unconsumed.filter(|behind| *behind > 0);
-    lines.extend(behind.map(|count| format!("  {}: so far is this behind", still_to_hear(count))));
+/// Counts and rates of sagas.
+fn sagas(overview: &Overview, saga_rates: &SagaRates, view: &View) -> Vec<String> {
+    let counts = overview.sagas.as_ref().map(|sagas| saga_lines(sagas, view));
+    let counts = counts.unwrap_or_else(|| format!("sagas: {NONE}"));
+    let mut counts = counts.lines().map(str::to_owned);
+    let mut lines: Vec<String> = counts.next().into_iter().collect();
+    lines.extend(rates(saga_rates));
+    lines.extend(counts);
+    let unconsumed = overview.unconsumed.filter(|unconsumed| *unconsumed > 0);
+    lines.extend(unconsumed.map(|count| format!("  {}: these counts lag", admin_backlog(count))));
     lines
 }
 
-fn paces(pace: &Pace) -> Vec<String> {
-    let Some(told) = pace.told() else {
-        return vec![format!("  {NONE} per second: two looks tell")];
+fn rates(saga_rates: &SagaRates) -> Vec<String> {
+    let Some(report) = saga_rates.report() else {
+        return vec![format!("  {NONE} per second: rates need two samples")];
     };
-    let mut lines = Vec::new();
-    let usual = USUAL.iter().filter_map(|outcome| told.ended.get_key_value(*outcome));
-    let is_seen =
-        |(outcome, ended): &(&String, &Ended)| !USUAL.contains(&outcome.as_str()) && ended.rate.tenths > 0;
-    for (outcome, ended) in usual.chain(told.ended.iter().filter(is_seen)) {
-        let (p50, p99) = (quantile(ended.p50), quantile(ended.p99));
-        lines.push(format!("  {outcome:<11} {:>7}/s  p50 {p50}  p99 {p99}", ended.rate.to_string()));
-    }
-    let (started, over) = (or_none(told.started), told.over.as_secs().max(1));
-    lines.push(format!("  {:<11} {started:>7}/s  all in the last {over} s", "started"));
+    let usual = USUAL_OUTCOMES.iter().filter_map(|outcome| report.ended.get_key_value(*outcome));
+    let is_shown = |(outcome, ended): &(&String, &EndedRate)| {
+        !USUAL_OUTCOMES.contains(&outcome.as_str()) && ended.rate.tenths > 0
+    };
+    let outcomes = usual.chain(report.ended.iter().filter(is_shown));
+    let mut lines: Vec<_> = outcomes
+        .map(|(outcome, EndedRate { rate, p50, p99 })| {
+            let (p50, p99) = (quantile(*p50), quantile(*p99));
+            format!("  {outcome:<11} {:>7}/s  p50 {p50}  p99 {p99}", rate.to_string())
+        })
+        .collect();
+    let (started, seconds) = (or_none(report.started), report.period.as_secs().max(1));
+    lines.push(format!("  {:<11} {started:>7}/s  over the last {seconds} s", "started"));
     lines
 }
 
-/// How long something takes, for people.
 fn quantile(quantile: Option<Quantile>) -> String {
-    let length = |it: std::time::Duration| time::duration(i64::try_from(it.as_millis()).unwrap_or(i64::MAX));
+    let text = |length: std::time::Duration| duration(i64::try_from(length.as_millis()).unwrap_or(i64::MAX));
     match quantile {
-        Some(Quantile::About(about)) => length(about),
-        Some(Quantile::Beyond(longest)) => format!("over {}", length(longest)),
+        Some(Quantile::About(length)) => text(length),
+        Some(Quantile::Beyond(length)) => format!("over {}", text(length)),
         None => NONE.to_owned(),
     }
 }
@@ -162,57 +160,57 @@ fn dead_letters(overview: &Overview) -> String {
 }
 
 fn groups(overview: &Overview, view: &View) -> Vec<String> {
-    let Some(look) = &overview.dead_letters else { return vec![] };
-    let group = |group: &GroupSummary| {
+    let groups = overview.dead_letters.iter().flat_map(|dead_letters| &dead_letters.groups);
+    let line = |group: &GroupSummary| {
         let GroupSummary { count, service, step, fingerprint, newest_at, reason, .. } = group;
         let (count, newest) = (counted(*count, "dead letter", "dead letters"), view.time(*newest_at));
         format!("{count} at {step} of {service}, {fingerprint}, the newest {newest}: {reason}")
     };
-    look.groups.iter().take(MOST_GROUPS).map(group).collect()
+    groups.take(MAX_GROUPS).map(line).collect()
 }
 
 /// Breakers that are not closed.
 fn breakers(overview: &Overview, view: &View) -> Vec<String> {
-    let of = |look: &ServiceStatus| {
-        let lines = look.breakers.iter().map(|breaker| breaker_line(&look.service, breaker, view));
-        lines.collect::<Vec<_>>()
-    };
-    let lines: Vec<_> = overview.services.iter().flat_map(of).collect();
-    let silent = overview.services.iter().filter(|look| look.problem.is_some()).count() as u64;
-    match (lines.is_empty(), silent) {
+    let breakers = overview
+        .services
+        .iter()
+        .flat_map(|status| status.breakers.iter().map(move |breaker| (&status.service, breaker)));
+    let lines: Vec<_> = breakers.map(|(service, breaker)| breaker_line(service, breaker, view)).collect();
+    let unreachable = overview.services.iter().filter(|status| status.problem.is_some()).count() as u64;
+    match (lines.is_empty(), unreachable) {
         (false, _) => lines,
         (true, 0) => vec!["breakers: all closed".to_owned()],
         (true, _) => {
-            let silent = counted(silent, "service does", "services do");
-            vec![format!("breakers: none is known to be open; {silent} not answer")]
+            let services = counted(unreachable, "service does", "services do");
+            vec![format!("breakers: none is known to be open; {services} not answer")]
         }
     }
 }
 
-fn complaints(overview: &Overview, view: &View) -> Vec<String> {
-    let of = |look: &ServiceStatus| {
-        let say = look.failing_checks.iter().map(|complaint| {
-            let since = view.time(complaint.since);
-            format!("{} says: {}: {} (since {since})", look.service, complaint.check, complaint.text)
-        });
-        say.collect::<Vec<_>>()
+fn failing_checks(overview: &Overview, view: &View) -> Vec<String> {
+    let checks = overview
+        .services
+        .iter()
+        .flat_map(|status| status.failing_checks.iter().map(move |check| (&status.service, check)));
+    let line = |(service, check): (&String, &admin_api::overview::FailingCheck)| {
+        format!("{service}: check {}: {} (since {})", check.check, check.text, view.time(check.since))
     };
-    overview.services.iter().flat_map(of).collect()
+    checks.map(line).collect()
 }
 
-/// A line of the table: a service, a process, or both.
+/// A row of the table: a service, a process, or both.
 struct Row<'a> {
-    name: String,
+    name: &'a str,
     process: Option<&'a ProcessStatus>,
     cpu: Option<Rate>,
-    look: Option<&'a ServiceStatus>,
+    service: Option<&'a ServiceStatus>,
 }
 
 impl Row<'_> {
     fn ready(&self) -> &'static str {
-        match (self.process, self.look) {
+        match (self.process, self.service) {
             (Some(process), _) => processes::ready(process),
-            (None, Some(look)) => ready(look),
+            (None, Some(status)) => ready(status),
             (None, None) => NONE,
         }
     }
@@ -222,73 +220,70 @@ impl Row<'_> {
     }
 
     fn outbox(&self) -> Option<&OutboxSummary> {
-        self.look?.outbox.as_ref()
+        self.service?.outbox.as_ref()
     }
 
-    fn calls(&self) -> Option<&TaskSummary> {
-        self.look?.tasks.as_ref()
+    fn open_tasks(&self) -> Option<u64> {
+        self.service?.tasks.as_ref().map(|tasks| tasks.open)
     }
 
-    /// What the broker has for its steps, as far as it says.
+    /// Messages that wait for its steps at the broker; `None` if the number of any is unknown.
     fn waiting(&self) -> Option<u64> {
-        let look = self.look.filter(|look| look.problem.is_none())?;
-        look.steps.iter().map(|step| step.waiting).sum()
+        let status = self.service.filter(|status| status.problem.is_none())?;
+        status.steps.iter().map(|step| step.waiting).sum()
     }
 }
 
-/// Columns that go first where there is little room have the lowest numbers; of processes only a local system tells.
+/// Columns of the table; those of processes only for a local system.
 fn columns<'a>(is_local: bool) -> Vec<Column<Row<'a>>> {
     let name =
-        [left("service", |row: &Row<'_>| row.name.clone()), left("ready", |row| row.ready().to_owned())];
+        [left("service", |row: &Row<'_>| row.name.to_owned()), left("ready", |row| row.ready().to_owned())];
     let processes = [
-        removable(5, right("pid", |row: &Row<'_>| or_none(row.process.and_then(|it| it.pid)))),
+        removable(5, right("pid", |row: &Row<'_>| or_none(row.process.and_then(|process| process.pid)))),
         removable(7, right("CPU %", |row| or_none(row.cpu))),
         removable(8, right("MiB", |row| or_none(row.mib()))),
     ];
     let work = [
         removable(
             9,
-            right("to publish", |row: &Row<'_>| or_none(row.outbox().map(|it| grouped(it.pending)))),
+            right("unpublished", |row: &Row<'_>| or_none(row.outbox().map(|outbox| grouped(outbox.pending)))),
         ),
-        time("oldest", |row| row.outbox().and_then(|it| it.oldest)),
-        removable(3, right("refused", |row| or_none(row.outbox().map(|it| grouped(it.failed))))),
-        removable(2, right("retries", |row| or_none(row.look.and_then(|it| it.retries).map(grouped)))),
-        removable(1, right("calls", |row| or_none(row.calls().map(|it| grouped(it.open))))),
+        time("oldest", |row| row.outbox().and_then(|outbox| outbox.oldest)),
+        removable(3, right("rejected", |row| or_none(row.outbox().map(|outbox| grouped(outbox.failed))))),
+        removable(
+            2,
+            right("retries", |row| or_none(row.service.and_then(|status| status.retries).map(grouped))),
+        ),
+        removable(1, right("tasks", |row| or_none(row.open_tasks().map(grouped)))),
         removable(6, right("waiting", |row| or_none(row.waiting().map(grouped)))),
     ];
     let processes = processes.into_iter().filter(|_| is_local);
     name.into_iter().chain(processes).chain(work).collect()
 }
 
-/// Each service and each process.
-fn services(state: &State, seen: &Seen, mark: Mark, view: &View) -> Vec<Line> {
-    let rows: Vec<Row<'_>> = match &state.processes {
-        Some(processes) => processes
-            .each
-            .iter()
-            .map(|process| {
-                let name = process.name.to_string();
-                let (cpu, look) = (state.cpu.get(&name).copied(), seen.service(&name));
-                Row { name, process: Some(process), cpu, look }
-            })
-            .collect(),
+/// Table of services and processes.
+fn services(state: &State, snapshot: &Snapshot, mark: Mark, view: &View) -> Vec<Line> {
+    let names: Vec<String> = match &state.processes {
+        Some(processes) => processes.each.iter().map(|process| process.name.to_string()).collect(),
         None => {
-            let looks = seen.overview.iter().flat_map(|overview| &overview.services);
-            let row = |look| Row {
-                name: ServiceStatus::clone(look).service,
-                process: None,
-                cpu: None,
-                look: Some(look),
-            };
-            looks.map(row).collect()
+            let services = snapshot.overview.iter().flat_map(|overview| &overview.services);
+            services.map(|status| status.service.clone()).collect()
         }
     };
-    if rows.is_empty() {
+    if names.is_empty() {
         return vec![];
     }
+    let processes = state.processes.as_ref().map(|processes| processes.each.iter());
+    let processes = processes.into_iter().flatten().map(Some).chain(std::iter::repeat(None));
+    let row = |(name, process)| Row {
+        name,
+        process,
+        cpu: state.cpu.get(name).copied(),
+        service: snapshot.service(name),
+    };
+    let rows: Vec<Row<'_>> = names.iter().map(String::as_str).zip(processes).map(row).collect();
     let columns = columns(state.processes.is_some());
-    let of_then = View { now: view.now.and(seen.overview.as_ref().map(|overview| overview.at)), ..*view };
-    let mut texts = plain_lines(&columns, &rows, &of_then).into_iter();
+    let mut texts = plain_lines(&columns, &rows, view).into_iter();
     let header = texts.next().map(|header| Line::new(Mark::Header, header));
     let line = |(text, row): (String, &Row<'_>)| match row.ready() {
         "yes" | NONE => Line::new(mark, text),

@@ -1,162 +1,157 @@
-//! Pure: what is known by now: the last look, what of it is old, and the differences to those before.
+//! Pure: state after several samples: the last overview, CPU usage and saga rates.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use admin_api::overview::Overview;
+use devstack::processes::Processes;
 use jiff::Timestamp;
 
-use super::metrics::Reading;
-use super::pace::{Counted, Pace, Rate};
-use crate::overview::seen::Seen;
-use devstack::processes::Processes;
+use super::metrics::SagaMetrics;
+use super::saga_rates::{Rate, SagaRates};
+use crate::overview::Snapshot;
 
-/// One look.
 #[derive(Debug)]
-pub struct Look {
-    /// When it began.
+pub struct Sample {
     pub at: Timestamp,
-    /// The same on a clock that never goes back.
-    pub clock: Duration,
-    /// What admin says, or why it does not.
+    /// Monotonic time since the first sample.
+    pub elapsed: Duration,
+    /// Overview, or the error of an admin that does not answer.
     pub overview: anyhow::Result<Overview>,
-    /// What admin measures; `None` when it does not answer.
-    pub reading: Option<Reading>,
-    /// The processes of a local system.
+    pub metrics: Option<SagaMetrics>,
+    /// Processes of a local system.
     pub processes: Option<Processes>,
 }
 
-/// Admin does not answer.
+/// Period in which admin has not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Silence {
-    /// Since the look that began then.
+pub struct AdminOutage {
     pub since: Timestamp,
-    /// Why, as the last look has it.
+    /// Last error.
     pub problem: String,
 }
 
-/// What is known by now.
 #[derive(Debug, Default)]
 pub struct State {
-    /// What there was to see; while admin does not answer, what it said last.
-    pub seen: Option<Seen>,
-    pub silence: Option<Silence>,
+    /// Last snapshot. While admin does not answer, it has the last overview.
+    pub snapshot: Option<Snapshot>,
+    pub admin_outage: Option<AdminOutage>,
     pub processes: Option<Processes>,
-    /// Which part of a processor each process takes, by its name.
+    /// CPU usage of each process, by name.
     pub cpu: BTreeMap<String, Rate>,
-    pub pace: Pace,
-    /// When the last look was, and what each process, by its name and pid, had taken of processors until then.
-    spent: (Duration, BTreeMap<(String, u32), u64>),
+    pub saga_rates: SagaRates,
+    /// Time of the last sample, and CPU time of each process by name and pid.
+    cpu_times: (Duration, BTreeMap<(String, u32), u64>),
+}
+
+/// Answer to the first question of an operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HumanNeeded {
+    /// There are problems, or were when admin last answered.
+    Yes,
+    No,
+    /// Admin does not answer; there were no problems before.
+    Unknown,
+    /// There is no sample yet.
+    NotSampled,
 }
 
 impl State {
-    /// Takes one more look.
-    pub fn take(&mut self, look: Look) {
-        let Look { at, clock, overview, reading, processes } = look;
-        self.cpu = self.cpu_since(clock, processes.as_ref());
-        let sagas = overview.as_ref().ok().and_then(|overview| overview.sagas.as_ref());
-        self.pace.take(clock, Counted::of(reading, sagas));
-        let before = self.seen.take().and_then(|seen| seen.overview);
+    pub fn add(&mut self, sample: Sample) {
+        let Sample { at, elapsed, overview, metrics, processes } = sample;
+        self.cpu = self.cpu_since_last(elapsed, processes.as_ref());
+        self.saga_rates.add(elapsed, metrics);
+        let last_overview = self.snapshot.take().and_then(|snapshot| snapshot.overview);
         let (overview, problem) = match overview {
             Ok(overview) => (Some(overview), None),
-            Err(error) => (before, Some(format!("{error:#}"))),
+            Err(error) => (last_overview, Some(format!("{error:#}"))),
         };
-        let since = self.silence.as_ref().map_or(at, |silence| silence.since);
-        self.silence = problem.clone().map(|problem| Silence { since, problem });
+        let since = self.admin_outage.as_ref().map_or(at, |outage| outage.since);
+        self.admin_outage = problem.clone().map(|problem| AdminOutage { since, problem });
         let down = processes.as_ref().map(Processes::down);
-        self.seen = Some(Seen { down, overview, problem, ..Seen::default() });
+        self.snapshot = Some(Snapshot { down, overview, problem, ..Snapshot::default() });
         self.processes = processes;
     }
 
-    fn cpu_since(&mut self, clock: Duration, processes: Option<&Processes>) -> BTreeMap<String, Rate> {
+    fn cpu_since_last(&mut self, now: Duration, processes: Option<&Processes>) -> BTreeMap<String, Rate> {
         let running = processes.into_iter().flat_map(|processes| &processes.each);
-        let now: BTreeMap<_, _> =
-            running.filter_map(|it| Some(((it.name.to_string(), it.pid?), it.cpu_ms?))).collect();
-        let (then, before) = std::mem::replace(&mut self.spent, (clock, now.clone()));
-        let over = clock.saturating_sub(then);
-        let share = |((name, pid), spent): ((String, u32), u64)| {
-            let before = before.get(&(name.clone(), pid))?;
-            Some((name, Rate::percent(spent.saturating_sub(*before), over)))
+        let times: BTreeMap<_, _> = running
+            .filter_map(|process| Some(((process.name.to_string(), process.pid?), process.cpu_ms?)))
+            .collect();
+        let (last, last_times) = std::mem::replace(&mut self.cpu_times, (now, times.clone()));
+        let period = now.saturating_sub(last);
+        let usage = |(process, cpu_ms): ((String, u32), u64)| {
+            let last_ms = last_times.get(&process)?;
+            Some((process.0, Rate::percent(cpu_ms.saturating_sub(*last_ms), period)))
         };
-        now.into_iter().filter_map(share).collect()
+        times.into_iter().filter_map(usage).collect()
     }
 
-    /// Whether somebody is needed.
-    pub fn need(&self) -> Need {
-        let Some(seen) = &self.seen else { return Need::NotLooked };
-        let is_down = seen.down.as_ref().is_some_and(|down| !down.is_empty());
-        match &seen.overview {
-            _ if is_down => Need::Somebody,
-            Some(overview) if overview.needs_human => Need::Somebody,
-            Some(_) if self.silence.is_none() => Need::Nobody,
-            Some(_) | None => Need::NotKnown,
+    pub fn human_needed(&self) -> HumanNeeded {
+        let Some(snapshot) = &self.snapshot else { return HumanNeeded::NotSampled };
+        let is_down = snapshot.down.as_ref().is_some_and(|down| !down.is_empty());
+        match &snapshot.overview {
+            _ if is_down => HumanNeeded::Yes,
+            Some(overview) if overview.needs_human => HumanNeeded::Yes,
+            Some(_) if self.admin_outage.is_none() => HumanNeeded::No,
+            Some(_) | None => HumanNeeded::Unknown,
         }
     }
-}
-
-/// Whether somebody is needed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
-    /// Something does not mend itself, or did not when admin was last heard.
-    Somebody,
-    Nobody,
-    /// Admin does not answer, and when it last did nobody was needed.
-    NotKnown,
-    /// The first look is under way.
-    NotLooked,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::played::{overview, process};
+    use crate::top::fixtures::{overview, process};
 
     #[test]
-    fn while_admin_is_silent_its_last_word_stands_and_it_is_told_since_when() {
+    fn last_overview_is_kept_while_admin_does_not_answer() {
         let mut state = State::default();
-        assert_eq!(state.need(), Need::NotLooked);
-        state.take(Look::played(0).saying(overview()));
-        assert_eq!((state.need(), state.silence.clone()), (Need::Nobody, None));
+        assert_eq!(state.human_needed(), HumanNeeded::NotSampled);
+        state.add(Sample::at(0).with_overview(overview()));
+        assert_eq!((state.human_needed(), state.admin_outage.clone()), (HumanNeeded::No, None));
         for second in [1, 2, 3] {
-            state.take(Look::played(second).silent(&format!("problem {second}")));
+            state.add(Sample::at(second).with_problem(&format!("problem {second}")));
         }
-        let since = Look::played(1).at;
-        assert_eq!(state.silence, Some(Silence { since, problem: "problem 3".to_owned() }));
-        assert_eq!(state.need(), Need::NotKnown);
-        assert_eq!(state.seen.as_ref().and_then(|seen| seen.overview.clone()), Some(overview()));
-        state.take(Look::played(4).saying(overview()));
-        assert_eq!((state.need(), state.silence.clone()), (Need::Nobody, None));
+        let since = Sample::at(1).at;
+        assert_eq!(state.admin_outage, Some(AdminOutage { since, problem: "problem 3".to_owned() }));
+        assert_eq!(state.human_needed(), HumanNeeded::Unknown);
+        let kept = state.snapshot.as_ref().and_then(|snapshot| snapshot.overview.clone());
+        assert_eq!(kept, Some(overview()));
+        state.add(Sample::at(4).with_overview(overview()));
+        assert_eq!((state.human_needed(), state.admin_outage.clone()), (HumanNeeded::No, None));
     }
 
     #[test]
-    fn who_was_needed_before_admin_fell_silent_still_is() {
+    fn human_stays_needed_while_admin_does_not_answer() {
         let mut state = State::default();
-        state.take(Look::played(0).saying(Overview { needs_human: true, ..overview() }));
-        state.take(Look::played(1).silent("gone"));
-        assert_eq!(state.need(), Need::Somebody);
+        state.add(Sample::at(0).with_overview(Overview { needs_human: true, ..overview() }));
+        state.add(Sample::at(1).with_problem("no answer"));
+        assert_eq!(state.human_needed(), HumanNeeded::Yes);
         let mut never = State::default();
-        never.take(Look::played(0).silent("gone"));
-        assert_eq!(never.need(), Need::NotKnown);
+        never.add(Sample::at(0).with_problem("no answer"));
+        assert_eq!(never.human_needed(), HumanNeeded::Unknown);
     }
 
     #[test]
-    fn a_process_that_does_not_run_needs_somebody_whatever_admin_says() {
+    fn stopped_process_needs_a_human_whatever_admin_answers() {
         let mut state = State::default();
-        state.take(Look::played(0).saying(overview()).with([process("payment", None, 0)]));
-        assert_eq!(state.need(), Need::Somebody);
+        state.add(Sample::at(0).with_overview(overview()).with_processes([process("payment", None, 0)]));
+        assert_eq!(state.human_needed(), HumanNeeded::Yes);
     }
 
     #[test]
-    fn a_processors_share_is_that_of_one_process_between_two_looks() {
+    fn cpu_usage_is_that_of_one_process_between_two_samples() {
         let mut state = State::default();
-        let mut shares = |second, pid, cpu_ms| {
-            state.take(Look::played(second).saying(overview()).with([process("order", Some(pid), cpu_ms)]));
+        let mut usage = |second, pid, cpu_ms| {
+            let processes = [process("order", Some(pid), cpu_ms)];
+            state.add(Sample::at(second).with_overview(overview()).with_processes(processes));
             state.cpu.get("order").map(Rate::to_string)
         };
-        assert_eq!(shares(0, 7, 5_000), None, "nothing to compare with");
-        assert_eq!(shares(2, 7, 5_030), Some("1.5".to_owned()));
-        assert_eq!(shares(3, 7, 7_030), Some("200.0".to_owned()), "two processors");
-        assert_eq!(shares(4, 8, 10), None, "another process");
-        assert_eq!(shares(5, 8, 20), Some("1.0".to_owned()));
+        assert_eq!(usage(0, 7, 5_000), None, "no earlier sample");
+        assert_eq!(usage(2, 7, 5_030), Some("1.5".to_owned()));
+        assert_eq!(usage(3, 7, 7_030), Some("200.0".to_owned()), "two processors");
+        assert_eq!(usage(4, 8, 10), None, "another process");
+        assert_eq!(usage(5, 8, 20), Some("1.0".to_owned()));
     }
 }

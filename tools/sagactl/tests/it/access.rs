@@ -1,5 +1,4 @@
-//! Shell: every route of every service, read from the sources, has a role of its own where it needs one, and there is
-//! no role for a route that is not there.
+//! Shell: every guarded route of a service has a role, and every role belongs to a route.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,10 +9,10 @@ use syn::{Expr, ExprCall, ExprLit, ExprMethodCall, ItemFn, Lit};
 
 use crate::system::workspace;
 
-/// What a method of a route is called where routes are made.
+/// Functions that declare the methods of a route.
 const METHODS: [&str; 6] = ["get", "post", "put", "delete", "patch", "head"];
 
-/// Routes, as `GET /path`, and what cannot be read as one.
+/// Routes, as `GET /path`, and declarations that cannot be read.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Routes {
     found: BTreeSet<(String, String)>,
@@ -21,7 +20,7 @@ struct Routes {
 }
 
 #[test]
-fn every_guarded_route_has_a_role_and_every_role_is_of_a_route() {
+fn guarded_routes_and_roles_match() {
     let mut routes = Routes::default();
     for folder in ["shared/engine/src", "services"] {
         routes.read(&workspace().join(folder));
@@ -37,14 +36,12 @@ fn every_guarded_route_has_a_role_and_every_role_is_of_a_route() {
     assert!(stale.is_empty(), "these lines of shared/contract/src/access.rs are of no route: {stale:#?}");
 }
 
-/// The test of the test: routes of every form are found, and what is no plain route is not passed over.
 #[test]
-fn routes_are_read_however_they_are_declared() {
+fn routes_are_found_in_every_form_of_declaration() {
     let mut routes = Routes::default();
     routes.read_text(
         "a.rs",
         r#"
-        /// One.
         #[utoipa::path(post, operation_id = "x", path = "/api/admin/one/{id}", params(("id" = Uuid, Path)))]
         async fn one() {}
         fn routes() {
@@ -95,7 +92,7 @@ impl Reading<'_> {
         self.routes.unclear.push(format!("{}: {what}", self.file));
     }
 
-    /// The methods of `get(a).post(b)`.
+    /// Lists the methods of `get(a).post(b)`.
     fn methods(&mut self, of: &Expr) -> Vec<String> {
         if let Expr::MethodCall(ExprMethodCall { receiver, method, .. }) = of {
             let mut methods = self.methods(receiver);

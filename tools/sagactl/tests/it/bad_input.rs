@@ -1,11 +1,11 @@
-//! Shell: whatever is wrong with a request is said by name, and nothing is stored.
+//! Shell: invalid requests are rejected by field, and nothing is stored.
 
 use serde_json::{Value, json};
 
 use crate::system::{System, order_for};
 
 #[tokio::test]
-async fn bad_orders_are_refused_by_field_and_nothing_is_stored() {
+async fn invalid_orders_are_rejected_by_field_and_not_stored() {
     let system = System::start(&[]);
     system.list("pen", 10).await;
     // The order that probed the listing has to end first.
@@ -55,9 +55,9 @@ async fn bad_orders_are_refused_by_field_and_nothing_is_stored() {
     assert_eq!(system.get("order", "/internal/ledger").await, before);
 }
 
-/// A line break or a mark of direction in what tables show forges rows of them; to a sku of dots leads no path.
+/// Line breaks and direction marks would forge rows of tables; a sku of dots would change a path.
 #[tokio::test]
-async fn what_people_type_stays_on_its_line() {
+async fn typed_text_stays_on_its_line() {
     let system = System::start(&[]);
     system.list("pen", 10).await;
     let product = json!({
@@ -85,7 +85,7 @@ async fn what_people_type_stays_on_its_line() {
 }
 
 #[tokio::test]
-async fn unknown_things_and_reused_keys_are_told_apart() {
+async fn unknown_resources_and_reused_keys_have_distinct_problems() {
     let system = System::start(&[]);
     system.list("pen", 10).await;
     let unknown = "/api/orders/01890000-0000-7000-8000-000000000001";
@@ -144,7 +144,7 @@ async fn unknown_things_and_reused_keys_are_told_apart() {
     });
     let listed = system.post("inventory", "/api/products").json(&dollars).send().await;
     assert_eq!(listed.expect("an answer").status(), 201);
-    crate::system::wait_until("mixed currencies are refused", async || {
+    crate::system::wait_until("mixed currencies are rejected", async || {
         let mixed = order_for(&[("pen", 1), ("foreign", 1)], "tok_ok");
         let answer = system.post("order", "/api/orders").json(&mixed).send().await;
         let body: Value = answer.expect("an answer").json().await.expect("JSON");

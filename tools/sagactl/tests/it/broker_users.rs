@@ -1,4 +1,4 @@
-//! Shell: each service is a user of the broker, may do there what it needs, and is refused the rest.
+//! Shell: each service is a user of the broker with only the permissions that it needs.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -14,16 +14,16 @@ use uuid::Uuid;
 
 use crate::system::{System, order_for, wait_until};
 
-/// A broker of this machine answers in milliseconds, and refuses in as many.
+/// Time limit for answers of a local broker, which takes milliseconds.
 const SOON: Duration = Duration::from_secs(5);
 
 impl System {
-    /// The file by which a user gets in.
+    /// Returns the credentials file of a user.
     fn credentials(&self, user: &str) -> PathBuf {
         self.path().join(format!("credentials/{user}.nk"))
     }
 
-    /// A connection as this user, and what the broker complains of.
+    /// Connects as a user. Returns the connection and its errors.
     pub async fn broker_as(&self, user: &str) -> (Client, mpsc::UnboundedReceiver<String>) {
         let seed = std::fs::read_to_string(self.credentials(user)).expect("credentials");
         let (complaints, complained) = mpsc::unbounded_channel();
@@ -40,7 +40,7 @@ impl System {
     }
 }
 
-/// What a stranger would say who has got hold of one service's credentials: that the order is paid.
+/// Forged message of a service with stolen credentials: the order is paid.
 fn paid(order: &str) -> String {
     let payment = Uuid::from_u128(9);
     let data = json!({"payment": payment, "order": order, "amount": {"amount_minor": 1_000, "currency": "EUR"}, "bank_reference": "forged"});
@@ -51,12 +51,12 @@ fn paid(order: &str) -> String {
     .to_string()
 }
 
-/// Says something, or asks, and hears the broker refuse it.
-async fn is_refused(system: &System, user: &str, subject: &str, body: String) {
+/// Publishes or requests, and expects a permission violation.
+async fn assert_denied(system: &System, user: &str, subject: &str, body: String) {
     let (client, mut complaints) = system.broker_as(user).await;
     client.publish(subject.to_owned(), body.into()).await.expect("the connection is there");
     client.flush().await.expect("the connection is there");
-    let refused = async {
+    let rejected = async {
         while let Some(complaint) = complaints.recv().await {
             let complaint = complaint.to_lowercase();
             if complaint.contains("permissions violation") && complaint.contains(&subject.to_lowercase()) {
@@ -64,10 +64,9 @@ async fn is_refused(system: &System, user: &str, subject: &str, body: String) {
             }
         }
     };
-    timeout(SOON, refused).await.unwrap_or_else(|_| panic!("{user} was not refused {subject}"));
+    timeout(SOON, rejected).await.unwrap_or_else(|_| panic!("{user} was not denied {subject}"));
 }
 
-/// The one thing that nobody but payment may say confirms an order.
 #[tokio::test]
 async fn broker_rejects_a_payment_forged_by_another_service() {
     let system = System::start(&["payment.faults.seed=1"]);
@@ -77,16 +76,16 @@ async fn broker_rejects_a_payment_forged_by_another_service() {
     let placed: Value = request.send().await.expect("an answer").json().await.expect("JSON");
     let order = placed["id"].as_str().expect("an id");
     for user in ["order", "inventory", "admin", "sagactl"] {
-        is_refused(&system, user, "payment.processed", paid(order)).await;
+        assert_denied(&system, user, "payment.processed", paid(order)).await;
     }
     let anyone = async_nats::connect(system.broker_url()).await;
-    assert!(anyone.is_err(), "nobody gets in without credentials");
+    assert!(anyone.is_err(), "a connection without credentials is rejected");
     system.sagactl(&["start", "payment"]);
     wait_until("it is paid for", async || {
         system.get("order", &format!("/api/orders/{order}")).await["status"] == "CONFIRMED"
     })
     .await;
-    // What every service needs works: all of this went through, and nothing was refused.
+    // What every service needs works: all of this went through, and nothing was rejected.
     system.assert_reconciled().await;
     for service in ["order", "inventory", "payment", "admin"] {
         let log = std::fs::read_to_string(system.path().join(format!("log/{service}.log"))).expect("a log");
@@ -95,8 +94,7 @@ async fn broker_rejects_a_payment_forged_by_another_service() {
     }
 }
 
-/// Whoever may change a stream has the broker copy from it to any subject, which the broker does as itself. What it refuses
-/// order to say it stores all the same; nobody takes it for payment's word.
+/// A user who may change a stream can let the broker copy messages to any subject. Consumers must recognise such copies.
 #[tokio::test]
 async fn payment_republished_from_another_stream_confirms_nothing() {
     let system = System::start(&[]);
@@ -114,10 +112,11 @@ async fn payment_republished_from_another_stream_confirms_nothing() {
     let mut copying = own.clone();
     copying.republish = Some(Republish { source, destination, headers_only: false });
     broker.update_stream(copying).await.expect("its own stream");
-    let said = broker.publish("order.cancelled", paid(order).into()).await.expect("the connection is there");
-    said.await.expect("it may say that");
+    let printed =
+        broker.publish("order.cancelled", paid(order).into()).await.expect("the connection is there");
+    printed.await.expect("order may publish that");
 
-    wait_until("the copy is parked by the step that hears payments", async || {
+    wait_until("the copy is dead-lettered by the step that consumes payments", async || {
         let listed = system.get("admin", "/api/admin/dlq").await;
         let is_the_copy = |dead_letter: &Value| {
             dead_letter["step"] == "order-confirmation" && dead_letter["origin"] == "foreign"
@@ -141,22 +140,22 @@ async fn broker_users_cannot_change_or_read_what_belongs_to_others() {
     for user in producers.into_iter().chain(["sagactl"]) {
         for other in producers.into_iter().filter(|other| *other != user) {
             let stream = other.to_uppercase();
-            is_refused(&system, user, &format!("{other}.created"), String::new()).await;
-            is_refused(&system, user, &format!("$JS.API.STREAM.UPDATE.{stream}"), "{}".to_owned()).await;
+            assert_denied(&system, user, &format!("{other}.created"), String::new()).await;
+            assert_denied(&system, user, &format!("$JS.API.STREAM.UPDATE.{stream}"), "{}".to_owned()).await;
         }
         for stream in ["ORDER", "PAYMENT", "ADVISORY"] {
             for what in ["DELETE", "PURGE", "MSG.DELETE"] {
-                is_refused(&system, user, &format!("$JS.API.STREAM.{what}.{stream}"), String::new()).await;
+                assert_denied(&system, user, &format!("$JS.API.STREAM.{what}.{stream}"), String::new()).await;
             }
         }
         let durable = "$JS.API.CONSUMER.DURABLE.CREATE.PAYMENT.mine";
-        is_refused(&system, user, durable, a_consumer("PAYMENT", "mine")).await;
-        // Sagactl has consumers of its own, under names that nobody knows before.
+        assert_denied(&system, user, durable, a_consumer("PAYMENT", "mine")).await;
+        // sagactl may delete consumers, as its own have random names.
         if user != "sagactl" {
             let durable = "$JS.API.CONSUMER.DELETE.PAYMENT.order-confirmation";
-            is_refused(&system, user, durable, String::new()).await;
+            assert_denied(&system, user, durable, String::new()).await;
         }
-        is_refused(&system, user, "$JS.ACK.PAYMENT.admin-nobody.1.1.1.1.0", "+ACK".to_owned()).await;
+        assert_denied(&system, user, "$JS.ACK.PAYMENT.admin-nobody.1.1.1.1.0", "+ACK".to_owned()).await;
     }
     for (user, stream, name) in [
         ("order", "ORDER", "order-spy"),
@@ -165,24 +164,24 @@ async fn broker_users_cannot_change_or_read_what_belongs_to_others() {
         ("payment", "ADMIN", "order-operations"),
     ] {
         let subject = format!("$JS.API.CONSUMER.CREATE.{stream}.{name}");
-        is_refused(&system, user, &subject, a_consumer(stream, name)).await;
-        is_refused(&system, user, &format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"), "1".to_owned())
+        assert_denied(&system, user, &subject, a_consumer(stream, name)).await;
+        assert_denied(&system, user, &format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"), "1".to_owned())
             .await;
     }
-    for (user, heard) in
+    for (user, received) in
         [("order", "_INBOX.payment.>"), ("inventory", "_INBOX.>"), ("admin", ">"), ("sagactl", "payment.>")]
     {
         let (client, mut complaints) = system.broker_as(user).await;
-        let mut messages = client.subscribe(heard).await.expect("the connection is there");
+        let mut messages = client.subscribe(received).await.expect("the connection is there");
         client.flush().await.expect("the connection is there");
-        let refused = async {
+        let rejected = async {
             while let Some(complaint) = complaints.recv().await {
                 if complaint.to_lowercase().contains("permissions violation for subscription") {
                     return;
                 }
             }
         };
-        timeout(SOON, refused).await.unwrap_or_else(|_| panic!("{user} hears {heard}"));
+        timeout(SOON, rejected).await.unwrap_or_else(|_| panic!("{user} may subscribe to {received}"));
         assert!(timeout(Duration::from_millis(1), messages.next()).await.is_err(), "nothing comes");
     }
 }
@@ -202,7 +201,6 @@ async fn lost_broker_key_is_reported_with_the_commands_that_create_another() {
     assert_eq!(system.order(&[("ceramic-mug", 1)], "tok_ok").await["status"], "CONFIRMED");
 }
 
-/// What the broker says of a key that it does not know is told by the service, once in its log.
 #[tokio::test]
 async fn service_with_unknown_key_reports_it_and_names_its_file() {
     let system = System::start(&[]);
@@ -211,7 +209,7 @@ async fn service_with_unknown_key_reports_it_and_names_its_file() {
     let address = format!("127.0.0.1:{}", crate::system::free_ports());
     let readyz = format!("http://{address}/readyz");
     let stranger = system.path().join("stranger.nk");
-    // Its own half of a pair that the broker was never told of.
+    // A key that the broker does not know.
     let seed = "SUAFOG7UEY22277RGART7JZICIP5PC3DJTAF2W5YMJBMO7QETTZ4DW4HQE";
     std::fs::write(&stranger, seed).expect("a file");
     assert_ne!(std::fs::read_to_string(&key).expect("a key").trim(), seed);
@@ -230,23 +228,23 @@ async fn service_with_unknown_key_reports_it_and_names_its_file() {
         .spawn()
         .map(crate::startup::Process)
         .expect("it starts");
-    let mut told = serde_json::Value::Null;
-    crate::system::wait_until("it says why", async || {
+    let mut reported = serde_json::Value::Null;
+    crate::system::wait_until("the error is reported", async || {
         let Ok(answer) = system.http.get(&readyz).send().await else { return false };
         let body: serde_json::Value = answer.json().await.unwrap_or_default();
-        told = body["checks"]["broker"]["text"].clone();
-        told.as_str().is_some_and(|text| text.contains("authorization violation"))
+        reported = body["checks"]["broker"]["text"].clone();
+        reported.as_str().is_some_and(|text| text.contains("authorization violation"))
     })
     .await;
     // It has tried more than once by then.
-    crate::system::wait_until("it was refused several times", async || {
+    crate::system::wait_until("it was rejected several times", async || {
         let refusals = std::fs::read_to_string(system.path().join("log/nats.log")).unwrap_or_default();
         refusals.matches("authentication error").count() >= 3
     })
     .await;
     drop(service);
-    let told = told.as_str().unwrap_or_default();
-    assert!(told.contains("stranger.nk") && told.contains("bus.credentials"), "{told}");
+    let reported = reported.as_str().unwrap_or_default();
+    assert!(reported.contains("stranger.nk") && reported.contains("bus.credentials"), "{reported}");
     let log = std::fs::read_to_string(log).expect("a log");
     assert_eq!(log.to_lowercase().matches("authorization violation").count(), 1, "{log}");
     assert!(!log.contains(seed));

@@ -1,4 +1,4 @@
-//! Shell: audits that read only what has changed since the books were closed.
+//! Shell: incremental verification since the last checkpoint.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use crate::system::System;
 
-/// However few orders there are.
+/// Incremental verification even of few orders.
 const CHANGES_ALONE: &str = "admin.service.full_verification_below=0";
 
-/// Nothing is under way, and everything adds up, as far as is read.
+/// Asserts that the system is balanced, and the extent of the verification.
 async fn balanced(system: &System, reads: Reads) -> Value {
     let whole = if matches!(reads, Reads::Asked) { "&full=true" } else { "" };
     let report = system.get("admin", &format!("/api/admin/reconciliation?wait=30{whole}")).await;
@@ -24,18 +24,18 @@ async fn balanced(system: &System, reads: Reads) -> Value {
     report
 }
 
-/// What a look reads.
+/// Extent of a verification.
 #[derive(Clone, Copy)]
 enum Reads {
-    /// Everything, by itself.
+    /// Everything, by default.
     Everything,
-    /// Everything, as it was asked to.
+    /// Everything, on request.
     Asked,
-    /// So many orders.
+    /// Changes since the checkpoint, with the number of orders.
     Changes(u64),
 }
 
-/// What everything comes to, whichever way it was read.
+/// Totals, without the number of verified rows.
 fn sums(report: &Value) -> Value {
     let mut summary = report["summary"].clone();
     summary["rows_checked"] = Value::Null;
@@ -52,7 +52,7 @@ fn by_hand(system: &System, service: &str, sql: &str) {
 }
 
 #[tokio::test]
-async fn an_audit_reads_what_has_changed_and_comes_to_the_same_as_one_that_reads_everything() {
+async fn incremental_verification_equals_full_verification() {
     let system = System::start(&[CHANGES_ALONE]);
     system.list("pen", 1_000).await;
     system.list("ink", 1_000).await;
@@ -90,7 +90,7 @@ async fn an_audit_reads_what_has_changed_and_comes_to_the_same_as_one_that_reads
 }
 
 #[tokio::test]
-async fn what_was_changed_by_hand_is_found_by_reading_everything_and_pieces_at_once() {
+async fn manual_change_is_found_by_full_verification_and_of_stock_at_once() {
     let system = System::start(&[CHANGES_ALONE]);
     system.list("pen", 1_000).await;
     let order = system.order(&[("pen", 2)], "tok_ok").await;
@@ -113,9 +113,9 @@ async fn what_was_changed_by_hand_is_found_by_reading_everything_and_pieces_at_o
     assert_eq!(report["discrepancies"][0]["rule"], "stock = reservations", "{report:#}");
 }
 
-/// A copy from before the closing lacks what was closed; and what it comes to afterwards is something else.
+/// A restored copy lacks what was verified, and its history differs afterwards.
 #[tokio::test]
-async fn a_database_that_is_not_the_one_that_was_closed_is_read_anew() {
+async fn replaced_database_is_verified_in_full() {
     let system = System::start(&[CHANGES_ALONE]);
     system.list("pen", 1_000).await;
     system.order(&[("pen", 1)], "tok_ok").await;

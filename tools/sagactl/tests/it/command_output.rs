@@ -1,14 +1,14 @@
-//! Shell: every command of the command line, and every answer of an API, as people meet it: no words of a compiler.
+//! Shell: output of every command and API: no Rust debug output, and one shape of lists.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::operator::{NOBODY, PATIENT, STEP};
+use crate::operator::{LONG_DEADLINE, STEP, UNKNOWN_ID};
 use crate::system::System;
 
-/// What Rust's `Debug` looks like and nobody should see.
+/// Finds Rust `Debug` output in a text.
 fn debug_in(text: &str) -> Option<String> {
     let words = ["Some(", "Err(", "Ok("].into_iter().find(|word| text.contains(word)).map(str::to_owned);
     let is_part = |character: char| character.is_alphanumeric() || character == '_';
@@ -31,14 +31,14 @@ fn debug_output_is_recognised() {
     }
 }
 
-/// Runs commands, and remembers which.
+/// Runs commands, and records them.
 struct Reader<'a> {
     system: &'a System,
     read: Vec<String>,
 }
 
 impl Reader<'_> {
-    /// Runs it with these codes allowed, as people have it and, where it can be had, as JSON; answers what it printed.
+    /// Runs a command, asserts its exit code, and returns its output.
     #[track_caller]
     fn run(&mut self, line: &str, code: i32) -> String {
         let words: Vec<_> = line.split(' ').collect();
@@ -53,7 +53,7 @@ impl Reader<'_> {
         out
     }
 
-    /// The same of a list: all of them have one shape.
+    /// Runs a list, as text and as JSON.
     #[track_caller]
     fn list(&mut self, line: &str) {
         self.run(line, 0);
@@ -62,7 +62,7 @@ impl Reader<'_> {
     }
 }
 
-/// Every list that needs nothing else to be there.
+/// Lists without arguments.
 const LISTS: [&str; 14] = [
     "dlq list",
     "dlq groups",
@@ -80,17 +80,17 @@ const LISTS: [&str; 14] = [
     "log list",
 ];
 
-/// A command that nobody runs here, or a list in another shape, fails this test: it walks what the manual names.
+/// Fails for commands that are in the manual but not run here, and for lists of another shape.
 #[tokio::test]
 async fn commands_print_no_debug_output_and_lists_share_one_shape() {
-    let system = System::start(&[PATIENT]);
+    let system = System::start(&[LONG_DEADLINE]);
     system.list("pen", 20).await;
-    let orders = system.park(3).await;
+    let orders = system.dead_letter_orders(3).await;
     let mut reader = Reader { system: &system, read: vec![] };
     for list in LISTS {
         reader.list(list);
     }
-    // What is parked needs somebody.
+    // Dead letters need a human.
     for line in ["status", "status --json", "doctor", "doctor --json", "top --once", "top --once --json"] {
         reader.run(line, 5);
     }
@@ -119,7 +119,7 @@ async fn commands_print_no_debug_output_and_lists_share_one_shape() {
         "notifications test --reason x".to_owned(),
     ];
     for line in &lines {
-        // No envelope at all is refused, in words.
+        // An empty envelope is rejected, in words.
         let code = if line.starts_with("dlq edit") { 2 } else { 0 };
         let shown = reader.run(&format!("{line} --json"), code);
         assert!(
@@ -130,7 +130,7 @@ async fn commands_print_no_debug_output_and_lists_share_one_shape() {
             reader.run(line, 0);
         }
     }
-    reader.read_who_settles_and_who_may(&system);
+    reader.run_resolutions_and_tokens(&system);
     system.sagactl(&["faults", "inject", "payment", "pause", "--step", STEP]);
     let started = system.sagactl_json(&["dlq", "redrive", "--step", STEP, "--reason", "x", "--detach"]);
     let redrive = started["id"].as_str().expect("an id").to_owned();
@@ -141,7 +141,7 @@ async fn commands_print_no_debug_output_and_lists_share_one_shape() {
         (format!("redrive resume {redrive}"), 0),
         (format!("redrive cancel {redrive} --reason x --json"), 0),
         (format!("redrive follow {redrive}"), 2),
-        (format!("redrive show {NOBODY}"), 4),
+        (format!("redrive show {UNKNOWN_ID}"), 4),
         ("faults clear".to_owned(), 0),
         ("stop bank".to_owned(), 0),
         ("rebuild bank nope".to_owned(), 4),
@@ -159,11 +159,11 @@ async fn commands_print_no_debug_output_and_lists_share_one_shape() {
         ("load --clients 1 --duration 100ms --drain 1s".to_owned(), 1),
         ("reconcile --wait 0s".to_owned(), 2),
         ("reconcile --accept nope --reason x".to_owned(), 2),
-        // It starts a system of its own; that it refuses in words is enough here.
+        // It starts a system of its own; that it rejects in words is enough here.
         ("chaos --for 1s".to_owned(), 2),
         ("completions bash".to_owned(), 0),
     ] {
-        // Orders wait for a human here, so the books are in flight, and a run is not good: whichever it is, in words.
+        // Orders wait for a human here, so reconciliation has no verdict and a load run fails.
         if line.starts_with("load") || line.starts_with("reconcile --wait") {
             let output = system.try_sagactl(&line.split(' ').collect::<Vec<_>>());
             assert_eq!(debug_in(&String::from_utf8_lossy(&output.stdout)), None, "{line}");
@@ -172,7 +172,7 @@ async fn commands_print_no_debug_output_and_lists_share_one_shape() {
             reader.run(&line, code);
         }
     }
-    apis_speak_as_people_do(&system).await;
+    assert_apis_print_no_debug_output(&system).await;
     let manual = system.path().join("man");
     reader.run(&format!("man {}", manual.display()), 0);
     reader.run("seed", 0);
@@ -180,18 +180,18 @@ async fn commands_print_no_debug_output_and_lists_share_one_shape() {
     reader.run(&format!("credentials {}", system.path().join("secrets").display()), 0);
     reader.run("down", 0);
     let missing: Vec<_> = leaves(&manual).into_iter().filter(|leaf| !reader.has_run(leaf)).collect();
-    assert_eq!(missing, [""; 0], "commands that nobody runs here");
+    assert_eq!(missing, [""; 0], "commands that are not run here");
 }
 
 impl Reader<'_> {
-    /// What was settled outside, and tokens.
-    fn read_who_settles_and_who_may(&mut self, system: &System) {
-        // Nothing is wrong with an order that nobody has made, or that goes on by itself: in words.
+    /// Runs manual resolutions and token commands.
+    fn run_resolutions_and_tokens(&mut self, system: &System) {
+        // Unknown orders are rejected in words.
         for line in [
-            format!("saga resolve {NOBODY} --reason x"),
-            format!("saga withdraw-resolution {NOBODY} --reason x"),
-            format!("payment resolve {NOBODY} --reason x"),
-            format!("payment withdraw-resolution {NOBODY} --reason x"),
+            format!("saga resolve {UNKNOWN_ID} --reason x"),
+            format!("saga withdraw-resolution {UNKNOWN_ID} --reason x"),
+            format!("payment resolve {UNKNOWN_ID} --reason x"),
+            format!("payment withdraw-resolution {UNKNOWN_ID} --reason x"),
         ] {
             self.run(&line, 4);
         }
@@ -209,7 +209,7 @@ impl Reader<'_> {
     }
 }
 
-/// The commands that have none below them, as the pages of the manual name them: `sagactl-dlq-list.1`.
+/// Commands without subcommands, from the names of the manual pages: `sagactl-dlq-list.1`.
 fn leaves(manual: &std::path::Path) -> BTreeSet<String> {
     let pages = fs::read_dir(manual).expect("the manual").map(|page| page.expect("a page").file_name());
     let names = pages.map(|name| name.into_string().expect("text").trim_end_matches(".1").to_owned());
@@ -221,8 +221,8 @@ fn leaves(manual: &std::path::Path) -> BTreeSet<String> {
     leaves
 }
 
-/// Everything that can be asked without knowing an id, of every program; and what is refused.
-async fn apis_speak_as_people_do(system: &System) {
+/// Sends every `GET` that needs no known id to every program, and some invalid orders.
+async fn assert_apis_print_no_debug_output(system: &System) {
     for program in ["admin", "order", "inventory", "payment", "bank"] {
         let description = system.get(program, "/openapi.json").await;
         let paths = description["paths"].as_object().expect("paths").clone();

@@ -74,7 +74,7 @@ fn page() -> String {
     page
 }
 
-/// Settings that `service` runs with when nothing is set.
+/// Settings of `service` without any configuration.
 fn defaults_of(service: &str) -> Value {
     let output =
         Command::new(programs().join(service)).arg("settings").env_clear().output().expect("it runs");
@@ -82,7 +82,7 @@ fn defaults_of(service: &str) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
-/// The default of `key`: one text if all services agree, else one for each.
+/// Default of `key`: one text if all services agree, else one for each.
 fn shown_default(key: &str, services: &[(&&str, &Value)]) -> String {
     let at = |settings: &Value| key.split('.').try_fold(settings.clone(), |at, part| at.get(part).cloned());
     let mut by_value: BTreeMap<String, Vec<&str>> = BTreeMap::new();
@@ -165,7 +165,7 @@ impl Structs {
         }
     }
 
-    /// Whether a struct is written as a section: it has named fields and no text form of its own.
+    /// True for a struct that is a section: it has named fields and no text form of its own.
     fn is_section(&self, name: &str) -> bool {
         let found = self.0.get(name);
         found.is_some_and(|found| {
@@ -204,7 +204,7 @@ fn derives(attribute: &Attribute, name: &str) -> bool {
     found
 }
 
-/// Whether `#[serde(…)]` has this word.
+/// True if `#[serde(…)]` has this word.
 fn has_serde(attributes: &[Attribute], word: &str) -> bool {
     let text = |attribute: &Attribute| match &attribute.meta {
         Meta::List(list) if list.path.is_ident("serde") => list.tokens.to_string(),
@@ -215,7 +215,7 @@ fn has_serde(attributes: &[Attribute], word: &str) -> bool {
     })
 }
 
-/// The key of a field: its name, unless serde renames it.
+/// Key of a field: its name, unless serde renames it.
 fn renamed(field: &Field, ident: &str) -> String {
     let mut name = ident.strip_prefix("r#").unwrap_or(ident).to_owned();
     for attribute in field.attrs.iter().filter(|attribute| attribute.path().is_ident("serde")) {
@@ -233,7 +233,7 @@ fn renamed(field: &Field, ident: &str) -> String {
     name
 }
 
-/// The last name of a type, of what is in an `Option` for one of those.
+/// Last name of a type, or of the content of an `Option`.
 fn inner_struct(of: &Type) -> Option<String> {
     let Type::Path(path) = of else { return None };
     let last = path.path.segments.last()?;
@@ -246,7 +246,7 @@ fn inner_struct(of: &Type) -> Option<String> {
     Some(last.ident.to_string())
 }
 
-/// The doc comment, in one line that fits a table.
+/// Doc comment in one line that fits a table.
 fn doc_of(attributes: &[Attribute]) -> String {
     let lines = attributes.iter().filter_map(|attribute| {
         let Meta::NameValue(pair) = &attribute.meta else { return None };
@@ -256,7 +256,7 @@ fn doc_of(attributes: &[Attribute]) -> String {
     plain(&lines.collect::<Vec<_>>().join(" ")).replace('|', "\\|")
 }
 
-/// The text without links to items: `[`name`](path)` and `[`name`]` become `name` in code.
+/// Text without links to items: `[`name`](path)` and `[`name`]` become `name` in code.
 fn plain(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;

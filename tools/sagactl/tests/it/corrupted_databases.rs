@@ -1,11 +1,10 @@
-//! Shell: faults that are planted into the databases of a running system, each about an order of its own, and that a whole
-//! audit has to tell of.
+//! Shell: full verification of a running system whose databases were corrupted.
 
 use uuid::Uuid;
 
 use crate::system::System;
 
-/// Runs statements in which `$id` is the order; each must change something.
+/// Runs statements in which `$id` is the order. Each must change something.
 fn by_hand(system: &System, service: &str, statements: &str, order: &str) {
     let conn = system.database(service);
     for sql in statements.split(';').map(str::trim).filter(|sql| !sql.is_empty()) {
@@ -14,7 +13,7 @@ fn by_hand(system: &System, service: &str, statements: &str, order: &str) {
     }
 }
 
-/// An event of the row once more, as if it had happened twice.
+/// Repeats an event of a row.
 const TWICE_AT_THE_BANK: &str = "
     INSERT INTO event (kind, row_id, version, name, data, causation_id, recorded_at, is_published)
         SELECT kind, row_id, version + 1, name, data, causation_id, recorded_at, is_published FROM event
@@ -26,11 +25,11 @@ const TWICE_AT_PAYMENT: &str = "
         WHERE kind = 'payment' AND row_id = '$id' AND name = 'Captured';
     UPDATE row_payment SET version = version + 1 WHERE id = '$id'";
 
-type Plant = (&'static str, &'static [(&'static str, &'static str)]);
+type Corruption = (&'static str, &'static [(&'static str, &'static str)]);
 
-/// What is planted, by service and statements; each row stays the fold of its events where its name says so.
-const PLANTS: &[Plant] = &[
-    ("captured twice, as the bank and payment both say", &[("bank", TWICE_AT_THE_BANK), ("payment", TWICE_AT_PAYMENT)]),
+/// Corruptions, by service and statements. Rows stay the fold of their events where the name says so.
+const CORRUPTIONS: &[Corruption] = &[
+    ("captured twice, both at the bank and at payment", &[("bank", TWICE_AT_THE_BANK), ("payment", TWICE_AT_PAYMENT)]),
     ("captured twice at the bank", &[("bank", TWICE_AT_THE_BANK)]),
     ("captured twice at payment", &[("payment", TWICE_AT_PAYMENT)]),
     ("charge gone with its events", &[("bank", "
@@ -73,8 +72,8 @@ const PLANTS: &[Plant] = &[
         UPDATE row_payment SET state = replace(state, '\"ada\"', '\"eve\"') WHERE id = '$id'")]),
 ];
 
-/// Of rows alone: their events tell.
-const ROWS: &[Plant] = &[
+/// Corruptions of rows alone, which their events reveal.
+const ROW_CORRUPTIONS: &[Corruption] = &[
     ("order/", &[("order", "DELETE FROM row_order WHERE id = '$id'")]),
     ("payment/", &[("payment", "UPDATE row_payment SET updated_at = updated_at + 1 WHERE id = '$id'")]),
     ("saga/", &[("admin", "UPDATE row_saga SET state = replace(state, 'ada', 'eve') WHERE id = '$id'")]),
@@ -89,11 +88,11 @@ const ROWS: &[Plant] = &[
 ];
 
 #[tokio::test]
-async fn a_whole_audit_tells_of_each_fault_that_is_planted() {
+async fn full_verification_reports_each_corruption() {
     let system = System::start(&[]);
     system.list("pen", 1_000).await;
     let mut orders = Vec::new();
-    for _ in 0..PLANTS.len() + ROWS.len() {
+    for _ in 0..CORRUPTIONS.len() + ROW_CORRUPTIONS.len() {
         let order = system.order(&[("pen", 1)], "tok_ok").await;
         orders.push(order["id"].as_str().expect("an id").to_owned());
     }
@@ -103,8 +102,8 @@ async fn a_whole_audit_tells_of_each_fault_that_is_planted() {
         system.post("order", &format!("/api/orders/{back}/cancel")).send().await.expect("an answer");
     assert!(cancelled.status().is_success());
     system.assert_reconciled().await;
-    for ((_, planted), order) in PLANTS.iter().chain(ROWS).zip(&orders) {
-        for (service, statements) in *planted {
+    for ((_, corrupted), order) in CORRUPTIONS.iter().chain(ROW_CORRUPTIONS).zip(&orders) {
+        for (service, statements) in *corrupted {
             by_hand(&system, service, statements, order);
         }
     }
@@ -117,26 +116,29 @@ async fn a_whole_audit_tells_of_each_fault_that_is_planted() {
 
     let report = system.get("admin", "/api/admin/reconciliation?wait=20&full=true").await;
     let found = report["discrepancies"].as_array().expect("a list");
-    let names =
-        PLANTS.iter().map(|(name, _)| *name).chain(["refund gone with its event", "charge without order"]);
-    let planted = names.zip(orders[..PLANTS.len()].iter().chain([&back, &stray]).cloned());
-    let rows = ROWS.iter().zip(&orders[PLANTS.len()..]).map(|((name, _), order)| match name.ends_with('/') {
+    let names = CORRUPTIONS
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(["refund gone with its event", "charge without order"]);
+    let corrupted = names.zip(orders[..CORRUPTIONS.len()].iter().chain([&back, &stray]).cloned());
+    let rows = ROW_CORRUPTIONS.iter().zip(&orders[CORRUPTIONS.len()..]).map(|((name, _), order)| match name
+        .ends_with('/')
+    {
         true => (*name, format!("{name}{order}")),
         false => (*name, (*name).to_owned()),
     });
-    let is_told = |wanted: &str| {
+    let is_reported = |wanted: &str| {
         found.iter().any(|found| {
             found["subject"] == wanted
                 || found["detail"].as_str().is_some_and(|detail| detail.contains(wanted))
         })
     };
-    let missed: Vec<_> = planted.chain(rows).filter(|(_, wanted)| !is_told(wanted)).collect();
+    let missed: Vec<_> = corrupted.chain(rows).filter(|(_, wanted)| !is_reported(wanted)).collect();
     assert!(missed.is_empty(), "{missed:?} in {report:#}");
 }
 
-/// The one fault alone: all else adds up.
 #[tokio::test]
-async fn money_that_was_captured_twice_as_both_ledgers_say_is_no_balance() {
+async fn double_capture_is_unbalanced_although_both_ledgers_agree() {
     let system = System::start(&[]);
     system.list("pen", 1_000).await;
     let order = system.order(&[("pen", 1)], "tok_ok").await;

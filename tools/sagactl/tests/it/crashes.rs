@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::system::{System, order_for, wait_until};
 
-/// Orders under way at once.
+/// Number of orders in flight.
 const AT_ONCE: usize = 4;
 
-/// Posts one order until it is taken: a client with a key may repeat itself as often as it needs to.
+/// Places an order, and repeats the request under the same key until it is accepted.
 async fn place_stubbornly(system: &System, number: usize) -> String {
     let mut placed = None;
     wait_until("the order is taken", async || {
@@ -49,7 +49,7 @@ async fn assert_all_end(system: &System, ids: &[String]) {
     }
 }
 
-/// Laws 1 to 4, with real processes: every order ends, and the ledgers agree.
+/// Guarantees 1 to 4.
 #[tokio::test]
 async fn killing_each_service_under_load_loses_and_duplicates_nothing() {
     let system = System::start(&["order.service.deadline=10s"]);
@@ -67,7 +67,7 @@ async fn killing_each_service_under_load_loses_and_duplicates_nothing() {
         for service in ["inventory", "payment", "order", "bank", "admin"] {
             // In the middle of the work: some orders placed since the last one died.
             let before = placed.borrow().len();
-            wait_until("more orders are under way", async || placed.borrow().len() >= before + 8).await;
+            wait_until("more orders are in flight", async || placed.borrow().len() >= before + 8).await;
             system.sagactl(&["kill", service]);
             system.sagactl(&["start", service]);
         }
@@ -76,7 +76,7 @@ async fn killing_each_service_under_load_loses_and_duplicates_nothing() {
         () = placing => {}
         () = killing => {}
     }
-    // Those whose answers nobody waited for are asked for again.
+    // Orders whose answers were not awaited are requested again.
     let mut ids = placed.into_inner();
     let left = ids.len()..ids.len() + AT_ONCE;
     ids.extend(place_all(&system, left).await);
@@ -86,7 +86,7 @@ async fn killing_each_service_under_load_loses_and_duplicates_nothing() {
     assert_eq!(report["summary"]["orders"], ids.len() + 2, "{report:#}");
 }
 
-/// Laws 1 to 4 and 7: killed, paused and cut off at random, and in the end as if nothing had happened.
+/// Guarantees 1 to 4 and 7.
 #[test]
 fn chaos_loses_and_duplicates_nothing() {
     crate::system::programs();
@@ -96,22 +96,22 @@ fn chaos_loses_and_duplicates_nothing() {
         .output()
         .expect("sagactl runs");
     let verdict: Value = serde_json::from_slice(&chaos.stdout).expect("JSON");
-    let told = String::from_utf8_lossy(&chaos.stderr);
-    assert!(chaos.status.success(), "{verdict:#}\n{told}");
+    let reported = String::from_utf8_lossy(&chaos.stderr);
+    assert!(chaos.status.success(), "{verdict:#}\n{reported}");
     assert!(verdict["confirmed"].as_u64() > Some(0), "{verdict:#}");
     let kinds = verdict["disruptions"].as_object().expect("kinds").len();
     assert!(kinds > 1, "{verdict:#}");
 }
 
-/// Law 1 beyond the broker: what it lost with its disk is noticed, and told again to whoever had not heard it.
+/// Guarantee 1 beyond the broker: messages lost with its disk are published again.
 #[tokio::test]
 async fn messages_lost_with_the_broker_disk_are_republished() {
     let system = System::start(&["order.service.deadline=60s"]);
     system.list("pen", 1_000).await;
     system.list("ink", 1_000).await;
     assert_all_end(&system, &place_all(&system, 0..20).await).await;
-    let told = Instant::now();
-    // Orders that wait for payment: what it has yet to hear is the broker's alone.
+    let reported = Instant::now();
+    // Orders that wait for payment: what payment has not consumed is only at the broker.
     system.sagactl(&["kill", "payment"]);
     let ids = place_all(&system, 20..30).await;
     let published = async |service| {
@@ -122,8 +122,8 @@ async fn messages_lost_with_the_broker_disk_are_republished() {
         published("inventory").await >= Some(32) && published("order").await >= Some(50)
     })
     .await;
-    let older = async || told.elapsed() > Duration::from_secs(1);
-    wait_until("what was told is older than two clocks may differ", older).await;
+    let older = async || reported.elapsed() > Duration::from_secs(1);
+    wait_until("published facts are older than the tolerated clock difference", older).await;
     system.sagactl(&["kill", "nats"]);
     std::fs::remove_dir_all(system.path().join("nats/jetstream")).expect("what the broker had");
     system.sagactl(&["start", "nats"]);
@@ -138,9 +138,9 @@ async fn messages_lost_with_the_broker_disk_are_republished() {
         })
         .await;
     }
-    let told = system.sagactl(&["outbox", "republish", "--since", "1h", "--reason", "the disk is gone"]);
+    let reported = system.sagactl(&["outbox", "republish", "--since", "1h", "--reason", "the disk is gone"]);
     for service in ["admin", "order", "inventory", "payment"] {
-        assert!(told.contains(&format!("{service} publishes ")), "{told}");
+        assert!(reported.contains(&format!("{service} publishes ")), "{reported}");
     }
     for id in ids.iter().chain(&one_more) {
         wait_until("it is confirmed", async || {
@@ -151,8 +151,7 @@ async fn messages_lost_with_the_broker_disk_are_republished() {
     system.assert_reconciled().await;
 }
 
-/// Law 7: an outage of the broker consumes no attempts and makes no dead letters. Who takes what it promises to take is
-/// ready all the while, and says what is wrong.
+/// Guarantee 7. A service that accepts orders during the outage stays ready, and reports the problem.
 #[tokio::test]
 async fn broker_outage_delays_orders_and_loses_none() {
     let system = System::start(&["order.service.deadline=60s"]);
@@ -166,22 +165,26 @@ async fn broker_outage_delays_orders_and_loses_none() {
     };
     for service in ["order", "inventory", "payment", "admin"] {
         wait_until("the outage shows", async || readiness(service).await.1["degraded"] == true).await;
-        let (status, said) = readiness(service).await;
-        let broker = &said["checks"]["broker"];
-        assert_eq!((status, &said["ready"]), (StatusCode::OK, &Value::Bool(true)), "{service}: {said:#}");
+        let (status, printed) = readiness(service).await;
+        let broker = &printed["checks"]["broker"];
+        assert_eq!(
+            (status, &printed["ready"]),
+            (StatusCode::OK, &Value::Bool(true)),
+            "{service}: {printed:#}"
+        );
         assert_eq!(
             (&broker["state"], &broker["text"]),
             (&"degraded".into(), &"not connected".into()),
-            "{said:#}"
+            "{printed:#}"
         );
-        assert!(broker["since"].as_str().is_some_and(|since| since.ends_with('Z')), "{said:#}");
+        assert!(broker["since"].as_str().is_some_and(|since| since.ends_with('Z')), "{printed:#}");
     }
     let services = system.get("admin", "/api/admin/services").await;
     let order = services.as_array().and_then(|all| all.iter().find(|one| one["service"] == "order"));
     assert_eq!(order.expect("it is listed")["checks"]["broker"]["text"], "not connected");
     let status = system.try_sagactl(&["status"]);
     let status = String::from_utf8_lossy(&status.stdout).into_owned();
-    assert!(status.contains("degraded") && status.contains("order says: broker: not connected"), "{status}");
+    assert!(status.contains("degraded") && status.contains("order: check broker: not connected"), "{status}");
     system.sagactl(&["start", "nats"]);
     for id in &ids {
         let answer = system.http.get(system.url("order", &format!("/api/orders/{id}")));
@@ -194,7 +197,7 @@ async fn broker_outage_delays_orders_and_loses_none() {
     assert_eq!(system.get("admin", "/api/admin/dlq/count").await["total"], 0);
 }
 
-/// Law 3: every order ends; what comes late is undone.
+/// Guarantee 3.
 #[tokio::test]
 async fn participant_that_returns_after_the_deadline_compensates_its_late_work() {
     let system = System::start(&["order.service.deadline=2s"]);
@@ -206,6 +209,6 @@ async fn participant_that_returns_after_the_deadline_compensates_its_late_work()
     system.sagactl(&["start", "payment"]);
     system.assert_reconciled().await;
     let status = system.payment_status(&order).await;
-    assert_eq!(status, "VOID", "nobody is charged for what is over");
+    assert_eq!(status, "VOID", "a cancelled order is not charged");
     assert_eq!(system.assert_reconciled().await["summary"]["captured"], 0);
 }

@@ -1,4 +1,4 @@
-//! Shell: sagas that a dead letter holds up: they say so, are given time, and a replay tells whether it saved them.
+//! Shell: sagas with dead letters: status, extension, and the effect of replays.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use crate::operator::STEP;
 use crate::system::{System, wait_until};
 
 #[tokio::test]
-async fn an_order_that_is_parked_is_given_time_and_saved_and_one_that_is_over_is_not() {
+async fn extended_order_is_saved_by_replay_and_ended_one_is_not() {
     let system = System::start(&["order.service.deadline=20s"]);
     system.list("pen", 10).await;
-    let orders = system.park(2).await;
+    let orders = system.dead_letter_orders(2).await;
     let [saved, lost] = &orders[..] else { panic!("two orders: {orders:?}") };
     let saga = async |id: &String| system.sagactl_json(&["saga", "show", id]);
-    wait_until("both are parked", async || {
+    wait_until("both are dead-lettered", async || {
         saga(saved).await["status"] == "DEAD_LETTERED" && saga(lost).await["status"] == "DEAD_LETTERED"
     })
     .await;
@@ -29,7 +29,7 @@ async fn an_order_that_is_parked_is_given_time_and_saved_and_one_that_is_over_is
     // Both get time before the cause is mended: that of the orders, as the order service says.
     let before = saga(saved).await["deadline"].clone();
     let extend = ["saga", "extend", "--fingerprint", &cause, "--for", "10m", "--reason", "the bank mends it"];
-    assert_eq!(system.sagactl(&extend).trim(), "2 extended, 0 refused");
+    assert_eq!(system.sagactl(&extend).trim(), "2 extended, 0 rejected");
     wait_until("the order waits longer", async || {
         let deadline = saga(saved).await["deadline"].clone();
         deadline != before
@@ -41,46 +41,46 @@ async fn an_order_that_is_parked_is_given_time_and_saved_and_one_that_is_over_is
     wait_until("it is compensated", async || saga(lost).await["status"] == "COMPENSATED").await;
     let group = system.sagactl_json(&["dlq", "groups"])["items"][0].clone();
     assert_eq!([&group["awaited"], &group["ended"]], [1, 1]);
-    assert_eq!(system.sagactl(&extend).trim(), "1 extended, 0 refused, 1 had ended already");
+    assert_eq!(system.sagactl(&extend).trim(), "1 extended, 0 rejected, 1 had ended already");
     let nobody = ["saga", "extend", "--step", "order-confirmation", "--for", "10m", "--reason", "x"];
     assert_eq!(system.sagactl(&nobody).trim(), "no dead letter matches: nothing was extended");
 
-    let told = system.sagactl(&["dlq", "replay", &rescuing, "--wait"]);
-    assert_eq!(told.trim(), format!("{rescuing} is RESOLVED: it took effect"));
+    let reported = system.sagactl(&["dlq", "replay", &rescuing, "--wait"]);
+    assert_eq!(reported.trim(), format!("{rescuing} is RESOLVED: it took effect"));
     system.wait_until_confirmed(std::slice::from_ref(saved)).await;
-    system.refused(&["dlq", "replay", &in_vain, "--wait=20s"], 2, "RESOLVED, but it changed nothing");
+    system.assert_rejected(&["dlq", "replay", &in_vain, "--wait=20s"], 2, "RESOLVED, but it changed nothing");
     let too_late = ["saga", "extend", saved, "--for", "10m", "--reason", "x"];
-    system.refused(&too_late, 2, "the saga is COMPLETED");
+    system.assert_rejected(&too_late, 2, "the saga is COMPLETED");
     system.assert_reconciled().await;
 }
 
 #[tokio::test]
-async fn a_replay_that_fails_again_is_told_and_many_are_given_up_at_once() {
-    let system = System::start(&[crate::operator::PATIENT]);
+async fn failed_replay_is_reported_and_many_are_discarded_at_once() {
+    let system = System::start(&[crate::operator::LONG_DEADLINE]);
     system.list("pen", 10).await;
-    system.park(3).await;
+    system.dead_letter_orders(3).await;
     let (id, shown) = system.dead_letter();
     assert!(shown["replay_value"]["awaited"].as_bool().is_some_and(|awaited| awaited), "{shown}");
     system.sagactl(&["faults", "inject", "payment", "fail_permanently", "--step", STEP, "--next", "1"]);
-    system.refused(&["dlq", "replay", &id, "--wait"], 2, "PENDING again: ");
+    system.assert_rejected(&["dlq", "replay", &id, "--wait"], 2, "PENDING again: ");
     let by_step = ["--step", STEP];
     let noted = system.sagactl(&[&["dlq", "note", "the fault is injected"], &by_step[..]].concat());
-    assert_eq!(noted.trim(), "3 noted, 0 refused");
+    assert_eq!(noted.trim(), "3 noted, 0 rejected");
     let discarded = system.sagactl(&[&["dlq", "discard", "--reason", "a test"], &by_step[..]].concat());
-    assert_eq!(discarded.trim(), "3 discarded, 0 refused");
+    assert_eq!(discarded.trim(), "3 discarded, 0 rejected");
     let restored = system.sagactl(&[&["dlq", "restore", "--reason", "a test"], &by_step[..]].concat());
-    assert_eq!(restored.trim(), "3 restored, 0 refused");
-    system.refused(&["dlq", "discard", "--reason", "all"], 2, "say which dead letters");
+    assert_eq!(restored.trim(), "3 restored, 0 rejected");
+    system.assert_rejected(&["dlq", "discard", "--reason", "all"], 2, "select dead letters");
     let waited = [&["dlq", "replay", "--reason", "mended", "--wait"], &by_step[..]].concat();
     assert_eq!(system.sagactl(&waited).lines().filter(|line| line.ends_with("it took effect")).count(), 3);
     system.assert_reconciled().await;
 }
 
 #[tokio::test]
-async fn what_is_not_known_in_time_keeps_no_other_from_being_replayed_and_told() {
-    let system = System::start(&[crate::operator::PATIENT]);
+async fn replay_without_result_in_time_delays_no_others() {
+    let system = System::start(&[crate::operator::LONG_DEADLINE]);
     system.list("pen", 10).await;
-    let orders = system.park(3).await;
+    let orders = system.dead_letter_orders(3).await;
     let page = system.sagactl_json(&["dlq", "list"]);
     let ids = page["items"].as_array().expect("a list").iter();
     let ids: Vec<&str> = ids.map(|item| item["id"].as_str().expect("an id")).collect();
@@ -90,17 +90,17 @@ async fn what_is_not_known_in_time_keeps_no_other_from_being_replayed_and_told()
     let replayed = system.try_sagactl(&replay);
     // All together: not one after another.
     assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
-    let said = String::from_utf8_lossy(&replayed.stderr);
-    assert_eq!(replayed.status.code(), Some(1), "{said}");
+    let printed = String::from_utf8_lossy(&replayed.stderr);
+    assert_eq!(replayed.status.code(), Some(1), "{printed}");
     let answer: Value = serde_json::from_slice(&replayed.stdout).expect("JSON");
-    let refused = answer["refused"].as_array().expect("a list");
-    assert_eq!(refused.iter().map(|refused| &refused["id"]).collect::<Vec<_>>(), ids);
-    for (refused, id) in refused.iter().zip(&ids) {
+    let rejected = answer["rejected"].as_array().expect("a list");
+    assert_eq!(rejected.iter().map(|rejected| &rejected["id"]).collect::<Vec<_>>(), ids);
+    for (rejected, id) in rejected.iter().zip(&ids) {
         assert!(
-            refused["problem"].as_str().is_some_and(|why| why.contains("still being replayed")),
+            rejected["problem"].as_str().is_some_and(|why| why.contains("still being replayed")),
             "{answer}"
         );
-        assert!(said.contains(&format!("{id}: still being replayed")), "{said}");
+        assert!(printed.contains(&format!("{id}: still being replayed")), "{printed}");
     }
     assert_eq!(system.sagactl_json(&["dlq", "count"])["by_status"]["REPLAYING"], 3);
     system.sagactl(&["faults", "clear", "payment"]);
@@ -109,14 +109,14 @@ async fn what_is_not_known_in_time_keeps_no_other_from_being_replayed_and_told()
 }
 
 #[test]
-fn what_matches_nothing_is_told_alike_whether_or_not_anybody_waits() {
+fn replay_that_matches_nothing_reports_the_same_with_and_without_wait() {
     let system = System::start(&[]);
     let replay = ["dlq", "replay", "--fingerprint", "nobody-has-it"];
     for wait in [&[][..], &["--wait"]] {
         let reasoned = [&replay[..], &["--reason", "mended"], wait].concat();
         assert_eq!(system.sagactl(&reasoned), "no dead letter matches: nothing was replayed\n");
-        system.refused(&[&replay[..], wait].concat(), 2, "--reason");
+        system.assert_rejected(&[&replay[..], wait].concat(), 2, "--reason");
     }
     let waited = [&replay[..], &["--reason", "mended", "--wait"]].concat();
-    assert_eq!(system.sagactl_json(&waited), json!({"items": [], "next": null, "refused": []}));
+    assert_eq!(system.sagactl_json(&waited), json!({"items": [], "next": null, "rejected": []}));
 }

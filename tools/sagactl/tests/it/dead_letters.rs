@@ -1,16 +1,16 @@
-//! Shell: dead letters, from failing to being mended: look, replay, edit, discard, restore.
+//! Shell: dead letters: list, show, replay, edit, discard, restore.
 
 use serde_json::json;
 
-use crate::operator::{NOBODY, PATIENT, STEP};
+use crate::operator::{LONG_DEADLINE, STEP, UNKNOWN_ID};
 use crate::system::{System, wait_until};
 
-/// What is said when nothing is listed.
+/// Output of an empty list.
 const NONE: &str = "no dead letters in these statuses (--status ALL shows all)\n";
 
 #[tokio::test]
-async fn a_dead_letter_is_found_shown_and_replayed() {
-    let system = System::start(&[PATIENT]);
+async fn dead_letter_is_found_shown_and_replayed() {
+    let system = System::start(&[LONG_DEADLINE]);
     system.list("pen", 10).await;
     // Admin may have still to hear of the pens.
     wait_until("the list is empty, and all is heard", async || system.sagactl(&["dlq", "list"]) == NONE)
@@ -18,7 +18,7 @@ async fn a_dead_letter_is_found_shown_and_replayed() {
     assert_eq!(system.sagactl_json(&["dlq", "count"])["total"], 0);
     assert_eq!(system.sagactl(&["dlq", "groups"]), NONE);
 
-    let orders = system.park(1).await;
+    let orders = system.dead_letter_orders(1).await;
     let (id, dead_letter) = system.dead_letter();
     assert_eq!(
         [&dead_letter["service"], &dead_letter["step"], &dead_letter["saga"]],
@@ -42,36 +42,36 @@ async fn a_dead_letter_is_found_shown_and_replayed() {
     system.wait_until_confirmed(&orders).await;
     wait_until("it is resolved", async || system.sagactl_json(&["dlq", "show", &id])["status"] == "RESOLVED")
         .await;
-    system.refused(&["dlq", "replay", &id], 2, "RESOLVED");
+    system.assert_rejected(&["dlq", "replay", &id], 2, "RESOLVED");
     let timeline = system.sagactl(&["saga", "show", &orders[0]]);
-    assert!(timeline.contains("OrderConfirmed") && timeline.contains("nobody owes anything"), "{timeline}");
+    assert!(timeline.contains("OrderConfirmed") && timeline.contains("no remaining steps"), "{timeline}");
     let log = system.sagactl_json(&["log", "--operator", "ada", "--action", "dlq.replay"]);
     assert_eq!([&log["items"][0]["target"], &log["items"][0]["reason"]], [id.as_str(), "bank is back"]);
     system.assert_reconciled().await;
 }
 
 #[tokio::test]
-async fn a_dead_letter_is_discarded_restored_and_edited() {
-    let system = System::start(&[PATIENT]);
+async fn dead_letter_is_discarded_restored_and_edited() {
+    let system = System::start(&[LONG_DEADLINE]);
     system.list("pen", 10).await;
-    let orders = system.park(1).await;
+    let orders = system.dead_letter_orders(1).await;
     let (id, _) = system.dead_letter();
 
     system.sagactl(&["dlq", "discard", &id, "--reason", "a test"]);
-    system.refused(&["dlq", "discard", &id, "--reason", "again"], 2, "DISCARDED");
-    system.refused(&["dlq", "discard", &id], 2, "--reason");
-    system.refused(&["dlq", "replay", &id], 2, "DISCARDED");
+    system.assert_rejected(&["dlq", "discard", &id, "--reason", "again"], 2, "DISCARDED");
+    system.assert_rejected(&["dlq", "discard", &id], 2, "--reason");
+    system.assert_rejected(&["dlq", "replay", &id], 2, "DISCARDED");
     system.sagactl(&["dlq", "restore", &id]);
-    system.refused(&["dlq", "restore", &id], 2, "PENDING");
-    // What is refused does not keep the rest from being done.
-    system.refused(&["dlq", "discard", NOBODY, &id, "--reason", "again"], 4, NOBODY);
+    system.assert_rejected(&["dlq", "restore", &id], 2, "PENDING");
+    // What is rejected does not keep the rest from being done.
+    system.assert_rejected(&["dlq", "discard", UNKNOWN_ID, &id, "--reason", "again"], 4, UNKNOWN_ID);
     assert_eq!(system.sagactl_json(&["dlq", "show", &id])["status"], "DISCARDED");
     system.sagactl(&["dlq", "restore", &id]);
 
     let data = &system.sagactl_json(&["dlq", "show", &id])["payload"]["data"];
     assert_eq!(data["payment"]["token"], "***", "it is shown to nobody");
-    system.refused(&["dlq", "edit", &id, "--reason", "a test"], 2, "--new-data");
-    system.refused(&["dlq", "edit", &id, "--reason", "a test", "--new-data", "{}"], 2, "data");
+    system.assert_rejected(&["dlq", "edit", &id, "--reason", "a test"], 2, "--new-data");
+    system.assert_rejected(&["dlq", "edit", &id, "--reason", "a test", "--new-data", "{}"], 2, "data");
     let file = system.path().join("data.json");
     std::fs::write(&file, data.to_string()).expect("written");
     let preview = system.sagactl(&["dlq", "edit", &id, "--preview", "--file", &file.display().to_string()]);
@@ -87,8 +87,8 @@ async fn a_dead_letter_is_discarded_restored_and_edited() {
 }
 
 #[tokio::test]
-async fn what_was_replayed_too_often_needs_force() {
-    let system = System::start(&[PATIENT]);
+async fn replay_after_three_failures_needs_force() {
+    let system = System::start(&[LONG_DEADLINE]);
     system.list("pen", 10).await;
     system.sagactl(&["faults", "inject", "payment", "fail_permanently", "--step", STEP, "--next", "4"]);
     let orders = system.place(1).await;
@@ -97,16 +97,16 @@ async fn what_was_replayed_too_often_needs_force() {
     let fingerprint = dead_letter["fingerprint"].as_str().expect("a fingerprint");
     for replays in 1..=3 {
         let replay = ["dlq", "replay", "--fingerprint", fingerprint, "--reason", "hope"];
-        assert_eq!(system.sagactl(&replay), "1 replayed, 0 refused\n");
+        assert_eq!(system.sagactl(&replay), "1 replayed, 0 rejected\n");
         wait_until("it has failed again", async || {
             let dead_letter = system.sagactl_json(&["dlq", "show", &id]);
             (&dead_letter["status"], &dead_letter["replays"]) == (&json!("PENDING"), &json!(replays))
         })
         .await;
     }
-    system.refused(&["dlq", "replay", &id], 2, "force");
-    system.refused(&["dlq", "replay", "--fingerprint", fingerprint, "--reason", "hope"], 2, &id);
-    system.refused(&["dlq", "redrive", "--step", STEP, "--reason", "hope"], 2, "--force");
+    system.assert_rejected(&["dlq", "replay", &id], 2, "force");
+    system.assert_rejected(&["dlq", "replay", "--fingerprint", fingerprint, "--reason", "hope"], 2, &id);
+    system.assert_rejected(&["dlq", "redrive", "--step", STEP, "--reason", "hope"], 2, "--force");
     system.sagactl(&["dlq", "replay", &id, "--force", "--reason", "mended"]);
     system.wait_until_confirmed(&orders).await;
     system.assert_reconciled().await;

@@ -1,4 +1,4 @@
-//! Shell: the check of the dependencies refuses what it is there to refuse.
+//! Shell: the check of the dependencies rejects forbidden ones.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Output};
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::system::workspace;
 
-/// The script, told by a cargo of this test's own what this workspace depends on.
+/// Runs the script with a fake cargo that reports these dependencies.
 fn check(licence: Option<&str>, source: &str, tree: &str) -> Output {
     let folder = tempfile::tempdir().expect("a folder");
     let package = json!({"name": "leftpad", "version": "1.0.0", "license": licence, "source": source});
@@ -26,7 +26,7 @@ fn check(licence: Option<&str>, source: &str, tree: &str) -> Output {
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 #[test]
-fn what_may_be_shipped_passes() {
+fn allowed_dependencies_pass() {
     for licence in [
         "MIT",
         "MIT/Apache-2.0",
@@ -41,7 +41,7 @@ fn what_may_be_shipped_passes() {
 }
 
 #[test]
-fn each_thing_that_may_not_be_is_refused_by_name() {
+fn each_forbidden_dependency_is_rejected_by_name() {
     let cases = [
         ("GPL-3.0", REGISTRY, "", "licences that are not on the list"),
         ("MIT AND GPL-3.0", REGISTRY, "", "licences that are not on the list"),
@@ -53,8 +53,8 @@ fn each_thing_that_may_not_be_is_refused_by_name() {
     let cases = cases.map(|(licence, source, tree, why)| (Some(licence), source, tree, why));
     for (licence, source, tree, why) in cases.into_iter().chain([(None, REGISTRY, "", "no licence")]) {
         let checked = check(licence, source, tree);
-        let said = String::from_utf8_lossy(&checked.stderr);
-        assert_eq!(checked.status.code(), Some(1), "{why}: {said}");
-        assert!(said.contains(why), "{why}: {said}");
+        let printed = String::from_utf8_lossy(&checked.stderr);
+        assert_eq!(checked.status.code(), Some(1), "{why}: {printed}");
+        assert!(printed.contains(why), "{why}: {printed}");
     }
 }

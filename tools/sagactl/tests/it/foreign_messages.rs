@@ -1,5 +1,4 @@
-//! Shell: messages from outside: whoever has got in at the broker says what is none of this system's, and neither the
-//! view of the sagas nor the books are led astray.
+//! Shell: foreign messages at the broker change neither sagas nor ledgers.
 
 use async_nats::{Client, HeaderMap};
 use serde_json::{Value, json};
@@ -7,12 +6,12 @@ use uuid::Uuid;
 
 use crate::system::{System, wait_until};
 
-/// Says something on a subject that the user may use, and waits until the broker has it.
-async fn say(client: &Client, subject: &str, payload: &str) {
-    say_with(client, subject, HeaderMap::new(), payload).await;
+/// Publishes on a subject that the user may use, and waits for the acknowledgement.
+async fn publish(client: &Client, subject: &str, payload: &str) {
+    publish_with(client, subject, HeaderMap::new(), payload).await;
 }
 
-async fn say_with(client: &Client, subject: &str, headers: HeaderMap, payload: &str) {
+async fn publish_with(client: &Client, subject: &str, headers: HeaderMap, payload: &str) {
     let jetstream = async_nats::jetstream::new(client.clone());
     let (subject, payload) = (subject.to_owned(), payload.to_owned().into());
     let ack = jetstream.publish_with_headers(subject, headers, payload).await.expect("published");
@@ -27,14 +26,14 @@ fn envelope(number: u128, message_type: &str, producer: &str, order: &str, data:
     .to_string()
 }
 
-/// Whoever has the credentials of the order service has those of no other, and cannot speak for one.
+/// A user with the credentials of order cannot publish as another service.
 #[tokio::test]
-async fn what_comes_from_outside_is_parked_and_counted_and_changes_no_saga() {
+async fn foreign_messages_are_dead_lettered_and_change_no_saga() {
     let system = System::start(&[]);
     system.list("pen", 10).await;
     let confirmed = system.order(&[("pen", 1)], "tok_ok").await;
     let cancelled = system.order(&[("pen", 1)], "tok_declined").await;
-    // Admin hears of an order in its own time: until then it knows of none.
+    // Admin consumes facts with a delay.
     let status = async |order: &str| {
         let sagas = system.get("admin", "/api/admin/sagas").await["sagas"].clone();
         let sagas = sagas.as_array().expect("a list");
@@ -56,28 +55,31 @@ async fn what_comes_from_outside_is_parked_and_counted_and_changes_no_saga() {
         (4, "order.created", "OrderCancelled", "order", confirmed),
         (5, "order.confirmed", "OrderEaten", "mallory", confirmed),
     ] {
-        say(&order, subject, &envelope(number, message_type, producer, of, &about(of))).await;
+        publish(&order, subject, &envelope(number, message_type, producer, of, &about(of))).await;
     }
-    // Whoever says that the broker copied it from there, or from nowhere.
+    // Messages that claim to be copies of the broker, from there or from nowhere.
     for (number, claim) in [(6, "payment.processed"), (7, "")] {
         let mut copied = HeaderMap::new();
         copied.insert("Nats-Subject", claim);
         let forged = envelope(number, "PaymentProcessed", "payment", confirmed, &about(confirmed));
-        say_with(&order, "order.created", copied, &forged).await;
+        publish_with(&order, "order.created", copied, &forged).await;
     }
-    say(&order, "order.cancelled", "no envelope at all").await;
+    publish(&order, "order.cancelled", "no envelope at all").await;
     let large = "x".repeat(2 * 1024 * 1024);
-    let refused = order
+    let rejected = order
         .publish("order.created", large.into())
         .await
         .and(order.flush().await.map_err(|_| async_nats::PublishErrorKind::Send.into()));
-    assert!(refused.is_err(), "what is too large gets nowhere");
+    assert!(rejected.is_err(), "what is too large gets nowhere");
 
-    // Of those who hear `order.created`, `order.confirmed` and `order.cancelled`: the view of each, inventory, payment.
-    let parked = async || system.get("admin", "/api/admin/dlq?limit=100").await["dead_letters"].clone();
-    wait_until("all are parked", async || parked().await.as_array().is_some_and(|parked| parked.len() == 19))
-        .await;
-    for dead_letter in parked().await.as_array().expect("a list") {
+    // Consumers of `order.created`, `order.confirmed` and `order.cancelled`: the view of each, inventory, payment.
+    let dead_lettered =
+        async || system.get("admin", "/api/admin/dlq?limit=100").await["dead_letters"].clone();
+    wait_until("all are dead-lettered", async || {
+        dead_lettered().await.as_array().is_some_and(|all| all.len() == 19)
+    })
+    .await;
+    for dead_letter in dead_lettered().await.as_array().expect("a list") {
         assert_eq!(dead_letter["saga"], Value::Null, "{dead_letter}");
         let reason = dead_letter["reason"].as_str().expect("a reason");
         assert!(
@@ -97,9 +99,8 @@ async fn what_comes_from_outside_is_parked_and_counted_and_changes_no_saga() {
     assert_eq!(after["summary"]["orders"], before["summary"]["orders"]);
 }
 
-/// A fact about an order that there is not makes no saga, and the books name it for what it is.
 #[tokio::test]
-async fn a_fact_of_an_order_that_nobody_created_makes_no_saga() {
+async fn fact_of_unknown_order_creates_no_saga() {
     let system = System::start(&["order.retry.max_attempts=1"]);
     system.list("pen", 10).await;
     let real = system.order(&[("pen", 1)], "tok_ok").await;
@@ -110,9 +111,10 @@ async fn a_fact_of_an_order_that_nobody_created_makes_no_saga() {
         "amount": {"amount_minor": 1_000, "currency": "EUR"},
     });
     let (payment, _) = system.broker_as("payment").await;
-    say(&payment, "payment.processed", &envelope(1, "PaymentProcessed", "payment", &nowhere, &data)).await;
+    publish(&payment, "payment.processed", &envelope(1, "PaymentProcessed", "payment", &nowhere, &data))
+        .await;
     let path = format!("/api/admin/sagas/{nowhere}");
-    wait_until("the view has heard it", async || {
+    wait_until("the view has consumed it", async || {
         let answer = system.http.get(system.url("admin", &path)).send().await.expect("an answer");
         answer.status() == 200
     })

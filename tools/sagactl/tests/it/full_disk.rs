@@ -11,14 +11,14 @@ use serde_json::Value;
 
 use crate::system::{System, order_for, wait_until};
 
-/// What the broker gets to write to.
+/// Size of the broker's disk.
 const DISK: &str = "24m";
-/// More than that disk, so that another that was taken for it is not filled.
+/// Upper limit in case another disk was mounted by mistake.
 const ALL_BYTES: usize = 32 * 1024 * 1024;
-/// More than a message needs to be stored, and far less than a quarter of the disk.
+/// More than a message needs, and far less than a quarter of the disk.
 const SCRAP_BYTES: usize = 2 * 1024 * 1024;
 
-/// nats-server does not recover from a full disk by itself. Until it is restarted no order is accepted.
+/// nats-server does not recover from a full disk without a restart. Until then no order is accepted.
 #[tokio::test]
 async fn full_disk_of_the_broker_is_reported_rejects_orders_and_is_repaired_by_a_restart() {
     let (system, mut watched) = with_a_small_disk();
@@ -27,9 +27,9 @@ async fn full_disk_of_the_broker_is_reported_rejects_orders_and_is_repaired_by_a
         Some((answer.status(), answer.json::<Value>().await.ok()?["checks"]["publish_stall"]["text"].clone()))
     };
     let ok = (StatusCode::OK, Value::from("ok"));
-    // All of it: until a service has met the broker it refuses what would change something.
+    // All of it: until a service has met the broker it rejects what would change something.
     wait_until("everything is ready", async || watched.log().contains("ready after")).await;
-    wait_until("it says so", async || readiness().await.as_ref() == Some(&ok)).await;
+    wait_until("readiness reports it", async || readiness().await.as_ref() == Some(&ok)).await;
     system.list("pen", 1_000).await;
     assert_eq!(system.order(&[("pen", 1)], "tok_ok").await["status"], "CONFIRMED");
 
@@ -38,17 +38,18 @@ async fn full_disk_of_the_broker_is_reported_rejects_orders_and_is_repaired_by_a
         request.send().await.expect("an answer")
     };
     watched.fill("filler", ALL_BYTES);
-    wait_until("orders are refused", async || place().await.status() == StatusCode::SERVICE_UNAVAILABLE)
+    wait_until("orders are rejected", async || place().await.status() == StatusCode::SERVICE_UNAVAILABLE)
         .await;
-    let refused = place().await;
+    let rejected = place().await;
     let seconds =
-        refused.headers().get("Retry-After").and_then(|value| value.to_str().ok()?.parse::<u32>().ok());
-    assert!(seconds.is_some_and(|seconds| seconds > 0), "{:?}", refused.headers());
+        rejected.headers().get("Retry-After").and_then(|value| value.to_str().ok()?.parse::<u32>().ok());
+    assert!(seconds.is_some_and(|seconds| seconds > 0), "{:?}", rejected.headers());
     let (status, publishing) = readiness().await.expect("an answer");
-    let said = publishing.as_str().expect("words").to_owned();
+    let printed = publishing.as_str().expect("words").to_owned();
     assert!(
-        status == StatusCode::SERVICE_UNAVAILABLE && said.starts_with("the broker takes no messages since "),
-        "{said}"
+        status == StatusCode::SERVICE_UNAVAILABLE
+            && printed.starts_with("the broker takes no messages since "),
+        "{printed}"
     );
     watched.remove("filler");
     watched.restart_broker();
@@ -58,8 +59,8 @@ async fn full_disk_of_the_broker_is_reported_rejects_orders_and_is_repaired_by_a
     system.assert_reconciled().await;
 }
 
-/// A defect: unless it is told how much it may store, nats-server takes three quarters of what is free when it starts.
-/// It refused everything while a quarter of its disk was free, and after a restart what it stored was more than that.
+/// Regression: without a limit nats-server uses three quarters of the space that is free at its start. It rejected everything
+/// while a quarter of its disk was free, and after a restart its streams exceeded the new limit.
 #[tokio::test]
 async fn streams_may_fill_the_broker_disk_before_and_after_a_restart() {
     let (system, mut watched) = with_a_small_disk();
@@ -74,18 +75,18 @@ async fn streams_may_fill_the_broker_disk_before_and_after_a_restart() {
         let request = system.post("order", "/api/orders").json(&order_for(&[("pen", 1)], "tok_ok"));
         request.send().await.expect("an answer")
     };
-    wait_until("orders are refused", async || place().await.status() == StatusCode::SERVICE_UNAVAILABLE)
+    wait_until("orders are rejected", async || place().await.status() == StatusCode::SERVICE_UNAVAILABLE)
         .await;
     watched.remove("filler");
     watched.remove("kept free");
     watched.restart_broker();
     wait_until("orders are taken", async || place().await.status() == StatusCode::ACCEPTED).await;
     assert_eq!(system.order(&[("pen", 1)], "tok_ok").await["status"], "CONFIRMED");
-    assert_eq!(stored_by_admin(&system).await, stored, "what it had said it stored is there, and no more");
+    assert_eq!(stored_by_admin(&system).await, stored, "exactly the acknowledged messages are stored");
     system.assert_reconciled().await;
 }
 
-/// Says what nobody hears, until the broker takes no more; answers how many messages admin's stream holds.
+/// Publishes until the broker rejects messages. Returns the number of messages in admin's stream.
 async fn store_all_it_takes(system: &System) -> u64 {
     let (client, _) = system.broker_as("admin").await;
     let broker = jetstream::new(client);
@@ -105,7 +106,7 @@ async fn stored_by_admin(system: &System) -> u64 {
     stream.cached_info().state.messages
 }
 
-/// A system whose broker has a small disk.
+/// Creates a system whose broker has a small disk.
 fn with_a_small_disk() -> (System, Watched) {
     let system = System::not_started();
     let settings = [
@@ -121,11 +122,11 @@ fn with_a_small_disk() -> (System, Watched) {
     (system, watched)
 }
 
-/// `sagactl up` in the foreground, in a shell that has a small disk for the broker.
+/// `sagactl up` in the foreground, in a shell with a small disk for the broker.
 struct Watched {
     shell: Child,
     log: PathBuf,
-    /// The small disk, as it is seen from outside.
+    /// Path of the small disk outside the namespace.
     disk: PathBuf,
 }
 
@@ -156,7 +157,7 @@ impl Watched {
         Self { shell, log, disk }
     }
 
-    /// Restarts the broker, as its runbook says.
+    /// Restarts the broker as its runbook does.
     fn restart_broker(&mut self) {
         let input = self.shell.stdin.as_mut().expect("a pipe");
         input.write_all(b"stop nats\nstart nats\n").expect("the shell reads");
@@ -166,7 +167,7 @@ impl Watched {
         std::fs::read_to_string(&self.log).expect("the log")
     }
 
-    /// Takes that much of the disk, or what there is; answers how much that was.
+    /// Fills the disk up to a size. Returns the number of bytes.
     fn fill(&self, name: &str, at_most_bytes: usize) -> usize {
         let mut filler = File::create(self.disk.join(name)).expect("a file on the small disk");
         let mut written = 0;
@@ -193,14 +194,14 @@ impl Drop for Watched {
         if std::thread::panicking() {
             eprintln!("-- up: {}", self.log());
         }
-        // It was started here, and it is waited for: nobody else's process can be hit. What it has started the
+        // It was started here, and it is waited for: no other process can be killed. What it has started the
         // system stops.
         let _ = self.shell.kill();
         let _ = self.shell.wait();
     }
 }
 
-/// A shell that may mount, seen by nobody else; its script is to be added.
+/// Creates a shell with private mounts; its script is still missing.
 fn private_mounts() -> Command {
     let ways: [&[&str]; 2] = [&["--user", "--map-root-user", "--mount"], &["--mount"]];
     for way in ways {

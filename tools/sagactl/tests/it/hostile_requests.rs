@@ -1,5 +1,4 @@
-//! Shell: five thousand requests that nobody means well with: each is refused in words, none breaks anything, nothing
-//! is stored.
+//! Shell: thousands of hostile requests are rejected with a problem document; none is stored.
 
 use std::time::Duration;
 
@@ -15,13 +14,13 @@ use crate::system::System;
 const REQUESTS: usize = 5_000;
 const AT_ONCE: usize = 16;
 const SEED: u64 = 13;
-/// Longer than any bound of a server but the longest; a server that hangs answers later.
+/// Longer than the time limits of the servers.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Program, method, path, and a body that would be taken, but for the bank's, which lacks its key.
+/// Program, method, path, and a valid body (but the bank's lacks its key).
 type Route = (&'static str, &'static str, &'static str, Value);
 
-/// What is wrong with a request, and how it is made from one that is right.
+/// Category of hostile requests, and a function that makes one from a valid request.
 type Category = (&'static str, fn(&mut Rng, &Route) -> Vec<u8>);
 
 const CATEGORIES: [Category; 12] = [
@@ -40,7 +39,7 @@ const CATEGORIES: [Category; 12] = [
 ];
 
 #[tokio::test]
-async fn five_thousand_hostile_requests_break_nothing_and_store_nothing() {
+async fn hostile_requests_break_and_store_nothing() {
     let system = System::start(&[]);
     system.list("pen", 10).await;
     system.assert_reconciled().await;
@@ -58,20 +57,20 @@ async fn five_thousand_hostile_requests_break_nothing_and_store_nothing() {
         async move {
             let shown = String::from_utf8_lossy(&request[..request.len().min(300)]).into_owned();
             let what = format!("request {number} to {program} ({category}): {shown:?}");
-            // Who says no more is gone, and is answered nothing.
+            // A client that stops sending gets no answer.
             let says_more = !["half a request", "no HTTP"].contains(&category);
             let answer = timeout(PATIENCE, answer_to(&address, &request, says_more)).await;
             check(category, &answer.unwrap_or_else(|_| panic!("it hangs: {what}")), &what)
         }
     });
-    let told: usize = answers.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().sum();
-    assert!(told > REQUESTS * 9 / 10, "only {told} were answered in words");
+    let reported: usize = answers.buffer_unordered(AT_ONCE).collect::<Vec<_>>().await.into_iter().sum();
+    assert!(reported > REQUESTS * 9 / 10, "only {reported} were answered in words");
     assert_eq!(everything(&system).await, before, "nothing is stored");
     system.assert_reconciled().await;
     system.order(&[("pen", 1)], "tok_ok").await;
 }
 
-/// 1 when the answer is a problem in words.
+/// Returns 1 if the answer is a problem document.
 #[track_caller]
 fn check(category: &str, answer: &str, what: &str) -> usize {
     let status: u16 = answer.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0);
@@ -88,10 +87,10 @@ fn check(category: &str, answer: &str, what: &str) -> usize {
     1
 }
 
-/// Everything that a program answered until it had nothing more to say.
+/// Reads everything that a program answers.
 async fn answer_to(address: &str, request: &[u8], says_more: bool) -> String {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
-    // Whoever is refused early may not be heard out.
+    // An early rejection may close the connection before the request is read.
     let _ = stream.write_all(request).await;
     if !says_more {
         let _ = stream.shutdown().await;
@@ -101,7 +100,7 @@ async fn answer_to(address: &str, request: &[u8], says_more: bool) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// All that can be stored.
+/// Reads all stored resources.
 async fn everything(system: &System) -> Vec<Value> {
     let mut all = Vec::new();
     for (program, path) in [
@@ -141,7 +140,7 @@ fn routes() -> Vec<Route> {
     ]
 }
 
-/// A request with a body, which is closed behind it.
+/// Creates a request with a body, on a connection that is closed afterwards.
 fn request((_, method, path, _): &Route, body: &[u8]) -> Vec<u8> {
     with_headers(method, path, "content-type: application/json\r\n", body)
 }
@@ -154,7 +153,7 @@ fn with_headers(method: &str, path: &str, headers: &str, body: &[u8]) -> Vec<u8>
     [head.as_bytes(), body].concat()
 }
 
-/// The body with one of its leaves replaced by what `make` makes of it; what it makes is taken as it stands.
+/// Replaces one leaf of the body by the output of `make`, verbatim.
 fn with_leaf(dice: &mut Rng, route: &Route, make: impl Fn(&mut Rng, &Value) -> Option<String>) -> Vec<u8> {
     const MARK: &str = "@here@";
     let mut body = route.3.clone();

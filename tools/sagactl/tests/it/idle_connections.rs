@@ -1,4 +1,4 @@
-//! Shell: connections that ask for nothing, or never to the end, hold nothing up, and leave nothing behind.
+//! Shell: idle and half-open connections delay no requests and leave no memory behind.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use tokio::net::TcpStream;
 
 use crate::system::{System, wait_until};
 
-/// Of each kind. `scripts/connection-flood.sh` holds ten and twenty times as many.
+/// Number of each kind. `scripts/connection-flood.sh` opens ten and twenty times as many.
 const CONNECTIONS: usize = 1_000;
-/// Memory that may stay behind.
+/// Tolerated growth of memory.
 const LEFT_MIB: u64 = 20;
 
 #[tokio::test]
-async fn connections_that_ask_for_nothing_hold_nothing_up_and_leave_nothing_behind() {
+async fn idle_connections_delay_no_requests_and_leave_no_memory() {
     // Fewer than come, so that who asks for nothing gives way.
     let bounds =
         ["order.http.max_connections=1500", "order.http.header_timeout=3s", "order.http.idle_timeout=3s"];
@@ -45,7 +45,7 @@ async fn opened(address: &str, bytes: &str) -> TcpStream {
     stream
 }
 
-/// Memory of the order service in MiB, as `sagactl status` tells it, rounded down.
+/// Memory of the order service in MiB, rounded down.
 fn resident(system: &System) -> u64 {
     let status = system.sagactl_json(&["status"]);
     let order = status["processes"].as_array().and_then(|all| all.iter().find(|one| one["name"] == "order"));

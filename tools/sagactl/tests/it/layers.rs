@@ -1,5 +1,5 @@
-//! Shell: the shape of the whole tree, read from its sources: every file says which layer it is, pure files are
-//! pure and use only what is pure, and no two folders of a crate need each other.
+//! Shell: architecture of the source tree: every file names its layer, pure files use only pure code, and folders of a
+//! crate do not depend on each other in circles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use syn::{Item, ItemUse, UseTree};
 
 use crate::system::workspace;
 
-/// What pure code does not know: time, chance, the outside world, and the order of a hash map.
+/// Paths that pure code may not use: time, randomness, the outside world, and the order of a hash map.
 // What awaits is `async`, and that is on the list.
 const IMPURE: [&str; 15] = [
     "async ",
@@ -28,7 +28,7 @@ const IMPURE: [&str; 15] = [
     "println!",
     "dbg!",
 ];
-/// The packages that pure code may use: they compute. Every other dependency of the workspace is for shells.
+/// Packages that pure code may use. All other dependencies are for shells.
 const PURE_PACKAGES: [&str; 26] = [
     "admin_api",
     "anyhow",
@@ -58,7 +58,7 @@ const PURE_PACKAGES: [&str; 26] = [
     "subtle",
     "budget",
 ];
-/// The crates all of whose files are pure.
+/// Crates whose files are all pure.
 const PURE_CRATES: [&str; 3] = ["shared/core", "shared/contract", "shared/admin-api"];
 
 #[test]
@@ -89,7 +89,7 @@ fn no_two_modules_of_a_folder_depend_on_each_other() {
     assert!(circles.is_empty(), "each of these needs the next, and the last needs the first: {circles:#?}");
 }
 
-/// The test of the tests: a small tree with one fault of each kind.
+/// Checks the checks: a small tree with one violation of each kind.
 #[test]
 fn layer_violations_are_found() {
     let tree = |files: &[(&str, &str)]| {
@@ -145,11 +145,11 @@ struct Source {
     package: String,
     /// Path of the file, below `src`.
     path: PathBuf,
-    /// The module, as `crate::…` names it; empty for the root.
+    /// Module, as `crate::…` names it; empty for the root.
     module: Vec<String>,
     layer: Option<Layer>,
     text: String,
-    /// Every path that it names outside its tests.
+    /// Paths that it uses outside its tests.
     paths: Vec<Vec<String>>,
 }
 
@@ -173,14 +173,14 @@ impl Source {
         format!("{}/src/{}", self.package, self.path.display())
     }
 
-    /// A `lib.rs` or `mod.rs` that declares what its modules are, and does nothing itself.
+    /// True for a `lib.rs` or `mod.rs` that only declares modules.
     fn is_only_a_list_of_modules(&self) -> bool {
         let is_root = self.path.ends_with("lib.rs") || self.path.ends_with("mod.rs");
         let does_something = self.text.lines().any(|line| line.contains("fn ") && line.ends_with('{'));
         is_root && self.text.starts_with("//! ") && !does_something
     }
 
-    /// Its text without comments and tests.
+    /// Text without comments and tests.
     fn code(&self) -> String {
         let (mut in_tests, mut one_more) = (false, false);
         let code = |line: &&str| {
@@ -204,7 +204,7 @@ impl Source {
     }
 }
 
-/// Gathers the paths that are named outside tests.
+/// Gathers the paths that are used outside tests.
 #[derive(Default)]
 struct Paths(Vec<Vec<String>>);
 
@@ -262,12 +262,12 @@ impl Paths {
     }
 }
 
-/// Which of the modules of a folder needs which.
+/// Dependencies between the modules of a folder.
 type Needs<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
 struct Tree {
     sources: Vec<Source>,
-    /// The workspace's dependencies that are not for pure code.
+    /// Dependencies of the workspace that are not for pure code.
     shell_packages: BTreeSet<String>,
 }
 
@@ -311,7 +311,7 @@ impl Tree {
         Self { sources, shell_packages }
     }
 
-    /// What this pure file names and may not.
+    /// Forbidden paths that this pure file uses.
     fn impurities(&self, source: &Source) -> Vec<String> {
         let code = source.code();
         let words = IMPURE.iter().filter(|word| code.contains(**word)).map(|word| (*word).to_owned());
@@ -340,7 +340,7 @@ impl Tree {
         })
     }
 
-    /// The module of the same crate that this path leads into.
+    /// Finds the module of the same crate that this path leads into.
     fn module_of(&self, source: &Source, path: &[String]) -> Option<&Source> {
         let supers = path.iter().take_while(|part| *part == "super").count();
         let (start, rest) = match path[0].as_str() {
@@ -359,7 +359,7 @@ impl Tree {
         })
     }
 
-    /// Siblings, files or folders, of which each needs the next and the last the first, at every level.
+    /// Circles of siblings, files or folders, at every level.
     fn circles(&self) -> Vec<String> {
         let mut folders: BTreeMap<(&str, &[String]), Needs<'_>> = BTreeMap::new();
         for source in &self.sources {
@@ -375,7 +375,7 @@ impl Tree {
         }
         let mut circles = Vec::new();
         for ((package, folder), mut needs) in folders {
-            // Whoever needs nobody that is left cannot be in a circle, nor whoever nobody needs.
+            // A module without remaining dependencies or dependants is in no circle.
             loop {
                 let before = needs.len();
                 let left: BTreeSet<&str> = needs.keys().copied().collect();

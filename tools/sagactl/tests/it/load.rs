@@ -1,4 +1,4 @@
-//! Shell: what a load run measures, and what it makes of it.
+//! Shell: load runs: measurements, verdict and interruption.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Output, Stdio};
@@ -9,11 +9,10 @@ use crate::system::{System, wait_until};
 
 #[track_caller]
 fn report_of(run: &Output) -> Value {
-    let said = String::from_utf8_lossy(&run.stderr);
-    serde_json::from_slice(&run.stdout).unwrap_or_else(|error| panic!("{error}, {}: {said}", run.status))
+    let printed = String::from_utf8_lossy(&run.stderr);
+    serde_json::from_slice(&run.stdout).unwrap_or_else(|error| panic!("{error}, {}: {printed}", run.status))
 }
 
-/// Orders, their kinds and their ends, counted against what the system says.
 #[tokio::test]
 async fn load_report_matches_the_reconciliation() {
     let system = System::start(&[]);
@@ -42,7 +41,7 @@ async fn load_report_matches_the_reconciliation() {
     assert_eq!((&summary["confirmed"], &summary["cancelled"]), (&80.into(), &20.into()), "{summary:#}");
 }
 
-/// Who waits for the end of an order before the next is sent cannot pile anything up, and ends with the run. Some cancel.
+/// A client that waits for the end of its order cannot cause a backlog, and ends with the run. Some cancel.
 #[tokio::test]
 async fn closed_loop_clients_have_one_order_in_flight_each() {
     let system = System::start(&[]);
@@ -75,7 +74,7 @@ async fn closed_loop_clients_have_one_order_in_flight_each() {
     assert!(report["generator"]["cpu_us_per_order"].as_f64() > Some(0.0), "{report:#}");
 }
 
-/// A broker that was restarted knows nothing of who listened: what was published meanwhile is heard all the same.
+/// A restarted broker has lost the subscriptions; messages published meanwhile are received all the same.
 #[tokio::test]
 async fn load_continues_after_a_broker_restart_and_at_another_rate() {
     let system = System::start(&["order.service.deadline=10m"]);
@@ -110,7 +109,6 @@ async fn load_continues_after_a_broker_restart_and_at_another_rate() {
     assert_eq!(started + report["shed"].as_u64().expect("a count"), 75, "{report:#}");
 }
 
-/// A system that refuses every order is not a quick one.
 #[tokio::test]
 async fn load_fails_if_orders_are_rejected() {
     // Whatever waits to be published is too much.
@@ -121,7 +119,7 @@ async fn load_fails_if_orders_are_rejected() {
     assert_eq!(run.status.code(), Some(1), "{report:#}");
     assert!(report["reasons"][0].as_str().is_some_and(|first| first.contains("rejected")), "{report:#}");
     assert_eq!((&report["valid"], &report["shed"]), (&false.into(), &report["errors"]), "{report:#}");
-    // Who may shed, and tells when to come again, may do so.
+    // Rejections with Retry-After are tolerated with --may-shed.
     let run = system.try_sagactl(&["load", "--rate", "400", "--duration", "1s", "--may-shed", "--json"]);
     let report = report_of(&run);
     let reasons = report["reasons"].as_array().expect("a list");
@@ -140,12 +138,15 @@ async fn interrupted_load_prints_its_result_so_far() {
     let killed = Command::new("kill").args(["-INT", &load.id().to_string()]).status().expect("kill runs");
     assert!(killed.success());
     let ended = load.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(130), "{said}");
-    assert!(said.contains(" started: ") && said.contains("the reconciliation was not run"), "{said}");
+    let printed = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(130), "{printed}");
+    assert!(
+        printed.contains(" started: ") && printed.contains("the reconciliation was not run"),
+        "{printed}"
+    );
 }
 
-/// Admin takes its time: here it has been stopped.
+/// Admin is stopped here, so that the reconciliation takes long.
 #[test]
 fn load_interrupted_during_reconciliation_prints_its_result_so_far() {
     let system = System::start(&[]);
@@ -161,15 +162,15 @@ fn load_interrupted_during_reconciliation_prints_its_result_so_far() {
     let ended = |arguments: &[&str]| {
         let mut load = system.command(arguments);
         let mut load = load.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("sagactl runs");
-        let mut said = BufReader::new(load.stderr.take().expect("it is piped"));
+        let mut printed = BufReader::new(load.stderr.take().expect("it is piped"));
         let mut line = String::new();
         while !line.starts_with("reconciling, for") {
             line.clear();
-            assert_ne!(said.read_line(&mut line).expect("text"), 0, "it ended by itself");
+            assert_ne!(printed.read_line(&mut line).expect("text"), 0, "it ended by itself");
         }
         signal("-INT", &load.id().to_string());
         let mut rest = String::new();
-        said.read_to_string(&mut rest).expect("text");
+        printed.read_to_string(&mut rest).expect("text");
         (load.wait().expect("it ends").code(), rest)
     };
     let (of_many, many) = ended(&["load", "--rate", "10", "--duration", "1s", "--mix", "happy=100"]);

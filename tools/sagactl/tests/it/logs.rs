@@ -1,4 +1,4 @@
-//! Shell: the logs of a local system: what stands in them, how large they get, and where the last words are.
+//! Shell: logs of a local system: content, size, and the last output of a process.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::system::{System, wait_until};
 
-/// The lines of a service's log, parsed; those of its full files come first.
+/// Parsed lines of a service's log, rotated files first.
 fn lines(system: &System, service: &str) -> Vec<Value> {
     let log = system.path().join("log").join(format!("{service}.log"));
     let full = |number: u32| log.with_extension(format!("log.{number}"));
@@ -15,8 +15,8 @@ fn lines(system: &System, service: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("JSON in each line")).collect()
 }
 
-/// What the steps of a service said of one saga.
-fn said(system: &System, service: &str, saga: &Value) -> Vec<String> {
+/// Log lines of a service about one saga.
+fn step_lines(system: &System, service: &str, saga: &Value) -> Vec<String> {
     let lines = lines(system, service);
     let own = lines.iter().filter(|line| line["correlation_id"] == *saga && line["level"] == "INFO");
     own.map(|line| {
@@ -26,30 +26,33 @@ fn said(system: &System, service: &str, saga: &Value) -> Vec<String> {
     .collect()
 }
 
-/// One line for each step of the saga that changed something, by the one whose step it is; repetitions leave none.
+/// One line for each step that changed something; duplicates leave none.
 #[tokio::test]
-async fn an_orders_way_stands_in_the_logs_step_by_step() {
+async fn logs_of_an_order_have_one_line_per_step() {
     let system = System::start(&[]);
     system.list("pen", 10).await;
     system.sagactl(&["faults", "inject", "order", "publish_twice"]);
     let order = system.order(&[("pen", 1)], "tok_ok").await;
     assert_eq!(order["status"], "CONFIRMED");
     wait_until("the pens are sold", async || system.stock("pen").await == (9, 0, 1)).await;
-    let said = |service| said(&system, service, &order["id"]);
-    wait_until("it is written", async || said("inventory").len() >= 2).await;
-    assert_eq!(said("order"), ["command: order Placed", "order-confirmation: order Confirmed"]);
+    let lines_of = |service| step_lines(&system, service, &order["id"]);
+    wait_until("it is written", async || lines_of("inventory").len() >= 2).await;
+    assert_eq!(lines_of("order"), ["command: order Placed", "order-confirmation: order Confirmed"]);
     let reserved = "inventory-stock-reservation: product Reserved, reservation Reserved";
-    assert_eq!(said("inventory")[0], reserved);
-    assert_eq!((said("inventory").len(), said("payment").len()), (2, 2));
-    assert!(said("admin").is_empty(), "what it hears stands where it is said: {:?}", said("admin"));
+    assert_eq!(lines_of("inventory")[0], reserved);
+    assert_eq!((lines_of("inventory").len(), lines_of("payment").len()), (2, 2));
+    assert!(
+        lines_of("admin").is_empty(),
+        "consumed facts are logged by their producers: {:?}",
+        lines_of("admin")
+    );
     let confirmed = lines(&system, "order").into_iter().find(|line| line["step"] == "order-confirmation");
     let confirmed = confirmed.expect("it is there");
     assert!(confirmed["causation_id"].is_string() && confirmed["attempt"] == 1, "{confirmed}");
 }
 
-/// Nobody watches over what `up --detach` leaves behind: each process keeps its own log small.
 #[tokio::test]
-async fn logs_stay_small_by_themselves_and_end_with_the_last_line() {
+async fn logs_are_rotated_and_keep_the_last_line() {
     let small = ["order.log.max_bytes=4096", "order.log.keep=2", "order.log.filter=debug"];
     let system = System::start(&small);
     system.list("pen", 100).await;
@@ -78,25 +81,25 @@ fn size(file: &Path) -> u64 {
     std::fs::metadata(file).expect("it is there").len()
 }
 
-/// What a process says when it has no log yet, or none any more, is found all the same.
+/// Output of a process without a log is found too.
 #[tokio::test]
-async fn the_last_words_of_a_process_are_found() {
+async fn last_output_of_a_process_is_reported() {
     let system = System::not_started();
     let up = system.try_sagactl(&system.up(&["--detach"], &["order.retention.inbox=1h"]));
-    let told = String::from_utf8_lossy(&up.stderr).into_owned();
-    assert!(!up.status.success() && told.contains("order: settings: retention.inbox"), "{told}");
+    let reported = String::from_utf8_lossy(&up.stderr).into_owned();
+    assert!(!up.status.success() && reported.contains("order: settings: retention.inbox"), "{reported}");
 
     system.sagactl(&system.up(&["--detach"], &[]));
     system.list("pen", 10).await;
     system.sagactl(&["faults", "inject", "inventory", "crash_before_ack", "--next", "1"]);
     system.place(1).await;
     let stderr = system.path().join("log/inventory.err");
-    wait_until("it says so", async || {
+    wait_until("the problem is logged", async || {
         std::fs::read_to_string(&stderr)
-            .is_ok_and(|said| said.contains("aborted by an injected fault: crash_before_ack"))
+            .is_ok_and(|printed| printed.contains("aborted by an injected fault: crash_before_ack"))
     })
     .await;
-    // Whoever starts a second one on the same database is told why it ends, by its log too.
+    // The error of a second process on the same database is in its log too.
     system.sagactl(&["start", "inventory"]);
     let database = system.path().join("order/order.db");
     let log = system.path().join("second.log");
@@ -108,12 +111,11 @@ async fn the_last_words_of_a_process_are_found() {
     let (stderr, logged) = (String::from_utf8_lossy(&second.stderr), std::fs::read_to_string(log));
     let why = "another process holds it";
     assert!(stderr.starts_with("order: ") && stderr.contains(why), "{stderr}");
-    assert!(logged.is_ok_and(|logged| logged.contains(why)), "the log says it, too");
+    assert!(logged.is_ok_and(|logged| logged.contains(why)), "the error is in the log");
 }
 
-/// However much is logged: who ordered, with which card and what else a message holds is nobody's business there.
 #[tokio::test]
-async fn the_logs_have_no_names_no_tokens_and_no_payloads() {
+async fn logs_have_no_customer_names_tokens_or_payloads() {
     const CUSTOMER: &str = "Grace Brewster";
     const SERVICES: [&str; 5] = ["order", "inventory", "payment", "admin", "bank"];
     let loud = SERVICES.map(|service| format!("{service}.log.filter=debug"));
@@ -137,8 +139,8 @@ async fn the_logs_have_no_names_no_tokens_and_no_payloads() {
             assert!(!log.contains(secret), "{service} logs {secret}");
         }
         let steps = lines(&system, service).into_iter().filter(|line| line["correlation_id"].is_string());
-        let said = steps.filter_map(|line| Some(line["message"].as_str()?.to_owned()));
-        let mut long = said.filter(|message| message.len() > 200);
+        let printed = steps.filter_map(|line| Some(line["message"].as_str()?.to_owned()));
+        let mut long = printed.filter(|message| message.len() > 200);
         assert_eq!(long.next(), None, "{service}: one line to read");
     }
 }

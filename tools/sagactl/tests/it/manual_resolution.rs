@@ -1,15 +1,14 @@
-//! Shell: a refund that can never go through, and is resolved manually: nobody is needed any more, the books balance with
-//! it listed, and all of that can be taken back.
+//! Shell: manual resolution of a refund that can never succeed, and its withdrawal.
 
 use serde_json::{Value, json};
 
 use crate::system::{System, wait_until};
 
-/// `sagactl status` ends with this when somebody is needed.
+/// Exit code of `sagactl status` if a human is needed.
 const HUMAN_NEEDED: Option<i32> = Some(5);
 
 #[tokio::test]
-async fn a_refund_that_the_bank_refuses_for_good_is_settled_outside_and_taken_up_again() {
+async fn permanently_rejected_refund_is_resolved_manually_and_reopened() {
     let system = System::start(&[]);
     system.list("pen", 10).await;
     let order = system.order(&[("pen", 2)], "tok_ok").await;
@@ -19,42 +18,47 @@ async fn a_refund_that_the_bank_refuses_for_good_is_settled_outside_and_taken_up
     assert!(cancel.send().await.expect("an answer").status().is_success());
     let saga = || system.sagactl_json(&["saga", "show", id]);
     let status = || system.try_sagactl(&["status"]).status.code();
-    wait_until("the refund is parked", async || saga()["status"] == "COMPENSATION_STUCK").await;
+    wait_until("the refund is dead-lettered", async || saga()["status"] == "COMPENSATION_STUCK").await;
     assert_eq!(system.get("admin", "/api/admin/reconciliation?wait=30").await["verdict"], "UNBALANCED");
     assert_eq!(status(), HUMAN_NEEDED);
 
-    system.refused(&["saga", "resolve", id], 2, "--reason");
-    let settled =
+    system.assert_rejected(&["saga", "resolve", id], 2, "--reason");
+    let resolved =
         system.sagactl(&["saga", "resolve", id, "--reason", "paid by cheque 4711", "--operator", "ada"]);
     assert!(
-        settled.contains("is RESOLVED_MANUALLY") && settled.contains("cancelled = money back"),
-        "{settled}"
+        resolved.contains("is RESOLVED_MANUALLY") && resolved.contains("cancelled = money back"),
+        "{resolved}"
     );
     assert_eq!(saga()["status"], "RESOLVED_MANUALLY");
-    wait_until("payment has heard", async || system.payment_status(&order).await == "RESOLVED_MANUALLY")
-        .await;
+    wait_until("payment has consumed the request", async || {
+        system.payment_status(&order).await == "RESOLVED_MANUALLY"
+    })
+    .await;
     let report = system.assert_reconciled().await;
     let listed = &report["resolved"][0];
     assert_eq!([&listed["subject"], &listed["operator"], &listed["difference"]], [id, "ada", "20.00 EUR"]);
-    let audit = system.sagactl(&["reconcile"]);
+    let reconciled = system.sagactl(&["reconcile"]);
     assert!(
-        audit.contains("resolved manually: 1") && audit.contains("by ada: paid by cheque 4711"),
-        "{audit}"
+        reconciled.contains("resolved manually: 1") && reconciled.contains("by ada: paid by cheque 4711"),
+        "{reconciled}"
     );
-    wait_until("nobody is needed", async || status() == Some(0)).await;
-    let letter =
+    wait_until("no human is needed", async || status() == Some(0)).await;
+    let dead_letter =
         system.sagactl_json(&["dlq", "list", "--status", "resolved_manually"])["items"][0]["id"].clone();
-    let letter = letter.as_str().expect("its id");
-    system.refused(&["dlq", "replay", letter], 2, "RESOLVED_MANUALLY");
-    system.refused(&["saga", "resolve", id, "--reason", "again"], 2, "resolved manually already");
-    assert!(system.sagactl(&["saga", "show", id]).contains("by ada at "), "who did it is shown");
+    let dead_letter = dead_letter.as_str().expect("its id");
+    system.assert_rejected(&["dlq", "replay", dead_letter], 2, "RESOLVED_MANUALLY");
+    system.assert_rejected(&["saga", "resolve", id, "--reason", "again"], 2, "resolved manually already");
+    assert!(system.sagactl(&["saga", "show", id]).contains("by ada at "), "the operator is shown");
 
-    // A service that dies meanwhile hears of it once it is back.
+    // A stopped service consumes the request after its restart.
     system.sagactl(&["stop", "payment"]);
     let taken_back = system.sagactl(&["saga", "withdraw-resolution", id, "--reason", "the cheque bounced"]);
     assert!(taken_back.contains("is COMPENSATION_STUCK"), "{taken_back}");
     system.sagactl(&["start", "payment"]);
-    wait_until("payment has heard", async || system.payment_status(&order).await == "REFUNDING").await;
+    wait_until("payment has consumed the request", async || {
+        system.payment_status(&order).await == "REFUNDING"
+    })
+    .await;
     assert_eq!(status(), HUMAN_NEEDED);
     assert_eq!(system.get("admin", "/api/admin/reconciliation?wait=30").await["verdict"], "UNBALANCED");
     let log = system.sagactl_json(&["log", "--action", "saga.withdraw_resolution"]);
@@ -62,16 +66,16 @@ async fn a_refund_that_the_bank_refuses_for_good_is_settled_outside_and_taken_up
 
     // The bank gives it back after all.
     system.sagactl(&["faults", "clear"]);
-    system.sagactl(&["dlq", "replay", letter, "--wait"]);
+    system.sagactl(&["dlq", "replay", dead_letter, "--wait"]);
     assert_eq!(system.payment_status(&order).await, "REFUNDED");
     wait_until("it is compensated", async || saga()["status"] == "COMPENSATED").await;
     assert_eq!(system.assert_reconciled().await["resolved"], json!([]));
-    system.refused(&["saga", "resolve", id, "--reason", "x"], 2, "there is nothing to resolve");
+    system.assert_rejected(&["saga", "resolve", id, "--reason", "x"], 2, "there is nothing to resolve");
 }
 
-/// The bank answers no call: nothing is parked, no attempt counts, and it would be asked for ever.
+/// The bank answers no call, so nothing is dead-lettered and the call would be repeated for ever.
 #[tokio::test]
-async fn a_call_that_is_never_answered_is_settled_while_it_is_open() {
+async fn unanswered_call_is_resolved_while_open() {
     let system = System::start(&[]);
     system.list("pen", 10).await;
     let order = system.order(&[("pen", 1)], "tok_ok").await;
@@ -81,11 +85,13 @@ async fn a_call_that_is_never_answered_is_settled_while_it_is_open() {
     assert!(cancel.send().await.expect("an answer").status().is_success());
     wait_until("the bank is to be asked", async || system.payment_status(&order).await == "REFUNDING").await;
     system.sagactl(&["payment", "resolve", id, "--reason", "paid by cheque"]);
-    wait_until("payment has heard", async || system.payment_status(&order).await == "RESOLVED_MANUALLY")
-        .await;
+    wait_until("payment has consumed the request", async || {
+        system.payment_status(&order).await == "RESOLVED_MANUALLY"
+    })
+    .await;
     let report = system.assert_reconciled().await;
     assert_eq!([&report["resolved"][0]["subject"], &report["resolved"][0]["difference"]], [id, "10.00 EUR"]);
-    system.refused(&["payment", "resolve", id, "--reason", "again"], 2, "nothing to resolve");
+    system.assert_rejected(&["payment", "resolve", id, "--reason", "again"], 2, "nothing to resolve");
 
     // Taken back, it is asked again.
     system.sagactl(&["faults", "clear"]);
@@ -95,7 +101,7 @@ async fn a_call_that_is_never_answered_is_settled_while_it_is_open() {
 }
 
 #[tokio::test]
-async fn nothing_is_settled_unseen_while_the_bank_is_away() {
+async fn resolution_is_rejected_while_bank_is_unreachable() {
     let system = System::start(&[]);
     system.list("pen", 10).await;
     let order = system.order(&[("pen", 1)], "tok_ok").await;
@@ -104,11 +110,11 @@ async fn nothing_is_settled_unseen_while_the_bank_is_away() {
     let cancel = system.post("order", &format!("/api/orders/{id}/cancel")).json(&json!({}));
     assert!(cancel.send().await.expect("an answer").status().is_success());
     wait_until("the bank is to be asked", async || system.payment_status(&order).await == "REFUNDING").await;
-    // Nobody knows what the bank has: that cannot be accepted unseen.
-    system.refused(&["payment", "resolve", id, "--reason", "cheque"], 1, "bank");
+    // The state at the bank is unknown, so its discrepancies cannot be accepted.
+    system.assert_rejected(&["payment", "resolve", id, "--reason", "cheque"], 1, "bank");
     assert_eq!(system.payment_status(&order).await, "REFUNDING");
     system.sagactl(&["start", "bank"]);
     wait_until("it is back", async || system.payment_status(&order).await == "REFUNDED").await;
-    system.refused(&["payment", "resolve", id, "--reason", "cheque"], 2, "nothing to resolve");
+    system.assert_rejected(&["payment", "resolve", id, "--reason", "cheque"], 2, "nothing to resolve");
     assert_eq!(system.assert_reconciled().await["resolved"], Value::Array(vec![]));
 }

@@ -1,4 +1,4 @@
-//! Shell: what operators do with the command line beside mending: breakers, faults, exit codes.
+//! Shell: breakers, faults and exit codes of the operator's commands.
 
 use std::process::Command;
 
@@ -6,15 +6,15 @@ use serde_json::Value;
 
 use crate::system::{System, order_for, wait_until};
 
-/// Orders wait here until an operator helps: their deadline must not come first.
-pub const PATIENT: &str = "order.service.deadline=5m";
-/// What no order, dead letter or redrive has.
-pub const NOBODY: &str = "01890000-0000-7000-8000-000000000001";
-/// The step that faults are injected at.
+/// Deadline that does not pass while an operator repairs.
+pub const LONG_DEADLINE: &str = "order.service.deadline=5m";
+/// Id of no order, dead letter or redrive.
+pub const UNKNOWN_ID: &str = "01890000-0000-7000-8000-000000000001";
+/// Step at which faults are injected.
 pub const STEP: &str = "payment-processing";
 
 impl System {
-    /// Runs sagactl, which must succeed and answer JSON.
+    /// Runs sagactl with `--json`. It must succeed.
     #[track_caller]
     pub fn sagactl_json(&self, arguments: &[&str]) -> Value {
         let text = self.sagactl(&[arguments, &["--json"]].concat());
@@ -22,9 +22,9 @@ impl System {
         serde_json::from_str(&text).expect("JSON")
     }
 
-    /// Runs sagactl, which must end with this code, and with one complaint that contains this.
+    /// Runs sagactl. It must fail with this code, and with one error that contains this text.
     #[track_caller]
-    pub fn refused(&self, arguments: &[&str], code: i32, because: &str) {
+    pub fn assert_rejected(&self, arguments: &[&str], code: i32, because: &str) {
         let output = self.try_sagactl(arguments);
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {errors}");
@@ -32,8 +32,8 @@ impl System {
         assert!(lines.len() == 1 && errors.contains(because), "{arguments:?}: {errors}");
     }
 
-    /// Places orders that the next step of payment will fail at, and waits until all are parked.
-    pub async fn park(&self, orders: usize) -> Vec<String> {
+    /// Places orders whose payment is dead-lettered, and waits for the dead letters.
+    pub async fn dead_letter_orders(&self, orders: usize) -> Vec<String> {
         let next = orders.to_string();
         self.sagactl(&["faults", "inject", "payment", "fail_permanently", "--step", STEP, "--next", &next]);
         let ids = self.place(orders).await;
@@ -53,7 +53,7 @@ impl System {
     }
 
     pub async fn wait_for_dead_letters(&self, count: usize) {
-        wait_until("the messages are parked", async || {
+        wait_until("the messages are dead-lettered", async || {
             self.sagactl_json(&["dlq", "count"])["by_status"]["PENDING"] == count
         })
         .await;
@@ -68,7 +68,7 @@ impl System {
         }
     }
 
-    /// The only one, or the last to fail.
+    /// Returns the latest dead letter, with its id.
     pub fn dead_letter(&self) -> (String, Value) {
         let page = self.sagactl_json(&["dlq", "list", "--since", "10m", "--status", "all"]);
         let dead_letter = page["items"][0].clone();
@@ -77,29 +77,29 @@ impl System {
 }
 
 #[tokio::test]
-async fn a_breaker_that_is_held_open_lets_nothing_through_until_it_is_reset() {
+async fn forced_open_breaker_rejects_calls_until_reset() {
     // What waits is counted in messages, of which one may carry several facts.
-    let system = System::start(&[PATIENT, "inventory.bus.max_pack=1"]);
+    let system = System::start(&[LONG_DEADLINE, "inventory.bus.max_pack=1"]);
     system.list("pen", 10).await;
     let breaker = format!("payment/{STEP}");
     assert!(system.sagactl(&["breakers"]).contains(&breaker));
     system.sagactl(&["breakers", "open", &breaker, "--reason", "the bank's maintenance"]);
     let orders = system.place(5).await;
     wait_until("all wait at the broker", async || waiting(&system).await == Some(5)).await;
-    // Admin hears of them on a way of its own, which may be the longer one.
+    // Admin may consume the facts later than payment.
     let stuck = async || system.sagactl_json(&["saga", "list", "--stuck-at", STEP]);
-    wait_until("admin tells all", async || stuck().await["items"].as_array().map(Vec::len) == Some(5)).await;
+    wait_until("admin lists all", async || stuck().await["items"].as_array().map(Vec::len) == Some(5)).await;
     let is_open =
         |text: &str| text.lines().any(|line| line.contains(&breaker) && line.contains("FORCED_OPEN"));
     assert!(is_open(&system.sagactl(&["breakers"])));
     system.sagactl(&["breakers", "reset", &breaker]);
     system.wait_until_confirmed(&orders).await;
     assert!(!is_open(&system.sagactl(&["breakers"])));
-    system.refused(&["breakers", "open", "payment/nothing", "--reason", "x"], 4, "nothing");
+    system.assert_rejected(&["breakers", "open", "payment/nothing", "--reason", "x"], 4, "nothing");
     system.assert_reconciled().await;
 }
 
-/// What the broker still has for payment's step.
+/// Messages that wait for payment's step at the broker.
 async fn waiting(system: &System) -> Option<u64> {
     let service_stats = system.get("payment", "/internal/stats").await;
     let step = service_stats["steps"].as_array()?.iter().find(|step| step["step"] == STEP)?;
@@ -107,10 +107,10 @@ async fn waiting(system: &System) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn faults_are_planted_listed_and_cleared() {
+async fn faults_are_injected_listed_and_cleared() {
     let system = System::start(&["inventory.faults.enabled=false"]);
     system.list("pen", 10).await;
-    assert!(system.sagactl(&["faults"]).starts_with("no faults are planted"));
+    assert!(system.sagactl(&["faults"]).starts_with("no faults are injected"));
     system.sagactl(&["faults", "inject", "bank", "bank_latency", "--delay", "50ms", "--probability", "50"]);
     system
         .sagactl(&["faults", "inject", "payment", "delay", "--step", STEP, "--delay", "1ms", "--seed", "7"]);
@@ -138,20 +138,24 @@ async fn faults_are_planted_listed_and_cleared() {
     assert!(system.sagactl(&["faults", "clear"]).starts_with("cleared 1"));
     assert_eq!(system.sagactl_json(&["faults"])["items"], Value::Array(vec![]));
 
-    system.refused(&["faults", "clear", "bank", "4711"], 4, "4711");
-    system.refused(&["faults", "clear", "nobody"], 4, "nobody");
-    system.refused(&["faults", "inject", "payment", "delay", "--delay", "1s", "--step", "nope"], 2, STEP);
-    system.refused(&["saga", "list", "--stuck-at", "nope"], 2, STEP);
-    system.refused(&["faults", "inject", "payment", "bank_hang"], 2, "kind");
-    system.refused(&["faults", "inject", "payment", "delay", "--step", STEP], 2, "--delay");
-    system.refused(&["faults", "inject", "payment", "explode"], 2, "faults kinds");
-    system.refused(&["faults", "inject", "inventory", "pause"], 2, "faults.enabled");
+    system.assert_rejected(&["faults", "clear", "bank", "4711"], 4, "4711");
+    system.assert_rejected(&["faults", "clear", "nobody"], 4, "nobody");
+    system.assert_rejected(
+        &["faults", "inject", "payment", "delay", "--delay", "1s", "--step", "nope"],
+        2,
+        STEP,
+    );
+    system.assert_rejected(&["saga", "list", "--stuck-at", "nope"], 2, STEP);
+    system.assert_rejected(&["faults", "inject", "payment", "bank_hang"], 2, "kind");
+    system.assert_rejected(&["faults", "inject", "payment", "delay", "--step", STEP], 2, "--delay");
+    system.assert_rejected(&["faults", "inject", "payment", "explode"], 2, "faults kinds");
+    system.assert_rejected(&["faults", "inject", "inventory", "pause"], 2, "faults.enabled");
     assert_eq!(system.order(&[("pen", 1)], "tok_ok").await["status"], "CONFIRMED");
     system.assert_reconciled().await;
 }
 
 #[test]
-fn a_service_that_does_not_answer_keeps_no_other_from_publishing_again() {
+fn unreachable_service_does_not_keep_others_from_republishing() {
     let system = System::start(&[]);
     system.sagactl(&["kill", "inventory"]);
     let output = system.try_sagactl(&["outbox", "republish", "--since", "1h", "--reason", "x", "--json"]);
@@ -160,57 +164,57 @@ fn a_service_that_does_not_answer_keeps_no_other_from_publishing_again() {
     let items = answer["items"].as_array().expect("a list").iter();
     let services: std::collections::BTreeSet<_> = items.filter_map(|item| item["service"].as_str()).collect();
     assert_eq!(services, ["admin", "order", "payment"].into(), "{answer}");
-    assert_eq!(answer["refused"][0]["id"], "inventory", "{answer}");
+    assert_eq!(answer["rejected"][0]["id"], "inventory", "{answer}");
     system.sagactl(&["start", "inventory"]);
 }
 
 #[tokio::test]
-async fn what_is_not_there_and_who_does_not_answer_have_exit_codes_of_their_own() {
+async fn not_found_and_unreachable_have_their_own_exit_codes() {
     let system = System::start(&[]);
     let unknown: [&[&str]; 7] = [
-        &["dlq", "show", NOBODY],
-        &["dlq", "replay", NOBODY],
-        &["dlq", "restore", NOBODY],
-        &["dlq", "note", NOBODY, "x"],
-        &["redrive", "show", NOBODY],
-        &["redrive", "follow", NOBODY],
-        &["saga", "show", NOBODY],
+        &["dlq", "show", UNKNOWN_ID],
+        &["dlq", "replay", UNKNOWN_ID],
+        &["dlq", "restore", UNKNOWN_ID],
+        &["dlq", "note", UNKNOWN_ID, "x"],
+        &["redrive", "show", UNKNOWN_ID],
+        &["redrive", "follow", UNKNOWN_ID],
+        &["saga", "show", UNKNOWN_ID],
     ];
     for arguments in unknown {
-        system.refused(arguments, 4, "there is no");
+        system.assert_rejected(arguments, 4, "there is no");
     }
-    system.refused(&["dlq", "show", "seven"], 2, "seven");
-    system.refused(&["dlq", "list", "--limit", "201"], 2, "limit");
-    system.refused(&["dlq", "list", "--cursor", "x"], 2, "cursor");
+    system.assert_rejected(&["dlq", "show", "seven"], 2, "seven");
+    system.assert_rejected(&["dlq", "list", "--limit", "201"], 2, "limit");
+    system.assert_rejected(&["dlq", "list", "--cursor", "x"], 2, "cursor");
     // The products that it began with were announced; that they were is written down a little later.
     let is_empty = async || system.sagactl(&["outbox"]) == "nothing waits to be published\n";
     wait_until("nothing waits to be published", is_empty).await;
     assert!(system.sagactl(&["outbox", "retry", "order", "--reason", "mended"]).contains("order"));
-    system.refused(&["outbox", "retry", "order", "99999"], 4, "99999");
-    system.refused(&["outbox", "retry", "order"], 2, "--reason");
+    system.assert_rejected(&["outbox", "retry", "order", "99999"], 4, "99999");
+    system.assert_rejected(&["outbox", "retry", "order"], 2, "--reason");
 
     // Another admin needs no data folder; one that is not there is no success.
-    let elsewhere = |address: &str| {
+    let remote = |address: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sagactl"));
         command.args(["dlq", "count", "--json", "--data", "/nowhere", "--admin", address]);
         command.output().expect("sagactl runs")
     };
-    assert!(elsewhere(&system.url("admin", "")).status.success());
-    let silent = elsewhere("http://127.0.0.1:1");
+    assert!(remote(&system.url("admin", "")).status.success());
+    let silent = remote("http://127.0.0.1:1");
     assert_eq!(silent.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&silent.stderr).starts_with("sagactl: nobody answers at"));
-    // Whoever names a folder means the system in it, whatever the environment says.
+    assert!(String::from_utf8_lossy(&silent.stderr).starts_with("sagactl: nothing answers at"));
+    // --data precedes the environment.
     let with_variable = |address: &str, data: &std::path::Path| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sagactl"));
-        command.args(["dlq", "discard", NOBODY, "--reason", "x", "--data"]).arg(data);
+        command.args(["dlq", "discard", UNKNOWN_ID, "--reason", "x", "--data"]).arg(data);
         let output = command.env("SAGA_ADMIN", address).output().expect("sagactl runs");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (code, said) = with_variable("http://127.0.0.1:1", system.path());
-    assert!(code == Some(4) && said.contains("there is no"), "{said}");
+    let (code, printed) = with_variable("http://127.0.0.1:1", system.path());
+    assert!(code == Some(4) && printed.contains("there is no"), "{printed}");
     let empty = tempfile::tempdir().expect("a folder");
-    let (code, said) = with_variable(&system.url("admin", ""), empty.path());
-    assert!(code == Some(1) && said.contains(&empty.path().display().to_string()), "{said}");
+    let (code, printed) = with_variable(&system.url("admin", ""), empty.path());
+    assert!(code == Some(1) && printed.contains(&empty.path().display().to_string()), "{printed}");
     // A service that is no admin.
-    assert_ne!(elsewhere(&system.url("bank", "")).status.code(), Some(0));
+    assert_ne!(remote(&system.url("bank", "")).status.code(), Some(0));
 }

@@ -1,4 +1,4 @@
-//! Shell: what people see of orders.
+//! Shell: orders from the customer's point of view.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::system::{System, order_for, wait_until};
 
 #[tokio::test]
-async fn orders_are_confirmed_refused_declined_and_cancelled_and_the_books_balance() {
+async fn orders_end_in_every_way_and_ledgers_balance() {
     let system = System::start(&[]);
     system.list("pen", 10).await;
     system.list("ink", 5).await;
@@ -40,9 +40,9 @@ async fn orders_are_confirmed_refused_declined_and_cancelled_and_the_books_balan
     assert_eq!(saga["status"], "COMPENSATED");
 }
 
-/// Law 4: one charge per order at the bank, whatever is repeated.
+/// Guarantee 4.
 #[tokio::test]
-async fn fifty_requests_at_once_under_one_key_are_one_order_and_one_charge() {
+async fn concurrent_requests_with_one_key_are_one_order_and_one_charge() {
     let system = System::start(&[]);
     system.list("pen", 100).await;
     let request = || {
@@ -58,9 +58,9 @@ async fn fifty_requests_at_once_under_one_key_are_one_order_and_one_charge() {
     assert_eq!(system.assert_reconciled().await["summary"]["captured"], 1);
 }
 
-/// Law 5: no oversell.
+/// Guarantee 5.
 #[tokio::test]
-async fn many_buyers_of_few_pieces_get_exactly_those() {
+async fn concurrent_orders_for_scarce_stock_do_not_oversell() {
     let system = System::start(&[]);
     system.list("rare", 20).await;
     let lines = [("rare", 1)];
@@ -71,9 +71,9 @@ async fn many_buyers_of_few_pieces_get_exactly_those() {
     system.assert_reconciled().await;
 }
 
-/// Law 2: a message is handled, known, waiting, or parked; never dropped.
+/// Guarantee 2.
 #[tokio::test]
-async fn what_cannot_be_read_is_parked_and_listed_and_the_rest_goes_on() {
+async fn unreadable_message_is_dead_lettered_and_others_are_processed() {
     let system = System::start(&[]);
     system.list("pen", 10).await;
     let (broker, _) = system.broker_as("order").await;
@@ -104,7 +104,7 @@ async fn what_cannot_be_read_is_parked_and_listed_and_the_rest_goes_on() {
 }
 
 #[tokio::test]
-async fn a_view_is_rebuilt_from_its_events_row_for_row_the_same() {
+async fn rebuilt_view_equals_original() {
     let system = System::start(&[]);
     system.list("pen", 10).await;
     let order = system.order(&[("pen", 1)], "tok_ok").await;

@@ -1,14 +1,12 @@
-//! Shell: what keeps the system from piling up what it cannot do: new orders are refused, and shelves are filled.
+//! Shell: protection against overload, and replenishment of stock.
 
 use reqwest::StatusCode;
 use serde_json::json;
 
 use crate::system::{System, order_for, wait_until};
 
-/// While the outbox cannot be emptied, orders beyond the bound are refused, with a time to come back; and taken again
-/// when it is empty.
 #[tokio::test]
-async fn orders_are_refused_while_too_much_waits_to_be_published() {
+async fn orders_are_rejected_while_outbox_is_over_its_limit() {
     let system = System::start(&["order.service.max_outbox_entries=3"]);
     system.list("pen", 100).await;
     system.sagactl(&["kill", "nats"]);
@@ -16,21 +14,21 @@ async fn orders_are_refused_while_too_much_waits_to_be_published() {
         let request = system.post("order", "/api/orders").json(&order_for(&[("pen", 1)], "tok_ok"));
         request.send().await.expect("an answer")
     };
-    wait_until("orders are refused", async || place().await.status() == StatusCode::SERVICE_UNAVAILABLE)
+    wait_until("orders are rejected", async || place().await.status() == StatusCode::SERVICE_UNAVAILABLE)
         .await;
-    let refused = place().await;
-    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let rejected = place().await;
+    assert_eq!(rejected.status(), StatusCode::SERVICE_UNAVAILABLE);
     let retry_after =
-        refused.headers().get("Retry-After").and_then(|value| value.to_str().ok()?.parse::<u32>().ok());
-    assert!(retry_after.is_some_and(|seconds| seconds > 0), "{:?}", refused.headers());
+        rejected.headers().get("Retry-After").and_then(|value| value.to_str().ok()?.parse::<u32>().ok());
+    assert!(retry_after.is_some_and(|seconds| seconds > 0), "{:?}", rejected.headers());
     system.sagactl(&["start", "nats"]);
     wait_until("orders are taken again", async || place().await.status() == StatusCode::ACCEPTED).await;
     system.assert_reconciled().await;
 }
 
-/// However long what orders wait for is away, no more of them are under way than may be; which a restart does not forget.
+/// The limit of in-flight orders survives a restart.
 #[tokio::test]
-async fn no_more_orders_are_under_way_than_may_be() {
+async fn in_flight_orders_stay_within_their_limit() {
     let system = System::start(&["order.service.max_in_flight=5", "order.service.deadline=10m"]);
     system.list("pen", 100).await;
     system.sagactl(&["faults", "inject", "payment", "pause", "--step", "payment-processing"]);
@@ -46,10 +44,10 @@ async fn no_more_orders_are_under_way_than_may_be() {
             system.sagactl(&["kill", "order"]);
             system.sagactl(&["start", "order"]);
         }
-        let refused = place().await;
-        assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(refused.headers().get("Retry-After").and_then(|value| value.to_str().ok()), Some("1"));
-        let detail = refused.text().await.expect("a body");
+        let rejected = place().await;
+        assert_eq!(rejected.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(rejected.headers().get("Retry-After").and_then(|value| value.to_str().ok()), Some("1"));
+        let detail = rejected.text().await.expect("a body");
         assert!(detail.contains("5 are in flight"), "{detail}");
     }
     system.sagactl(&["faults", "clear", "payment"]);
@@ -57,9 +55,8 @@ async fn no_more_orders_are_under_way_than_may_be() {
     system.assert_reconciled().await;
 }
 
-/// A product that runs low gets new pieces by itself, unless it is not to.
 #[tokio::test]
-async fn what_runs_low_is_replenished_unless_it_is_not_to_be() {
+async fn low_stock_is_replenished_unless_disabled() {
     let system = System::start(&[
         "inventory.service.replenish.enabled=true",
         "inventory.service.replenish.interval=100ms",
@@ -80,6 +77,6 @@ async fn what_runs_low_is_replenished_unless_it_is_not_to_be() {
     })
     .await;
     wait_until("the ink has come in", async || system.stock("ink").await == (11, 0, 2)).await;
-    assert_eq!(system.stock("pen").await, (4, 0, 2), "nobody asked for pens");
+    assert_eq!(system.stock("pen").await, (4, 0, 2), "pens were not replenished");
     system.assert_reconciled().await;
 }

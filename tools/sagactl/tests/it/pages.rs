@@ -1,4 +1,4 @@
-//! Shell: the pages name only tests that exist.
+//! Shell: pages name only existing tests.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -8,7 +8,7 @@ use crate::system::{build, workspace};
 const GUARANTEES: usize = 8;
 
 #[test]
-fn every_guarantee_names_tests_that_exist() {
+fn guarantees_name_existing_tests() {
     let page = std::fs::read_to_string(workspace().join("docs/testing.md")).expect("docs/testing.md");
     let section = page.split("## Guarantees").nth(1).and_then(|rest| rest.split("\n## ").next());
     let rows = section.expect("the guarantees").lines().filter(|line| line.starts_with("| ")).skip(2);
@@ -25,7 +25,7 @@ fn every_guarantee_names_tests_that_exist() {
     }
 }
 
-/// The names of all tests, without their modules, as the test runner lists them.
+/// Names of all tests, without their modules, as the test runner lists them.
 fn tests() -> BTreeSet<String> {
     let listing =
         ["test", "--workspace", "--locked", "--quiet", "--lib", "--bins", "--tests", "--", "--list"];

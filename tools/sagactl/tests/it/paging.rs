@@ -1,13 +1,13 @@
-//! Shell: whoever follows a list page by page sees everything in it, once.
+//! Shell: lists are complete when they are read page by page.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::operator::{PATIENT, STEP};
+use crate::operator::{LONG_DEADLINE, STEP};
 use crate::system::System;
 
-/// Every list that people page through: where, the member with its entries, and what tells one from another.
+/// Lists: path, member with the items, and the member that identifies one.
 const LISTS: [(&str, &str, &str, &str); 7] = [
     ("order", "/api/orders?customer=ada", "orders", "id"),
     ("order", "/api/orders?status=PENDING", "orders", "id"),
@@ -19,8 +19,8 @@ const LISTS: [(&str, &str, &str, &str); 7] = [
 ];
 
 #[tokio::test]
-async fn every_list_can_be_followed_page_by_page_without_gaps_or_repetitions() {
-    let system = System::start(&[PATIENT]);
+async fn lists_are_paged_without_gaps_or_repetitions() {
+    let system = System::start(&[LONG_DEADLINE]);
     for number in 0..7 {
         system
             .list(&format!("pen{}", if number == 0 { String::new() } else { number.to_string() }), 100)
@@ -29,7 +29,7 @@ async fn every_list_can_be_followed_page_by_page_without_gaps_or_repetitions() {
     for _ in 0..4 {
         system.order(&[("pen", 1)], "tok_ok").await;
     }
-    system.park(7).await;
+    system.dead_letter_orders(7).await;
     for number in 0..4 {
         // A selection of nothing, and remembered.
         let body = json!({"filter": {"step": STEP, "text": format!("nothing has this {number}")}, "reason": "a test"});

@@ -5,10 +5,10 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::operator::{PATIENT, STEP};
+use crate::operator::{LONG_DEADLINE, STEP};
 use crate::system::{System, order_for, programs, wait_until};
 
-/// Orders under a key, as somebody who asks again until it is answered.
+/// Places an order under a key, and repeats the request until it is answered.
 async fn place(system: &System, key: &str) -> String {
     let mut placed = None;
     wait_until("the order is taken", async || {
@@ -24,7 +24,7 @@ async fn place(system: &System, key: &str) -> String {
     placed.expect("taken")
 }
 
-/// How they end.
+/// Waits until all orders have ended, and returns their states.
 async fn all_end(system: &System, orders: &[String]) -> BTreeSet<String> {
     let mut ends = BTreeSet::new();
     for id in orders {
@@ -48,7 +48,7 @@ fn confirmed() -> BTreeSet<String> {
     ["\"CONFIRMED\"null".to_owned()].into()
 }
 
-/// Laws 1 to 4 on the other store: happy, refused, killed and started again, its server too.
+/// Guarantees 1 to 4 on the other store.
 #[tokio::test]
 async fn system_works_on_postgresql() {
     let system = System::start_large(&[], &["order.service.deadline=10s"]);
@@ -61,8 +61,8 @@ async fn system_works_on_postgresql() {
         (&declined["status"], &declined["cancelled_because"]),
         (&"CANCELLED".into(), &"payment_failed".into())
     );
-    let refused = system.order(&[("pen", 1), ("ink", 9)], "tok_ok").await;
-    assert_eq!(refused["status"], "CANCELLED", "{refused:#}");
+    let rejected = system.order(&[("pen", 1), ("ink", 9)], "tok_ok").await;
+    assert_eq!(rejected["status"], "CANCELLED", "{rejected:#}");
     for process in ["payment", "order", "admin", "inventory", "bank", "postgres"] {
         system.sagactl(&["kill", process]);
         system.sagactl(&["start", process]);
@@ -73,9 +73,9 @@ async fn system_works_on_postgresql() {
     system.assert_reconciled().await;
 }
 
-/// A defect: behind a page of its ledger the bank asked for a text that no text of PostgreSQL can be.
+/// Regression: the second page of the bank's ledger began with a text that PostgreSQL rejects.
 #[tokio::test]
-async fn every_ledger_has_a_second_page() {
+async fn ledgers_are_read_beyond_their_first_page() {
     let system = System::start_large(&[], &[]);
     for (service, path) in [
         ("order", "/internal/ledger"),
@@ -90,8 +90,6 @@ async fn every_ledger_has_a_second_page() {
     }
 }
 
-/// Several of each share one database, and the messages are stored by three brokers: nothing is done twice, and the others go
-/// on when one is killed.
 #[tokio::test]
 async fn other_replicas_continue_when_one_is_killed() {
     let system =
@@ -123,27 +121,26 @@ async fn other_replicas_continue_when_one_is_killed() {
     let first = |row: &Value| row["leads"].as_array().is_some_and(|led| led.contains(&"order".into()));
     let first = status["processes"].as_array().expect("a list").iter().filter(|row| first(row)).count();
     assert_eq!(first, 1, "one of the replicas is given messages first: {status:#}");
-    let said = String::from_utf8_lossy(&system.try_sagactl(&["status"]).stdout).into_owned();
-    assert!(said.contains(" leads order"), "{said}");
+    let printed = String::from_utf8_lossy(&system.try_sagactl(&["status"]).stdout).into_owned();
+    assert!(printed.contains(" leads order"), "{printed}");
     let unknown = system.try_sagactl(&["kill", "order"]);
-    let said = String::from_utf8_lossy(&unknown.stderr);
-    assert!(!unknown.status.success() && said.contains("name one of order-1, order-2"), "{said}");
+    let printed = String::from_utf8_lossy(&unknown.stderr);
+    assert!(!unknown.status.success() && printed.contains("name one of order-1, order-2"), "{printed}");
 }
 
-/// Whoever is killed while it tries a letter again, another one ends the try and says so: none stands in REPLAYING for good.
 #[tokio::test]
 async fn replay_is_completed_by_another_replica_after_a_kill() {
-    let system = System::start_large(&["--replicas", "2"], &[PATIENT]);
+    let system = System::start_large(&["--replicas", "2"], &[LONG_DEADLINE]);
     system.list("pen", 50).await;
     let mut resolved = 0;
     // The second has all of them at the latest: it is alone after the first was killed, and goes on leading.
     for process in ["payment-1", "payment-2"] {
-        let orders = system.park(4).await;
+        let orders = system.dead_letter_orders(4).await;
         // Each replica would fail the next of its own.
         system.sagactl(&["faults", "clear", "payment"]);
         system.sagactl(&["faults", "inject", "bank", "bank_latency", "--delay", "3s"]);
         let replayed = system.sagactl(&["dlq", "replay", "--step", STEP, "--reason", "a test"]);
-        assert!(replayed.contains("4 replayed, 0 refused"), "{replayed}");
+        assert!(replayed.contains("4 replayed, 0 rejected"), "{replayed}");
         wait_until("the bank is asked for all of them", async || {
             for order in &orders {
                 let payment = system.get("payment", &format!("/api/payments/{order}")).await;
@@ -158,7 +155,7 @@ async fn replay_is_completed_by_another_replica_after_a_kill() {
         system.sagactl(&["faults", "clear", "bank"]);
         system.wait_until_confirmed(&orders).await;
         resolved += orders.len();
-        wait_until("no letter is open", async || {
+        wait_until("no dead letter is open", async || {
             let by_status = &system.sagactl_json(&["dlq", "count"])["by_status"];
             by_status["RESOLVED"] == resolved && by_status["REPLAYING"].as_u64().unwrap_or(0) == 0
         })
@@ -168,7 +165,6 @@ async fn replay_is_completed_by_another_replica_after_a_kill() {
     system.assert_reconciled().await;
 }
 
-/// After all brokers were down, one with an empty disk, the consumers go on by themselves and that one is filled again.
 #[tokio::test]
 async fn broker_cluster_resumes_after_downtime_and_refills_an_empty_broker() {
     let system = System::start_large(&["--nats-nodes", "3"], &["order.service.deadline=60s"]);
@@ -202,7 +198,6 @@ fn has_streams(folder: &std::path::Path) -> bool {
     accounts.filter(|stream| stream.file_name() == "ORDER").count() == 1
 }
 
-/// Not two of one name, and nobody who counts on being alone.
 #[tokio::test]
 async fn duplicate_instance_name_and_rebuild_of_a_running_service_are_rejected_in_one_line() {
     let system = System::start_large(&["--replicas", "2"], &[]);
@@ -220,22 +215,25 @@ async fn duplicate_instance_name_and_rebuild_of_a_running_service_are_rejected_i
         ]);
         order.args(arguments).output().expect("it runs")
     };
-    let refused = |arguments: &[&str], why: &str| {
+    let assert_rejected = |arguments: &[&str], why: &str| {
         let output = order(arguments);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && said.contains(why), "{arguments:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && printed.contains(why), "{arguments:?}: {printed}");
     };
-    refused(&[], "another process runs as instance order-2: give each replica a name of its own (instance)");
-    refused(&["verify"], "another process uses it: stop the service first, with all of its replicas");
-    refused(&["rebuild", "order"], "another process uses it");
+    assert_rejected(
+        &[],
+        "another process runs as instance order-2: give each replica a name of its own (instance)",
+    );
+    assert_rejected(&["verify"], "another process uses it: stop the service first, with all of its replicas");
+    assert_rejected(&["rebuild", "order"], "another process uses it");
     system.sagactl(&["stop", "order-1"]);
-    refused(&["verify"], "another process uses it");
+    assert_rejected(&["verify"], "another process uses it");
     system.sagactl(&["stop", "order-2"]);
     let verified = order(&["verify"]);
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
     // The name of a service means all of its replicas.
     system.sagactl(&["start", "order"]);
-    refused(&["verify"], "another process uses it");
+    assert_rejected(&["verify"], "another process uses it");
     system.sagactl(&["stop", "order"]);
     assert!(order(&["verify"]).status.success(), "both are stopped");
     system.sagactl(&["start", "order"]);

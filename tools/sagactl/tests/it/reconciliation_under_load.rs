@@ -1,4 +1,4 @@
-//! Shell: the audit of a system that is never still.
+//! Shell: reconciliation of a system under load.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,17 +9,17 @@ use uuid::Uuid;
 
 use crate::system::{System, order_for};
 
-/// Customers at a time, each of whom orders again as soon as the last answer has come.
+/// Customers who order again as soon as they have an answer.
 const CUSTOMERS: usize = 12;
-/// Orders of them all: on a machine that is busy beyond that there has to come a time when services answer in time.
+/// Maximum number of orders, so that a slow machine catches up in the end.
 const MOST_ORDERS: u64 = 1_500;
-/// Audits while they do.
+/// Number of reconciliations under load.
 const AUDITS: usize = 9;
 
-/// A defect: ledgers that were read one after another disagreed about whatever moved meanwhile, and the audit of a shop
-/// that was open could say that its books do not balance.
+/// Regression: ledgers that were read one after another disagreed about work in flight, and reconciliation under load reported
+/// an imbalance.
 #[tokio::test]
-async fn traffic_does_not_make_the_books_wrong_and_hides_nothing_that_is() {
+async fn reconciliation_under_load_raises_no_false_alarm_and_misses_no_discrepancy() {
     let system = System::start(&[]);
     system.list("pen", 1_000_000).await;
     system.list("ink", 1_000_000).await;
@@ -31,7 +31,7 @@ async fn traffic_does_not_make_the_books_wrong_and_hides_nothing_that_is() {
         for number in 0..AUDITS {
             let wait = ["", "?wait=1", "?wait=2"][number % 3];
             let report = system.get("admin", &format!("/api/admin/reconciliation{wait}")).await;
-            assert_ne!(report["verdict"], "UNBALANCED", "audit {number}: {report:#}");
+            assert_ne!(report["verdict"], "UNBALANCED", "reconciled {number}: {report:#}");
             seen.push(report["suspected_count"].as_u64().expect("a count"));
         }
         assert!(orders.load(Ordering::Relaxed) > 100, "there was traffic");
@@ -58,23 +58,23 @@ async fn traffic_does_not_make_the_books_wrong_and_hides_nothing_that_is() {
     };
     tokio::join!(customers, auditor);
 
-    let audit = system.try_sagactl(&["reconcile", "--wait", "20s"]);
-    let text = String::from_utf8_lossy(&audit.stdout).into_owned();
-    assert_eq!(audit.status.code(), Some(2), "{text}");
+    let reconciled = system.try_sagactl(&["reconcile", "--wait", "20s"]);
+    let text = String::from_utf8_lossy(&reconciled.stdout).into_owned();
+    assert_eq!(reconciled.status.code(), Some(2), "{text}");
     assert!(text.starts_with("THE BOOKS DO NOT BALANCE"), "{text}");
 
-    // Without the bank nobody can tell.
+    // Without the bank there is no verdict.
     system.sagactl(&["stop", "bank"]);
     let began = Instant::now();
-    let audit = system.try_sagactl(&["reconcile", "--wait", "2s"]);
-    let text = String::from_utf8_lossy(&audit.stdout).into_owned();
-    assert_eq!(audit.status.code(), Some(6), "{text}");
-    assert!(text.starts_with("it cannot be told yet") && text.contains("not asked: bank"), "{text}");
+    let reconciled = system.try_sagactl(&["reconcile", "--wait", "2s"]);
+    let text = String::from_utf8_lossy(&reconciled.stdout).into_owned();
+    assert_eq!(reconciled.status.code(), Some(6), "{text}");
+    assert!(text.starts_with("it cannot be told yet") && text.contains("no answer from bank"), "{text}");
     assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
     system.sagactl(&["start", "bank"]);
 }
 
-/// Orders again and again: some for more than there is, some declined; every third is cancelled, and some are refunded.
+/// Places orders: some exceed the stock, some are declined, every third is cancelled, and some are refunded.
 async fn buy(system: &System, number: usize, is_over: &AtomicBool, orders: &AtomicU64) {
     for round in number.. {
         if is_over.load(Ordering::Relaxed) || orders.load(Ordering::Relaxed) >= MOST_ORDERS {
@@ -90,7 +90,7 @@ async fn buy(system: &System, number: usize, is_over: &AtomicBool, orders: &Atom
         let Ok(order) = answer.json::<Value>().await else { continue };
         let Some(id) = order["id"].as_str() else { continue };
         orders.fetch_add(1, Ordering::Relaxed);
-        // What may be refused is refused: these come at whatever moment.
+        // What may be rejected is rejected: these come at whatever moment.
         if round % 3 == 0 {
             let _ = system.post("order", &format!("/api/orders/{id}/cancel")).send().await;
         } else if round % 7 == 0 {

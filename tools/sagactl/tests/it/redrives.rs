@@ -1,4 +1,4 @@
-//! Shell: redrives: what stops them, and that nobody has to watch.
+//! Shell: redrives: canary, stop, resume, and independence from their followers.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -7,14 +7,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use crate::operator::{PATIENT, STEP};
+use crate::operator::{LONG_DEADLINE, STEP};
 use crate::system::System;
 
 #[tokio::test]
-async fn a_redrive_stops_when_its_canary_fails_and_is_resumed_when_that_is_mended() {
-    let system = System::start(&[PATIENT]);
+async fn redrive_stops_after_failed_canary_and_resumes_after_repair() {
+    let system = System::start(&[LONG_DEADLINE]);
     system.list("pen", 10).await;
-    let mut orders = system.park(4).await;
+    let mut orders = system.dead_letter_orders(4).await;
     let fault =
         system.sagactl(&["faults", "inject", "payment", "fail_permanently", "--step", STEP, "--next", "100"]);
     assert!(fault.contains("faults clear payment"), "{fault}");
@@ -23,10 +23,10 @@ async fn a_redrive_stops_when_its_canary_fails_and_is_resumed_when_that_is_mende
     assert_eq!([&preview["matching"], &preview["replayable"]], [4, 4]);
     let nothing = system.sagactl(&["dlq", "redrive", "--service", "inventory", "--reason", "none"]);
     assert!(nothing.starts_with("0 match"), "{nothing}");
-    system.refused(&["dlq", "redrive", "--reason", "all of them"], 2, "say which dead letters");
+    system.assert_rejected(&["dlq", "redrive", "--reason", "all of them"], 2, "needs a filter");
 
     let canary = ["dlq", "redrive", "--step", STEP, "--canary", "1", "--reason", "hope"];
-    system.refused(&canary, 2, "stopped");
+    system.assert_rejected(&canary, 2, "stopped");
     let redrives = system.sagactl_json(&["redrive", "list"]);
     let redrive = &redrives["items"][0];
     assert_eq!((&redrive["status"], &redrive["sent"]), (&json!("STOPPED"), &json!(1)));
@@ -34,13 +34,13 @@ async fn a_redrive_stops_when_its_canary_fails_and_is_resumed_when_that_is_mende
     assert!(system.sagactl(&["redrive", "show", id]).contains("stopped because"));
 
     assert!(system.sagactl(&["faults", "clear"]).starts_with("cleared"));
-    system.sagactl(&["redrive", "resume", id, "--reason", "mended"]);
+    system.sagactl(&["redrive", "resume", id, "--reason", "repaired"]);
     let followed = system.sagactl(&["redrive", "follow", id]);
     assert!(followed.contains("DONE"), "{followed}");
-    system.refused(&["redrive", "pause", id], 2, "DONE");
+    system.assert_rejected(&["redrive", "pause", id], 2, "DONE");
     system.wait_until_confirmed(&orders).await;
 
-    orders = system.park(3).await;
+    orders = system.dead_letter_orders(3).await;
     let (_, dead_letter) = system.dead_letter();
     let fingerprint = dead_letter["fingerprint"].as_str().expect("a fingerprint");
     let redriven = system.sagactl_json(&[
@@ -59,44 +59,44 @@ async fn a_redrive_stops_when_its_canary_fails_and_is_resumed_when_that_is_mende
 }
 
 #[tokio::test]
-async fn a_redrive_goes_on_when_nobody_watches_and_when_admin_dies() {
-    let system = System::start(&[PATIENT]);
+async fn redrive_continues_without_follower_and_after_admin_is_killed() {
+    let system = System::start(&[LONG_DEADLINE]);
     system.list("pen", 10).await;
-    let orders = system.park(8).await;
+    let orders = system.dead_letter_orders(8).await;
     let slowly = ["dlq", "redrive", "--step", STEP, "--rate", "1", "--reason", "slowly"];
-    let mut watching = Watching::begin(&system, &slowly);
-    watching.hear();
-    watching.interrupt();
-    assert_eq!(watching.end(), Some(130));
+    let mut follower = Follower::begin(&system, &slowly);
+    follower.wait_for_progress();
+    follower.interrupt();
+    assert_eq!(follower.end(), Some(130));
     let redrives = system.sagactl_json(&["redrive", "list"]);
     let id = redrives["items"][0]["id"].as_str().expect("an id");
-    let mut watching = Watching::begin(&system, &["redrive", "follow", id]);
-    watching.hear();
+    let mut follower = Follower::begin(&system, &["redrive", "follow", id]);
+    follower.wait_for_progress();
     system.sagactl(&["kill", "admin"]);
     system.sagactl(&["start", "admin"]);
-    assert_eq!(watching.end(), Some(0));
+    assert_eq!(follower.end(), Some(0));
     let redrive = system.sagactl_json(&["redrive", "show", id]);
     assert_eq!([&redrive["resolved"], &redrive["failed"]], [8, 0]);
     system.wait_until_confirmed(&orders).await;
     system.assert_reconciled().await;
 }
 
-/// A sagactl that watches a redrive.
-struct Watching(Child);
+/// A sagactl that follows a redrive.
+struct Follower(Child);
 
-impl Watching {
+impl Follower {
     fn begin(system: &System, arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sagactl"));
         command.args(arguments).arg("--data").arg(system.path());
         Self(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("sagactl runs"))
     }
 
-    /// Waits for a line of its progress.
-    fn hear(&mut self) {
+    /// Waits for a line of progress.
+    fn wait_for_progress(&mut self) {
         let mut line = String::new();
         let errors = self.0.stderr.as_mut().expect("a pipe");
         BufReader::new(errors).read_line(&mut line).expect("a line");
-        assert!(line.contains("to come"), "{line}");
+        assert!(line.contains(" remaining"), "{line}");
     }
 
     fn interrupt(&self) {

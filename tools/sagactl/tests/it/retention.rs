@@ -1,15 +1,15 @@
-//! Shell: what has ended leaves the databases while others come, is held against nobody, and comes back from the archive.
+//! Shell: retention: ended orders are purged, and restored from the archive.
 
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::operator::PATIENT;
+use crate::operator::LONG_DEADLINE;
 use crate::system::{System, wait_until};
 
 const SERVICES: [&str; 4] = ["order", "inventory", "payment", "admin"];
 
-/// Everything leaves as soon as it may, to the archive.
+/// Settings that archive and purge everything as soon as possible.
 fn briefly(archive: &Path) -> Vec<String> {
     let archive = format!("retention.archive={}", archive.display());
     let settings = [
@@ -26,7 +26,7 @@ fn briefly(archive: &Path) -> Vec<String> {
     SERVICES.iter().flat_map(|service| of_each(service)).collect()
 }
 
-/// Rows of a kind that the service has.
+/// Counts the rows of a kind.
 fn rows(system: &System, service: &str, kind: &str) -> usize {
     let count = format!("SELECT count(*) FROM row_{kind}");
     let counted = system.database(service).query_row(&count, [], |row| row.get::<_, i64>(0));
@@ -40,7 +40,7 @@ async fn status(system: &System, order: &Value) -> u16 {
 }
 
 #[tokio::test]
-async fn what_has_ended_leaves_while_others_come_and_is_brought_back() {
+async fn ended_orders_are_purged_under_load_and_restored_from_archive() {
     let archive = tempfile::tempdir().expect("a folder");
     let settings = briefly(archive.path());
     let system = System::start(&settings.iter().map(String::as_str).collect::<Vec<_>>());
@@ -64,7 +64,7 @@ async fn what_has_ended_leaves_while_others_come_and_is_brought_back() {
     })
     .await;
 
-    // What was sold is sold, of orders that nobody knows any more.
+    // Sold stock stays sold after its orders were purged.
     // Two of the first, none of the second, one of each of the others.
     let (on_hand, reserved, _) = system.stock("pen").await;
     assert_eq!((on_hand, reserved), (1_000 - placed as u64, 0));
@@ -78,16 +78,16 @@ async fn what_has_ended_leaves_while_others_come_and_is_brought_back() {
     system.assert_reconciled().await;
 }
 
-/// What is given up leaves its service, and admin still shows it: whoever takes it up again must not wait for ever.
+/// Admin still shows a purged dead letter. An operator who restores it must not wait for ever.
 #[tokio::test]
-async fn a_dead_letter_that_has_left_is_forgotten() {
+async fn purged_dead_letter_is_forgotten() {
     let kept = ["bus.retention", "retention.inbox", "retention.dead_letter"];
     let kept = kept.map(|setting| format!("payment.{setting}=5s"));
     let mut settings: Vec<_> = kept.iter().map(String::as_str).collect();
-    settings.extend([PATIENT, "payment.bus.duplicate_window=1s", "payment.retention.every=100ms"]);
+    settings.extend([LONG_DEADLINE, "payment.bus.duplicate_window=1s", "payment.retention.every=100ms"]);
     let system = System::start(&settings);
     system.list("pen", 10).await;
-    system.park(1).await;
+    system.dead_letter_orders(1).await;
     let (id, _) = system.dead_letter();
     let status = || system.sagactl_json(&["dlq", "show", &id])["status"].clone();
     system.sagactl(&["dlq", "discard", &id, "--reason", "a test"]);
@@ -97,7 +97,7 @@ async fn a_dead_letter_that_has_left_is_forgotten() {
     })
     .await;
     system.sagactl(&["dlq", "restore", &id]);
-    wait_until("its service has said so", async || status() == "DISCARDED").await;
+    wait_until("its service has reported it", async || status() == "DISCARDED").await;
     assert!(system.sagactl(&["dlq", "show", &id]).contains("gone at its service"));
     assert_eq!(system.sagactl_json(&["dlq", "count"])["total"], 0, "asking made no dead letter");
 }

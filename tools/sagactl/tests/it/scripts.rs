@@ -6,14 +6,14 @@ use std::process::{Command, Output};
 
 use crate::system::workspace;
 
-/// A cargo that knows its version, records where it is asked to build, and builds nothing.
+/// Fake cargo that records where it builds, and builds nothing.
 const RECORDING_CARGO: &str = "#!/bin/sh
 case $1 in --version) echo 'cargo 99.0.0' && exit ;; esac
 printf '%s\\n' \"$PWD\" \"$CARGO_TARGET_DIR\" \"$*\" >>\"$0.calls\"
 exit 9
 ";
 
-/// Runs a script in `folder`, with a relative target folder and the recording cargo.
+/// Runs a script in `folder`, with a relative target folder and the fake cargo.
 fn run(folder: &Path, script: &str, arguments: &[&str]) -> Output {
     let cargo = folder.join("cargo");
     std::fs::write(&cargo, RECORDING_CARGO).expect("a program");
@@ -24,7 +24,7 @@ fn run(folder: &Path, script: &str, arguments: &[&str]) -> Output {
     command.output().expect("bash runs")
 }
 
-/// The recorded builds: working directory, target folder and arguments of each.
+/// Recorded builds: working directory, target folder and arguments of each.
 fn builds(folder: &Path) -> Vec<String> {
     let calls = std::fs::read_to_string(folder.join("cargo.calls")).unwrap_or_default();
     calls.lines().map(str::to_owned).collect()

@@ -1,19 +1,19 @@
-//! Shell: the token of a card leaves no service: not in an answer, not in a log, not through the command line.
+//! Shell: card tokens are in no response, log or output of sagactl.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::operator::{PATIENT, STEP};
+use crate::operator::{LONG_DEADLINE, STEP};
 use crate::system::{System, order_for, wait_until};
 
-/// A token that stands nowhere else.
-const PLANTED: &str = "tok_planted_c8a1f0";
-/// The number of a card where a token should be: a parser quotes it.
+/// Unique token.
+const UNIQUE_TOKEN: &str = "tok_unique_c8a1f0";
+/// Card number in place of a token, which a parser would quote.
 const CARD: u64 = 4_111_111_111_111_111;
 
 const SERVICES: [&str; 5] = ["order", "inventory", "payment", "bank", "admin"];
-/// What no description lists.
+/// Routes that are in no description.
 const INTERNAL: [&str; 14] = [
     "/internal/dead-letters",
     "/internal/outbox",
@@ -33,26 +33,26 @@ const INTERNAL: [&str; 14] = [
 
 #[tokio::test]
 async fn card_tokens_leave_no_service() {
-    let system = System::start(&[PATIENT]);
+    let system = System::start(&[LONG_DEADLINE]);
     system.list("pen", 10).await;
-    let settled = system.order(&[("pen", 1)], PLANTED).await;
+    let resolved = system.order(&[("pen", 1)], UNIQUE_TOKEN).await;
     let orders = park(&system).await;
     send_a_card_number(&system).await;
-    // Admin's view hears it as well.
-    wait_until("all of it is parked", async || {
+    // Admin consumes it as well.
+    wait_until("all of it is dead-lettered", async || {
         system.get("admin", "/api/admin/dlq/count").await["by_status"]["PENDING"] == 4
     })
     .await;
     let listed = system.get("admin", "/api/admin/dlq").await;
     let dead_letters: Vec<_> =
         listed["dead_letters"].as_array().expect("a list").iter().map(|entry| text(&entry["id"])).collect();
-    // An edited one remembers what it was: it is parked again, by another fault.
+    // An edited one remembers what it was: it is dead-lettered again, by another fault.
     let edited = edit_and_park_again(&system, &dead_letters).await;
 
     let mut ids = dead_letters;
     ids.extend(orders);
-    ids.push(text(&settled["id"]));
-    let answers = everything_said(&system, &ids).await;
+    ids.push(text(&resolved["id"]));
+    let answers = all_output(&system, &ids).await;
     assert!(answers.len() > 60, "the routes were here once: {}", answers.len());
     assert!(answers.iter().any(|(_, answer)| answer.contains("***")), "blanks are shown");
     let card = CARD.to_string();
@@ -66,24 +66,24 @@ async fn card_tokens_leave_no_service() {
     }
     for log in std::fs::read_dir(system.path().join("log")).expect("logs") {
         let path = log.expect("a log").path();
-        let said = String::from_utf8_lossy(&std::fs::read(&path).expect("a log")).into_owned();
-        assert_no_secret(&path.display().to_string(), &said, &card);
+        let printed = String::from_utf8_lossy(&std::fs::read(&path).expect("a log")).into_owned();
+        assert_no_secret(&path.display().to_string(), &printed, &card);
     }
 }
 
 #[track_caller]
-fn assert_no_secret(from: &str, said: &str, card: &str) {
+fn assert_no_secret(from: &str, printed: &str, card: &str) {
     // As text, and in each of the three ways in which base64 may hold it.
-    let mut forms = vec![PLANTED.to_owned(), card.to_owned()];
+    let mut forms = vec![UNIQUE_TOKEN.to_owned(), card.to_owned()];
     for shift in 0..3 {
         use base64::Engine as _;
-        let bytes = [&b"   "[..shift], PLANTED.as_bytes()].concat();
+        let bytes = [&b"   "[..shift], UNIQUE_TOKEN.as_bytes()].concat();
         let whole = base64::engine::general_purpose::STANDARD.encode(bytes);
         forms.push(whole[4..whole.len() - 4].to_owned());
     }
     for form in forms {
-        let at = said.find(&form).map(|at| &said[at.saturating_sub(200)..(at + 40).min(said.len())]);
-        assert!(at.is_none(), "{from} says {form}: {at:?}");
+        let at = printed.find(&form).map(|at| &printed[at.saturating_sub(200)..(at + 40).min(printed.len())]);
+        assert!(at.is_none(), "{from} shows {form}: {at:?}");
     }
 }
 
@@ -91,24 +91,24 @@ fn text(value: &Value) -> String {
     value.as_str().expect("a text").to_owned()
 }
 
-/// Two orders whose messages are parked: one by inventory, one by payment.
+/// Places two orders whose messages are dead-lettered: one by inventory, one by payment.
 async fn park(system: &System) -> Vec<String> {
     let mut orders = Vec::new();
     for (service, step) in [("inventory", "inventory-stock-reservation"), ("payment", STEP)] {
         system.sagactl(&["faults", "inject", service, "fail_permanently", "--step", step, "--next", "1"]);
-        let request = system.post("order", "/api/orders").json(&order_for(&[("pen", 1)], PLANTED));
+        let request = system.post("order", "/api/orders").json(&order_for(&[("pen", 1)], UNIQUE_TOKEN));
         let placed: Value = request.send().await.expect("an answer").json().await.expect("an order");
         orders.push(text(&placed["id"]));
-        let parked = orders.len();
-        wait_until("it is parked", async || {
-            system.get("admin", "/api/admin/dlq/count").await["total"] == parked
+        let dead_lettered = orders.len();
+        wait_until("it is dead-lettered", async || {
+            system.get("admin", "/api/admin/dlq/count").await["total"] == dead_lettered
         })
         .await;
     }
     orders
 }
 
-/// Somebody publishes a message of ours with a number in place of the token.
+/// Publishes a message with a card number in place of the token.
 async fn send_a_card_number(system: &System) {
     let saga = "01890000-0000-7000-8000-0000000000aa";
     let message = json!({
@@ -125,12 +125,13 @@ async fn send_a_card_number(system: &System) {
     broker.flush().await.expect("published");
 }
 
-/// Edits what payment parked, its token left blank, and has it fail once more.
+/// Edits the dead letter of payment without its token, and lets it fail again.
 async fn edit_and_park_again(system: &System, dead_letters: &[String]) -> String {
     system.sagactl(&["faults", "inject", "payment", "fail_permanently", "--step", STEP, "--next", "1"]);
     for id in dead_letters {
         let shown = system.get("admin", &format!("/api/admin/dlq/{id}")).await;
-        if shown["service"] != "payment" || shown["reason"].as_str().is_some_and(|said| said.contains("***"))
+        if shown["service"] != "payment"
+            || shown["reason"].as_str().is_some_and(|printed| printed.contains("***"))
         {
             continue;
         }
@@ -141,21 +142,22 @@ async fn edit_and_park_again(system: &System, dead_letters: &[String]) -> String
         let answer = answer.expect("an answer");
         assert_eq!(answer.status(), 202, "{:?}", answer.text().await);
         let again = format!("/api/admin/dlq/{id}");
-        wait_until("it is parked again", async || system.get("admin", &again).await["replays"] == 1).await;
-        let parked = system.get("admin", &again).await;
-        assert!(parked["original"]["payload_base64"].is_string(), "{parked:#}");
+        wait_until("it is dead-lettered again", async || system.get("admin", &again).await["replays"] == 1)
+            .await;
+        let dead_lettered = system.get("admin", &again).await;
+        assert!(dead_lettered["original"]["payload_base64"].is_string(), "{dead_lettered:#}");
         let nothing = json!({"data": {"note": {"token": "***"}}, "reason": "a blank of nothing"});
-        let refused =
+        let rejected =
             system.post("admin", &format!("{again}/edit")).json(&nothing).send().await.expect("an answer");
-        let problem: Value = refused.json().await.expect("a problem");
+        let problem: Value = rejected.json().await.expect("a problem");
         assert_eq!(problem["errors"][0]["field"], "data.note.token", "{problem:#}");
         return id.clone();
     }
     panic!("none of {dead_letters:?} can be edited");
 }
 
-/// What every service answers to every GET there is, with each of these ids.
-async fn everything_said(system: &System, ids: &[String]) -> Vec<(String, String)> {
+/// Answers of every service to every `GET`, with each of these ids.
+async fn all_output(system: &System, ids: &[String]) -> Vec<(String, String)> {
     let mut answers = Vec::new();
     for service in SERVICES {
         let described = system.get(service, "/openapi.json").await;

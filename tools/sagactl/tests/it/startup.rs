@@ -1,4 +1,4 @@
-//! Shell: what cannot start says why in one line; what can wait, waits.
+//! Shell: errors at start are reported in one line; temporary problems are waited for.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::system::{System, free_ports, programs, wait_until};
 
-/// Runs a service that must refuse to start; answers its one line.
+/// Runs a service that must fail to start. Returns its one line of output.
 fn refusal(service: &str, settings: &[String]) -> String {
     let mut command = Command::new(programs().join(service));
     for setting in settings {
@@ -25,18 +25,18 @@ fn refusal(service: &str, settings: &[String]) -> String {
     own.join("")
 }
 
-/// What watches over a container has nothing but the program itself to ask with.
+/// A container's health check has only the program itself.
 #[test]
 fn healthy_command_reports_readiness_of_the_running_service() {
     let system = System::start(&[]);
     let bind = format!("http.bind={}", system.url("order", "").trim_start_matches("http://"));
     let healthy = || Command::new(programs().join("order")).args(["healthy", "--set", &bind]).output();
-    let said = healthy().expect("it runs");
-    assert!(said.status.success() && said.stdout == b"order: ready\n", "{said:?}");
+    let printed = healthy().expect("it runs");
+    assert!(printed.status.success() && printed.stdout == b"order: ready\n", "{printed:?}");
     system.sagactl(&["stop", "order"]);
-    let said = healthy().expect("it runs");
-    assert!(!said.status.success() && said.stdout.is_empty(), "{said:?}");
-    let errors = String::from_utf8_lossy(&said.stderr);
+    let printed = healthy().expect("it runs");
+    assert!(!printed.status.success() && printed.stdout.is_empty(), "{printed:?}");
+    let errors = String::from_utf8_lossy(&printed.stderr);
     assert!(errors.starts_with("order: no server listens at ") && errors.lines().count() == 1, "{errors}");
 }
 
@@ -44,7 +44,6 @@ fn store_in(folder: &Path, name: &str) -> String {
     format!("store.url=sqlite:{}", folder.join(name).display())
 }
 
-/// A collector would get spans in another form than was asked for.
 #[test]
 fn unsupported_span_format_is_rejected_in_one_line() {
     for (variable, value, because) in [
@@ -139,11 +138,11 @@ fn second_process_on_a_database_is_rejected() {
 fn second_up_changes_nothing() {
     let system = System::start(&[]);
     let again = system.try_sagactl(&["up", "--detach"]);
-    assert!(!again.status.success(), "a second up is refused");
+    assert!(!again.status.success(), "a second up is rejected");
     system.sagactl(&["status"]);
 }
 
-/// A broker of another age: it greets, and nothing more is asked of it.
+/// Fake broker of another version.
 #[test]
 fn old_broker_version_is_rejected_in_one_line() {
     let folder = TempDir::new().expect("a temporary folder");
@@ -192,12 +191,12 @@ async fn requests_beyond_the_limit_are_shed_but_probes_are_not() {
     assert_eq!(status, 201);
 }
 
-/// Killed when dropped.
+/// Process that is killed when dropped.
 pub struct Process(pub Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It was started here, and it is waited for: nobody else's process can be hit.
+        // It was started here, and it is waited for: no other process can be killed.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -215,7 +214,7 @@ async fn service_without_a_broker_is_not_ready_and_becomes_ready_later() {
         .spawn();
     let _service = Process(service.expect("it starts"));
     let (http, url) = (Client::new(), format!("http://127.0.0.1:{base}/readyz"));
-    wait_until("it says that the broker is missing", async || {
+    wait_until("the missing broker is reported", async || {
         let Ok(answer) = http.get(&url).send().await else { return false };
         let body: Value = answer.json().await.unwrap_or_default();
         body["checks"]["broker"]["text"] == "not connected" && body["ready"] == false
@@ -234,7 +233,7 @@ async fn service_without_a_broker_is_not_ready_and_becomes_ready_later() {
     .await;
 }
 
-/// The broker as the scripts find it.
+/// Path of the broker, as the scripts find it.
 fn nats_server() -> std::path::PathBuf {
     if let Some(named) = std::env::var_os("NATS_SERVER_BIN") {
         return named.into();

@@ -1,4 +1,4 @@
-//! Shell: a local system of the test's own: free ports, a temporary folder, stopped when dropped.
+//! Shell: a local system for a test: free ports, a temporary folder, stopped when dropped.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,10 +17,10 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// Ports that one system takes, from its base on.
+/// Number of ports of a system.
 const PORTS: u16 = 6;
 
-/// A system that runs until this is dropped.
+/// System that is stopped when dropped.
 pub struct System {
     data: TempDir,
     base: u16,
@@ -28,8 +28,8 @@ pub struct System {
     _turn: Turn,
 }
 
-/// Leave to run a whole system: a few at a time, or they starve each other. A test runner that gives each test a process
-/// of its own has to see to that itself.
+/// Permit to run a system. Few run at a time, or they starve each other. Runners with a process per test limit this
+/// themselves.
 struct Turn;
 
 static RUNNING: Mutex<usize> = Mutex::new(0);
@@ -53,7 +53,7 @@ impl Drop for Turn {
     }
 }
 
-/// The folder of the programs, which are built when they are not there or not up to date.
+/// Folder of the programs. Builds them if they are missing or out of date.
 pub fn programs() -> PathBuf {
     static BUILT: Once = Once::new();
     let programs = PathBuf::from(env!("CARGO_BIN_EXE_sagactl"));
@@ -62,8 +62,8 @@ pub fn programs() -> PathBuf {
     programs.to_owned()
 }
 
-/// Asking cargo takes a second, and nextest gives each test a process of its own: the first that is done asking leaves a
-/// note with the name of the run, and those that begin later need not ask.
+/// Builds once in a test run. With nextest each test is a process, so the first one leaves a note with the id of the run for
+/// later ones.
 fn build_once_in_a_run(programs: &Path) {
     let run = std::env::var("NEXTEST_RUN_ID").ok();
     let note = programs.join("end-to-end.run");
@@ -76,19 +76,18 @@ fn build_once_in_a_run(programs: &Path) {
     }
 }
 
-/// Builds the programs, which may be older than their tests.
+/// Builds the programs, which may be older than the tests.
 pub fn build() {
     let built = Command::new(env!("CARGO")).args(["build", "--workspace", "--bins", "--quiet"]).status();
     assert!(built.expect("cargo runs").success(), "the programs do not build");
 }
 
-/// A port from which on `PORTS` ports are free, and left alone by all tests but this one until its process ends: whoever
-/// else looked for some before they are taken, or while what has them is started again, would find them free as well.
+/// First of `PORTS` free ports. No other test uses them until this process ends, not even while a program is restarted.
 pub fn free_ports() -> u16 {
     free_tens(1)
 }
 
-/// The same of so many tens of ports, one behind the other.
+/// Claims adjacent blocks of ten ports.
 fn free_tens(count: u16) -> u16 {
     static CLAIMED: Mutex<Vec<File>> = Mutex::new(Vec::new());
     let claims = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ports");
@@ -110,28 +109,28 @@ fn free_tens(count: u16) -> u16 {
 }
 
 #[test]
-fn no_two_systems_get_the_same_ports() {
+fn systems_get_distinct_ports() {
     let bases: std::collections::BTreeSet<_> = (0..100).map(|_| free_ports()).collect();
     assert_eq!(bases.len(), 100);
 }
 
 impl System {
-    /// Starts everything, with short waits and these settings.
+    /// Starts a system with short time-outs and these settings.
     pub fn start(settings: &[&str]) -> Self {
         let system = Self::not_started();
         system.sagactl(&system.up(&["--detach"], settings));
         system
     }
 
-    /// A system of which nothing runs yet.
+    /// Creates a system without starting it.
     pub fn not_started() -> Self {
         Self::with_tens_of_ports(1)
     }
 
-    /// Starts a system on a database server of its own, and of this layout, with short waits and these settings.
+    /// Starts a system on its own database server, with a layout, short time-outs and these settings.
     pub fn start_large(layout: &[&str], settings: &[&str]) -> Self {
         let system = Self::with_tens_of_ports(6);
-        // A server that root starts runs as somebody else.
+        // A database server started by root runs as another user.
         let open = std::fs::Permissions::from_mode(0o711);
         std::fs::set_permissions(system.path(), open).expect("it is ours");
         system.sagactl(&system.up(&[&["--detach", "--store", "postgres"], layout].concat(), settings));
@@ -148,7 +147,7 @@ impl System {
         Self { data, base, http, _turn: turn }
     }
 
-    /// How it is started, with short waits and these settings.
+    /// Arguments of `sagactl up`, with short time-outs and these settings.
     pub fn up(&self, options: &[&str], settings: &[&str]) -> Vec<String> {
         let base = self.base.to_string();
         let mut arguments = [&["up", "--port-base", &base], options].concat();
@@ -176,7 +175,7 @@ impl System {
         self.command(arguments).output().expect("sagactl runs")
     }
 
-    /// What runs sagactl on this system.
+    /// Creates a command of sagactl for this system.
     pub fn command(&self, arguments: &[impl AsRef<OsStr>]) -> Command {
         let mut sagactl = Command::new(env!("CARGO_BIN_EXE_sagactl"));
         sagactl.args(arguments).arg("--data").arg(self.path()).current_dir(workspace());
@@ -187,12 +186,12 @@ impl System {
         self.data.path()
     }
 
-    /// The database of a service, beside the service itself.
+    /// Opens the database of a running service.
     pub fn database(&self, service: &str) -> Connection {
         Connection::open(self.path().join(service).join(format!("{service}.db"))).expect("a database")
     }
 
-    /// Charges ten euros for an order at the bank, as whoever calls it would.
+    /// Charges ten euros for an order at the bank, as payment does.
     pub async fn charge(&self, reference: &str) {
         let body = json!({
             "amount": {"amount_minor": 1_000, "currency": "EUR"}, "token": "tok_ok", "reference": reference,
@@ -201,7 +200,7 @@ impl System {
         assert_eq!(asked.json(&body).send().await.expect("an answer").status(), 200);
     }
 
-    /// The address of a program.
+    /// Returns the URL of a program.
     pub fn url(&self, program: &str, path: &str) -> String {
         let names = ["admin", "order", "inventory", "payment", "bank"];
         let offset = names.iter().position(|name| *name == program).expect("a program");
@@ -212,7 +211,7 @@ impl System {
         format!("nats://127.0.0.1:{}", self.base + PORTS - 1)
     }
 
-    /// A request to be completed and sent.
+    /// Creates a request, to be completed and sent.
     pub fn post(&self, program: &str, path: &str) -> RequestBuilder {
         self.http.post(self.url(program, path))
     }
@@ -231,7 +230,7 @@ impl System {
         });
         let answer = self.post("inventory", "/api/products").json(&body).send().await.expect("an answer");
         assert_eq!(answer.status(), 201, "{sku} is listed");
-        // Beyond any stock and over the bank's limit: refused either way, and known or not by its status.
+        // Beyond any stock and over the bank's limit: rejected either way, and known or not by its status.
         wait_until("the catalogue knows the product", async || {
             let probe = order_for(&[(sku, 10_000)], "tok_declined");
             let answer = self.post("order", "/api/orders").json(&probe).send().await;
@@ -259,7 +258,7 @@ impl System {
         self.get("payment", &format!("/api/payments/{id}")).await["status"].clone()
     }
 
-    /// Nothing is under way any more, and everything adds up.
+    /// Asserts that nothing is in flight and the ledgers balance.
     pub async fn assert_reconciled(&self) -> Value {
         let report = self.get("admin", "/api/admin/reconciliation?wait=30").await;
         assert_eq!(report["verdict"], "BALANCED", "{report:#}");
@@ -284,6 +283,10 @@ impl Drop for System {
     }
 }
 
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
 pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -294,7 +297,7 @@ pub fn order_for(lines: &[(&str, u32)], token: &str) -> Value {
     json!({"customer": "ada", "lines": lines, "payment": {"token": token}})
 }
 
-/// Polls until it holds, for 30 seconds at most.
+/// Polls until a condition holds, for 30 seconds at most.
 #[track_caller]
 pub fn wait_until<F: AsyncFnMut() -> bool>(what: &str, holds: F) -> impl Future<Output = ()> {
     let (what, caller) = (what.to_owned(), std::panic::Location::caller());

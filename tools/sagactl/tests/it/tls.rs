@@ -1,4 +1,4 @@
-//! Shell: a service that speaks TLS, as the program that it is, asked by this program.
+//! Shell: services and sagactl over TLS.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use crate::startup::Process;
 use crate::system::{free_ports, programs, wait_until};
 
-/// An authority, a certificate of it for this machine, and that one's key, as files of this folder.
+/// Creates an authority, a certificate for this machine, and its key, as files.
 fn signed(folder: &Path) -> [PathBuf; 3] {
     let (own_key, key) = (KeyPair::generate().expect("a key"), KeyPair::generate().expect("a key"));
     let mut params = CertificateParams::default();
@@ -28,7 +28,7 @@ fn signed(folder: &Path) -> [PathBuf; 3] {
     [ca, cert, key_file]
 }
 
-/// The bank is no admin, and says so: by then the handshake is done.
+/// The bank answers that it is no admin: by then the handshake has succeeded.
 #[tokio::test]
 async fn admin_over_tls_requires_trust_in_its_authority() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -54,33 +54,38 @@ async fn admin_over_tls_requires_trust_in_its_authority() {
         sagactl.output().expect("sagactl runs")
     };
     wait_until("the bank answers over TLS", async || asks("https", Some(&ca)).status.code() == Some(4)).await;
-    let said = String::from_utf8_lossy(&asks("https", Some(&ca)).stderr).into_owned();
-    assert!(said.contains("there is no route /api/admin/dlq"), "{said}");
-    let refused = |scheme: &str, trusts: Option<&Path>, code: i32, why: &str| {
-        let refused = asks(scheme, trusts);
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert_eq!(refused.status.code(), Some(code), "{scheme} {trusts:?}: {said}");
-        assert!(said.contains(why), "{scheme} {trusts:?}: {said}");
+    let printed = String::from_utf8_lossy(&asks("https", Some(&ca)).stderr).into_owned();
+    assert!(printed.contains("there is no route /api/admin/dlq"), "{printed}");
+    let assert_rejected = |scheme: &str, trusts: Option<&Path>, code: i32, why: &str| {
+        let rejected = asks(scheme, trusts);
+        let printed = String::from_utf8_lossy(&rejected.stderr).into_owned();
+        assert_eq!(rejected.status.code(), Some(code), "{scheme} {trusts:?}: {printed}");
+        assert!(printed.contains(why), "{scheme} {trusts:?}: {printed}");
     };
-    refused("https", None, 1, "is not trusted: name a file with the certificate of its authority with --ca");
-    refused("https", Some(&cert), 1, "--ca");
-    refused("http", Some(&ca), 1, "it seems to use TLS: write https:// instead");
-    refused("https", Some(&key), 2, "no certificates");
+    assert_rejected(
+        "https",
+        None,
+        1,
+        "is not trusted: name a file with the certificate of its authority with --ca",
+    );
+    assert_rejected("https", Some(&cert), 1, "--ca");
+    assert_rejected("http", Some(&ca), 1, "it seems to use TLS: write https:// instead");
+    assert_rejected("https", Some(&key), 2, "no certificates");
     // Its own check asks it as well, whatever it is trusted by.
     let mut healthy = Command::new(programs().join("bank"));
     healthy.arg("healthy").args(settings.iter().flat_map(|setting| ["--set", setting]));
-    let said = healthy.output().expect("it runs");
-    assert!(said.status.success() && said.stdout == b"bank: ready\n", "{said:?}");
+    let printed = healthy.output().expect("it runs");
+    assert!(printed.status.success() && printed.stdout == b"bank: ready\n", "{printed:?}");
 }
 
-/// Answers as a server does that takes the handshake for a request, and as one that hangs up.
+/// One server treats the handshake as a request, another one closes the connection.
 #[tokio::test]
 async fn port_without_tls_is_distinguished_from_a_closed_port() {
     for answer in ["HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n", ""] {
         let plain = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = plain.local_addr().expect("an address");
         let server = std::thread::spawn(move || {
-            let (mut asker, _) = plain.accept().expect("somebody asks");
+            let (mut asker, _) = plain.accept().expect("a connection");
             let _ = asker.read(&mut [0; 4_096]).expect("a handshake");
             asker.write_all(answer.as_bytes()).expect("answered");
         });
@@ -88,7 +93,10 @@ async fn port_without_tls_is_distinguished_from_a_closed_port() {
         sagactl.args(["dlq", "list", "--admin", &format!("https://{address}")]).env_remove("SAGA_CA");
         let output = sagactl.output().expect("sagactl runs");
         server.join().expect("it answered");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains("it seems to use plain HTTP: write http:// instead"), "{answer:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            printed.contains("it seems to use plain HTTP: write http:// instead"),
+            "{answer:?}: {printed}"
+        );
     }
 }

@@ -1,5 +1,4 @@
-//! Shell: tokens from end to end: who has none gets nowhere, each gets as far as his role, and what is revoked is
-//! refused while everything goes on.
+//! Shell: tokens: roles limit requests, and revoked tokens are rejected.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -11,29 +10,25 @@ use reqwest::{RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::operator::PATIENT;
-use crate::system::{System, wait_until};
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use crate::operator::LONG_DEADLINE;
+use crate::system::{System, text, wait_until};
 
 impl System {
-    /// Everything, with tokens on.
+    /// Starts a system with tokens on.
     fn guarded(settings: &[&str]) -> (Self, String) {
         let system = Self::not_started();
-        let said = system.sagactl(&system.up(&["--detach", "--tokens"], settings));
-        (system, said)
+        let printed = system.sagactl(&system.up(&["--detach", "--tokens"], settings));
+        (system, printed)
     }
 
-    /// A token that is issued now.
+    /// Issues a token.
     fn token(&self, name: &str, role: &str) -> String {
         let printed = self.sagactl(&["token", "create", name, "--role", role, "--expires", "1d"]);
         assert_eq!(printed.lines().count(), 1, "{printed}");
         printed.trim().to_owned()
     }
 
-    /// Runs sagactl as its holder.
+    /// Runs sagactl with a token.
     fn sagactl_as(&self, token: &str, arguments: &[&str]) -> Output {
         self.command(arguments).env("SAGA_TOKEN", token).output().expect("sagactl runs")
     }
@@ -45,11 +40,11 @@ async fn status(request: RequestBuilder) -> StatusCode {
 
 #[tokio::test]
 async fn roles_limit_commands_and_revoked_tokens_are_rejected() {
-    let (system, said) = System::guarded(&[PATIENT]);
-    assert!(said.contains("tokens      on"), "{said}");
+    let (system, printed) = System::guarded(&[LONG_DEADLINE]);
+    assert!(printed.contains("tokens      on"), "{printed}");
     // The shop's own interface needs none.
     system.list("pen", 100).await;
-    // This program's own token is the local one's: nobody has to name it.
+    // This program's own token is the local one's: it need not be named.
     let inject =
         ["faults", "inject", "payment", "fail_permanently", "--step", "payment-processing", "--next", "1"];
     system.sagactl(&inject);
@@ -57,7 +52,7 @@ async fn roles_limit_commands_and_revoked_tokens_are_rejected() {
     let list = || system.http.get(system.url("admin", "/api/admin/dlq"));
     let own = fs::read_to_string(system.path().join("credentials/sagactl.token")).expect("a token");
     let mut id = String::new();
-    wait_until("it is parked", async || {
+    wait_until("it is dead-lettered", async || {
         let answer = list().bearer_auth(own.trim()).send().await.expect("an answer");
         let page: Value = answer.json().await.expect("JSON");
         id = page["dead_letters"][0]["id"].as_str().unwrap_or_default().to_owned();
@@ -90,19 +85,19 @@ async fn roles_limit_commands_and_revoked_tokens_are_rejected() {
     ] {
         assert_eq!(status(request).await, wanted);
     }
-    let refused = system.sagactl_as(&vera, &["dlq", "replay", &id]);
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(text(&refused.stderr).contains("needs the role operator"), "{}", text(&refused.stderr));
+    let rejected = system.sagactl_as(&vera, &["dlq", "replay", &id]);
+    assert_eq!(rejected.status.code(), Some(2));
+    assert!(text(&rejected.stderr).contains("needs the role operator"), "{}", text(&rejected.stderr));
     let listed = system.sagactl_as(&vera, &["dlq", "list", "--json"]);
     assert!(text(&listed.stdout).contains(&id), "{}", text(&listed.stderr));
     assert_eq!(status(replay().bearer_auth(&oscar)).await, 202);
 
     system.sagactl(&["token", "revoke", "oscar"]);
     let revoked = Instant::now();
-    wait_until("oscar is refused", async || status(list().bearer_auth(&oscar)).await == 401).await;
+    wait_until("oscar is rejected", async || status(list().bearer_auth(&oscar)).await == 401).await;
     assert!(revoked.elapsed() < Duration::from_secs(1), "after {:?}", revoked.elapsed());
-    let refused = system.sagactl_as(&oscar, &["dlq", "list"]);
-    assert!(text(&refused.stderr).contains("--token"), "{}", text(&refused.stderr));
+    let rejected = system.sagactl_as(&oscar, &["dlq", "list"]);
+    assert!(text(&rejected.stderr).contains("--token"), "{}", text(&rejected.stderr));
     assert_eq!(status(list().bearer_auth(&vera)).await, 200);
 
     let log = system.sagactl(&["log", "--json"]);
@@ -122,7 +117,7 @@ async fn roles_limit_commands_and_revoked_tokens_are_rejected() {
     no_token_is_anywhere(&system, &[vera, oscar, own.trim().to_owned()]);
 }
 
-/// Neither in a log, nor in what the processes were called with, nor anywhere else than in its own file.
+/// Asserts that tokens are in no log, command line or file but their own.
 #[track_caller]
 fn no_token_is_anywhere(system: &System, tokens: &[String]) {
     for entry in fs::read_dir(system.path().join("log")).expect("logs") {
@@ -151,15 +146,15 @@ fn no_token_is_anywhere(system: &System, tokens: &[String]) {
 #[test]
 fn system_without_tokens_reports_open_access_without_a_finding() {
     let system = System::not_started();
-    let said = system.sagactl(&system.up(&["--detach"], &[]));
-    assert!(said.contains("tokens      off") && said.contains("up --tokens"), "{said}");
+    let printed = system.sagactl(&system.up(&["--detach"], &[]));
+    assert!(printed.contains("tokens      off") && printed.contains("up --tokens"), "{printed}");
     let status = system.sagactl(&["status"]);
-    assert!(status.contains("nobody is needed") && status.contains("authorization is off"), "{status}");
+    assert!(status.contains("no human is needed") && status.contains("authorization is off"), "{status}");
     assert_eq!(status.matches("authorization is off").count(), 1, "once for all: {status}");
     let log = fs::read_to_string(system.path().join("log/admin.log")).expect("a log");
     assert!(log.contains("authorization is off"), "{log}");
-    let refused = system.try_sagactl(&["token", "create", "ada", "--role", "admin"]);
-    assert!(text(&refused.stderr).contains("up --tokens"), "{}", text(&refused.stderr));
+    let rejected = system.try_sagactl(&["token", "create", "ada", "--role", "admin"]);
+    assert!(text(&rejected.stderr).contains("up --tokens"), "{}", text(&rejected.stderr));
 }
 
 #[tokio::test]
@@ -167,8 +162,8 @@ async fn tokens_stay_on_after_a_fresh_start() {
     let (system, _) = System::guarded(&[]);
     let old = system.token("ada", "admin");
     system.sagactl(&["down"]);
-    let said = system.sagactl(&system.up(&["--detach", "--fresh"], &[]));
-    assert!(said.contains("tokens      on"), "{said}");
+    let printed = system.sagactl(&system.up(&["--detach", "--fresh"], &[]));
+    assert!(printed.contains("tokens      on"), "{printed}");
     let list = || system.http.get(system.url("admin", "/api/admin/dlq"));
     assert_eq!(status(list()).await, 401);
     assert_eq!(status(list().bearer_auth(&old)).await, 401, "all of the old system is gone");
@@ -176,7 +171,7 @@ async fn tokens_stay_on_after_a_fresh_start() {
     assert_eq!(system.sagactl_json(&["token", "list"])["items"].as_array().map(Vec::len), Some(2));
 }
 
-/// Whoever else, most often root, once issued a token left a lock of his own.
+/// A lock file may belong to another user, mostly root, who issued a token before.
 #[test]
 fn lock_of_another_user_is_used_or_reported_with_its_owner() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -191,19 +186,19 @@ fn lock_of_another_user_is_used_or_reported_with_its_owner() {
         sagactl.args(["token", "create", name, "--role", "viewer", "--file"]).arg(&file);
         // Nothing is closed to root.
         if owner == 0 {
-            sagactl.uid(NOBODY).gid(NOBODY);
+            sagactl.uid(UNKNOWN_ID).gid(UNKNOWN_ID);
         }
         let output = sagactl.current_dir(folder.path()).output().expect("sagactl runs");
         (output.status.code(), text(&output.stderr))
     };
     if owner == 0 {
-        chown(folder.path(), Some(NOBODY), Some(NOBODY)).expect("root may");
+        chown(folder.path(), Some(UNKNOWN_ID), Some(UNKNOWN_ID)).expect("root may");
     }
     mode(0o000);
-    let (code, said) = issue("ada");
-    assert_eq!(code, Some(1), "{said}");
+    let (code, printed) = issue("ada");
+    assert_eq!(code, Some(1), "{printed}");
     for wanted in [lock.display().to_string(), format!("uid {owner}"), "chown".to_owned()] {
-        assert!(said.contains(&wanted), "{wanted} is not in: {said}");
+        assert!(printed.contains(&wanted), "{wanted} is not in: {printed}");
     }
     assert!(!file.exists(), "nothing is issued without the lock");
     // To hold it, it is enough to see it.
@@ -212,5 +207,5 @@ fn lock_of_another_user_is_used_or_reported_with_its_owner() {
     assert!(fs::read_to_string(&file).expect("it was made").contains("ada"));
 }
 
-/// A user that no file of a test belongs to.
-const NOBODY: u32 = 65_534;
+/// User who owns no file of a test.
+const UNKNOWN_ID: u32 = 65_534;

@@ -1,4 +1,4 @@
-//! Shell: the live screen, on a terminal of the test's own: what a person sees, keys, and the terminal afterwards.
+//! Shell: `sagactl top` on a pseudo-terminal: screen, keys, and the terminal afterwards.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -18,7 +18,7 @@ use nix::unistd::Pid;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::operator::{PATIENT, STEP};
+use crate::operator::{LONG_DEADLINE, STEP};
 use crate::system::{System, programs, wait_until};
 
 fn cells(count: u16) -> NonZero<u16> {
@@ -28,9 +28,9 @@ fn cells(count: u16) -> NonZero<u16> {
 const CTRL_C: &[u8] = b"\x03";
 const ESCAPE: &[u8] = b"\x1b";
 
-/// A terminal on which a program runs, and somebody before it.
+/// Pseudo-terminal with a running program.
 struct Terminal {
-    /// The program's side, which stays open so that what the program leaves behind can be looked at.
+    /// Side of the program, kept open to inspect the terminal afterwards.
     line: OwnedFd,
     keyboard: File,
     screen: Arc<Mutex<vt100::Parser>>,
@@ -39,13 +39,13 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// Runs `sagactl top` with these arguments on a terminal of this many columns and rows.
+    /// Runs `sagactl top` on a terminal of this size.
     fn running(arguments: &[&str], [columns, rows]: [u16; 2]) -> Self {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).expect("a terminal");
         let before = tcgetattr(&pty.slave).expect("its settings");
         let side = || Stdio::from(pty.slave.try_clone().expect("one more"));
-        // In a session of its own: the terminal of whoever runs the tests is not meant.
+        // In a session of its own: the terminal of the test runner is not affected.
         let mut setsid = Command::new("setsid");
         setsid.args(["--ctty", env!("CARGO_BIN_EXE_sagactl"), "top"]).args(arguments);
         setsid.env("TERM", "xterm-256color").env_remove("NO_COLOR");
@@ -91,7 +91,7 @@ impl Terminal {
         assert!(done.success());
     }
 
-    /// Waits for its end, and sees that it left the terminal as it was.
+    /// Waits for the end of the program, and asserts that the terminal is restored.
     async fn ended(&mut self) -> ExitStatus {
         let mut ended = None;
         wait_until("it has ended", async || {
@@ -119,15 +119,15 @@ impl Drop for Terminal {
     }
 }
 
-/// Nobody listens there.
-const NOBODY: [&str; 2] = ["--admin", "http://127.0.0.1:1"];
+/// Address at which nothing listens.
+const UNREACHABLE_ADMIN: [&str; 2] = ["--admin", "http://127.0.0.1:1"];
 
 #[tokio::test]
-async fn whatever_ends_the_screen_the_terminal_is_what_it_was() {
+async fn terminal_is_restored_however_top_ends() {
     let keys: [&[u8]; 4] = [b"q", b"Q", ESCAPE, CTRL_C];
     for key in keys {
-        let mut terminal = Terminal::running(&NOBODY, [80, 24]);
-        terminal.wait_until_shown("NOBODY KNOWS").await;
+        let mut terminal = Terminal::running(&UNREACHABLE_ADMIN, [80, 24]);
+        terminal.wait_until_shown("UNREACHABLE_ADMIN KNOWS").await;
         assert!(terminal.screen.lock().screen().alternate_screen());
         // What means nothing ends nothing.
         terminal.press(b"x\x1b[A\r");
@@ -135,8 +135,8 @@ async fn whatever_ends_the_screen_the_terminal_is_what_it_was() {
         assert_eq!(terminal.ended().await.code(), Some(0), "{key:?}");
     }
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        let mut terminal = Terminal::running(&NOBODY, [80, 24]);
-        terminal.wait_until_shown("NOBODY KNOWS").await;
+        let mut terminal = Terminal::running(&UNREACHABLE_ADMIN, [80, 24]);
+        terminal.wait_until_shown("UNREACHABLE_ADMIN KNOWS").await;
         terminal.signal(signal);
         let ended = terminal.ended().await;
         assert_eq!((ended.code(), ended.signal()), (Some(0), None), "{signal}");
@@ -144,19 +144,19 @@ async fn whatever_ends_the_screen_the_terminal_is_what_it_was() {
 }
 
 #[tokio::test]
-async fn a_look_that_takes_long_holds_up_no_key_and_no_size_is_too_small() {
+async fn slow_sample_delays_no_key_and_any_size_is_drawn() {
     let deaf = TcpListener::bind("127.0.0.1:0").expect("a port");
     let admin = format!("http://{}", deaf.local_addr().expect("an address"));
     let mut terminal = Terminal::running(&["--admin", &admin], [40, 10]);
-    terminal.wait_until_shown("looking for the first time").await;
+    terminal.wait_until_shown("waiting for the first answer").await;
     let pressed = Instant::now();
     terminal.press(b"q");
     assert_eq!(terminal.ended().await.code(), Some(0));
     assert!(pressed.elapsed() < Duration::from_secs(1), "{:?}", pressed.elapsed());
 
     let mut terminal = Terminal::running(&["--admin", &admin], [40, 10]);
-    terminal.wait_until_shown("admin has not answered since").await;
-    for (size, shown) in [([1, 1], "…"), ([200, 60], "q ends · "), ([3, 2], "NO…"), ([80, 24], "q ends · ")]
+    terminal.wait_until_shown("no answer from admin since").await;
+    for (size, shown) in [([1, 1], "…"), ([200, 60], "q quits · "), ([3, 2], "ST…"), ([80, 24], "q quits · ")]
     {
         terminal.resize(size);
         terminal.wait_until_shown(shown).await;
@@ -166,13 +166,13 @@ async fn a_look_that_takes_long_holds_up_no_key_and_no_size_is_too_small() {
 }
 
 #[tokio::test]
-async fn the_screen_follows_a_system_that_breaks_and_is_mended() {
-    let system = System::start(&[PATIENT]);
+async fn screen_shows_failure_and_recovery() {
+    let system = System::start(&[LONG_DEADLINE]);
     system.list("pen", 20).await;
     let data = system.path().to_str().expect("text");
     let mut terminal = Terminal::running(&["--data", data], [110, 30]);
-    terminal.wait_until_shown("nobody is needed").await;
-    terminal.wait_until_shown("all in the last").await;
+    terminal.wait_until_shown("no human is needed").await;
+    terminal.wait_until_shown("over the last").await;
     let status = system.sagactl_json(&["status"]);
     for process in status["processes"].as_array().expect("processes") {
         let (name, pid) = (process["name"].as_str().expect("a name"), process["pid"].to_string());
@@ -185,13 +185,13 @@ async fn the_screen_follows_a_system_that_breaks_and_is_mended() {
         .await;
     }
 
-    system.park(1).await;
+    system.dead_letter_orders(1).await;
     terminal.wait_until_shown("1 dead letter at payment-processing of payment").await;
     assert!(terminal.shows().starts_with("A HUMAN IS NEEDED: "), "{}", terminal.shows());
 
     // What it showed last stays while admin is away.
     system.sagactl(&["stop", "admin"]);
-    terminal.wait_until_shown("admin has not answered since").await;
+    terminal.wait_until_shown("no answer from admin since").await;
     terminal.wait_until_shown("  admin does not run").await;
     assert!(
         terminal.shows().contains(&format!("1 dead letter at {STEP} of payment")),
@@ -199,9 +199,9 @@ async fn the_screen_follows_a_system_that_breaks_and_is_mended() {
         terminal.shows()
     );
     system.sagactl(&["start", "admin"]);
-    wait_until("admin is heard again", async || {
+    wait_until("admin answers again", async || {
         let shown = terminal.shows();
-        !shown.contains("has not answered") && !shown.contains("does not run")
+        !shown.contains("no answer from admin") && !shown.contains("does not run")
     })
     .await;
     terminal.wait_until_shown("1 dead letter at payment-processing of payment").await;
@@ -209,9 +209,8 @@ async fn the_screen_follows_a_system_that_breaks_and_is_mended() {
     assert_eq!(terminal.ended().await.code(), Some(0));
 }
 
-/// For scripts: one object, the rates of a second, and the exit codes of `status`.
 #[tokio::test]
-async fn once_tells_how_fast_it_goes_and_ends_as_status_does() {
+async fn once_reports_saga_rates_and_exits_like_status() {
     programs();
     let system = System::start(&[]);
     system.list("pen", 20).await;
@@ -222,26 +221,26 @@ async fn once_tells_how_fast_it_goes_and_ends_as_status_does() {
     }
     let output = top.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!((&told["needs_human"], &told["problem"]), (&Value::Bool(false), &Value::Null));
-    assert!(told["overview"]["services"].is_array(), "{told:#}");
-    let processes = told["processes"].as_array().expect("processes");
-    assert!(processes.len() == 6 && processes.iter().all(|it| it["cpu_percent"].is_number()), "{told:#}");
-    let pace = &told["pace"];
-    assert!(pace["over_ms"].as_u64().is_some_and(|ms| ms >= 900), "{pace:#}");
+    let reported: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&reported["needs_human"], &reported["problem"]), (&Value::Bool(false), &Value::Null));
+    assert!(reported["overview"]["services"].is_array(), "{reported:#}");
+    let processes = reported["processes"].as_array().expect("processes");
+    assert!(processes.len() == 6 && processes.iter().all(|it| it["cpu_percent"].is_number()), "{reported:#}");
+    let rates = &reported["saga_rates"];
+    assert!(rates["period_ms"].as_u64().is_some_and(|ms| ms >= 900), "{rates:#}");
     assert!(
-        pace["started_per_s"].is_number() && pace["ended"]["compensated"]["per_s"].is_number(),
-        "{pace:#}"
+        rates["started_per_s"].is_number() && rates["ended"]["compensated"]["per_s"].is_number(),
+        "{rates:#}"
     );
 
     system.sagactl(&["stop", "admin"]);
     let output = system.try_sagactl(&["top", "--once", "--json"]);
     assert_eq!(output.status.code(), Some(5));
-    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!((&told["overview"], &told["pace"]), (&Value::Null, &Value::Null));
-    assert!(told["problem"].is_string(), "{told:#}");
-    let elsewhere = system.command(&["top", "--once", "--admin", &system.url("admin", "")]).output();
-    let elsewhere = elsewhere.expect("it runs");
-    let said = String::from_utf8_lossy(&elsewhere.stderr);
-    assert_eq!((elsewhere.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    let reported: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&reported["overview"], &reported["saga_rates"]), (&Value::Null, &Value::Null));
+    assert!(reported["problem"].is_string(), "{reported:#}");
+    let remote = system.command(&["top", "--once", "--admin", &system.url("admin", "")]).output();
+    let remote = remote.expect("it runs");
+    let printed = String::from_utf8_lossy(&remote.stderr);
+    assert_eq!((remote.status.code(), printed.lines().count()), (Some(1), 1), "{printed}");
 }

@@ -1,4 +1,4 @@
-//! Shell: one trace follows an order through every program: received as a collector would, by OTLP.
+//! Shell: traces of orders across all programs, received by an OTLP collector.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
@@ -20,26 +20,25 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
-use crate::operator::{PATIENT, STEP};
+use crate::operator::{LONG_DEADLINE, STEP};
 use crate::system::{System, order_for, wait_until};
 
-/// A span that somebody sent.
 #[derive(Debug, Clone)]
 struct Seen {
     service: String,
     span: Span,
 }
 
-/// What a collector has taken.
+/// Received spans.
 #[derive(Clone, Default)]
 struct Collector {
     spans: Arc<Mutex<Vec<Seen>>>,
-    /// Of each request: how it was compressed, and the header that it was to carry.
+    /// Compression and header of each request.
     heads: Arc<Mutex<Vec<(String, String)>>>,
 }
 
 impl Collector {
-    /// One that listens, and its address.
+    /// Starts a collector. Returns it with its address.
     async fn start() -> (Self, String) {
         let collector = Self::default();
         let routes = Router::new().route("/v1/traces", post(take)).with_state(collector.clone());
@@ -49,12 +48,12 @@ impl Collector {
         (collector, address)
     }
 
-    /// The spans of a trace, as far as they have come.
+    /// Returns the spans of a trace received so far.
     fn of(&self, trace_id: &[u8]) -> Trace {
         Trace(self.spans.lock().iter().filter(|seen| seen.span.trace_id == trace_id).cloned().collect())
     }
 
-    /// The spans of an order's trace once they are as `is_whole` wants them.
+    /// Waits for the trace of an order until `is_whole` holds.
     async fn trace_of(&self, order: &Value, is_whole: impl Fn(&Trace) -> bool) -> Trace {
         let order: Uuid = order.as_str().expect("an id").parse().expect("a UUID");
         wait_until("the trace has come", async || is_whole(&self.of(order.as_bytes()))).await;
@@ -85,11 +84,11 @@ async fn take(State(collector): State<Collector>, headers: HeaderMap, body: Byte
     StatusCode::OK
 }
 
-/// The spans of one trace.
+/// Spans of one trace.
 struct Trace(Vec<Seen>);
 
 impl Trace {
-    /// `service name`, each once for each time.
+    /// Counts spans by `service name`.
     fn names(&self) -> BTreeMap<String, usize> {
         let mut names = BTreeMap::new();
         for Seen { service, span } in &self.0 {
@@ -115,12 +114,12 @@ impl Trace {
         }
     }
 
-    /// All that these are about has come: each program sends its spans by itself.
+    /// True if all these pairs of cause and effect were received. Each program exports its own spans.
     fn has_all(&self, caused: &[(&str, &str)]) -> bool {
         caused.iter().all(|(cause, effect)| self.has(cause) && self.has(effect))
     }
 
-    /// Spans that nothing of the trace caused.
+    /// Spans without a cause in the trace.
     fn first(&self) -> Vec<String> {
         let ids: BTreeSet<_> = self.0.iter().map(|seen| &seen.span.span_id).collect();
         assert_eq!(ids.len(), self.0.len(), "each span came once");
@@ -128,7 +127,7 @@ impl Trace {
         first.map(|seen| format!("{} {}", seen.service, seen.span.name)).collect()
     }
 
-    /// Each span but this one was caused by another of the trace.
+    /// True if every other span has a cause in the trace.
     fn is_one_tree(&self, first: &str) -> bool {
         self.first() == [first]
     }
@@ -150,12 +149,11 @@ fn has_failed(span: &Span) -> bool {
     span.status.as_ref().is_some_and(|status| status.code() == status::StatusCode::Error)
 }
 
-/// The span that a trace begins with.
 const POST: &str = "order POST /api/orders";
 
 const SERVICES: [&str; 5] = ["order", "inventory", "payment", "admin", "bank"];
 
-/// A system that traces this part of all orders.
+/// Starts a system that samples this ratio of orders.
 fn traced(collector: &str, ratio: &str, more: &[&str]) -> System {
     let set = |service: &str| {
         [format!("{service}.trace.endpoint={collector}"), format!("{service}.trace.sample_ratio={ratio}")]
@@ -202,12 +200,12 @@ async fn one_trace_follows_an_order_through_every_program() {
     let log = std::fs::read_to_string(system.path().join("log/inventory.log")).expect("a log");
     let trace_id = order["id"].as_str().expect("an id").replace('-', "");
     assert!(log.contains(&format!("\"trace_id\":\"{trace_id}\"")), "the log names the trace: {log}");
-    let said = format!("{:?}", trace.0);
-    assert!(!said.contains("tok_ok") && !said.contains("customer"), "no token and no name: {said}");
+    let printed = format!("{:?}", trace.0);
+    assert!(!printed.contains("tok_ok") && !printed.contains("customer"), "no token and no name: {printed}");
 }
 
 #[tokio::test]
-async fn where_callers_are_followed_a_customers_own_trace_goes_on_and_says_whether_it_is_recorded() {
+async fn followed_caller_trace_continues_and_decides_sampling() {
     let (collector, address) = Collector::start().await;
     let system = traced(&address, "0", &["order.trace.callers=follow"]);
     system.list("pen", 10).await;
@@ -226,12 +224,12 @@ async fn where_callers_are_followed_a_customers_own_trace_goes_on_and_says_wheth
     let first = collector.of(&recorded).one("order POST /api/orders").clone();
     assert_eq!(first.parent_span_id, 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes());
     let unrecorded = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.to_be_bytes();
-    assert_eq!(collector.of(&unrecorded).0.len(), 0, "nobody wanted it recorded");
+    assert_eq!(collector.of(&unrecorded).0.len(), 0, "it was not sampled");
 }
 
-/// Of sagas that are not to be recorded, those are all the same in which something is undone: with what was before.
+/// A compensated saga is recorded from its start, even if it was not sampled.
 #[tokio::test]
-async fn the_trace_of_a_compensated_order_is_whole_though_it_was_not_sampled() {
+async fn trace_of_compensated_order_is_complete_although_unsampled() {
     let (collector, address) = Collector::start().await;
     let system = traced(&address, "0", &[]);
     system.list("pen", 10).await;
@@ -258,12 +256,12 @@ async fn the_trace_of_a_compensated_order_is_whole_though_it_was_not_sampled() {
         trace.assert_caused(cause, effect);
     }
     let id: Uuid = fine["id"].as_str().expect("an id").parse().expect("a UUID");
-    assert_eq!(collector.of(id.as_bytes()).names(), BTreeMap::new(), "all went well: nobody wants to see it");
+    assert_eq!(collector.of(id.as_bytes()).names(), BTreeMap::new(), "a successful order is not recorded");
 }
 
-/// Nobody else decides what is recorded: an order's trace is found by its id, and leads to the caller's.
+/// A trace is found by the id of its order, and links to the caller's.
 #[tokio::test]
-async fn a_customers_own_trace_is_linked_to_and_has_no_say_in_what_is_recorded() {
+async fn caller_trace_is_linked_and_does_not_decide_sampling() {
     let (collector, address) = Collector::start().await;
     let system = traced(&address, "0.5", &[]);
     system.list("pen", 100).await;
@@ -307,9 +305,8 @@ async fn a_customers_own_trace_is_linked_to_and_has_no_say_in_what_is_recorded()
     }
 }
 
-/// Whoever a guarded route answers is of this system, whatever becomes of what strangers bring along.
 #[tokio::test]
-async fn what_admin_asks_of_a_service_goes_on_in_the_trace_of_who_asked_admin() {
+async fn calls_of_admin_continue_the_trace_of_its_caller() {
     let (collector, address) = Collector::start().await;
     let system = traced(&address, "0", &[]);
     let request = system.http.delete(system.url("admin", "/api/admin/faults/bank"));
@@ -321,13 +318,13 @@ async fn what_admin_asks_of_a_service_goes_on_in_the_trace_of_who_asked_admin() 
     collector.of(&caller).assert_caused(asked, passed_on);
 }
 
-/// What is known of what went wrong is forgotten by who stops; what it has stored and sent is not.
+/// The memory of failed traces is lost at a restart; what was stored or exported is not.
 #[tokio::test]
-async fn a_restart_ends_no_trace_in_which_something_went_wrong() {
+async fn failed_trace_survives_a_restart() {
     let (collector, address) = Collector::start().await;
-    let system = traced(&address, "0", &[PATIENT, "payment.task.retry.base=1s"]);
+    let system = traced(&address, "0", &[LONG_DEADLINE, "payment.task.retry.base=1s"]);
     system.list("pen", 10).await;
-    let parked = system.park(1).await;
+    let dead_lettered = system.dead_letter_orders(1).await;
     system.sagactl(&["stop", "bank"]);
     let called = system.place(1).await;
     let has_failed = |trace: &Trace| !trace.all("payment call payment-charge").is_empty();
@@ -338,7 +335,7 @@ async fn a_restart_ends_no_trace_in_which_something_went_wrong() {
     system.sagactl(&["start", "payment"]);
     let (id, _) = system.dead_letter();
     system.sagactl(&["dlq", "replay", &id, "--reason", "a test"]);
-    for orders in [parked, called] {
+    for orders in [dead_lettered, called] {
         system.wait_until_confirmed(&orders).await;
         let caused = [
             (POST, "order command"),
@@ -354,11 +351,11 @@ async fn a_restart_ends_no_trace_in_which_something_went_wrong() {
 }
 
 #[tokio::test]
-async fn a_replayed_dead_letter_goes_on_in_the_trace_of_its_order() {
+async fn replay_continues_the_trace_of_its_order() {
     let (collector, address) = Collector::start().await;
-    let system = traced(&address, "0.000001", &[PATIENT]);
+    let system = traced(&address, "0.000001", &[LONG_DEADLINE]);
     system.list("pen", 10).await;
-    let orders = system.park(1).await;
+    let orders = system.dead_letter_orders(1).await;
     let (id, _) = system.dead_letter();
     system.sagactl(&["dlq", "replay", &id, "--reason", "a test"]);
     system.wait_until_confirmed(&orders).await;
@@ -383,9 +380,8 @@ async fn a_replayed_dead_letter_goes_on_in_the_trace_of_its_order() {
     assert!(traced.contains(&orders[0].replace('-', "")), "{traced}");
 }
 
-/// Those variables of the environment are honoured that collectors' own pages tell their users to set.
 #[tokio::test]
-async fn spans_are_compressed_and_carry_headers_as_the_environment_says() {
+async fn span_export_uses_compression_and_headers_of_the_environment() {
     let (collector, address) = Collector::start().await;
     let system = System::not_started();
     let settings = [&format!("bank.trace.endpoint={address}"), "bank.trace.sample_ratio=1"];
@@ -403,14 +399,13 @@ async fn spans_are_compressed_and_carry_headers_as_the_environment_says() {
     assert!(heads.iter().all(|head| *head == ("gzip".to_owned(), "a shop".to_owned())), "{heads:?}");
 }
 
-/// Nobody there who takes traces: that is said once, and orders go on.
 #[tokio::test]
-async fn a_collector_that_is_away_costs_one_warning_and_nothing_else() {
-    let nobody = {
+async fn unreachable_collector_causes_one_warning_only() {
+    let unreachable = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         format!("http://{}", listener.local_addr().expect("an address"))
     };
-    let system = traced(&nobody, "1", &[]);
+    let system = traced(&unreachable, "1", &[]);
     system.list("pen", 100).await;
     for _ in 0..3 {
         assert_eq!(system.order(&[("pen", 1)], "tok_ok").await["status"], "CONFIRMED");

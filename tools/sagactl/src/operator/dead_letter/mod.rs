@@ -1,15 +1,14 @@
-//! Dead letters: which are meant, how they are shown, and what is done with them.
+//! Dead letters: selection, output and changes.
 
-// Which are meant.
-pub mod filter;
+// Options that select dead letters.
+pub mod selection;
 
-// How they are shown: one, a page of them, groups of them; card tokens never.
+// Output of one, of a page, of groups, and of what a replay is worth.
 pub mod group;
-mod secrets;
+pub mod replay_value;
 pub mod view;
-pub mod worth;
 
-// What is done with them: replay, discard, restore, note; what came of a replay; edit.
+// Changes: discard, restore, resolve, note; replay; edit.
 pub mod change;
 pub mod edit;
-mod outcome;
+pub mod replay;

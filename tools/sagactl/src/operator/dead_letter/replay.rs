@@ -1,116 +1,198 @@
-//! Shell: what came of a replay, waited for.
+//! Shell: replays of dead letters, and the wait for their effect.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
-use serde_json::Value;
+use admin_api::bulk::{BulkOutcome, Rejected, ReplayMany};
+use admin_api::dead_letters::{DeadLetterDetail, DeadLetterPage, Filter, ReplayOne};
+use anyhow::Context as _;
+use clap::Args;
+use cli::exit::{self, ItemError, rejected};
+use cli::print;
+use saga_core::dead_letter::{DeadLetterStatus, ReplayEffect};
 use tokio::time::sleep;
+use uuid::Uuid;
 
-use super::worth::{Effect, Of, Worth};
-use crate::admin::{Admin, Done, Several, read, said};
-use cli::exit::{self, ExitError, ItemError};
+use super::change::{outcome_text, print_rejections, report, status_outcome};
+use super::replay_value::{effect_text, value_text};
+use super::selection::{Selection, SelectionOptions, list_params};
+use crate::admin::{Admin, Form, ItemOutcome, ItemResults, for_each};
+use crate::args::duration;
 
-/// Between two looks.
-const PAUSE: Duration = Duration::from_millis(200);
+/// Pause between two checks of a replay.
+const POLL: Duration = Duration::from_millis(200);
 
-/// Of these a replay can be waited for together; more are a redrive's work.
-const MOST: usize = 1_000;
+/// Maximum number of replays to wait for. More are the work of a redrive.
+const MAX_AWAITED: usize = 1_000;
 
-#[derive(Debug, Deserialize)]
-struct Standing {
-    status: String,
-    origin: String,
-    saga: Option<String>,
-    reason: String,
-    effect: Option<Effect>,
-    replay_value: Option<Worth>,
+#[derive(Debug, Args)]
+pub struct ReplayOptions {
+    #[command(flatten)]
+    selection: SelectionOptions,
+    /// Replay even after three failed replays, or while a replay may be lost.
+    #[arg(long, requires = "reason")]
+    force: bool,
+    /// Reason, for the audit log; required with a filter, and with --force.
+    #[arg(long)]
+    reason: Option<String>,
+    /// Wait for the effect of all replays, 30s if no time is given. Exit code 0 if all took effect, 2 if one failed again or
+    /// changed nothing, 1 if a result is not known in time.
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "30s", value_parser = duration)]
+    wait: Option<Duration>,
+    #[command(flatten)]
+    form: Form,
 }
 
-/// Waits for so long until none of these dead letters is being replayed any more, and tells what came of each. There is
-/// one look at each at least.
-///
-/// # Errors
-/// When admin fails.
-pub async fn of_all(
+pub async fn run(admin: &Admin, options: ReplayOptions) -> anyhow::Result<ExitCode> {
+    let ReplayOptions { selection, force, reason, wait, form } = options;
+    match selection.selection()? {
+        Selection::Ids(ids) => {
+            let request = ReplayOne { force, reason, version: None };
+            let replay = async |id: &str| {
+                let replayed = admin.post(&["dlq", id, "replay"], &request).await;
+                status_outcome(&replayed.context("not replayed")?)
+            };
+            match wait {
+                None => for_each(ids, form, replay).await,
+                Some(wait) => replay_and_wait(admin, ids, replay, wait, form).await,
+            }
+        }
+        Selection::Matching(filter) => {
+            let request = ReplayMany { ids: None, filter: None, reason, force };
+            match wait {
+                None => {
+                    let request = ReplayMany { filter: Some(*filter), ..request };
+                    report(&admin.post(&["dlq", "replay"], &request).await?, "replayed", form)
+                }
+                Some(wait) => replay_matching_and_wait(admin, *filter, request, wait, form).await,
+            }
+        }
+    }
+}
+
+/// Replays all of them before it waits for any: a slow replay does not keep others waiting.
+async fn replay_and_wait(
     admin: &Admin,
-    ids: impl IntoIterator<Item = String>,
+    ids: Vec<Uuid>,
+    replay: impl AsyncFn(&str) -> anyhow::Result<ItemOutcome>,
     wait: Duration,
-    mut several: Several,
+    form: Form,
 ) -> anyhow::Result<ExitCode> {
-    let began = Instant::now();
+    let mut results = ItemResults::new(form);
+    let mut replayed = Vec::new();
     for id in ids {
-        if several.tell(&id, of(admin, &id, began, wait).await).is_break() {
+        match replay(&id.to_string()).await {
+            Ok(outcome) => replayed.push((id, outcome)),
+            Err(error) => {
+                if results.record(&id.to_string(), Err(error)).is_break() {
+                    // Admin fails, so the effects are unknown. The replays themselves are reported.
+                    for (id, outcome) in replayed {
+                        let _ = results.record(&id.to_string(), Ok(outcome));
+                    }
+                    return results.finish();
+                }
+            }
+        }
+    }
+    wait_for_all(admin, replayed.into_iter().map(|(id, _)| id), wait, results).await
+}
+
+/// Replays what matches a filter now, and waits.
+async fn replay_matching_and_wait(
+    admin: &Admin,
+    filter: Filter,
+    request: ReplayMany,
+    wait: Duration,
+    form: Form,
+) -> anyhow::Result<ExitCode> {
+    // Admin would only say so if something matches.
+    if request.reason.is_none() {
+        return Err(rejected("reason: is required with a filter (add --reason)"));
+    }
+    let mut results = ItemResults::new(form);
+    let ids = matching(admin, filter).await?;
+    if ids.is_empty() {
+        if !form.json {
+            print(&outcome_text(&BulkOutcome::default(), "replayed"));
+        }
+        return results.finish();
+    }
+    let request = ReplayMany { ids: Some(ids.clone()), ..request };
+    let outcome: BulkOutcome = admin.post(&["dlq", "replay"], &request).await?;
+    print_rejections(&outcome, "replayed");
+    for Rejected { id, detail, .. } in &outcome.rejected {
+        results.reject(&id.to_string(), &format!("{id}: not replayed: {detail}"), exit::REJECTED);
+    }
+    let rejected: BTreeSet<Uuid> = outcome.rejected.iter().map(|rejection| rejection.id).collect();
+    wait_for_all(admin, ids.into_iter().filter(|id| !rejected.contains(id)), wait, results).await
+}
+
+/// Waits until none of these dead letters is being replayed, and records the results. Each is checked at least once.
+async fn wait_for_all(
+    admin: &Admin,
+    ids: impl IntoIterator<Item = Uuid>,
+    wait: Duration,
+    mut results: ItemResults,
+) -> anyhow::Result<ExitCode> {
+    let start = Instant::now();
+    for id in ids {
+        if results.record(&id.to_string(), wait_for(admin, id, start, wait).await).is_break() {
             break;
         }
     }
-    several.end()
+    results.finish()
 }
 
-/// Waits until a dead letter is not being replayed any more, and tells what came of it.
-///
-/// # Errors
-/// When it failed again, changed nothing, or is still under way when the time is over.
-async fn of(admin: &Admin, id: &str, began: Instant, wait: Duration) -> anyhow::Result<Done> {
+/// Waits until a dead letter is no longer being replayed. Fails if the replay failed, changed nothing, or is still in flight
+/// when the time is over.
+async fn wait_for(admin: &Admin, id: Uuid, start: Instant, wait: Duration) -> anyhow::Result<ItemOutcome> {
     loop {
-        let answer = admin.ask(&["dlq", id], &()).await?;
-        let now: Standing = read(answer.clone())?;
-        match now.status.as_str() {
-            "REPLAYING" if began.elapsed() < wait => sleep(PAUSE).await,
-            "REPLAYING" => {
-                let detail = "still being replayed; its service may be away: sagactl status tells";
-                return Err(ItemError(detail.to_owned()).into());
+        let detail: DeadLetterDetail = admin.get(&["dlq", &id.to_string()], &()).await?;
+        let dead_letter = &detail.item;
+        match dead_letter.status {
+            DeadLetterStatus::Replaying if start.elapsed() < wait => sleep(POLL).await,
+            DeadLetterStatus::Replaying => {
+                let problem = "still being replayed; check its service with sagactl status";
+                return Err(ItemError(problem.to_owned()).into());
             }
-            "RESOLVED" => return resolved(id, answer, now.effect.as_ref()),
-            status => {
-                let of = Of::one(&now.origin, now.saga.as_ref());
-                let worth =
-                    now.replay_value.map(|worth| format!(" ({})", worth.told(of))).unwrap_or_default();
-                let detail = format!("{status} again: {}{worth}", now.reason);
-                return Err(ExitError::new(exit::REJECTED, detail).into());
+            DeadLetterStatus::Resolved => {
+                return match &dead_letter.effect {
+                    None => ItemOutcome::new(&detail, format!("{id} is RESOLVED: it was processed")),
+                    Some(effect @ ReplayEffect::TookEffect) => {
+                        ItemOutcome::new(&detail, format!("{id} is RESOLVED: {}", effect_text(effect)))
+                    }
+                    Some(effect) => Err(rejected(format!("RESOLVED, but {}", effect_text(effect)))),
+                };
+            }
+            status @ (DeadLetterStatus::Pending
+            | DeadLetterStatus::Discarded
+            | DeadLetterStatus::ResolvedManually) => {
+                let value = value_text(dead_letter);
+                let value = value.map(|value| format!(" (replay value: {value})")).unwrap_or_default();
+                let (status, reason) = (status.as_str(), &dead_letter.reason);
+                return Err(rejected(format!("{status} again: {reason}{value}")));
             }
         }
     }
 }
 
-fn resolved(id: &str, answer: Value, effect: Option<&Effect>) -> anyhow::Result<Done> {
-    match effect {
-        Some(Effect::Done) | None => {
-            let told = effect.map_or("it is handled", Effect::told_in_short);
-            Ok(Done { answer, told: format!("{id} is RESOLVED: {told}") })
-        }
-        Some(effect @ (Effect::ChangedNothing | Effect::Rejected { .. })) => {
-            Err(ExitError::new(exit::REJECTED, format!("RESOLVED, but {}", effect.told())).into())
-        }
-    }
-}
-
-/// Ids of what waits and matches, oldest last.
-///
-/// # Errors
-/// When there are too many to wait for.
-pub async fn matching(admin: &Admin, filter: &Value) -> anyhow::Result<Vec<String>> {
-    #[derive(Deserialize)]
-    struct Page {
-        dead_letters: Vec<Item>,
-        next: Option<String>,
-    }
-    #[derive(Deserialize)]
-    struct Item {
-        id: String,
-    }
-    let mut query = said(filter)?;
-    query["status"] = "PENDING".into();
-    query["limit"] = 200.into();
+/// Ids of pending dead letters that match a filter.
+async fn matching(admin: &Admin, filter: Filter) -> anyhow::Result<Vec<Uuid>> {
+    let pending = DeadLetterStatus::Pending.as_str().to_owned();
+    let mut params = list_params(filter, Some(pending), Some(200), None);
     let mut ids = Vec::new();
     loop {
-        let page: Page = read(admin.ask(&["dlq"], &query).await?)?;
+        let page: DeadLetterPage = admin.get(&["dlq"], &params).await?;
         ids.extend(page.dead_letters.into_iter().map(|item| item.id));
-        if ids.len() > MOST {
-            let detail = format!("more than {MOST} match: use sagactl dlq redrive, which watches them");
-            return Err(ExitError::new(exit::REJECTED, detail).into());
+        if ids.len() > MAX_AWAITED {
+            return Err(rejected(format!(
+                "more than {MAX_AWAITED} match: replay them with sagactl dlq redrive"
+            )));
         }
-        let Some(next) = page.next else { return Ok(ids) };
-        query["cursor"] = next.into();
+        params.cursor = page.next;
+        if params.cursor.is_none() {
+            return Ok(ids);
+        }
     }
 }

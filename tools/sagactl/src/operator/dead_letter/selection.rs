@@ -1,52 +1,50 @@
-//! Shell: which dead letters are meant. Some failed a while ago: that depends on what time it is.
+//! Shell: options that select dead letters. Relative times depend on the clock.
 
 use std::collections::BTreeSet;
 
 use admin::notifications::content::NOTIFICATION_TASK;
 use admin::policy::AdminService;
+use admin_api::dead_letters::{Filter, ListParams};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use cli::exit::rejected;
 use contract::topology::PARTICIPANTS;
 use inventory::service::InventoryService;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use order::service::OrderService;
 use payment::bank_task::{CHARGE, REFUND};
 use payment::service::PaymentService;
 use saga_core::dead_letter::DeadLetterStatus;
 use saga_core::service::steps_of;
-use serde::{Serialize, Serializer};
-use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::admin::said;
-use crate::args::{self, duration, one_of};
-use cli::exit::rejected;
+use crate::args::{self, one_of, past_time};
 
-#[derive(Debug, Args, Serialize)]
-pub struct InStatus {
+#[derive(Debug, Args)]
+pub struct StatusOptions {
     /// Only in these statuses, separated by commas.
-    #[arg(long, ignore_case = true, value_delimiter = ',', default_values = UNRESOLVED, value_parser = one_of(names().chain([ALL])))]
-    #[serde(serialize_with = "joined")]
+    #[arg(long, ignore_case = true, value_delimiter = ',', default_values = UNRESOLVED, value_parser = one_of(statuses().chain([ALL])))]
     status: Vec<String>,
 }
 
-/// The statuses of what is not over.
 const UNRESOLVED: [&str; 2] = ["PENDING", "REPLAYING"];
-/// Every status.
 const ALL: &str = "ALL";
 
-fn names() -> impl Iterator<Item = &'static str> {
+fn statuses() -> impl Iterator<Item = &'static str> {
     DeadLetterStatus::ALL.iter().map(|status| status.as_str())
 }
 
-fn joined<S: Serializer>(wanted: &[String], serializer: S) -> Result<S::Ok, S::Error> {
-    if wanted.iter().any(|name| name == ALL) {
-        return serializer.serialize_str(&names().collect::<Vec<_>>().join(","));
+impl StatusOptions {
+    /// Returns the statuses as the API takes them.
+    pub fn joined(&self) -> String {
+        match self.status.iter().any(|name| name == ALL) {
+            true => statuses().collect::<Vec<_>>().join(","),
+            false => self.status.join(","),
+        }
     }
-    serializer.serialize_str(&wanted.join(","))
 }
 
-/// Where messages, and calls, can fail: the steps of all services, and the calls to the outside.
+/// Steps of all services, and kinds of tasks.
 fn steps() -> impl Iterator<Item = &'static str> {
     let all = [
         steps_of::<OrderService>(),
@@ -54,166 +52,173 @@ fn steps() -> impl Iterator<Item = &'static str> {
         steps_of::<PaymentService>(),
         steps_of::<AdminService>(),
     ];
-    let calls = [CHARGE, REFUND, NOTIFICATION_TASK].into_iter();
-    let names: BTreeSet<_> = all.into_iter().flatten().map(|step| step.name).chain(calls).collect();
+    let tasks = [CHARGE, REFUND, NOTIFICATION_TASK].into_iter();
+    let names: BTreeSet<_> = all.into_iter().flatten().map(|step| step.name).chain(tasks).collect();
     names.into_iter()
 }
 
-/// Where a message failed.
-#[derive(Debug, Args, Serialize)]
-pub struct FailedAt {
+#[derive(Debug, Args)]
+pub struct OriginOptions {
     /// Only of this service.
     #[arg(long, value_parser = PossibleValuesParser::new(PARTICIPANTS.map(|participant| participant.name)))]
-    service: Option<String>,
-    /// Only of this step.
+    pub service: Option<String>,
+    /// Only of this step, or kind of task.
     #[arg(long, value_parser = PossibleValuesParser::new(steps()))]
-    step: Option<String>,
+    pub step: Option<String>,
     /// Only messages of this type, e.g. StockReserved.
     #[arg(long = "type", value_name = "TYPE")]
-    #[serde(rename = "type")]
-    message_type: Option<String>,
+    pub message_type: Option<String>,
 }
 
-#[derive(Debug, Args, Serialize)]
-pub struct Filter {
+#[derive(Debug, Args)]
+pub struct FilterOptions {
     #[command(flatten)]
-    #[serde(flatten)]
-    failed_at: FailedAt,
-    /// Only those that failed in this way; sagactl dlq groups lists them.
+    origin: OriginOptions,
+    /// Only of this cause; sagactl dlq groups lists them.
     #[arg(long)]
     fingerprint: Option<String>,
     /// Only of this saga.
     #[arg(long, value_name = "ID", value_parser = args::id)]
     saga: Option<Uuid>,
-    /// Only those that failed since, e.g. 10m (ago) or 2026-01-31T12:00:00Z.
-    #[arg(long, value_name = "WHEN", value_parser = moment)]
-    #[serde(rename = "failed_after")]
+    /// Only with a last failure since, e.g. 10m (ago) or 2026-01-31T12:00:00Z.
+    #[arg(long, value_name = "WHEN", value_parser = past_time)]
     since: Option<Timestamp>,
-    /// Only those that failed before, e.g. 10m (ago) or 2026-01-31T12:00:00Z.
-    #[arg(long, value_name = "WHEN", value_parser = moment)]
-    #[serde(rename = "failed_before")]
+    /// Only with a last failure before, e.g. 10m (ago) or 2026-01-31T12:00:00Z.
+    #[arg(long, value_name = "WHEN", value_parser = past_time)]
     until: Option<Timestamp>,
-    /// Only those with this text in their reason or type.
+    /// Only with this text in the error or the type.
     #[arg(long)]
     text: Option<String>,
 }
 
-/// Which dead letters are meant.
-#[derive(Debug, Args)]
-pub struct Which {
-    /// These, by their ids; or all that the options below match when it is asked.
-    #[arg(value_parser = args::id)]
-    pub id: Vec<Uuid>,
-    #[command(flatten)]
-    pub filter: Filter,
-}
+impl FilterOptions {
+    pub fn filter(self) -> Filter {
+        let Self { origin, fingerprint, saga, since, until, text } = self;
+        let OriginOptions { service, step, message_type } = origin;
+        let (failed_after, failed_before) = (since, until);
+        Filter { fingerprint, service, step, message_type, saga, failed_after, failed_before, text }
+    }
 
-/// What was meant.
-#[derive(Debug, PartialEq)]
-pub enum Meant {
-    /// These, one after another.
-    Each(Vec<Uuid>),
-    /// All that this filter matches.
-    All(Value),
-}
-
-impl Which {
-    /// What was meant, unless that would be nothing, all there is, or both.
-    pub fn meant(self) -> anyhow::Result<Meant> {
-        let filter = said(&self.filter)?;
-        match (self.id.is_empty(), filter == json!({})) {
-            (false, true) => Ok(Meant::Each(self.id)),
-            (true, false) => Ok(Meant::All(filter)),
-            (true, true) => Err(rejected(
-                "say which dead letters: by their ids, or by what they have in common, e.g. with --fingerprint",
-            )),
-            (false, false) => {
-                Err(rejected("name dead letters by their ids or by what they have in common, not both"))
-            }
-        }
+    pub fn list_params(
+        self,
+        status: Option<String>,
+        limit: Option<usize>,
+        cursor: Option<String>,
+    ) -> ListParams {
+        list_params(self.filter(), status, limit, cursor)
     }
 }
 
-/// Reads a moment: `10m` is ten minutes ago.
-pub fn moment(text: &str) -> Result<Timestamp, String> {
-    let bad = || "write it like 10m (ago) or 2026-01-31T12:00:00Z".to_owned();
-    let Ok(ago) = duration(text) else { return text.parse().map_err(|_| bad()) };
-    let ago = SignedDuration::try_from(ago).map_err(|_| bad())?;
-    Timestamp::now().checked_sub(ago).map_err(|_| bad())
+/// Returns the parameters of a list of what a filter matches.
+pub fn list_params(
+    filter: Filter,
+    status: Option<String>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+) -> ListParams {
+    let Filter { fingerprint, service, step, message_type, saga, failed_after, failed_before, text } = filter;
+    ListParams {
+        status,
+        service,
+        step,
+        message_type,
+        fingerprint,
+        saga,
+        failed_after,
+        failed_before,
+        text,
+        limit,
+        cursor,
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct SelectionOptions {
+    /// Ids; without them, all that match the options below.
+    #[arg(value_parser = args::id)]
+    pub id: Vec<Uuid>,
+    #[command(flatten)]
+    pub filter: FilterOptions,
+}
+
+#[derive(Debug, PartialEq)]
+pub enum Selection {
+    Ids(Vec<Uuid>),
+    Matching(Box<Filter>),
+}
+
+impl SelectionOptions {
+    /// Returns the selection. Rejects an empty one, and ids together with a filter.
+    pub fn selection(self) -> anyhow::Result<Selection> {
+        let filter = self.filter.filter();
+        match (self.id.is_empty(), filter.is_empty()) {
+            (false, true) => Ok(Selection::Ids(self.id)),
+            (true, false) => Ok(Selection::Matching(Box::new(filter))),
+            (true, true) => {
+                Err(rejected("select dead letters by their ids, or by a filter, e.g. --fingerprint"))
+            }
+            (false, false) => Err(rejected("select dead letters by their ids or by a filter, not by both")),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use serde_json::{Value, json};
 
     use super::*;
 
-    #[derive(Debug, Parser, Serialize)]
+    #[derive(Debug, Parser)]
     struct Line {
         #[command(flatten)]
-        #[serde(flatten)]
-        status: InStatus,
+        status: StatusOptions,
         #[command(flatten)]
-        #[serde(flatten)]
-        filter: Filter,
+        selection: SelectionOptions,
     }
 
-    fn asked(line: &str) -> Option<Value> {
-        let words = line.split_whitespace();
-        let line = Line::try_parse_from(std::iter::once("x").chain(words)).ok()?;
-        Some(said(&line).expect("an object"))
+    fn parse(line: &str) -> Result<Line, clap::Error> {
+        Line::try_parse_from(std::iter::once("x").chain(line.split_whitespace()))
     }
 
-    #[test]
-    fn a_filter_asks_for_what_was_said_and_nothing_else() {
-        let line = "--status pending,REPLAYING --type StockReserved --since 2026-01-31T12:00:00Z";
-        let wanted = json!({
-            "status": "PENDING,REPLAYING", "type": "StockReserved", "failed_after": "2026-01-31T12:00:00Z",
-        });
-        assert_eq!(asked(line), Some(wanted));
-        assert_eq!(asked("--status LOST"), None);
-        assert_eq!(asked("--saga 7"), None);
+    fn filter_of(line: &str) -> Value {
+        json!(parse(line).expect("it parses").selection.filter.filter())
     }
 
     #[test]
-    fn without_a_status_what_is_not_over_is_meant() {
-        assert_eq!(asked(""), Some(json!({"status": "PENDING,REPLAYING"})));
-        let all = json!({"status": "PENDING,REPLAYING,RESOLVED,DISCARDED,RESOLVED_MANUALLY"});
-        assert_eq!(asked("--status all"), Some(all));
-    }
-
-    #[derive(Debug, Parser)]
-    struct Those {
-        #[command(flatten)]
-        which: Which,
+    fn filter_has_only_the_given_members() {
+        let filter = filter_of("--type StockReserved --since 2026-01-31T12:00:00Z");
+        assert_eq!(filter, json!({"type": "StockReserved", "failed_after": "2026-01-31T12:00:00Z"}));
+        assert!(parse("--status LOST").is_err() && parse("--saga 7").is_err());
     }
 
     #[test]
-    fn some_are_meant_by_their_ids_or_by_a_filter_and_never_all() {
-        let meant = |line: &str| {
-            let words = line.split_whitespace();
-            let those = Those::try_parse_from(std::iter::once("x").chain(words)).expect("it parses");
-            those.which.meant().ok()
-        };
+    fn default_statuses_are_the_unresolved_ones() {
+        let joined = |line: &str| parse(line).expect("it parses").status.joined();
+        assert_eq!(joined(""), "PENDING,REPLAYING");
+        assert_eq!(joined("--status pending,RESOLVED"), "PENDING,RESOLVED");
+        assert_eq!(joined("--status all"), "PENDING,REPLAYING,RESOLVED,DISCARDED,RESOLVED_MANUALLY");
+    }
+
+    #[test]
+    fn selection_is_by_ids_or_by_a_filter_and_never_empty() {
+        let selection = |line: &str| parse(line).expect("it parses").selection.selection().ok();
         let id = Uuid::from_u128(7);
-        assert_eq!(meant(&id.to_string()), Some(Meant::Each(vec![id])));
-        assert_eq!(meant("--fingerprint x"), Some(Meant::All(json!({"fingerprint": "x"}))));
-        assert_eq!((meant(""), meant(&format!("{id} --fingerprint x"))), (None, None));
+        assert_eq!(selection(&id.to_string()), Some(Selection::Ids(vec![id])));
+        let filter = Filter { fingerprint: Some("x".to_owned()), ..Filter::default() };
+        assert_eq!(selection("--fingerprint x"), Some(Selection::Matching(Box::new(filter))));
+        assert_eq!((selection(""), selection(&format!("{id} --fingerprint x"))), (None, None));
     }
 
-    /// A cause may be one that nobody has seen; a service or a step that nobody knows is mistyped.
+    /// A fingerprint may be unknown; an unknown service or step is a typing error.
     #[test]
-    fn a_service_or_a_step_that_does_not_exist_is_refused_with_those_that_do() {
-        for (line, wanted) in
+    fn unknown_service_or_step_is_rejected_with_the_known_ones() {
+        for (line, similar) in
             [("--service paymnt", "payment"), ("--step payment-procesing", "payment-processing")]
         {
-            let refused =
-                Line::try_parse_from(std::iter::once("x").chain(line.split(' '))).expect_err("mistyped");
-            let text = refused.to_string();
-            assert!(
-                text.contains("possible values: ") && text.contains(&format!("exists: '{wanted}'")),
-                "{text}"
-            );
+            let text = parse(line).expect_err("mistyped").to_string();
+            let suggestion = format!("exists: '{similar}'");
+            assert!(text.contains("possible values: ") && text.contains(&suggestion), "{text}");
         }
         for line in [
             "--service payment",
@@ -221,17 +226,9 @@ mod tests {
             "--step order-operations",
             "--step admin-saga-view",
             "--step notification",
+            "--fingerprint anything",
         ] {
-            assert!(asked(line).is_some(), "{line}");
+            assert!(parse(line).is_ok(), "{line}");
         }
-        assert!(asked("--fingerprint anything").is_some());
-    }
-
-    #[test]
-    fn a_moment_is_a_while_ago_or_a_timestamp() {
-        let ago = moment("10m").expect("a moment").duration_until(Timestamp::now()).as_secs();
-        assert!((600..610).contains(&ago), "{ago}");
-        assert_eq!(moment("2026-01-31T12:00:00Z").expect("a moment").as_second(), 1_769_860_800);
-        assert!(moment("yesterday").is_err() && moment("9999999y").is_err());
     }
 }

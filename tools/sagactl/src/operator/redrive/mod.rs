@@ -1,153 +1,141 @@
-//! Shell: redrives: bulk replays that admin drives and watches.
+//! Shell: redrives: replays of many dead letters, which admin drives and stops.
 
 mod view;
 
-mod events;
 mod follow;
 
 use std::process::ExitCode;
 
+use admin_api::actor::Reason;
+use admin_api::redrives::{Preview, RedrivePage, RedriveParams, RedriveView, StartRedrive};
 use clap::{ArgAction, Args, Subcommand};
-use serde_json::{Value, json};
+use cli::exit::rejected;
+use cli::print;
 use uuid::Uuid;
 
-use self::view::{Preview, Redrive};
-use super::dead_letter::filter::Filter;
-use crate::admin::{Admin, Form, Items, PageOptions, read, said, show};
+use super::dead_letter::selection::FilterOptions;
+use crate::admin::{Admin, Form, Page, PageOptions, show};
 use crate::args;
-use cli::exit::rejected;
-use cli::{View, print, view as looks};
 
-/// What to do with redrives.
 #[derive(Debug, Subcommand)]
 pub enum RedriveCommand {
     /// List redrives, newest first
     List(PageOptions),
-    /// Show how far one has come, what it is to hand back, and who started it
+    /// Show a redrive with its filter and progress
     Show {
-        /// The one to show.
+        /// Id of the redrive.
         #[arg(value_parser = args::id)]
         id: Uuid,
         #[command(flatten)]
         form: Form,
     },
-    /// Send nothing more for now
+    /// Pause a redrive
     Pause(ChangeOptions),
-    /// Go on with one that is paused or stopped. One that had stopped begins another round, with what matches now:
-    /// also what was parked since it began
+    /// Resume a redrive that is paused or stopped. A stopped one starts another round with what matches now, which includes
+    /// dead letters that are newer than the redrive
     Resume(ChangeOptions),
-    /// Send nothing more ever
-    Cancel(CancelOptions),
-    /// Watch one until it ends. Exit code 0 when it is done, 2 when it stopped or was cancelled
-    Follow {
-        /// The one to watch.
+    /// Cancel a redrive for good
+    Cancel {
+        /// Id of the redrive.
         #[arg(value_parser = args::id)]
         id: Uuid,
-        /// Only its end, as one JSON object.
+        /// Reason, for the audit log.
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Follow a redrive until it ends. Exit code 0 if it is done, 2 if it stopped or was cancelled
+    Follow {
+        /// Id of the redrive.
+        #[arg(value_parser = args::id)]
+        id: Uuid,
+        /// Print only its end, as one JSON object.
         #[arg(long)]
         json: bool,
     },
 }
 
-/// Which redrive to change.
 #[derive(Debug, Args)]
 pub struct ChangeOptions {
-    /// The redrive that is meant.
+    /// Id of the redrive.
     #[arg(value_parser = args::id)]
     id: Uuid,
-    /// Why, for the audit log.
+    /// Reason, for the audit log.
     #[arg(long)]
     reason: Option<String>,
     #[command(flatten)]
     form: Form,
 }
 
-/// Which redrive to give up.
-#[derive(Debug, Args)]
-pub struct CancelOptions {
-    /// The redrive that is meant.
-    #[arg(value_parser = args::id)]
-    id: Uuid,
-    /// Why, for the audit log.
-    #[arg(long)]
-    reason: String,
-    #[command(flatten)]
-    form: Form,
-}
-
-/// What to hand back, and how.
 #[derive(Debug, Args)]
 pub struct RedriveOptions {
     #[command(flatten)]
-    filter: Filter,
-    /// So many first; the rest follows when none of them failed again (1 when not given, 0 for none).
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=100))]
-    canary: Option<u8>,
-    /// At most so many a second; as fast as it goes when not given.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
-    rate: Option<u16>,
-    /// Why, for the audit log.
+    filter: FilterOptions,
+    /// Size of the canary, whose replays must succeed before the rest follows; 0 for none.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(0..=100))]
+    canary: u32,
+    /// Maximum number of replays per second [default: unlimited].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rate: Option<u32>,
+    /// Reason, for the audit log.
     #[arg(long, required_unless_present = "preview")]
     reason: Option<String>,
-    /// Even those that were replayed three times.
+    /// Replay even dead letters of which three replays have failed.
     #[arg(long, requires = "reason")]
     force: bool,
-    /// Only show what would be handed back.
+    /// Show what would be replayed, and replay nothing.
     #[arg(long, action = ArgAction::SetTrue, conflicts_with = "detach")]
     preview: bool,
-    /// Start it, and do not watch it.
+    /// Start the redrive without following it.
     #[arg(long)]
     detach: bool,
-    /// One JSON object: of the preview, of the start with --detach, else of the end.
+    /// Print one JSON object: the preview, with --detach the started redrive, else the ended one.
     #[arg(long)]
     json: bool,
 }
 
 impl RedriveOptions {
-    /// The request, unless it would be for all dead letters.
-    fn body(&self) -> anyhow::Result<Value> {
-        let filter = said(&self.filter)?;
-        if filter == json!({}) {
+    /// Creates the request for a preview. Rejects an empty filter.
+    fn preview(self) -> anyhow::Result<StartRedrive> {
+        let Self { filter, canary, rate, reason, force, .. } = self;
+        let filter = filter.filter();
+        if filter.is_empty() {
             return Err(rejected(
-                "say which dead letters, e.g. with --fingerprint: a redrive of all of them is never meant",
+                "a redrive needs a filter, e.g. --fingerprint: all dead letters cannot be replayed at once",
             ));
         }
-        let Self { canary, rate, reason, force, .. } = self;
-        let force = force.then_some(true);
-        said(&json!({ "filter": filter, "canary": canary, "rate": rate, "reason": reason, "force": force }))
+        Ok(StartRedrive { filter, canary, rate, reason, force, preview: true })
     }
 }
 
-/// `sagactl dlq redrive`: shows what it would do, starts it, and watches it to its end.
+/// `sagactl dlq redrive`: shows a preview, starts the redrive, and follows it.
 pub async fn start(admin: &Admin, options: RedriveOptions) -> anyhow::Result<ExitCode> {
-    let mut body = options.body()?;
-    let form = Form { json: options.json };
-    body["preview"] = true.into();
-    let answer = admin.post(&["dlq", "redrive"], &body).await?;
-    let preview: Preview = read(answer.clone())?;
-    if options.preview || preview.matching == 0 {
-        return show(answer, form, view::preview);
+    let (form, is_preview, is_detached) = (Form { json: options.json }, options.preview, options.detach);
+    let request = options.preview()?;
+    let preview: Preview = admin.post(&["dlq", "redrive"], &request).await?;
+    if is_preview || preview.matching == 0 {
+        return show(&preview, form, view::preview);
     }
     if preview.replayable == 0 {
         return Err(rejected(format!(
-            "none of the {} that match can be replayed, for they were replayed too often: --force takes them all the same",
+            "none of the {} that match can be replayed, as three replays of each have failed: --force replays them anyway",
             preview.matching
         )));
     }
     if !form.json {
-        print(&view::preview(&preview, &looks()));
+        print(&view::preview(&preview, &cli::view()));
     }
-    body["preview"] = Value::Null;
-    let answer = admin.post(&["dlq", "redrive"], &body).await?;
-    let started: Redrive = read(answer.clone())?;
-    let id = &started.id;
-    if options.detach {
-        return show(answer, form, |_: &Redrive, _: &View| {
-            format!("redrive {id} is under way; watch it with: sagactl redrive follow {id}")
+    let started: RedriveView =
+        admin.post(&["dlq", "redrive"], &StartRedrive { preview: false, ..request }).await?;
+    let id = started.id;
+    if is_detached {
+        return show(&started, form, |_, _| {
+            format!("redrive {id} has started; follow it with: sagactl redrive follow {id}")
         });
     }
     if !form.json {
-        print(&format!("redrive {id} is under way"));
+        print(&format!("redrive {id} has started"));
     }
     follow::run(admin, id, form).await
 }
@@ -155,39 +143,43 @@ pub async fn start(admin: &Admin, options: RedriveOptions) -> anyhow::Result<Exi
 pub async fn run(admin: &Admin, command: RedriveCommand) -> anyhow::Result<ExitCode> {
     match command {
         RedriveCommand::List(page) => {
-            admin.list(&["dlq", "redrive"], &page, Items::In("redrives"), page.form, view::list).await
+            let params = RedriveParams { limit: page.limit, cursor: page.cursor_id()? };
+            let RedrivePage { redrives, unreadable, next } = admin.get(&["dlq", "redrive"], &params).await?;
+            show(&Page { unreadable, next, ..Page::from_iter(redrives) }, page.form, view::list)
         }
         RedriveCommand::Show { id, form } => {
-            admin.show(&["dlq", "redrive", &id.to_string()], &(), form, view::detail).await
+            let redrive: RedriveView = admin.get(&["dlq", "redrive", &id.to_string()], &()).await?;
+            show(&redrive, form, view::detail)
         }
-        RedriveCommand::Pause(change) => tell(admin, "pause", change).await,
-        RedriveCommand::Resume(change) => tell(admin, "resume", change).await,
-        RedriveCommand::Cancel(CancelOptions { id, reason, form }) => {
-            tell(admin, "cancel", ChangeOptions { id, reason: Some(reason), form }).await
+        RedriveCommand::Pause(options) => change(admin, "pause", options).await,
+        RedriveCommand::Resume(options) => change(admin, "resume", options).await,
+        RedriveCommand::Cancel { id, reason, form } => {
+            change(admin, "cancel", ChangeOptions { id, reason: Some(reason), form }).await
         }
-        RedriveCommand::Follow { id, json } => follow::run(admin, &id.to_string(), Form { json }).await,
+        RedriveCommand::Follow { id, json } => follow::run(admin, id, Form { json }).await,
     }
 }
 
-async fn tell(
+async fn change(
     admin: &Admin,
-    what: &str,
+    action: &str,
     ChangeOptions { id, reason, form }: ChangeOptions,
 ) -> anyhow::Result<ExitCode> {
-    let answer = admin.post(&["dlq", "redrive", &id.to_string(), what], &json!({ "reason": reason })).await?;
-    show(answer, form, |redrive: &Redrive, _| {
-        let again = if what == "resume" { redrive.told_of_round() } else { String::new() };
-        format!("redrive {} is {}{again}", redrive.id, redrive.progress())
+    let redrive: RedriveView =
+        admin.post(&["dlq", "redrive", &id.to_string(), action], &Reason { reason }).await?;
+    show(&redrive, form, |redrive, _| {
+        let round = if action == "resume" { view::round(redrive) } else { String::new() };
+        format!("redrive {} is {}{round}", redrive.id, view::progress(redrive))
     })
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use cli::exit;
     use serde_json::json;
 
     use super::*;
-    use cli::exit;
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -200,12 +192,13 @@ mod tests {
     }
 
     #[test]
-    fn a_redrive_asks_for_what_was_said() {
+    fn redrive_request_has_the_given_options() {
         let options = parse("--step payment-processing --canary 0 --rate 50 --reason mended --force");
         let wanted = json!({
             "filter": {"step": "payment-processing"}, "canary": 0, "rate": 50, "reason": "mended", "force": true,
+            "preview": true,
         });
-        assert_eq!(options.expect("options").body().expect("a body"), wanted);
+        assert_eq!(json!(options.expect("options").preview().expect("a request")), wanted);
         assert!(parse("--step payment-processing --preview").is_some());
         for bad in ["--step x", "--step x --reason y --canary 101", "--step x --reason y --rate 0"] {
             assert!(parse(bad).is_none(), "{bad}");
@@ -213,8 +206,8 @@ mod tests {
     }
 
     #[test]
-    fn a_redrive_of_everything_is_refused() {
-        let refused = parse("--reason all").expect("options").body().expect_err("refused");
-        assert_eq!(exit::code_of(&refused), exit::REJECTED);
+    fn redrive_without_filter_is_rejected() {
+        let error = parse("--reason all").expect("options").preview().expect_err("rejected");
+        assert_eq!(exit::code_of(&error), exit::REJECTED);
     }
 }
