@@ -90,31 +90,6 @@ pub struct Recorded {
     pub ignored: u64,
 }
 
-/// State and counts of a breaker.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snapshot {
-    /// State of the breaker at this time.
-    pub state: State,
-    /// Calls in the window, or recorded probes.
-    pub calls: u64,
-    /// Number of failed calls among them.
-    pub failures: u64,
-    /// Number of slow calls among them.
-    pub slow: u64,
-    /// Percent, rounded down; `None` below the minimum number of calls.
-    pub failure_rate: Option<u8>,
-    /// Percent, rounded down; `None` below the minimum number of calls.
-    pub slow_rate: Option<u8>,
-    /// Calls rejected since the process started.
-    pub rejected: u64,
-    /// Calls recorded since the process started, including ignored ones.
-    pub recorded: Recorded,
-    /// Time since which the breaker is not closed, failed probes included; `None` while it is closed or forced.
-    pub not_closed_since: Option<Duration>,
-    /// Last twenty transitions, oldest first.
-    pub transitions: Vec<Transition>,
-}
-
 #[derive(Debug, Clone)]
 enum Phase {
     Closed(Sliding),
@@ -130,11 +105,12 @@ pub struct Breaker {
     policy: BreakerPolicy,
     phase: Phase,
     ramp: Option<u32>,
-    rejected: u64,
-    recorded: Recorded,
-    transitions: VecDeque<Transition>,
+    /// Calls rejected since the process started.
+    pub(super) rejected: u64,
+    pub(super) recorded: Recorded,
+    pub(super) transitions: VecDeque<Transition>,
     /// Kept apart, since older transitions are forgotten.
-    not_closed_since: Option<Duration>,
+    pub(super) not_closed_since: Option<Duration>,
     /// Number of transitions since the process started.
     generation: u64,
     /// Number of probe slots that became free again.
@@ -262,29 +238,12 @@ impl Breaker {
         self.ramp
     }
 
-    /// Describes the breaker at this time.
-    #[must_use]
-    pub fn snapshot(&self, at: Duration) -> Snapshot {
-        let (Tally { calls, failures, slow }, minimum) = match &self.phase {
+    /// Counts of the window, or of the recorded probes, and the minimum from which on their rates count.
+    pub(super) fn tally(&self, at: Duration) -> (Tally, u64) {
+        match &self.phase {
             Phase::Closed(window) => (window.tally(at), self.policy.minimum()),
             Phase::HalfOpen { seen, .. } => (*seen, self.policy.half_open_calls.into()),
             Phase::Open { .. } | Phase::ForcedOpen | Phase::ForcedClosed => (Tally::default(), 1),
-        };
-        let rate = |part: u64| {
-            let percent = (calls >= minimum).then(|| (part * 100).checked_div(calls))??;
-            u8::try_from(percent).ok()
-        };
-        Snapshot {
-            state: self.state(at),
-            calls,
-            failures,
-            slow,
-            failure_rate: rate(failures),
-            slow_rate: rate(slow),
-            rejected: self.rejected,
-            recorded: self.recorded,
-            not_closed_since: self.not_closed_since,
-            transitions: self.transitions.iter().cloned().collect(),
         }
     }
 

@@ -7,7 +7,7 @@ mod policy;
 mod view;
 mod window;
 
-pub use self::breaker::{Breaker, Permit, Recorded, Snapshot, State, Transition, Verdict};
+pub use self::breaker::{Breaker, Permit, Recorded, State, Transition, Verdict};
 pub use self::outage::OutageDetector;
 pub use self::policy::BreakerPolicy;
 pub use self::view::{BreakerAction, BreakerView, TransitionView};

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::breaker::{Breaker, Recorded, State, Transition};
 use super::policy::BreakerPolicy;
+use super::window::Tally;
 
 /// Operator action on a breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,24 +85,32 @@ impl BreakerView {
         at: Duration,
         wall: impl Fn(Duration) -> Timestamp,
     ) -> Self {
-        let seen = breaker.snapshot(at);
-        let transition =
-            |Transition { at, from, to, why }: Transition| TransitionView { at: wall(at), from, to, why };
+        let (Tally { calls, failures, slow }, minimum) = breaker.tally(at);
+        let rate = |part: u64| {
+            let percent = (calls >= minimum).then(|| (part * 100).checked_div(calls))??;
+            u8::try_from(percent).ok()
+        };
+        let transition = |Transition { at, from, to, why }: &Transition| TransitionView {
+            at: wall(*at),
+            from: *from,
+            to: *to,
+            why: why.clone(),
+        };
         Self {
             name: name.to_owned(),
             instance: instance.to_owned(),
-            state: seen.state,
-            calls: seen.calls,
-            failures: seen.failures,
-            slow: seen.slow,
-            failure_rate: seen.failure_rate,
-            slow_rate: seen.slow_rate,
-            rejected: seen.rejected,
-            recorded: seen.recorded,
+            state: breaker.state(at),
+            calls,
+            failures,
+            slow,
+            failure_rate: rate(failures),
+            slow_rate: rate(slow),
+            rejected: breaker.rejected,
+            recorded: breaker.recorded,
             policy: breaker.policy().clone(),
-            not_closed_since: seen.not_closed_since.map(&wall),
+            not_closed_since: breaker.not_closed_since.map(&wall),
             open_until: breaker.rejects_until(at).flatten().map(&wall),
-            transitions: seen.transitions.into_iter().map(transition).collect(),
+            transitions: breaker.transitions.iter().map(transition).collect(),
         }
     }
 }

@@ -1,54 +1,17 @@
 //! Log lines of inputs: one line each, with all fields, at `info` only for changes.
 
-use std::io::{self, Write};
-use std::sync::Arc;
-
-use parking_lot::Mutex;
 use saga_core::input::{CommandOutcome, Input};
 use saga_engine::runtime::log_line::TARGET;
 use serde_json::Value;
-use tracing::Level;
-use tracing::subscriber::DefaultGuard;
 use uuid::Uuid;
 
 use crate::support::{
-    Depot, DepotCommand, EngineHarness, FILLING, LISTENING, UNLUCKY, arrived, id, received, shelf,
+    Depot, DepotCommand, EngineHarness, FILLING, LISTENING, Lines, UNLUCKY, arrived, id, received, shelf,
 };
 
-/// Lines logged on this thread.
-#[derive(Clone, Default)]
-pub struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Lines {
-    pub fn listen() -> (Self, DefaultGuard) {
-        let lines = Self::default();
-        let to = lines.clone();
-        let lines_of = move || to.clone();
-        let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_max_level(Level::DEBUG);
-        let guard = tracing::subscriber::set_default(subscriber.with_writer(lines_of).finish());
-        (lines, guard)
-    }
-
-    /// Lines since the last call.
-    pub fn all(&self) -> Vec<Value> {
-        let text = String::from_utf8(std::mem::take(&mut *self.0.lock())).expect("text");
-        text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON")).collect()
-    }
-
-    /// Lines about inputs since the last call.
-    fn take(&self) -> Vec<Value> {
-        self.all().into_iter().filter(|line| line["target"] == TARGET).collect()
-    }
+/// Lines about inputs since the last call.
+fn take(lines: &Lines) -> Vec<Value> {
+    lines.all().into_iter().filter(|line| line["target"] == TARGET).collect()
 }
 
 /// Level, step, attempt and message of each line.
@@ -70,11 +33,11 @@ async fn inputs_with_changes_log_at_info_and_others_at_debug() {
     let harness = EngineHarness::new().await;
     let executed = harness.execute(DepotCommand::List("tea")).await;
     assert!(matches!(executed, CommandOutcome::Done(_)));
-    assert_eq!(logged(&lines.take()), [line("INFO", "command", None, "shelf Listed")]);
+    assert_eq!(logged(&take(&lines)), [line("INFO", "command", None, "shelf Listed")]);
 
     let tea = |number, pieces| received(arrived(id(number), "tea", pieces));
     harness.process_together(vec![tea(1, 3), tea(1, 3), tea(2, 0), tea(3, UNLUCKY)]).await;
-    let lines = lines.take();
+    let lines = take(&lines);
     let step = FILLING.name;
     let [put, expected, rejected, dead] = &logged(&lines)[..] else { panic!("{lines:#?}") };
     assert_eq!(*put, line("INFO", step, Some(1), "shelf Put"));
@@ -96,12 +59,12 @@ async fn inputs_of_one_batch_log_their_own_fields() {
     let (lines, _listening) = Lines::listen();
     let harness = EngineHarness::new().await;
     harness.execute(DepotCommand::List("tea")).await;
-    lines.take();
+    take(&lines);
     let of = |step, number| Input::<Depot>::message(step, arrived(id(number), "tea", 1), id(404), 0);
     harness.process_together(vec![of(LISTENING, 1), of(FILLING, 2), of(LISTENING, 3), of(FILLING, 4)]).await;
     let events = harness.store.events(shelf("tea"), 0, usize::MAX).await.expect("the store works");
     assert_eq!(events[1].recorded_at, events[2].recorded_at, "they were one batch");
-    let lines = lines.take();
+    let lines = take(&lines);
     let put = |number| (line("INFO", FILLING.name, Some(1), "shelf Put"), id(number).to_string());
     let logged: Vec<_> = logged(&lines).into_iter().zip(&lines).collect();
     let logged =

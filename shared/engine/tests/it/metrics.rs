@@ -14,8 +14,7 @@ use saga_engine::host::metrics::{Metrics, names};
 use saga_engine::runtime::admission::BreakerView;
 use saga_engine::runtime::observer::{Observer as _, ProcessedInput};
 
-use crate::log_lines::Lines;
-use crate::support::{EngineHarness, SUPPLIER, at};
+use crate::support::{EngineHarness, Lines, SUPPLIER, at};
 
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 

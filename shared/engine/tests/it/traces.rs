@@ -4,33 +4,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use saga_core::input::Input;
-use saga_engine::runtime::tracer::{self, Callers, RecordSpans, Span, Tracer};
+use saga_engine::runtime::tracer::{self, Callers, Tracer};
 
-use crate::support::{Depot, DepotCommand, EngineHarness, arrived, id, in_time, received};
-
-/// Recorder that records every span.
-#[derive(Default)]
-struct Recorder(Mutex<Vec<Span>>);
-
-impl RecordSpans for Recorder {
-    fn samples(&self, _: u128) -> bool {
-        true
-    }
-
-    fn buffers_unsampled(&self) -> bool {
-        true
-    }
-
-    fn has_kept(&self, _: u128) -> bool {
-        true
-    }
-
-    fn keep(&self, _: u128) {}
-
-    fn take(&self, span: Span) {
-        self.0.lock().push(span);
-    }
-}
+use crate::support::{Depot, DepotCommand, EngineHarness, Recorder, arrived, id, in_time, received};
 
 fn command(number: u128) -> Input<Depot> {
     Input::command(id(number), id(number), DepotCommand::List("tea"), None)
@@ -39,7 +15,7 @@ fn command(number: u128) -> Input<Depot> {
 /// With an id of its own, or with a fresh one.
 #[tokio::test]
 async fn command_span_is_child_of_its_request() {
-    let recorder = Arc::new(Recorder::default());
+    let recorder = Arc::new(Recorder::of_all());
     let tracer = Tracer::new(recorder.clone(), Callers::Link);
     let harness = EngineHarness::traced(tracer.clone()).await;
     let executed = async {
@@ -50,18 +26,18 @@ async fn command_span_is_child_of_its_request() {
     let opened = in_time("the answer", tracer::answering(&tracer, None, executed)).await;
     let answer = opened.expect("the answer has a span").context;
     let parents: Vec<_> =
-        recorder.0.lock().iter().map(|span| (span.opened.parent, span.opened.context.trace_id)).collect();
+        recorder.spans.lock().iter().map(|span| (span.opened.parent, span.opened.context.trace_id)).collect();
     assert_eq!(parents, [(Some(answer.span_id), answer.trace_id); 2]);
 }
 
 /// Inputs without a request start traces of their own.
 #[tokio::test]
 async fn input_without_request_starts_a_trace() {
-    let recorder = Arc::new(Recorder::default());
+    let recorder = Arc::new(Recorder::of_all());
     let harness = EngineHarness::traced(Tracer::new(recorder.clone(), Callers::Link)).await;
     assert_eq!(harness.settle(command(1)).await, "done");
     assert_eq!(harness.settle(received(arrived(id(2), "tea", 1))).await, "done");
-    let parents: Vec<_> = recorder.0.lock().iter().map(|span| span.opened.parent).collect();
+    let parents: Vec<_> = recorder.spans.lock().iter().map(|span| span.opened.parent).collect();
     assert_eq!(parents, [None, None]);
 }
 
@@ -74,7 +50,7 @@ async fn request_span_is_available_while_abandoned_request_is_dropped() {
             *self.0.lock() = tracer::request_span();
         }
     }
-    let recorder = Arc::new(Recorder::default());
+    let recorder = Arc::new(Recorder::of_all());
     let tracer = Tracer::new(recorder.clone(), Callers::Link);
     let harness = EngineHarness::traced(tracer.clone()).await;
     let found = Arc::default();
@@ -93,7 +69,7 @@ async fn request_span_is_available_while_abandoned_request_is_dropped() {
         executed = in_time("the question", executed) => executed.expect("it was asked"),
     }
     let opened = found.lock().expect("its span was known");
-    let executed = recorder.0.lock()[0].opened.parent;
+    let executed = recorder.spans.lock()[0].opened.parent;
     assert_eq!(executed, Some(opened.context.span_id));
     assert_eq!(tracer::request_span(), None, "here nothing is answered");
 }

@@ -4,25 +4,26 @@ mod walks;
 
 use std::time::Duration;
 
-use saga_core::breaker::{Breaker, BreakerPolicy, Permit, State, Verdict, Window};
+use jiff::Timestamp;
+use saga_core::breaker::{Breaker, BreakerPolicy, BreakerView, Permit, State, Verdict, Window};
 
 #[test]
 fn ignored_results_count_as_nothing() {
     let mut breaker = Breaker::new(BreakerPolicy::default());
     calls(&mut breaker, Verdict::Failure, 4, 0);
     calls(&mut breaker, Verdict::Ignored, 100, 0);
-    assert_eq!((breaker.state(at(0)), breaker.snapshot(at(0)).calls), (State::Closed, 4));
+    assert_eq!((breaker.state(at(0)), view(&breaker, at(0)).calls), (State::Closed, 4));
     calls(&mut breaker, Verdict::Failure, 1, 0);
     assert_eq!(breaker.state(at(0)), State::Open);
     calls(&mut breaker, Verdict::Ignored, 100, 10);
-    assert_eq!((breaker.state(at(10)), breaker.snapshot(at(10)).calls), (State::HalfOpen, 0));
+    assert_eq!((breaker.state(at(10)), view(&breaker, at(10)).calls), (State::HalfOpen, 0));
 }
 
 #[test]
 fn rates_count_from_minimum_calls_on() {
     let mut breaker = Breaker::new(BreakerPolicy::default());
     calls(&mut breaker, Verdict::Failure, 4, 0);
-    assert_eq!((breaker.state(at(0)), breaker.snapshot(at(0)).failure_rate), (State::Closed, None));
+    assert_eq!((breaker.state(at(0)), view(&breaker, at(0)).failure_rate), (State::Closed, None));
     calls(&mut breaker, Verdict::Success, 1, 0);
     assert_eq!(
         breaker.state(at(0)),
@@ -63,7 +64,7 @@ fn transitions_and_returned_probes_are_changes() {
 fn half_open_admits_only_its_probes() {
     let mut breaker = opened();
     let mut probes: Vec<Permit> = (0..5).filter_map(|_| breaker.acquire(at(10))).collect();
-    assert_eq!((probes.len(), breaker.snapshot(at(10)).rejected), (3, 2));
+    assert_eq!((probes.len(), view(&breaker, at(10)).rejected), (3, 2));
     breaker.record(probes.remove(0), Verdict::Ignored, at(0), at(10));
     assert!(breaker.acquire(at(10)).is_some(), "the place of an ignored probe is free again");
     assert!(breaker.acquire(at(10)).is_none());
@@ -84,7 +85,7 @@ fn slow_successes_open_breaker() {
         breaker.record(permit, Verdict::Success, took, at(5));
         assert_eq!(breaker.state(at(5)), state, "after one that took {took:?}");
     }
-    let opening = breaker.snapshot(at(5)).transitions.pop().expect("it opened");
+    let opening = view(&breaker, at(5)).transitions.pop().expect("it opened");
     assert_eq!(opening.why, "3 of 5 calls took longer than 1s");
 }
 
@@ -97,7 +98,7 @@ fn results_from_before_opening_are_no_probes() {
     for permit in late {
         breaker.record(permit, Verdict::Failure, at(11), at(11));
     }
-    assert_eq!((breaker.state(at(11)), breaker.snapshot(at(11)).calls), (State::HalfOpen, 0));
+    assert_eq!((breaker.state(at(11)), view(&breaker, at(11)).calls), (State::HalfOpen, 0));
 }
 
 #[test]
@@ -106,21 +107,17 @@ fn window_slides() {
     calls(&mut breaker, Verdict::Success, 10, 0);
     calls(&mut breaker, Verdict::Failure, 3, 0);
     calls(&mut breaker, Verdict::Success, 10, 0);
-    assert_eq!(
-        breaker.snapshot(at(0)).failure_rate,
-        Some(0),
-        "ten calls later, three failures are forgotten"
-    );
+    assert_eq!(view(&breaker, at(0)).failure_rate, Some(0), "ten calls later, three failures are forgotten");
     calls(&mut breaker, Verdict::Failure, 4, 0);
     assert_eq!(breaker.state(at(0)), State::Open, "four of the last ten failed, though 7 of 27 in all");
 
     let policy = BreakerPolicy { window: Window::Time(at(3)), minimum_calls: 4, ..BreakerPolicy::default() };
     let mut breaker = Breaker::new(policy);
     calls(&mut breaker, Verdict::Failure, 3, 0);
-    assert_eq!(breaker.snapshot(at(2)).calls, 3);
-    assert_eq!(breaker.snapshot(at(3)).calls, 0, "the third second is past");
+    assert_eq!(view(&breaker, at(2)).calls, 3);
+    assert_eq!(view(&breaker, at(3)).calls, 0, "the third second is past");
     calls(&mut breaker, Verdict::Failure, 3, 3);
-    assert_eq!((breaker.state(at(3)), breaker.snapshot(at(3)).failures), (State::Closed, 3));
+    assert_eq!((breaker.state(at(3)), view(&breaker, at(3)).failures), (State::Closed, 3));
     calls(&mut breaker, Verdict::Success, 1, 5);
     assert_eq!(breaker.state(at(5)), State::Open);
 }
@@ -130,7 +127,7 @@ fn forced_state_lasts_until_next_action() {
     let mut breaker = Breaker::new(BreakerPolicy::default());
     breaker.force_closed(at(0));
     calls(&mut breaker, Verdict::Failure, 100, 0);
-    assert_eq!((breaker.state(at(0)), breaker.snapshot(at(0)).calls), (State::ForcedClosed, 0));
+    assert_eq!((breaker.state(at(0)), view(&breaker, at(0)).calls), (State::ForcedClosed, 0));
     breaker.force_open(at(0));
     assert!(breaker.acquire(at(1_000_000)).is_none());
     assert_eq!(breaker.rejects_until(at(1_000_000)), Some(None));
@@ -155,15 +152,15 @@ fn slow_start_adds_one_in_flight_per_success() {
 }
 
 #[test]
-fn breaker_keeps_last_twenty_transitions() {
+fn last_twenty_transitions_are_remembered() {
     let mut breaker = Breaker::new(BreakerPolicy::default());
     calls(&mut breaker, Verdict::Failure, 5, 7);
-    let opening = breaker.snapshot(at(7)).transitions.pop().expect("it opened");
-    assert_eq!((opening.at, opening.from, opening.to), (at(7), State::Closed, State::Open));
+    let opening = view(&breaker, at(7)).transitions.pop().expect("it opened");
+    assert_eq!((opening.at, opening.from, opening.to), (wall(at(7)), State::Closed, State::Open));
     assert_eq!(opening.why, "5 of 5 calls failed");
     (8..50).for_each(|second| breaker.reset(at(second)));
-    let transitions = breaker.snapshot(at(50)).transitions;
-    assert_eq!((transitions.len(), transitions[0].at, transitions[19].at), (20, at(30), at(49)));
+    let transitions = view(&breaker, at(50)).transitions;
+    assert_eq!((transitions.len(), transitions[0].at, transitions[19].at), (20, wall(at(30)), wall(at(49))));
 }
 
 /// With a short open time the remembered transitions go back less than a minute.
@@ -173,14 +170,14 @@ fn not_closed_since_outlasts_forgotten_transitions() {
     calls(&mut breaker, Verdict::Failure, 5, 7);
     for second in 8..100 {
         calls(&mut breaker, Verdict::Failure, 3, second);
-        let seen = breaker.snapshot(at(second));
-        assert_eq!((seen.state, seen.not_closed_since), (State::Open, Some(at(7))), "after {second} s");
+        let seen = view(&breaker, at(second));
+        assert_eq!((seen.state, seen.not_closed_since), (State::Open, Some(wall(at(7)))), "after {second} s");
     }
-    assert_eq!(breaker.snapshot(at(99)).transitions[0].at, at(90));
+    assert_eq!(view(&breaker, at(99)).transitions[0].at, wall(at(90)));
     calls(&mut breaker, Verdict::Success, 3, 100);
-    assert_eq!(breaker.snapshot(at(100)).not_closed_since, None);
+    assert_eq!(view(&breaker, at(100)).not_closed_since, None);
     breaker.force_open(at(101));
-    assert_eq!(breaker.snapshot(at(101)).not_closed_since, None, "somebody holds it");
+    assert_eq!(view(&breaker, at(101)).not_closed_since, None, "somebody holds it");
 }
 
 #[test]
@@ -208,6 +205,15 @@ fn invalid_policy_is_rejected_by_member_name() {
     ] {
         assert_eq!(policy.check(), Err(sentence.to_owned()));
     }
+}
+
+/// Breaker as operators see it, with a clock that starts in 1970.
+fn view(breaker: &Breaker, at: Duration) -> BreakerView {
+    BreakerView::of("bank-1", "bank", breaker, at, wall)
+}
+
+fn wall(at: Duration) -> Timestamp {
+    Timestamp::UNIX_EPOCH + at
 }
 
 fn at(seconds: u64) -> Duration {

@@ -9,7 +9,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use saga_core::breaker::{Breaker, BreakerPolicy, Permit, State, Verdict, Window};
 
-use super::at;
+use super::{at, view};
 
 /// Walks move by quarters of a second, so that they often hit boundaries exactly.
 const QUARTER: Duration = Duration::from_millis(250);
@@ -37,7 +37,7 @@ fn walks_reach_every_transition() {
         let mut world = SideBySide::new(policy);
         for step in steps {
             world.take(&step);
-            let transitions = world.breaker.snapshot(world.now).transitions;
+            let transitions = view(&world.breaker, world.now).transitions;
             reached.extend(
                 transitions
                     .last()
@@ -181,16 +181,15 @@ impl SideBySide {
     }
 
     fn seen(&self) -> Seen {
-        let snapshot = self.breaker.snapshot(self.now);
-        assert_eq!(snapshot.state, self.breaker.state(self.now));
+        let view = view(&self.breaker, self.now);
         Seen {
             admitted: self.admitted.0,
-            state: snapshot.state,
+            state: view.state,
             rejects_until: self.breaker.rejects_until(self.now),
             ramp: self.breaker.ramp(),
-            counts: [snapshot.calls, snapshot.failures, snapshot.slow],
-            rates: [snapshot.failure_rate, snapshot.slow_rate],
-            rejected: snapshot.rejected,
+            counts: [view.calls, view.failures, view.slow],
+            rates: [view.failure_rate, view.slow_rate],
+            rejected: view.rejected,
         }
     }
 

@@ -1,13 +1,10 @@
 //! Credentials and TLS of a connection to the broker.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use parking_lot::Mutex;
 use saga_engine::nats::{BusSettings, NatsBus, TlsSettings};
-use tracing::subscriber::DefaultGuard;
 
-use crate::support::{Authority, Nats, in_time, wait_until};
+use crate::support::{Authority, Lines, Nats, in_time, wait_until};
 
 /// Keys of nobody, for these tests alone: the depot's public one, its seed, and the seed of another.
 const DEPOT_KEY: &str = "UDEANLVS5XY7T7RU4YIMEKX555HHBSCPE73BCVNLQRK2JRL7P6P6BQVS";
@@ -43,7 +40,7 @@ async fn client_with_certificate_connects_over_tls() {
 
 #[tokio::test]
 async fn broker_of_another_authority_is_rejected_with_advice() {
-    let (log, _guard) = Log::log_lines();
+    let (log, _guard) = Lines::listen();
     let (authority, other) = (Authority::new(), Authority::new());
     let nats = authority.broker().await;
     let (cert, key) = authority.sign("client");
@@ -61,7 +58,7 @@ async fn broker_of_another_authority_is_rejected_with_advice() {
 /// The reason is logged once, however often it is tried.
 #[tokio::test]
 async fn client_connects_with_its_nkey_seed_and_others_are_rejected_with_advice() {
-    let (log, _guard) = Log::log_lines();
+    let (log, _guard) = Lines::listen();
     let folder = tempfile::tempdir().expect("a folder");
     let nats = Nats::start_with(format!("authorization {{ users: [ {{ nkey: {DEPOT_KEY} }} ] }}\n")).await;
     let with = |seed: &str| {
@@ -103,7 +100,7 @@ async fn client_connects_with_its_nkey_seed_and_others_are_rejected_with_advice(
 
 #[tokio::test]
 async fn broker_without_authorization_is_logged() {
-    let (log, _guard) = Log::log_lines();
+    let (log, _guard) = Lines::listen();
     let nats = Nats::start().await;
     nats.bus().await.warn_if_open();
     assert_eq!(log.count("accepts anonymous clients"), 1);
@@ -139,37 +136,4 @@ async fn password_in_an_address_is_never_shown() {
     assert!(!format!("{settings:?}").contains("hunter2"), "{settings:?}");
     let Err(fault) = NatsBus::connect(settings, "test").await else { panic!("that is no address") };
     assert!(!fault.to_string().contains("hunter2"), "{fault}");
-}
-
-/// Log of this thread.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn log_lines() -> (Self, DefaultGuard) {
-        let log = Self::default();
-        let writer = log.clone();
-        let subscriber =
-            tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-        (log, tracing::subscriber::set_default(subscriber))
-    }
-
-    fn count(&self, words: &str) -> usize {
-        String::from_utf8_lossy(&self.0.lock()).matches(words).count()
-    }
-
-    fn has(&self, words: &str) -> bool {
-        self.count(words) > 0
-    }
-}
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }

@@ -4,60 +4,29 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use saga_core::trace::TraceContext;
 use saga_engine::host::http::HttpSettings;
-use saga_engine::runtime::tracer::{Callers, RecordSpans, Span, Tracer};
+use saga_engine::runtime::tracer::{Callers, Span, Tracer};
 
 use super::authorization::{ACCESS, TokenFile, bearer};
 use super::server::Server;
+use crate::support::Recorder;
 
 const CALLER: TraceContext = TraceContext { trace_id: 0x0af7, span_id: 0xb7ad, is_sampled: true };
 
-/// Recorder of ended spans and of traces to record.
-#[derive(Default)]
-struct Recorded {
-    spans: Mutex<Vec<Span>>,
-    kept: Mutex<Vec<u128>>,
+/// Names of the recorded spans, each a child of the caller's.
+#[track_caller]
+fn caused(recorder: &Recorder) -> Vec<String> {
+    let spans = recorder.spans.lock();
+    let is_caused = |span: &Span| {
+        (span.opened.context.trace_id, span.opened.parent) == (CALLER.trace_id, Some(CALLER.span_id))
+    };
+    assert!(spans.iter().all(is_caused), "{spans:?}");
+    spans.iter().map(|span| span.details.operation.name().into_owned()).collect()
 }
 
-impl RecordSpans for Recorded {
-    fn samples(&self, _: u128) -> bool {
-        false
-    }
-
-    fn has_kept(&self, trace_id: u128) -> bool {
-        self.kept.lock().contains(&trace_id)
-    }
-
-    fn buffers_unsampled(&self) -> bool {
-        false
-    }
-
-    fn keep(&self, trace_id: u128) {
-        self.kept.lock().push(trace_id);
-    }
-
-    fn take(&self, span: Span) {
-        self.spans.lock().push(span);
-    }
-}
-
-impl Recorded {
-    /// Names of the recorded spans, each a child of the caller's.
-    #[track_caller]
-    fn caused(&self) -> Vec<String> {
-        let spans = self.spans.lock();
-        let is_caused = |span: &Span| {
-            (span.opened.context.trace_id, span.opened.parent) == (CALLER.trace_id, Some(CALLER.span_id))
-        };
-        assert!(spans.iter().all(is_caused), "{spans:?}");
-        spans.iter().map(|span| span.details.operation.name().into_owned()).collect()
-    }
-}
-
-async fn server(settings: HttpSettings, callers: Callers) -> (Arc<Recorded>, Server) {
-    let recorded = Arc::new(Recorded::default());
+async fn server(settings: HttpSettings, callers: Callers) -> (Arc<Recorder>, Server) {
+    let recorded = Arc::new(Recorder::default());
     let tracer = Tracer::new(recorded.clone(), callers);
     (recorded.clone(), Server::traced(settings, &ACCESS, tracer).await)
 }
@@ -70,10 +39,10 @@ async fn request(server: &Server, line: &str, caller: TraceContext, headers: &st
 
 #[tokio::test]
 async fn open_route_continues_trace_only_with_follow() {
-    for (callers, caused) in [(Callers::Link, &[][..]), (Callers::Follow, &["GET /large"])] {
+    for (callers, expected) in [(Callers::Link, &[][..]), (Callers::Follow, &["GET /large"])] {
         let (recorded, server) = server(HttpSettings::default(), callers).await;
         assert_eq!(request(&server, "GET /large", CALLER, "connection: close\r\n").await, 200);
-        assert_eq!(recorded.caused(), caused, "{callers:?}");
+        assert_eq!(caused(&recorded), expected, "{callers:?}");
     }
 }
 
@@ -95,10 +64,10 @@ async fn guarded_route_continues_trace_and_denied_request_does_not() {
         let (unasked, other) = self::server(file.settings(), callers).await;
         assert_eq!(request(&other, "DELETE /internal/who", CALLER, &bearer("vera")).await, 403);
         assert_eq!(
-            (request(&server, "DELETE /internal/who", CALLER, &bearer("ada")).await, unasked.caused()),
+            (request(&server, "DELETE /internal/who", CALLER, &bearer("ada")).await, caused(&unasked)),
             (200, vec![])
         );
-        assert_eq!(recorded.caused(), ["GET /internal/who", "GET /internal/who", "DELETE /internal/who"]);
+        assert_eq!(caused(&recorded), ["GET /internal/who", "GET /internal/who", "DELETE /internal/who"]);
     }
 }
 

@@ -15,7 +15,7 @@ use saga_engine::store::{OutboxEntry, PublishOutcome, Store, StoreFault};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::support::{at, id, outbox_write};
+use crate::support::{at, commit, id, in_memory, outbox_write};
 
 pub type Outcome = Result<(), StoreFault>;
 
@@ -36,6 +36,14 @@ pub fn relay(store: &Arc<dyn Store>, owner: &str) -> Relay {
 
 pub async fn round(relay: &mut Relay, broker: &Broker, second: i64) -> Result<Round, StoreFault> {
     relay.round(broker, &(), at(second)).await
+}
+
+/// Store with these outbox entries, a broker, and a relay between them.
+pub async fn with_outbox(writes: Writes) -> Result<(Arc<dyn Store>, Broker, Relay), StoreFault> {
+    let store = in_memory();
+    commit(store.as_ref(), writes).await?;
+    let relay = relay(&store, "depot-1");
+    Ok((store, Broker::default(), relay))
 }
 
 /// Relay loop that polls once an hour, and the queue that wakes it.

@@ -14,13 +14,11 @@ use saga_engine::runtime::relay::{Relay, RelaySettings, Round};
 
 use crate::support::{at, commit, in_memory, outbox_writes, wait_until};
 
-use self::broker::{Broker, Outcome, relay, round, running};
+use self::broker::{Broker, Outcome, relay, round, running, with_outbox};
 
 #[tokio::test]
 async fn pending_entries_are_published_in_order_and_once() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    commit(store.as_ref(), outbox_writes([3, 1, 2])).await?;
-    let mut relay = relay(&store, "depot-1");
+    let (store, broker, mut relay) = with_outbox(outbox_writes([3, 1, 2])).await?;
     assert_eq!(round(&mut relay, &broker, 1).await?, Round::Published(3));
     assert_eq!(broker.arrived(), [3, 1, 2]);
     assert_eq!(round(&mut relay, &broker, 2).await?, Round::Idle);
@@ -45,9 +43,7 @@ async fn round_publishes_at_most_one_batch() -> Outcome {
 /// Law 7: no entry is lost or overtaken.
 #[tokio::test]
 async fn entries_wait_in_order_during_an_outage() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    commit(store.as_ref(), outbox_writes([1, 2, 3, 4])).await?;
-    let mut relay = relay(&store, "depot-1");
+    let (store, broker, mut relay) = with_outbox(outbox_writes([1, 2, 3, 4])).await?;
     broker.takes_next(2, "no answer");
     assert_eq!(round(&mut relay, &broker, 0).await?, Round::Delayed("no answer".to_owned()));
     assert_eq!(store.stats().await?.outbox_pending, 2);
@@ -67,9 +63,7 @@ async fn entries_wait_in_order_during_an_outage() -> Outcome {
 /// Republishing after a loss of the broker's data depends on it.
 #[tokio::test(start_paused = true)]
 async fn publish_time_is_the_time_of_the_acknowledgement() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    commit(store.as_ref(), outbox_writes([1])).await?;
-    let mut relay = relay(&store, "depot-1");
+    let (store, broker, mut relay) = with_outbox(outbox_writes([1])).await?;
     broker.stalls_after_taking();
     let publishing = round(&mut relay, &broker, 0);
     let going_on = async {

@@ -2,19 +2,15 @@
 
 use saga_engine::runtime::relay::Round;
 
-use super::broker::{Broker, Outcome, of_subjects, relay, round};
-use crate::support::{commit, in_memory, outbox_writes};
+use super::broker::{Outcome, of_subjects, round, with_outbox};
+use crate::support::{commit, outbox_writes};
 
 /// A publish without permission is never acknowledged.
 #[tokio::test]
 async fn unacknowledged_subject_fails_after_its_time_and_others_continue() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    commit(
-        store.as_ref(),
-        of_subjects(&[(1, 1, "lost"), (2, 2, "lost"), (3, 1, "stored"), (4, 4, "stored")]),
-    )
-    .await?;
-    let mut relay = relay(&store, "depot-1");
+    let (store, broker, mut relay) =
+        with_outbox(of_subjects(&[(1, 1, "lost"), (2, 2, "lost"), (3, 1, "stored"), (4, 4, "stored")]))
+            .await?;
     broker.never_takes("depot.lost");
     let delayed = || Round::Delayed("no answer".to_owned());
     for second in [0, 30, 59] {
@@ -40,9 +36,7 @@ async fn unacknowledged_subject_fails_after_its_time_and_others_continue() -> Ou
 
 #[tokio::test]
 async fn failed_entry_is_no_publish_stall() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    commit(store.as_ref(), outbox_writes([1, 2])).await?;
-    let mut relay = relay(&store, "depot-1");
+    let (_, broker, mut relay) = with_outbox(outbox_writes([1, 2])).await?;
     broker.never_takes("payload 1");
     for (second, judged) in [(0, vec![false]), (60, vec![false, true])] {
         round(&mut relay, &broker, second).await?;
@@ -53,9 +47,7 @@ async fn failed_entry_is_no_publish_stall() -> Outcome {
 
 #[tokio::test]
 async fn unacknowledged_message_fails_without_others_of_its_subject() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    commit(store.as_ref(), outbox_writes([1, 2, 3])).await?;
-    let mut relay = relay(&store, "depot-1");
+    let (store, broker, mut relay) = with_outbox(outbox_writes([1, 2, 3])).await?;
     broker.never_takes("payload 1");
     assert_eq!(round(&mut relay, &broker, 0).await?, Round::Delayed("no answer".to_owned()));
     assert_eq!(round(&mut relay, &broker, 60).await?, Round::Published(2));
@@ -66,10 +58,8 @@ async fn unacknowledged_message_fails_without_others_of_its_subject() -> Outcome
 
 #[tokio::test]
 async fn two_unacknowledged_subjects_block_no_third() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
     let entries = [(1, 1, "lost"), (2, 2, "gone"), (3, 3, "stored"), (4, 2, "stored")];
-    commit(store.as_ref(), of_subjects(&entries)).await?;
-    let mut relay = relay(&store, "depot-1");
+    let (store, broker, mut relay) = with_outbox(of_subjects(&entries)).await?;
     broker.never_takes("depot.lost");
     broker.never_takes("depot.gone");
     for second in [0, 60] {
@@ -91,10 +81,8 @@ async fn two_unacknowledged_subjects_block_no_third() -> Outcome {
 
 #[tokio::test]
 async fn isolated_entry_waits_for_earlier_entries_of_its_saga() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
     let entries = [(1, 1, "lost"), (2, 2, "stored"), (3, 2, "lost"), (4, 4, "stored")];
-    commit(store.as_ref(), of_subjects(&entries)).await?;
-    let mut relay = relay(&store, "depot-1");
+    let (store, broker, mut relay) = with_outbox(of_subjects(&entries)).await?;
     broker.never_takes("payload 1");
     assert_eq!(round(&mut relay, &broker, 0).await?, Round::Delayed("no answer".to_owned()));
     broker.always_refuses(2);
@@ -106,9 +94,7 @@ async fn isolated_entry_waits_for_earlier_entries_of_its_saga() -> Outcome {
 
 #[tokio::test]
 async fn oversized_message_does_not_fail_others_during_an_outage() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    commit(store.as_ref(), outbox_writes([1, 2])).await?;
-    let mut relay = relay(&store, "depot-1");
+    let (store, broker, mut relay) = with_outbox(outbox_writes([1, 2])).await?;
     broker.takes_nothing();
     broker.always_refuses(2);
     for second in [0, 60] {
@@ -122,9 +108,7 @@ async fn oversized_message_does_not_fail_others_during_an_outage() -> Outcome {
 
 #[tokio::test]
 async fn unacknowledged_entry_fails_in_time_although_the_clock_was_set_back() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    commit(store.as_ref(), of_subjects(&[(1, 1, "lost"), (2, 2, "stored")])).await?;
-    let mut relay = relay(&store, "depot-1");
+    let (_, broker, mut relay) = with_outbox(of_subjects(&[(1, 1, "lost"), (2, 2, "stored")])).await?;
     broker.never_takes("depot.lost");
     for second in [36_000, 0, 60] {
         round(&mut relay, &broker, second).await?;
@@ -137,9 +121,8 @@ async fn unacknowledged_entry_fails_in_time_although_the_clock_was_set_back() ->
 #[tokio::test]
 async fn broker_that_recovers_during_isolation_fails_no_entry() -> Outcome {
     for publishes_lost in 1..=3 {
-        let (store, broker) = (in_memory(), Broker::default());
-        commit(store.as_ref(), of_subjects(&[(1, 1, "lost"), (2, 2, "stored")])).await?;
-        let mut relay = relay(&store, "depot-1");
+        let (store, broker, mut relay) =
+            with_outbox(of_subjects(&[(1, 1, "lost"), (2, 2, "stored")])).await?;
         broker.takes_nothing();
         assert_eq!(round(&mut relay, &broker, 0).await?, Round::Delayed("no answer".to_owned()));
         broker.recovers_after(publishes_lost);
@@ -152,9 +135,7 @@ async fn broker_that_recovers_during_isolation_fails_no_entry() -> Outcome {
 #[tokio::test]
 async fn message_whose_acknowledgements_get_lost_does_not_fail() -> Outcome {
     for (answers_lost, failed) in [(1, 0), (4, 0), (5, 1)] {
-        let (store, broker) = (in_memory(), Broker::default());
-        commit(store.as_ref(), outbox_writes([1, 2])).await?;
-        let mut relay = relay(&store, "depot-1");
+        let (store, broker, mut relay) = with_outbox(outbox_writes([1, 2])).await?;
         broker.takes_nothing();
         round(&mut relay, &broker, 0).await?;
         broker.takes_all_again();
@@ -167,9 +148,7 @@ async fn message_whose_acknowledgements_get_lost_does_not_fail() -> Outcome {
 
 #[tokio::test]
 async fn rejected_entry_waits_for_a_retry_by_an_operator() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    commit(store.as_ref(), outbox_writes([1, 2, 3])).await?;
-    let mut relay = relay(&store, "depot-1");
+    let (store, broker, mut relay) = with_outbox(outbox_writes([1, 2, 3])).await?;
     broker.always_refuses(2);
     assert_eq!(round(&mut relay, &broker, 0).await?, Round::Published(2));
     assert_eq!(broker.arrived(), [1, 3]);

@@ -2,20 +2,22 @@
 
 use std::sync::Arc;
 
+use saga_core::decision::Writes;
 use saga_engine::runtime::relay::{Relay, Round};
 use saga_engine::runtime::relay_queue::RelayQueue;
 use saga_engine::store::{Store, StoreFault};
 
-use crate::support::{commit, commit_entries, in_memory, outbox_writes, wait_until};
+use crate::support::{commit, commit_entries, outbox_writes, wait_until};
 
-use super::broker::{Broker, Outcome, of_subjects, relay, round};
+use super::broker::{Broker, Outcome, of_subjects, relay, round, with_outbox};
 
 /// Relay with a queue that has found an empty outbox.
-async fn fed(store: &Arc<dyn Store>, broker: &Broker) -> Result<(Relay, Arc<RelayQueue>), StoreFault> {
+async fn with_queue() -> Result<(Arc<dyn Store>, Broker, Relay, Arc<RelayQueue>), StoreFault> {
+    let (store, broker, relay) = with_outbox(Writes::default()).await?;
     let relay_queue = Arc::new(RelayQueue::default());
-    let mut relay = relay(store, "depot-1").with_queue(relay_queue.clone());
-    assert_eq!(round(&mut relay, broker, 0).await?, Round::Idle);
-    Ok((relay, relay_queue))
+    let mut relay = relay.with_queue(relay_queue.clone());
+    assert_eq!(round(&mut relay, &broker, 0).await?, Round::Idle);
+    Ok((store, broker, relay, relay_queue))
 }
 
 async fn is_settled(store: &Arc<dyn Store>) {
@@ -24,8 +26,7 @@ async fn is_settled(store: &Arc<dyn Store>) {
 
 #[tokio::test]
 async fn queued_entries_are_published_in_order_once_and_settled() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    let (mut relay, relay_queue) = fed(&store, &broker).await?;
+    let (store, broker, mut relay, relay_queue) = with_queue().await?;
     for numbers in [1..=2, 3..=3, 4..=6] {
         relay_queue.push(commit_entries(store.as_ref(), outbox_writes(numbers.clone())).await?);
         assert_eq!(round(&mut relay, &broker, 1).await?, Round::Published(numbers.count()));
@@ -47,8 +48,7 @@ async fn is_settled_after_rounds(relay: &mut Relay, broker: &Broker, store: &Arc
 
 #[tokio::test]
 async fn gap_before_queued_entries_is_read_from_the_outbox() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    let (mut relay, relay_queue) = fed(&store, &broker).await?;
+    let (store, broker, mut relay, relay_queue) = with_queue().await?;
     commit(store.as_ref(), outbox_writes([1])).await?;
     relay_queue.push(commit_entries(store.as_ref(), outbox_writes([2])).await?);
     assert_eq!(round(&mut relay, &broker, 1).await?, Round::Published(2));
@@ -64,8 +64,7 @@ async fn gap_before_queued_entries_is_read_from_the_outbox() -> Outcome {
 
 #[tokio::test]
 async fn delayed_entries_are_published_before_queued_ones_after_an_outage() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    let (mut relay, relay_queue) = fed(&store, &broker).await?;
+    let (store, broker, mut relay, relay_queue) = with_queue().await?;
     relay_queue.push(commit_entries(store.as_ref(), outbox_writes([1, 2, 3])).await?);
     broker.takes_next(1, "no answer");
     assert_eq!(round(&mut relay, &broker, 1).await?, Round::Delayed("no answer".to_owned()));
@@ -84,8 +83,7 @@ async fn delayed_entries_are_published_before_queued_ones_after_an_outage() -> O
 /// Law 1: under the same ids.
 #[tokio::test]
 async fn unsettled_entries_are_published_again_after_a_restart() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    let (mut relay, relay_queue) = fed(&store, &broker).await?;
+    let (store, broker, mut relay, relay_queue) = with_queue().await?;
     relay_queue.push(commit_entries(store.as_ref(), outbox_writes([1, 2])).await?);
     assert_eq!(round(&mut relay, &broker, 1).await?, Round::Published(2));
     // Its settlement has begun, and not got to the store.
@@ -104,8 +102,7 @@ async fn unsettled_entries_are_published_again_after_a_restart() -> Outcome {
 /// Fencing: another relay has published the same entries.
 #[tokio::test]
 async fn expired_lease_cannot_settle() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    let (mut slow, relay_queue) = fed(&store, &broker).await?;
+    let (store, broker, mut slow, relay_queue) = with_queue().await?;
     let mut other = relay(&store, "depot-2");
     relay_queue.push(commit_entries(store.as_ref(), outbox_writes([1])).await?);
     broker.stalls_after_taking();
@@ -127,8 +124,7 @@ async fn expired_lease_cannot_settle() -> Outcome {
 /// Messages of a saga never overtake each other.
 #[tokio::test]
 async fn retried_entries_are_published_before_queued_ones() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    let (mut relay, relay_queue) = fed(&store, &broker).await?;
+    let (store, broker, mut relay, relay_queue) = with_queue().await?;
     broker.always_refuses(1);
     relay_queue
         .push(commit_entries(store.as_ref(), of_subjects(&[(1, 7, "stored"), (9, 8, "stored")])).await?);
@@ -153,8 +149,7 @@ async fn retried_entries_are_published_before_queued_ones() -> Outcome {
 /// Another relay may have recorded a rejection.
 #[tokio::test]
 async fn relay_scans_the_outbox_after_it_regains_the_lease() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    let (mut relay, relay_queue) = fed(&store, &broker).await?;
+    let (store, broker, mut relay, relay_queue) = with_queue().await?;
     let mut other = self::relay(&store, "depot-2");
     relay_queue.push(commit_entries(store.as_ref(), outbox_writes([1])).await?);
     broker.always_refuses(1);
@@ -176,8 +171,7 @@ async fn relay_scans_the_outbox_after_it_regains_the_lease() -> Outcome {
 /// While the broker is down, entries wait in the outbox only.
 #[tokio::test]
 async fn queue_keeps_nothing_that_a_scan_will_read() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    let (mut relay, relay_queue) = fed(&store, &broker).await?;
+    let (store, broker, mut relay, relay_queue) = with_queue().await?;
     broker.takes_nothing();
     let mut payloads = Vec::new();
     for number in 1..=20 {
@@ -195,8 +189,7 @@ async fn queue_keeps_nothing_that_a_scan_will_read() -> Outcome {
 /// Several processes share the outbox.
 #[tokio::test]
 async fn entries_of_other_processes_are_published_in_order() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    let (mut relay, relay_queue) = fed(&store, &broker).await?;
+    let (store, broker, mut relay, relay_queue) = with_queue().await?;
     relay_queue.push(commit_entries(store.as_ref(), outbox_writes([1])).await?);
     assert_eq!(round(&mut relay, &broker, 1).await?, Round::Published(1));
     commit(store.as_ref(), outbox_writes([2])).await?;
@@ -222,8 +215,7 @@ async fn entries_of_other_processes_are_published_in_order() -> Outcome {
 
 #[tokio::test]
 async fn tail_is_not_read_while_an_earlier_entry_waits() -> Outcome {
-    let (store, broker) = (in_memory(), Broker::default());
-    let (mut relay, relay_queue) = fed(&store, &broker).await?;
+    let (store, broker, mut relay, relay_queue) = with_queue().await?;
     broker.always_refuses(1);
     relay_queue
         .push(commit_entries(store.as_ref(), of_subjects(&[(1, 7, "stored"), (9, 8, "stored")])).await?);
