@@ -8,7 +8,8 @@ use saga_core::waiting::Retry;
 use uuid::Uuid;
 
 use super::envelope;
-use super::till::{self, COUNTING, Fact, Mood, WATCHING, World, delivered, paid};
+use super::till::{self, COUNTING, Fact, Mood, WATCHING, delivered, paid};
+use super::world::World;
 
 #[test]
 fn permanent_failure_is_dead_lettered_at_once_with_reason() {
@@ -27,7 +28,7 @@ fn permanent_failure_is_dead_lettered_at_once_with_reason() {
         let mut world = World::new();
         let delivery = said_on("shop.paid");
         let input = Input::from_broker(COUNTING, payload.clone().into(), delivery.clone(), u32::MAX);
-        let (writes, name) = world.take(input);
+        let (writes, name) = world.decide_one(input);
         let [dead] = &writes.new_dead_letters[..] else { panic!("one dead letter: {writes:?}") };
         assert!(dead.reason.starts_with(reason), "{} is not: {reason}", dead.reason);
         assert_eq!((name, dead.error_chain.join(": ")), ("dead_lettered", dead.reason.clone()));
@@ -44,7 +45,7 @@ fn permanent_failure_is_dead_lettered_at_once_with_reason() {
 #[test]
 fn message_without_envelope_is_dead_lettered_under_stream_position() {
     let mut world = World::new();
-    let (writes, name) = world.takes(&[delivered(COUNTING, b"{}"), delivered(COUNTING, b"{}")]);
+    let (writes, name) = world.decide(&[delivered(COUNTING, b"{}"), delivered(COUNTING, b"{}")]);
     assert_eq!((name[0].name(), name[1].name()), ("dead_lettered", "duplicate"));
     let dead = &writes.new_dead_letters[0];
     assert_eq!((dead.origin, dead.saga, &dead.message_type), (DeadLetterOrigin::Foreign, None, &None));
@@ -77,8 +78,12 @@ fn message_its_producer_does_not_publish_is_dead_lettered_as_foreign() {
     for (payload, subject, reason) in cases {
         let mut world = World::new();
         let payload = payload.into_bytes();
-        let (writes, name) =
-            world.take(Input::from_broker(COUNTING, payload.clone().into(), said_on(subject), u32::MAX));
+        let (writes, name) = world.decide_one(Input::from_broker(
+            COUNTING,
+            payload.clone().into(),
+            said_on(subject),
+            u32::MAX,
+        ));
         let [dead] = &writes.new_dead_letters[..] else { panic!("one dead letter: {writes:?}") };
         assert_eq!((name, &dead.reason[..]), ("dead_lettered", reason));
         let place = saga_core::ids::of_stream_position("SHOP", 7);
@@ -87,8 +92,8 @@ fn message_its_producer_does_not_publish_is_dead_lettered_as_foreign() {
         // A replay is checked in the same way, and the real message is no duplicate of it.
         let retry = Retry { delivery: Some(said_on(subject)), ..replayed(dead, payload) };
         world.inbox.insert(("counting", place), InboxState::Retrying);
-        assert_eq!(world.take(Input::retry(COUNTING, retry, 0)).1, "dead_lettered");
-        assert_eq!(world.take(delivered(COUNTING, fine.as_bytes())).1, "done");
+        assert_eq!(world.decide_one(Input::retry(COUNTING, retry, 0)).1, "dead_lettered");
+        assert_eq!(world.decide_one(delivered(COUNTING, fine.as_bytes())).1, "done");
     }
 }
 
@@ -117,18 +122,18 @@ fn dead_letter_announcement_is_retried_without_end() {
     let mut world = World::new();
     let mut input = delivered(WATCHING, &about);
     for attempts in 1..20 {
-        let (writes, name) = world.take(input);
+        let (writes, name) = world.decide_one(input);
         assert_eq!((name, writes.retries[0].attempts), ("retried", attempts));
         input = Input::retry(WATCHING, writes.retries[0].clone(), u32::MAX);
     }
     // A replay ends like any other: an operator takes care of it.
     let mut retry = world.retries.values().next().expect("it waits").clone();
     retry.dead_letter = Some(Uuid::from_u128(9));
-    assert_eq!(world.take(Input::retry(WATCHING, retry, 0)).1, "dead_lettered");
+    assert_eq!(world.decide_one(Input::retry(WATCHING, retry, 0)).1, "dead_lettered");
     // Other messages of the same step, and unreadable ones, are dead-lettered.
     let broken = String::from_utf8(about).expect("text").replace("\"attempts\"", "\"tries\"");
     for payload in [paid(2, "a", 1, Mood::Broken), broken.into_bytes()] {
-        assert_eq!(World::new().take(delivered(WATCHING, &payload)).1, "dead_lettered");
+        assert_eq!(World::new().decide_one(delivered(WATCHING, &payload)).1, "dead_lettered");
     }
 }
 
@@ -136,7 +141,8 @@ fn dead_letter_announcement_is_retried_without_end() {
 fn fingerprint_groups_failures_by_cause() {
     let of = |step, payload: &[u8], reason: &str| {
         let failure = FailedAttempt::new(FailureKind::Permanent, reason);
-        let (writes, _) = World::new().take(delivered(step, payload).with_injected_failure(Some(failure)));
+        let (writes, _) =
+            World::new().decide_one(delivered(step, payload).with_injected_failure(Some(failure)));
         writes.new_dead_letters[0].fingerprint.clone()
     };
     let fine = paid(1, "a", 5, Mood::Fine);
@@ -161,7 +167,7 @@ fn oversized_payload_is_stored_but_not_announced() {
         let chain = std::iter::repeat_n(reason.to_owned(), 17).collect();
         let failure = FailedAttempt { chain, kind: FailureKind::Permanent };
         let (writes, _) =
-            World::new().take(delivered(COUNTING, payload).with_injected_failure(Some(failure)));
+            World::new().decide_one(delivered(COUNTING, payload).with_injected_failure(Some(failure)));
         (writes.new_dead_letters[0].clone(), announced(&writes))
     };
     let (kib, long) = (1024, "ö".repeat(4 * 1024));
@@ -183,7 +189,7 @@ fn redelivered_dead_letter_is_not_processed() {
     world.rules.use_inbox = false;
     for state in [InboxState::Retrying, InboxState::DeadLettered] {
         world.inbox.insert(("counting", Uuid::from_u128(1)), state);
-        assert_eq!(world.take(delivered(COUNTING, &paid(1, "a", 5, Mood::Fine))).1, "duplicate");
+        assert_eq!(world.decide_one(delivered(COUNTING, &paid(1, "a", 5, Mood::Fine))).1, "duplicate");
     }
 }
 
@@ -198,6 +204,6 @@ fn announced(writes: &Writes) -> DeadLettered {
 }
 
 fn a_dead_letter() -> DeadLettered {
-    let (writes, _) = World::new().take(delivered(COUNTING, &paid(5, "a", 5, Mood::Broken)));
+    let (writes, _) = World::new().decide_one(delivered(COUNTING, &paid(5, "a", 5, Mood::Broken)));
     announced(&writes)
 }

@@ -16,7 +16,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::till::{NOON, Till, World, delivered, envelope};
+use super::till::{NOON, Till, delivered, envelope};
+use super::world::World;
 
 const RUNG: MessageType = MessageType::new("Rung", "rung").addressed();
 const SAGA: Uuid = Uuid::from_u128(0x5A6A);

@@ -7,6 +7,7 @@ mod operators;
 mod task_results;
 pub(crate) mod till;
 mod traces;
+mod world;
 
 use jiff::{SignedDuration, Timestamp};
 use saga_core::breaker::Verdict;
@@ -19,7 +20,8 @@ use saga_core::waiting::Task;
 use serde_json::json;
 use uuid::Uuid;
 
-use self::till::{FULL, Fact, NOON, NoCoins, Reply, Till, TillCommand, Tin, World};
+use self::till::{FULL, Fact, NOON, NoCoins, Reply, Till, TillCommand, Tin};
+use self::world::World;
 
 /// Rows, events, outbox entries and tasks of an input are written in one transaction.
 #[test]
@@ -30,7 +32,7 @@ fn batch_writes_each_row_once_and_publishes_by_policy() {
     let second = world.command(TillCommand::Put("a", 40));
     let third = world.command(TillCommand::LookAt("b", NOON));
     let ids = [first.id, second.id];
-    let (writes, outcomes) = world.takes(&[first, nothing, second, third]);
+    let (writes, outcomes) = world.decide(&[first, nothing, second, third]);
 
     let replies: Vec<_> = outcomes.into_iter().filter_map(Outcome::of_command).collect();
     let changed = replies.iter().map(|reply| {
@@ -81,7 +83,7 @@ fn batch_writes_each_row_once_and_publishes_by_policy() {
 
     // The next batch starts from there.
     let again = world.command(TillCommand::Put("a", 1));
-    let (writes, _) = world.take(again);
+    let (writes, _) = world.decide_one(again);
     assert_eq!((writes.rows[0].read_version, writes.rows[0].version, writes.tasks.len()), (2, 3, 0));
     assert_eq!(fact(&writes.outbox[0].payload), counted(100, 101));
 }
@@ -91,7 +93,7 @@ fn outbox_entry_names_its_event() {
     let mut world = World::new();
     let inputs = [TillCommand::LookAt("a", NOON), TillCommand::Put("a", 1), TillCommand::PutTwice("b", 1)];
     let inputs = inputs.map(|command| world.command(command));
-    let (writes, _) = world.takes(&inputs);
+    let (writes, _) = world.decide(&inputs);
     let entries: Vec<_> = writes.outbox.iter().map(|entry| entry.event).collect();
     assert_eq!((entries, writes.events.len()), (vec![Some(1), Some(2), Some(3)], 4));
 }
@@ -104,7 +106,7 @@ fn input_rejected_midway_leaves_no_changes() {
         world.command(TillCommand::PutAndRegret("a", FULL)),
         world.command(TillCommand::Put("a", 2)),
     ];
-    let (writes, outcomes) = world.takes(&inputs);
+    let (writes, outcomes) = world.decide(&inputs);
     let names: Vec<_> = outcomes.iter().map(Outcome::name).collect();
     assert_eq!(names, ["done", "rejected", "done"]);
     assert_eq!((world.tin("a").coins, writes.events.len(), writes.tasks.len()), (3, 2, 0));
@@ -119,8 +121,8 @@ fn idempotency_key_repeats_answer_and_rejects_other_request() {
         Input::command(Uuid::from_u128(id), Uuid::nil(), TillCommand::Put("a", 1), Some(key(fingerprint)))
     };
     // The same within one batch as across batches.
-    let (_, mut outcomes) = world.takes(&[under(1, "x"), under(2, "x"), under(3, "y")]);
-    outcomes.extend(world.takes(&[under(4, "x"), under(5, "y")]).1);
+    let (_, mut outcomes) = world.decide(&[under(1, "x"), under(2, "x"), under(3, "y")]);
+    outcomes.extend(world.decide(&[under(4, "x"), under(5, "y")]).1);
     let names: Vec<_> = outcomes.iter().map(Outcome::name).collect();
     assert_eq!(names, ["done", "replayed", "key_reused", "replayed", "key_reused"]);
     let announced = |index: usize| {
@@ -144,7 +146,7 @@ fn idempotency_key_repeats_answer_and_rejects_other_request() {
         )
     };
     for id in [6, 7] {
-        let (writes, name) = world.take(refused(id));
+        let (writes, name) = world.decide_one(refused(id));
         assert_eq!((name, writes.is_empty()), ("rejected", true));
     }
 }
@@ -156,9 +158,9 @@ fn due_row_is_handled_and_publishes() {
     let put = [("empty", 0), ("unlucky", 13), ("full", 5)];
     for (tin, coins) in put {
         let put = world.command(TillCommand::Put(tin, coins));
-        world.take(put);
+        world.decide_one(put);
     }
-    let (_, outcomes) = world.takes(&[due("empty"), due("unlucky"), due("full")]);
+    let (_, outcomes) = world.decide(&[due("empty"), due("unlucky"), due("full")]);
     let [Outcome::Due(rejected), Outcome::Due(faulted), Outcome::Due(DueOutcome::Done)] = &outcomes[..]
     else {
         panic!("{outcomes:?}")
@@ -208,7 +210,7 @@ fn writes_are_empty_only_when_there_is_nothing_to_write() {
     assert!(Writes::default().is_empty());
     let mut world = World::new();
     let put = world.command(TillCommand::Put("a", FULL));
-    let (mut writes, _) = world.take(put);
+    let (mut writes, _) = world.decide_one(put);
     assert!(!writes.is_empty());
     writes.leave_tasks();
     assert_eq!((writes.claim.clone(), writes.tasks[0].claim), (None, 0), "nobody has claimed it");

@@ -16,14 +16,13 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::envelope;
-use super::till::{
-    self, COUNTING, FULL, Mood, NOON, NoCoins, Till, TillCommand, WATCHING, World, delivered, paid,
-};
+use super::till::{self, COUNTING, FULL, Mood, NOON, NoCoins, Till, TillCommand, WATCHING, delivered, paid};
+use super::world::World;
 
 #[test]
 fn replay_gets_all_attempts_and_is_resolved_when_processed() {
     let (mut world, dead) = parked();
-    let (writes, name) = world.take(operated(replay(dead, 1, None)));
+    let (writes, name) = world.decide_one(operated(replay(dead, 1, None)));
     assert_eq!((name, writes.inbox.len(), stored(&world).status), ("done", 1, DeadLetterStatus::Replaying));
     let [retry] = &writes.retries[..] else { panic!("it is put in line: {writes:?}") };
     assert_eq!((retry.attempts, retry.next_attempt, retry.dead_letter), (0, NOON, Some(dead)));
@@ -31,7 +30,7 @@ fn replay_gets_all_attempts_and_is_resolved_when_processed() {
     assert_eq!((&retry.step[..], &retry.last_error[..]), ("counting", "the lid is off"));
 
     // Failed again: the same dead letter, one more replay, all its attempts.
-    let (writes, name) = world.take(Input::retry(COUNTING, retry.clone(), 0));
+    let (writes, name) = world.decide_one(Input::retry(COUNTING, retry.clone(), 0));
     let [again] = &writes.changed_dead_letters[..] else { panic!("it is the same one: {writes:?}") };
     assert_eq!(
         (name, again.status, writes.new_dead_letters.len()),
@@ -42,7 +41,7 @@ fn replay_gets_all_attempts_and_is_resolved_when_processed() {
     assert_ne!(writes.outbox[0].id, Uuid::nil());
 
     // After the edit it is processed, and its resolution is published.
-    world.take(operated(replay(dead, 2, Some(edited(paid(2, "a", 5, Mood::Fine))))));
+    world.decide_one(operated(replay(dead, 2, Some(edited(paid(2, "a", 5, Mood::Fine))))));
     let it = stored(&world).dead_letter;
     let original = it.original.expect("what was parked is kept");
     assert_eq!((it.message_id, original.message_id), (Uuid::from_u128(2), Uuid::from_u128(1)));
@@ -51,7 +50,7 @@ fn replay_gets_all_attempts_and_is_resolved_when_processed() {
         (retry.message_id, &retry.payload[..]),
         (Uuid::from_u128(1), &paid(2, "a", 5, Mood::Fine)[..])
     );
-    let (writes, name) = world.take(Input::retry(COUNTING, retry, 0));
+    let (writes, name) = world.decide_one(Input::retry(COUNTING, retry, 0));
     assert_eq!((name, stored(&world).status), ("done", DeadLetterStatus::Resolved));
     assert_eq!((&writes.inbox[..], world.tin("a").coins), (&[("counting", Uuid::from_u128(1))][..], 5));
     let announced = resolved(&writes);
@@ -67,8 +66,8 @@ fn replay_gets_all_attempts_and_is_resolved_when_processed() {
 #[test]
 fn rejected_replay_is_resolved() {
     let (mut world, dead) = parked();
-    world.take(operated(replay(dead, 1, Some(edited(paid(2, "a", -5, Mood::Fine))))));
-    let (writes, name) = world.take(Input::retry(COUNTING, the_retry(&world), 0));
+    world.decide_one(operated(replay(dead, 1, Some(edited(paid(2, "a", -5, Mood::Fine))))));
+    let (writes, name) = world.decide_one(Input::retry(COUNTING, the_retry(&world), 0));
     let announced = resolved(&writes);
     let no = ReplayEffect::Rejected { reason: NoCoins.to_string() };
     assert_eq!((name, announced.replays, announced.effect), ("rejected", 1, no));
@@ -78,14 +77,14 @@ fn rejected_replay_is_resolved() {
 #[test]
 fn replay_without_effect_reports_no_change() {
     let (mut world, dead) = parked();
-    world.take(operated(replay(dead, 1, Some(edited(paid(2, "a", 0, Mood::Fine))))));
+    world.decide_one(operated(replay(dead, 1, Some(edited(paid(2, "a", 0, Mood::Fine))))));
     // Other changes in the batch are not its effect.
     let inputs = [
         world.command(TillCommand::Put("b", 3)),
         Input::retry(COUNTING, the_retry(&world), 0),
         world.command(TillCommand::Put("b", 4)),
     ];
-    let (writes, _) = world.takes(&inputs);
+    let (writes, _) = world.decide(&inputs);
     let resolved = writes.outbox.iter().find(|entry| entry.subject == "till.dead_letter_resolved");
     let announced = envelope(&resolved.expect("it is told").payload).open().expect("a message").fact;
     let DeadLetterMessage::DeadLetterResolved(announced) = announced else { panic!("{announced:?}") };
@@ -96,9 +95,9 @@ fn replay_without_effect_reports_no_change() {
 #[test]
 fn only_command_with_higher_revision_has_effect() {
     let (mut world, dead) = parked();
-    world.take(operated(discard(dead, 5, None)));
+    world.decide_one(operated(discard(dead, 5, None)));
     for revision in [1, 5] {
-        let (writes, name) = world.take(operated(replay(dead, revision, None)));
+        let (writes, name) = world.decide_one(operated(replay(dead, revision, None)));
         assert_eq!(
             (name, writes.changed_dead_letters.len(), writes.retries.len()),
             ("done", 0, 0),
@@ -106,7 +105,7 @@ fn only_command_with_higher_revision_has_effect() {
         );
     }
     assert_eq!(stored(&world).status, DeadLetterStatus::Discarded);
-    world.take(operated(restore(dead, 6)));
+    world.decide_one(operated(restore(dead, 6)));
     assert_eq!((stored(&world).status, stored(&world).revision), (DeadLetterStatus::Pending, 6));
 }
 
@@ -132,7 +131,7 @@ fn command_effect_depends_on_status() {
         for (index, after) in after.into_iter().enumerate() {
             let (mut world, dead) = parked();
             world.dead_letters.get_mut(&dead).expect("it is there").status = before;
-            let (writes, name) = world.take(operated(commands(dead)[index].clone()));
+            let (writes, name) = world.decide_one(operated(commands(dead)[index].clone()));
             assert_eq!((name, stored(&world).status), ("done", after), "{before:?}, {index}");
             assert_eq!(stored(&world).revision, 9, "it is not done again");
             // A running replay is scheduled again only if its retry was lost.
@@ -150,24 +149,24 @@ fn command_effect_depends_on_status() {
 #[test]
 fn edited_replay_replaces_running_replay() {
     let (mut world, dead) = parked();
-    world.take(operated(replay(dead, 1, None)));
+    world.decide_one(operated(replay(dead, 1, None)));
     let before = the_retry(&world);
-    let (writes, _) = world.take(operated(replay(dead, 2, Some(edited(paid(2, "a", 5, Mood::Fine))))));
+    let (writes, _) = world.decide_one(operated(replay(dead, 2, Some(edited(paid(2, "a", 5, Mood::Fine))))));
     assert_eq!((writes.retries.len(), writes.retries_again.len()), (1, 0));
     // The result of the attempt before the edit is ignored.
-    let (writes, name) = world.take(Input::retry(COUNTING, before, 0));
+    let (writes, name) = world.decide_one(Input::retry(COUNTING, before, 0));
     assert_eq!((name, writes.is_empty()), ("duplicate", true));
-    assert_eq!(world.take(Input::retry(COUNTING, the_retry(&world), 0)).1, "done");
+    assert_eq!(world.decide_one(Input::retry(COUNTING, the_retry(&world), 0)).1, "done");
 }
 
 /// Reconciliation counts no foreign messages: only the dead letter remembers them.
 #[test]
 fn edited_foreign_message_is_processed_without_inbox_entry() {
     let mut world = World::new();
-    world.take(delivered(COUNTING, b"{}"));
+    world.decide_one(delivered(COUNTING, b"{}"));
     let dead = stored(&world).dead_letter.id;
-    world.take(operated(replay(dead, 1, Some(edited(paid(2, "a", 5, Mood::Fine))))));
-    let (writes, name) = world.take(Input::retry(COUNTING, the_retry(&world), 0));
+    world.decide_one(operated(replay(dead, 1, Some(edited(paid(2, "a", 5, Mood::Fine))))));
+    let (writes, name) = world.decide_one(Input::retry(COUNTING, the_retry(&world), 0));
     assert_eq!((name, writes.inbox.len(), world.tin("a").coins), ("done", 0, 5));
     // The saga that missed it is unknown. Its origin stays.
     assert_eq!(stored(&world).dead_letter.origin, DeadLetterOrigin::Foreign);
@@ -177,19 +176,19 @@ fn edited_foreign_message_is_processed_without_inbox_entry() {
 fn replayed_task_keeps_its_key() {
     let mut world = World::new();
     let put = world.command(TillCommand::Put("a", FULL));
-    let task = world.take(put).0.tasks[0].clone();
+    let task = world.decide_one(put).0.tasks[0].clone();
     let refused = FailedAttempt::new(FailureKind::Permanent, "no courier");
-    world.take(Input::task_result(task.clone(), Err(refused), 0));
+    world.decide_one(Input::task_result(task.clone(), Err(refused), 0));
     let dead = stored(&world).dead_letter.id;
     assert_eq!(stored(&world).dead_letter.origin, DeadLetterOrigin::Task);
-    let (writes, name) = world.take(operated(replay(dead, 1, None)));
+    let (writes, name) = world.decide_one(operated(replay(dead, 1, None)));
     let again = Task { claim: 0, dead_letter: Some(dead), ..task };
     assert_eq!((name, &writes.tasks_again[..]), ("done", &[again.clone()][..]));
     // A running call may have had an effect: it can be repeated, not edited.
-    let (writes, name) = world.take(operated(replay(dead, 2, Some(edited(b"\"b\"".to_vec())))));
+    let (writes, name) = world.decide_one(operated(replay(dead, 2, Some(edited(b"\"b\"".to_vec())))));
     assert_eq!((name, writes.tasks_again.len(), stored(&world).revision), ("dead_lettered", 0, 1));
-    assert_eq!(world.take(operated(replay(dead, 3, None))).0.tasks_again.len(), 1);
-    let (writes, name) = world.take(Input::task_result(again, Ok(json!(1)), 0));
+    assert_eq!(world.decide_one(operated(replay(dead, 3, None))).0.tasks_again.len(), 1);
+    let (writes, name) = world.decide_one(Input::task_result(again, Ok(json!(1)), 0));
     assert_eq!((name, resolved(&writes).step), ("done", "collect".to_owned()));
     assert_eq!(writes.tasks_done.len(), 1);
 }
@@ -199,10 +198,14 @@ fn replayed_task_keeps_its_key() {
 fn task_can_be_edited_only_before_replay() {
     let mut world = World::new();
     let put = world.command(TillCommand::Put("a", FULL));
-    let task = world.take(put).0.tasks[0].clone();
-    world.take(Input::task_result(task, Err(FailedAttempt::new(FailureKind::Permanent, "no courier")), 0));
+    let task = world.decide_one(put).0.tasks[0].clone();
+    world.decide_one(Input::task_result(
+        task,
+        Err(FailedAttempt::new(FailureKind::Permanent, "no courier")),
+        0,
+    ));
     let dead = stored(&world).dead_letter.id;
-    let (writes, _) = world.take(operated(replay(dead, 1, Some(edited(b"\"b\"".to_vec())))));
+    let (writes, _) = world.decide_one(operated(replay(dead, 1, Some(edited(b"\"b\"".to_vec())))));
     assert_eq!(writes.tasks_again[0].payload, "\"b\"");
 }
 
@@ -211,7 +214,7 @@ fn task_can_be_edited_only_before_replay() {
 fn command_about_purged_dead_letter_is_answered_as_forgotten() {
     let (mut world, _) = parked();
     let absent = Uuid::from_u128(77);
-    let (writes, name) = world.take(operated(discard(absent, 1, None)));
+    let (writes, name) = world.decide_one(operated(discard(absent, 1, None)));
     assert_eq!(
         (name, writes.new_dead_letters.len(), writes.outbox.len()),
         ("done", 0, 0),
@@ -219,7 +222,7 @@ fn command_about_purged_dead_letter_is_answered_as_forgotten() {
     );
     world.inbox.clear();
     for (command, revision) in [(replay(absent, 1, None), 1), (restore(absent, 2), 2)] {
-        let (writes, name) = world.take(operated(command));
+        let (writes, name) = world.decide_one(operated(command));
         assert_eq!((name, writes.new_dead_letters.len(), writes.changed_dead_letters.len()), ("done", 0, 0));
         let [entry] = &writes.outbox[..] else { panic!("one message: {writes:?}") };
         let announced =
@@ -248,7 +251,7 @@ fn impossible_operator_command_is_dead_lettered() {
             renamed(&mut world);
         }
         elsewhere.revision += 1;
-        let (writes, name) = world.take(operated(message));
+        let (writes, name) = world.decide_one(operated(message));
         assert_eq!(
             (name, writes.changed_dead_letters.len(), writes.retries.len()),
             ("dead_lettered", 0, 0),
@@ -264,33 +267,33 @@ fn impossible_operator_command_is_dead_lettered() {
         assert_eq!((stored(&world).status, stored(&world).revision), (DeadLetterStatus::Pending, 0));
     }
     // An operator command is about a dead letter, which is no saga.
-    let (writes, _) = world.take(operated(DeadLetterMessage::ReplayRequested(elsewhere)));
+    let (writes, _) = world.decide_one(operated(DeadLetterMessage::ReplayRequested(elsewhere)));
     assert_eq!(writes.new_dead_letters[0].saga, None);
     // An announcement is no command.
     let announced = DeadLetterMessage::DeadLettered(Box::new(stored(&world).dead_letter));
     let input = Input::message(operations(), till::envelope(90, &announced).into(), Uuid::nil(), 0);
-    let (writes, _) = world.take(input);
+    let (writes, _) = world.decide_one(input);
     assert_eq!(
         writes.new_dead_letters[0].reason,
         "DeadLettered of \"shop\" does not belong on till-operations"
     );
     let input = delivered(WATCHING, &till::envelope(91, &announced));
-    assert_eq!(world.take(input).1, "retried", "no command, to a step that hears of dead letters");
+    assert_eq!(world.decide_one(input).1, "retried", "no command, to a step that hears of dead letters");
 }
 
 /// A message may be replayed and processed in one batch: the last change counts.
 #[test]
 fn replay_processed_in_same_batch_leaves_no_retry() {
     let (mut world, dead) = parked();
-    world.take(operated(replay(dead, 1, Some(edited(paid(2, "a", 5, Mood::Fine))))));
+    world.decide_one(operated(replay(dead, 1, Some(edited(paid(2, "a", 5, Mood::Fine))))));
     let retry = the_retry(&world);
     // The retry of another dead letter stays.
-    world.take(delivered(COUNTING, &paid(3, "a", 5, Mood::Broken)));
+    world.decide_one(delivered(COUNTING, &paid(3, "a", 5, Mood::Broken)));
     let other = world.dead_letters.values().find(|it| it.dead_letter.id != dead).expect("two").dead_letter.id;
-    world.take(operated(replay(other, 1, None)));
+    world.decide_one(operated(replay(other, 1, None)));
     let inputs =
         [operated(replay(dead, 2, None)), operated(replay(other, 2, None)), Input::retry(COUNTING, retry, 0)];
-    let (writes, outcomes) = world.takes(&inputs);
+    let (writes, outcomes) = world.decide(&inputs);
     assert_eq!(outcomes[2].name(), "done");
     let in_line: Vec<_> = writes.retries_again.iter().map(|retry| retry.dead_letter).collect();
     assert_eq!(in_line, [Some(other)]);
@@ -301,8 +304,8 @@ fn replayed_task_ending_in_same_batch_leaves_no_task() {
     let mut world = World::new();
     for tin in ["a", "b"] {
         let put = world.command(TillCommand::Put(tin, FULL));
-        let task = world.take(put).0.tasks[0].clone();
-        world.take(Input::task_result(
+        let task = world.decide_one(put).0.tasks[0].clone();
+        world.decide_one(Input::task_result(
             task,
             Err(FailedAttempt::new(FailureKind::Permanent, "no courier")),
             0,
@@ -311,9 +314,9 @@ fn replayed_task_ending_in_same_batch_leaves_no_task() {
     let dead: Vec<_> = world.dead_letters.keys().copied().collect();
     let again: Vec<_> = dead
         .iter()
-        .map(|dead| world.take(operated(replay(*dead, 1, None))).0.tasks_again[0].clone())
+        .map(|dead| world.decide_one(operated(replay(*dead, 1, None))).0.tasks_again[0].clone())
         .collect();
-    let (writes, _) = world.takes(&[
+    let (writes, _) = world.decide(&[
         operated(replay(dead[0], 2, None)),
         operated(replay(dead[1], 2, None)),
         Input::task_result(again[0].clone(), Ok(json!(1)), 0),
@@ -324,14 +327,14 @@ fn replayed_task_ending_in_same_batch_leaves_no_task() {
 /// A retry and a dead letter with arbitrary content.
 pub(super) fn examples() -> (Retry, StoredDeadLetter) {
     let (mut world, dead) = parked();
-    world.take(operated(replay(dead, 1, None)));
+    world.decide_one(operated(replay(dead, 1, None)));
     (the_retry(&world), stored(&world))
 }
 
 /// A till with one dead letter, and its id.
 fn parked() -> (World, Uuid) {
     let mut world = World::new();
-    world.take(delivered(COUNTING, &paid(1, "a", 5, Mood::Broken)));
+    world.decide_one(delivered(COUNTING, &paid(1, "a", 5, Mood::Broken)));
     world.inbox.insert(("counting", Uuid::from_u128(1)), InboxState::DeadLettered);
     let dead = stored(&world).dead_letter.id;
     (world, dead)

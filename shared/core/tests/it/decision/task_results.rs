@@ -6,24 +6,25 @@ use saga_core::retry::{FailedAttempt, FailureKind};
 use saga_core::waiting::Task;
 use serde_json::json;
 
-use super::till::{ATTEMPTS, FULL, NOON, NoCoins, Till, TillCommand, World};
+use super::till::{ATTEMPTS, FULL, NOON, NoCoins, Till, TillCommand};
+use super::world::World;
 
 #[test]
 fn answer_ends_task_once_under_any_claim() {
     let (mut world, task) = calling();
     // The answer of an expired claim counts: the idempotency key makes it the only one.
     world.tasks.get_mut(&task.id).expect("it is open").claim = 5;
-    let (writes, name) = world.take(answered(&task, 7));
+    let (writes, name) = world.decide_one(answered(&task, 7));
     assert_eq!((name, &writes.tasks_done[..]), ("done", &[task.id][..]));
     assert_eq!(world.tin("a").coins, FULL + 7);
-    let (writes, name) = world.take(answered(&task, 7));
+    let (writes, name) = world.decide_one(answered(&task, 7));
     assert_eq!((name, writes.is_empty()), ("duplicate", true));
 }
 
 #[test]
 fn rejected_answer_ends_task() {
     let (mut world, task) = calling();
-    let (writes, outcomes) = world.takes(&[answered(&task, -1)]);
+    let (writes, outcomes) = world.decide(&[answered(&task, -1)]);
     let Outcome::Message(MessageOutcome::Rejected(NoCoins)) = outcomes[0] else { panic!("{outcomes:?}") };
     assert_eq!((writes.tasks_done.len(), writes.new_dead_letters.len()), (1, 0));
 }
@@ -33,7 +34,7 @@ fn failed_task_is_retried_until_attempts_are_used_up() {
     let (mut world, task) = calling();
     for attempts in 0..ATTEMPTS {
         let failing = Task { attempts, ..task.clone() };
-        let (writes, name) = world.take(failed(&failing, FailureKind::Transient));
+        let (writes, name) = world.decide_one(failed(&failing, FailureKind::Transient));
         if attempts + 1 < ATTEMPTS {
             let [retry] = &writes.task_retries[..] else { panic!("it is to be made again: {writes:?}") };
             let delay = SignedDuration::from_secs(8 << attempts) - SignedDuration::from_micros(1);
@@ -54,15 +55,15 @@ fn failed_task_is_retried_until_attempts_are_used_up() {
 fn task_failure_counts_only_under_newest_claim() {
     let (mut world, task) = calling();
     world.tasks.get_mut(&task.id).expect("it is open").claim = 2;
-    assert_eq!(world.take(failed(&task, FailureKind::Permanent)).1, "duplicate");
-    assert_eq!(world.take(failed(&Task { claim: 2, ..task }, FailureKind::Outage)).1, "retried");
+    assert_eq!(world.decide_one(failed(&task, FailureKind::Permanent)).1, "duplicate");
+    assert_eq!(world.decide_one(failed(&Task { claim: 2, ..task }, FailureKind::Outage)).1, "retried");
 }
 
 #[test]
 fn outage_consumes_no_attempt_of_task() {
     let (mut world, task) = calling();
     let last = Task { attempts: ATTEMPTS - 1, ..task };
-    let (writes, name) = world.take(failed(&last, FailureKind::Outage));
+    let (writes, name) = world.decide_one(failed(&last, FailureKind::Outage));
     assert_eq!((name, writes.task_retries[0].attempts), ("retried", ATTEMPTS - 1));
 }
 
@@ -76,14 +77,14 @@ fn unnecessary_task_reports_if_it_was_ever_attempted() {
         let (mut world, task) = calling();
         let task = Task { claim, dead_letter, ..task };
         world.tasks.insert(task.id, task.clone());
-        assert_eq!(world.take(Input::task_check(task.clone())).1, "task_needed");
+        assert_eq!(world.decide_one(Input::task_check(task.clone())).1, "task_needed");
         let look = world.command(TillCommand::LookAt("a", NOON));
-        world.take(look);
-        let (writes, outcomes) = world.takes(&[Input::task_check(task.clone())]);
+        world.decide_one(look);
+        let (writes, outcomes) = world.decide(&[Input::task_check(task.clone())]);
         let Outcome::Message(MessageOutcome::Dead(reason)) = &outcomes[0] else { panic!("{outcomes:?}") };
         assert_eq!(*reason, format!("{kind} no longer needed"));
         assert_eq!((writes.tasks_done.len(), writes.new_dead_letters[0].attempts), (1, 0));
-        assert_eq!(world.take(Input::task_check(task)).1, "duplicate");
+        assert_eq!(world.decide_one(Input::task_check(task)).1, "duplicate");
     }
 }
 
@@ -93,8 +94,8 @@ fn panic_in_necessity_check_makes_the_call() {
     let (mut world, task) = calling();
     let row = world.rows.values_mut().next().expect("a row");
     row.1.state = "no tin".to_owned();
-    assert_eq!(world.take(Input::task_check(task.clone())).1, "task_needed");
-    let (writes, name) = world.take(answered(&task, 1));
+    assert_eq!(world.decide_one(Input::task_check(task.clone())).1, "task_needed");
+    let (writes, name) = world.decide_one(answered(&task, 1));
     assert_eq!(
         (name, writes.new_dead_letters[0].attempts),
         ("dead_lettered", 1),
@@ -114,16 +115,16 @@ fn task_answered_in_same_batch_is_not_written() {
     let put = fresh.command(TillCommand::Put("a", FULL));
     let other = fresh.command(TillCommand::Put("b", FULL));
     let failing = || failed(&Task { attempts: 0, ..task.clone() }, FailureKind::Transient);
-    let (writes, outcomes) = fresh.takes(&[put, other, failing(), answered(&task, 1)]);
+    let (writes, outcomes) = fresh.decide(&[put, other, failing(), answered(&task, 1)]);
     assert_eq!((outcomes[2].name(), outcomes[3].name()), ("retried", "done"));
     let left: Vec<_> = writes.tasks.iter().map(|task| &task.payload[..]).collect();
     assert_eq!((left, writes.task_retries.len(), writes.tasks_done.len()), (vec![r#""b""#], 0, 1));
     // A failed attempt of another task stays.
     let (mut world, _) = calling();
     let put = world.command(TillCommand::Put("b", FULL));
-    let (writes, _) = world.take(put);
+    let (writes, _) = world.decide_one(put);
     let of_b = writes.tasks[0].clone();
-    let (writes, _) = world.takes(&[failed(&of_b, FailureKind::Transient), answered(&task, 1)]);
+    let (writes, _) = world.decide(&[failed(&of_b, FailureKind::Transient), answered(&task, 1)]);
     assert_eq!(writes.task_retries.len(), 1);
 }
 
@@ -131,7 +132,7 @@ fn task_answered_in_same_batch_is_not_written() {
 fn calling() -> (World, Task) {
     let mut world = World::new();
     let put = world.command(TillCommand::Put("a", FULL));
-    let (writes, _) = world.take(put);
+    let (writes, _) = world.decide_one(put);
     let task = writes.tasks[0].clone();
     (world, task)
 }

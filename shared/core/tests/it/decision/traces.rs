@@ -8,7 +8,8 @@ use saga_core::retry::{FailedAttempt, FailureKind};
 use saga_core::trace::TraceContext;
 use saga_core::waiting::Task;
 
-use super::till::{COUNTING, FULL, Mood, Till, TillCommand, World, paid};
+use super::till::{COUNTING, FULL, Mood, Till, TillCommand, paid};
+use super::world::World;
 
 const HERE: TraceContext = TraceContext { trace_id: 7, span_id: 8, is_sampled: false };
 
@@ -38,7 +39,7 @@ fn recorded(writes: &Writes) -> (Vec<bool>, Vec<bool>) {
 #[test]
 fn retry_marks_trace_as_recorded() {
     for keep in [true, false] {
-        let (writes, name) = world(keep).take(heard(Mood::NotYet));
+        let (writes, name) = world(keep).decide_one(heard(Mood::NotYet));
         let delivery = writes.retries[0].delivery.as_ref().expect("it came from the broker");
         let at = TraceContext { is_sampled: keep, ..HERE };
         assert_eq!((name, delivery.trace()), ("retried", Some(at)), "what caused it caused its next try too");
@@ -51,10 +52,10 @@ fn failed_task_marks_trace_as_recorded() {
     for (keep, trace) in [(true, Some(HERE.recorded())), (false, None)] {
         let mut world = world(keep);
         let command = world.command(TillCommand::Put("a", FULL)).with_trace(Some(HERE));
-        let (writes, _) = world.take(command);
+        let (writes, _) = world.decide_one(command);
         let task = Task { trace: Some(HERE), ..writes.tasks[0].clone() };
         let failed = FailedAttempt::new(FailureKind::Transient, "no answer");
-        let (writes, name) = world.take(Input::task_result(task, Err(failed), u32::MAX));
+        let (writes, name) = world.decide_one(Input::task_result(task, Err(failed), u32::MAX));
         assert_eq!((name, writes.task_retries[0].trace), ("retried", trace));
     }
 }
@@ -62,7 +63,7 @@ fn failed_task_marks_trace_as_recorded() {
 #[test]
 fn dead_letter_marks_trace_as_recorded() {
     for keep in [true, false] {
-        let (writes, _) = world(keep).take(heard(Mood::Broken));
+        let (writes, _) = world(keep).decide_one(heard(Mood::Broken));
         let dead = &writes.new_dead_letters[0];
         let at = TraceContext { span_id: 9, is_sampled: keep, ..HERE };
         assert_eq!(dead.trace, Some(at.to_string()));
@@ -81,6 +82,6 @@ fn effects_of_input_that_reports_failure_mark_trace_as_recorded() {
     for (keep, tin, is_recorded) in [(true, "wrong", true), (true, "a", false), (false, "wrong", false)] {
         let mut world = world(keep);
         let command = world.command(TillCommand::Put(tin, FULL)).with_trace(Some(HERE));
-        assert_eq!(recorded(&world.take(command).0), (vec![is_recorded], vec![is_recorded]), "{tin}");
+        assert_eq!(recorded(&world.decide_one(command).0), (vec![is_recorded], vec![is_recorded]), "{tin}");
     }
 }
