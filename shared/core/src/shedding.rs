@@ -146,16 +146,16 @@ struct Recent {
 
 impl Recent {
     fn add(&mut self, at: Duration) {
-        self.turn(at);
+        self.advance(at);
         self.tenths[Self::slot(self.now)] += 1;
     }
 
     fn last_second(&mut self, at: Duration) -> u64 {
-        self.turn(at);
+        self.advance(at);
         self.tenths.iter().sum()
     }
 
-    fn turn(&mut self, at: Duration) {
+    fn advance(&mut self, at: Duration) {
         let now = u64::try_from(at.as_millis() / 100).unwrap_or(u64::MAX);
         let passed = now.saturating_sub(self.now).min(10);
         for tenth in 0..passed {

@@ -55,7 +55,7 @@ impl CheckHistory {
         let readiness = Readiness::of(checks.collect());
         match (latest.was_ready, readiness.ready) {
             (false, true) => info!("ready"),
-            (true, false) => warn!("not ready any more: {}", readiness.complaints()),
+            (true, false) => warn!("not ready any more: {}", readiness.problems()),
             (false, false) | (true, true) => {}
         }
         *latest = Latest { checks: readiness.checks.clone(), was_ready: readiness.ready };
@@ -79,7 +79,7 @@ mod tests {
             let readiness = CheckHistory::default().record(&[(name, Some("is odd".to_owned()))], after(0));
             let expected = (severity != CheckState::Failed, severity == CheckState::Degraded);
             assert_eq!((readiness.ready, readiness.degraded), expected, "{name}");
-            assert_eq!(readiness.complaints(), format!("{name}: is odd"));
+            assert_eq!(readiness.problems(), format!("{name}: is odd"));
         }
     }
 

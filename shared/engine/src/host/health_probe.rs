@@ -25,22 +25,22 @@ const LONGEST_ANSWER_BYTES: u64 = 64 * 1024;
 ///
 /// # Errors
 /// When the service does not answer in time, or is not ready; the error names the failed checks.
-pub(super) fn ask(settings: &HttpSettings) -> BoxFuture<'_, anyhow::Result<String>> {
-    Box::pin(ask_within(WITHIN, settings))
+pub(super) fn fetch_readiness(settings: &HttpSettings) -> BoxFuture<'_, anyhow::Result<String>> {
+    Box::pin(fetch_within(WITHIN, settings))
 }
 
-async fn ask_within(within: Duration, settings: &HttpSettings) -> anyhow::Result<String> {
+async fn fetch_within(within: Duration, settings: &HttpSettings) -> anyhow::Result<String> {
     let bind = &settings.bind;
     let answer = timeout(within, answer(settings)).await;
     let answer = answer.with_context(|| format!("no whole answer from {bind} within {within:?}"))??;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let status = head.split(' ').nth(1).unwrap_or_default();
-    let complaints = serde_json::from_str(body).map(|readiness: Readiness| readiness.complaints());
-    match (status, complaints.unwrap_or_default()) {
+    let problems = serde_json::from_str(body).map(|readiness: Readiness| readiness.problems());
+    match (status, problems.unwrap_or_default()) {
         ("200", none) if none.is_empty() => Ok("ready".to_owned()),
-        ("200", complaints) => Ok(format!("ready, although {complaints}")),
+        ("200", problems) => Ok(format!("ready, although {problems}")),
         (_, none) if none.is_empty() => bail!("{bind} answers {status:?} without a reason"),
-        (_, complaints) => bail!("not ready: {complaints}"),
+        (_, problems) => bail!("not ready: {problems}"),
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
         };
         let tls = HttpTlsSettings { cert: is_tls.then(|| "own.pem".into()), ..HttpTlsSettings::default() };
         let settings = HttpSettings { bind, tls, ..HttpSettings::default() };
-        let (result, ()) = tokio::join!(ask(&settings), answering);
+        let (result, ()) = tokio::join!(fetch_readiness(&settings), answering);
         result.map_err(|error| format!("{error:#}"))
     }
 
@@ -165,10 +165,10 @@ mod tests {
             let (mut stream, _) = listener.accept().await.expect("somebody asks");
             stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.expect("sent");
         };
-        let (result, ()) = tokio::join!(ask(&settings), speaking);
+        let (result, ()) = tokio::join!(fetch_readiness(&settings), speaking);
         assert!(result.expect_err("it is no TLS").to_string().contains("no TLS"));
         drop(listener);
-        let result = ask(&HttpSettings { bind, ..HttpSettings::default() }).await;
+        let result = fetch_readiness(&HttpSettings { bind, ..HttpSettings::default() }).await;
         let result = result.expect_err("nobody is there");
         assert!(result.to_string().contains("no server listens"), "{result:#}");
     }
@@ -185,7 +185,7 @@ mod tests {
             }
         };
         let (settings, started) = (HttpSettings { bind, ..HttpSettings::default() }, Instant::now());
-        let asking = ask_within(Duration::from_millis(300), &settings);
+        let asking = fetch_within(Duration::from_millis(300), &settings);
         let result = tokio::select! {
             result = asking => result,
             () = dripping => panic!("it goes on as long as somebody listens"),

@@ -157,7 +157,7 @@ where
         Operation::Verify { .. } => StoreOperation::Verify,
         Operation::Healthy { .. } => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let summary = runtime.block_on(health_probe::ask(&settings.http));
+            let summary = runtime.block_on(health_probe::fetch_readiness(&settings.http));
             // Does not wait for a name that is still being resolved.
             runtime.shutdown_background();
             let summary = summary?;

@@ -36,7 +36,7 @@ struct Latest<T> {
     checked_at: Instant,
     stamps: Vec<Stamp>,
     value: Option<Arc<T>>,
-    complaint: Option<BadFile>,
+    last_error: Option<BadFile>,
 }
 
 /// Identity and permissions of a file; `None` for a missing file.
@@ -55,7 +55,7 @@ impl<T> Reloaded<T> {
         // Taken before the files are read, so that a change in between is noticed by the next check.
         let stamps = stamps(&files);
         let value = Some(Arc::new(read()?));
-        let latest = Mutex::new(Latest { checked_at: Instant::now(), stamps, value, complaint: None });
+        let latest = Mutex::new(Latest { checked_at: Instant::now(), stamps, value, last_error: None });
         Ok(Self { files, read: Box::new(read), on_error, latest })
     }
 
@@ -71,20 +71,20 @@ impl<T> Reloaded<T> {
     fn reload_if_changed(&self, latest: &mut Latest<T>) {
         latest.checked_at = Instant::now();
         let stamps = stamps(&self.files);
-        if stamps == latest.stamps && latest.complaint.is_none() {
+        if stamps == latest.stamps && latest.last_error.is_none() {
             return;
         }
         latest.stamps = stamps;
         match (self.read)() {
             Ok(value) => {
                 info!("reloaded: {}", self.names());
-                (latest.value, latest.complaint) = (Some(Arc::new(value)), None);
+                (latest.value, latest.last_error) = (Some(Arc::new(value)), None);
             }
             Err(bad) => {
-                if latest.complaint.as_ref() != Some(&bad) {
+                if latest.last_error.as_ref() != Some(&bad) {
                     error!("{bad}; {}", self.on_error.consequence());
                 }
-                latest.complaint = Some(bad);
+                latest.last_error = Some(bad);
                 match self.on_error {
                     OnReadError::KeepOld => {}
                     OnReadError::Clear => latest.value = None,

@@ -23,7 +23,7 @@ pub struct TlsSettings {
 impl TlsSettings {
     /// Describes an impossible combination of settings.
     #[must_use]
-    pub fn complaint(&self) -> Option<&'static str> {
+    pub fn problem(&self) -> Option<&'static str> {
         let is_half = self.cert.is_some() != self.key.is_some();
         is_half.then_some("bus.tls.cert and bus.tls.key belong together: name both files, or neither")
     }

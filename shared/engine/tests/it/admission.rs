@@ -69,14 +69,14 @@ async fn waiters_wake_on_operator_override() {
     let admission = calling(BreakerPolicy::default());
     let step = admission.for_step(FILLING);
     for release in [BreakerAction::Reset, BreakerAction::Closed] {
-        turn(&admission, SUPPLIER, BreakerAction::Open);
+        change_breaker(&admission, SUPPLIER, BreakerAction::Open);
         assert_eq!(
             (view(&admission, SUPPLIER).state, view(&admission, SUPPLIER).open_until),
             (State::ForcedOpen, None)
         );
         let call = async { answered(in_time("a permit", admission.acquire_call()).await) };
         let waiting = async { tokio::join!(in_time("it opens", step.until_unblocked()), call) };
-        let released = async { turn(&admission, SUPPLIER, release) };
+        let released = async { change_breaker(&admission, SUPPLIER, release) };
         tokio::join!(biased; waiting, released);
         assert!(!step.is_blocked(), "it waited for the release");
     }
@@ -86,7 +86,7 @@ async fn waiters_wake_on_operator_override() {
 async fn change_between_arming_and_waiting_wakes_waiter() {
     let admission = calling(BreakerPolicy::default());
     let changed = admission.changed();
-    turn(&admission, SUPPLIER, BreakerAction::Open);
+    change_breaker(&admission, SUPPLIER, BreakerAction::Open);
     in_time("woken", changed).await;
 }
 
@@ -130,13 +130,13 @@ async fn step_is_blocked_by_breaker_dependency_and_pause() {
     let steps = [FILLING, LISTENING].map(|step| admission.for_step(step));
     let shut = || steps.each_ref().map(StepAdmission::is_blocked);
     assert_eq!(shut(), [false, false]);
-    turn(&admission, SUPPLIER, BreakerAction::Open);
+    change_breaker(&admission, SUPPLIER, BreakerAction::Open);
     assert_eq!(shut(), [true, false], "only one of them needs the supplier");
     assert!(steps[0].try_acquire().is_none());
-    turn(&admission, SUPPLIER, BreakerAction::Reset);
-    turn(&admission, LISTENING.name, BreakerAction::Open);
+    change_breaker(&admission, SUPPLIER, BreakerAction::Reset);
+    change_breaker(&admission, LISTENING.name, BreakerAction::Open);
     assert_eq!(shut(), [false, true]);
-    turn(&admission, LISTENING.name, BreakerAction::Closed);
+    change_breaker(&admission, LISTENING.name, BreakerAction::Closed);
     assert_eq!(shut(), [false, false]);
     faults.inject(fault_of(FILLING, FaultKind::PAUSE)).expect("faults are on");
     assert_eq!(shut(), [true, false]);
@@ -151,16 +151,16 @@ async fn step_is_blocked_by_breaker_dependency_and_pause() {
 async fn step_unblocks_when_every_cause_is_gone() {
     let (admission, faults) = stepping(BreakerPolicy::default());
     let step = admission.for_step(FILLING);
-    turn(&admission, SUPPLIER, BreakerAction::Open);
-    turn(&admission, FILLING.name, BreakerAction::Open);
+    change_breaker(&admission, SUPPLIER, BreakerAction::Open);
+    change_breaker(&admission, FILLING.name, BreakerAction::Open);
     faults.inject(fault(FaultKind::PAUSE)).expect("faults are on");
     let mut opens = std::pin::pin!(step.until_unblocked());
     assert!(futures::poll!(&mut opens).is_pending());
-    turn(&admission, FILLING.name, BreakerAction::Reset);
+    change_breaker(&admission, FILLING.name, BreakerAction::Reset);
     assert!(futures::poll!(&mut opens).is_pending());
     faults.clear();
     assert!(futures::poll!(&mut opens).is_pending());
-    turn(&admission, SUPPLIER, BreakerAction::Closed);
+    change_breaker(&admission, SUPPLIER, BreakerAction::Closed);
     in_time("the step opens", opens).await;
 }
 
@@ -252,7 +252,7 @@ fn shared(admission: Admission, faults: InjectedFaults) -> SharedAdmission {
 
 const BOUNDS: TaskBounds = TaskBounds { backlog: 100, concurrency: 8 };
 
-fn turn(admission: &SharedAdmission, name: &str, action: BreakerAction) {
+fn change_breaker(admission: &SharedAdmission, name: &str, action: BreakerAction) {
     admission.set_breaker(name, action).expect("it has this breaker");
 }
 

@@ -237,7 +237,7 @@ async fn step_behind_an_open_breaker_is_not_stalled() {
     say(&bus, 1..=1).await;
     harness.has_handled(FILLING, 1).await;
     wait_until("it is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
-    harness.turn(FILLING.name, BreakerAction::Open);
+    harness.change_breaker(FILLING.name, BreakerAction::Open);
     say(&bus, 2..=4).await;
     harness.has_handled(LISTENING, 4).await;
     let is_described = async || waiting(&bus, FILLING).await == 3;

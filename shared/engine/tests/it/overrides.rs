@@ -21,7 +21,7 @@ async fn inject(at: &EngineHarness, new: NewFault) -> u64 {
     at.overrides.inject(new).await.expect(WORKS).expect("faults are on").id
 }
 
-async fn turn(at: &EngineHarness, name: &str, action: BreakerAction) -> State {
+async fn change_breaker(at: &EngineHarness, name: &str, action: BreakerAction) -> State {
     at.overrides.set_breaker(name, action).await.expect(WORKS).expect("it has this breaker").state
 }
 
@@ -34,14 +34,14 @@ fn active(at: &EngineHarness) -> Vec<u64> {
 async fn forced_breaker_stays_forced_across_restart_until_reset() {
     let store = in_memory();
     let depot = EngineHarness::overridden(store.clone()).await;
-    assert_eq!(turn(&depot, SUPPLIER, BreakerAction::Open).await, State::ForcedOpen);
-    assert_eq!(turn(&depot, FILLING.name, BreakerAction::Closed).await, State::ForcedClosed);
+    assert_eq!(change_breaker(&depot, SUPPLIER, BreakerAction::Open).await, State::ForcedOpen);
+    assert_eq!(change_breaker(&depot, FILLING.name, BreakerAction::Closed).await, State::ForcedClosed);
     assert!(depot.overrides.set_breaker("nobody", BreakerAction::Open).await.expect(WORKS).is_none());
     drop(depot);
     let depot = EngineHarness::overridden(store.clone()).await;
     assert_eq!(depot.breaker(SUPPLIER).state, State::ForcedOpen);
     assert_eq!(depot.breaker(FILLING.name).state, State::ForcedClosed);
-    assert_eq!(turn(&depot, SUPPLIER, BreakerAction::Reset).await, State::Closed);
+    assert_eq!(change_breaker(&depot, SUPPLIER, BreakerAction::Reset).await, State::Closed);
     drop(depot);
     let depot = EngineHarness::overridden(store).await;
     assert_eq!(depot.breaker(SUPPLIER).state, State::Closed);
@@ -91,7 +91,7 @@ async fn unreadable_overrides_have_no_effect() {
     assert!(store.replace_overrides(0, "[]".to_owned()).await.expect(WORKS));
     let depot = EngineHarness::overridden(store.clone()).await;
     assert_eq!(depot.breaker(SUPPLIER).state, State::Closed);
-    assert_eq!(turn(&depot, SUPPLIER, BreakerAction::Open).await, State::ForcedOpen);
+    assert_eq!(change_breaker(&depot, SUPPLIER, BreakerAction::Open).await, State::ForcedOpen);
     drop(depot);
     assert_eq!(EngineHarness::overridden(store).await.breaker(SUPPLIER).state, State::ForcedOpen);
 }
@@ -108,7 +108,7 @@ async fn override_at_one_replica_applies_to_all() {
     let (one, other) =
         (EngineHarness::overridden(open().await).await, EngineHarness::overridden(open().await).await);
     let state_at_other = async |expected| other.breaker(SUPPLIER).state == expected;
-    turn(&one, SUPPLIER, BreakerAction::Open).await;
+    change_breaker(&one, SUPPLIER, BreakerAction::Open).await;
     wait_until("it is open at the other", async || state_at_other(State::ForcedOpen).await).await;
     // One that is counted too: it is for those who are there.
     let counted = NewFault { next: Some(3), ..fault_of(FILLING, FaultKind::FAIL_PERMANENTLY) };
@@ -119,7 +119,7 @@ async fn override_at_one_replica_applies_to_all() {
     assert!(other.overrides.remove(counted).await.expect(WORKS));
     wait_until("it is over at the first", async || active(&one) == [lasting]).await;
     // What the second is told counts on what the first was told.
-    assert_eq!(turn(&other, SUPPLIER, BreakerAction::Reset).await, State::Closed);
+    assert_eq!(change_breaker(&other, SUPPLIER, BreakerAction::Reset).await, State::Closed);
     wait_until("it is closed at the first", async || one.breaker(SUPPLIER).state == State::Closed).await;
     drop(one);
     let third = EngineHarness::overridden(open().await).await;

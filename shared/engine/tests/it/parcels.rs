@@ -34,9 +34,9 @@ const STORY: [&str; 4] = [
 async fn example_runs_twice_on_one_broker() {
     let broker = Nats::start().await;
     for run in ["the first run", "the second run, on the streams of the first"] {
-        let (output, complaint) = tell(&broker.settings().url).await;
+        let (output, errors) = run_successfully(&broker.settings().url).await;
         let lines: Vec<_> = output.lines().collect();
-        assert_eq!(lines.len(), STORY.len(), "{run}:\n{output}\n{complaint}");
+        assert_eq!(lines.len(), STORY.len(), "{run}:\n{output}\n{errors}");
         for (line, expected) in lines.iter().zip(STORY) {
             assert!(line.starts_with(expected), "{run}: {line:?} is not {expected:?}");
         }
@@ -51,10 +51,10 @@ async fn example_runs_twice_on_one_broker() {
 async fn example_without_broker_says_what_to_do() {
     let url = Nats::not_yet_started().settings().url;
     let output = run(&url).await;
-    let complaint = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{complaint}");
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
     let expected = format!("no broker answers at {url}: start one with `nats-server --jetstream`");
-    assert!(complaint.contains(&expected), "{complaint:?} does not say {expected:?}");
+    assert!(errors.contains(&expected), "{errors:?} does not say {expected:?}");
     assert_eq!(text(&output.stdout), "", "nothing came true");
 }
 
@@ -147,7 +147,7 @@ fn trimmed(text: &str) -> String {
 }
 
 /// Runs the example, and returns its output.
-async fn tell(url: &str) -> (String, String) {
+async fn run_successfully(url: &str) -> (String, String) {
     let output = run(url).await;
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{stdout}\n{stderr}");

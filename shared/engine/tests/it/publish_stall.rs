@@ -18,19 +18,19 @@ fn after(seconds: i64) -> Timestamp {
     NOW + SignedDuration::from_secs(seconds)
 }
 
-fn refused(done: &[i64], why: &str) -> PublishOutcome {
+fn delayed(done: &[i64], why: &str) -> PublishOutcome {
     PublishOutcome { done: done.to_vec(), delayed: Some((9, why.to_owned())), ..PublishOutcome::default() }
 }
 
 #[test]
 fn stall_lasts_from_the_first_failure_to_the_first_success() {
     let publish_stall = PublishStall::default();
-    publish_stall.record(&refused(&[], "timed out"), NOW);
-    publish_stall.record(&refused(&[], "no space left"), after(5));
+    publish_stall.record(&delayed(&[], "timed out"), NOW);
+    publish_stall.record(&delayed(&[], "no space left"), after(5));
     assert_eq!(publish_stall.describe(LIMIT, after(5)), None, "not longer than that");
     let words = "the broker takes no messages since 1970-01-01T00:00:00Z: no space left";
     assert_eq!(publish_stall.describe(LIMIT, after(6)).as_deref(), Some(words));
-    publish_stall.record(&refused(&[8], "timed out"), after(7));
+    publish_stall.record(&delayed(&[8], "timed out"), after(7));
     assert_eq!(publish_stall.describe(LIMIT, after(12)), None, "it began anew");
     assert!(publish_stall.describe(LIMIT, after(13)).is_some());
     publish_stall.record(&PublishOutcome { done: vec![9], ..PublishOutcome::default() }, after(14));

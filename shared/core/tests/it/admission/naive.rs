@@ -177,18 +177,18 @@ impl Naive {
 
     pub fn release(&mut self, task: Uuid) -> (Option<i64>, bool) {
         let claim = self.open_tasks.remove(&task).map(|(claim, _)| claim);
-        (claim, self.is_to_look())
+        (claim, self.starts_scan())
     }
 
     pub fn return_slot(&mut self) -> bool {
         self.reserved -= 1;
-        self.is_to_look()
+        self.starts_scan()
     }
 
-    fn is_to_look(&mut self) -> bool {
-        let is_to_look = !self.is_scan_requested && self.has_ample_room();
-        self.is_scan_requested |= is_to_look;
-        is_to_look
+    fn starts_scan(&mut self) -> bool {
+        let starts_scan = !self.is_scan_requested && self.has_ample_room();
+        self.is_scan_requested |= starts_scan;
+        starts_scan
     }
 
     pub fn seen(&self, steps: &[Step], at: Duration) -> Seen {

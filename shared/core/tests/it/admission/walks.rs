@@ -37,7 +37,7 @@ proptest! {
             let (was, expected) = world.take(&act);
             prop_assert_eq!(was, expected, "{:?} at {:?}", act, world.now);
             prop_assert_eq!(world.seen(), world.naive.seen(&STEPS, world.now), "after {:?} at {:?}", act, world.now);
-            world.whoever_waits_is_woken(&before, &act);
+            world.assert_waiters_are_woken(&before, &act);
         }
     }
 }
@@ -226,8 +226,8 @@ impl World {
                 naive.failed.remove(&task(number));
             }
             Act::Turn(which, state) => {
-                let done = it.on_breaker(GUARDED[*which], |breaker| turn(breaker, *state, now));
-                turn(naive.breaker(GUARDED[*which]), *state, now);
+                let done = it.on_breaker(GUARDED[*which], |breaker| change_breaker(breaker, *state, now));
+                change_breaker(naive.breaker(GUARDED[*which]), *state, now);
                 return (Answer::Flag(done.is_some()), Answer::Flag(true));
             }
             Act::Wait(quarters) => self.now += QUARTER * *quarters,
@@ -273,7 +273,7 @@ impl World {
     }
 
     /// A waiting caller waits for a change. So whatever opens must count as one.
-    fn whoever_waits_is_woken(&self, before: &Open, act: &Act) {
+    fn assert_waiters_are_woken(&self, before: &Open, act: &Act) {
         let now = self.open();
         let (breakers, room) = (now.changes.0 - before.changes.0, now.changes.1 - before.changes.1);
         assert_eq!(breakers, now.breakers - before.breakers, "{act:?}");
@@ -317,7 +317,7 @@ fn took(is_slow: bool) -> Duration {
     policy().slow_after + Duration::from_nanos(u64::from(is_slow))
 }
 
-fn turn(breaker: &mut Breaker, state: State, at: Duration) {
+fn change_breaker(breaker: &mut Breaker, state: State, at: Duration) {
     match state {
         State::ForcedOpen => breaker.force_open(at),
         State::ForcedClosed => breaker.force_closed(at),

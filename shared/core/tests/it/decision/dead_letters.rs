@@ -26,7 +26,7 @@ fn permanent_failure_is_dead_lettered_at_once_with_reason() {
         (edited("\"coins\"", "\"coin\""), "data is no Paid: data did not match any variant of untagged enum"),
     ] {
         let mut world = World::new();
-        let delivery = said_on("shop.paid");
+        let delivery = delivered_on("shop.paid");
         let input = Input::from_broker(COUNTING, payload.clone().into(), delivery.clone(), u32::MAX);
         let (writes, name) = world.decide_one(input);
         let [dead] = &writes.new_dead_letters[..] else { panic!("one dead letter: {writes:?}") };
@@ -81,7 +81,7 @@ fn message_its_producer_does_not_publish_is_dead_lettered_as_foreign() {
         let (writes, name) = world.decide_one(Input::from_broker(
             COUNTING,
             payload.clone().into(),
-            said_on(subject),
+            delivered_on(subject),
             u32::MAX,
         ));
         let [dead] = &writes.new_dead_letters[..] else { panic!("one dead letter: {writes:?}") };
@@ -90,14 +90,14 @@ fn message_its_producer_does_not_publish_is_dead_lettered_as_foreign() {
         assert_eq!((dead.origin, dead.message_id), (DeadLetterOrigin::Foreign, place));
         assert_eq!((dead.saga, &dead.message_type), (None, &None));
         // A replay is checked in the same way, and the real message is no duplicate of it.
-        let retry = Retry { delivery: Some(said_on(subject)), ..replayed(dead, payload) };
+        let retry = Retry { delivery: Some(delivered_on(subject)), ..replayed(dead, payload) };
         world.inbox.insert(("counting", place), InboxState::Retrying);
         assert_eq!(world.decide_one(Input::retry(COUNTING, retry, 0)).1, "dead_lettered");
         assert_eq!(world.decide_one(delivered(COUNTING, fine.as_bytes())).1, "done");
     }
 }
 
-fn said_on(subject: &str) -> DeliveryInfo {
+fn delivered_on(subject: &str) -> DeliveryInfo {
     DeliveryInfo { stream: "SHOP".to_owned(), sequence: 7, subject: subject.to_owned(), headers: vec![] }
 }
 
@@ -163,7 +163,7 @@ fn fingerprint_groups_failures_by_cause() {
 /// In base64 the payload might exceed the broker's limit. The service's own table keeps it whole.
 #[test]
 fn oversized_payload_is_stored_but_not_announced() {
-    let parked = |payload: &[u8], reason: &str| {
+    let dead_lettered_with = |payload: &[u8], reason: &str| {
         let chain = std::iter::repeat_n(reason.to_owned(), 17).collect();
         let failure = FailedAttempt { chain, kind: FailureKind::Permanent };
         let (writes, _) =
@@ -171,13 +171,13 @@ fn oversized_payload_is_stored_but_not_announced() {
         (writes.new_dead_letters[0].clone(), announced(&writes))
     };
     let (kib, long) = (1024, "ö".repeat(4 * 1024));
-    let (dead, fits) = parked(&vec![b' '; 256 * kib], &long);
+    let (dead, fits) = dead_lettered_with(&vec![b' '; 256 * kib], &long);
     assert!(fits.payload_base64 == dead.payload_base64);
     assert_eq!((fits.error_chain.len(), &fits.error_chain[15]), (16, &long), "exactly as long as may be");
     assert_eq!((dead.error_chain.len(), dead.reason.chars().count()), (17, 17 * 4096 + 16 * 2));
     assert_eq!(fits.reason, format!("{long}…"));
 
-    let (dead, too_large) = parked(&vec![b' '; 256 * kib + 3], &format!("{long}!"));
+    let (dead, too_large) = dead_lettered_with(&vec![b' '; 256 * kib + 3], &format!("{long}!"));
     assert_eq!((dead.payload_base64.len(), &too_large.payload_base64[..]), ((256 * kib + 3) / 3 * 4 + 4, ""));
     assert_eq!(too_large.error_chain[0], format!("{long}…"));
 }

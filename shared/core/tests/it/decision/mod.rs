@@ -137,7 +137,7 @@ fn idempotency_key_repeats_answer_and_rejects_other_request() {
     assert_eq!(world.tin("a").coins, 1);
 
     // A rejection is not stored as an answer.
-    let refused = |id| {
+    let rejected = |id| {
         Input::command(
             Uuid::from_u128(id),
             Uuid::nil(),
@@ -146,7 +146,7 @@ fn idempotency_key_repeats_answer_and_rejects_other_request() {
         )
     };
     for id in [6, 7] {
-        let (writes, name) = world.decide_one(refused(id));
+        let (writes, name) = world.decide_one(rejected(id));
         assert_eq!((name, writes.is_empty()), ("rejected", true));
     }
 }

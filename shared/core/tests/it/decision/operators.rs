@@ -21,7 +21,7 @@ use super::world::World;
 
 #[test]
 fn replay_gets_all_attempts_and_is_resolved_when_processed() {
-    let (mut world, dead) = parked();
+    let (mut world, dead) = world_with_dead_letter();
     let (writes, name) = world.decide_one(operated(replay(dead, 1, None)));
     assert_eq!((name, writes.inbox.len(), stored(&world).status), ("done", 1, DeadLetterStatus::Replaying));
     let [retry] = &writes.retries[..] else { panic!("it is put in line: {writes:?}") };
@@ -65,7 +65,7 @@ fn replay_gets_all_attempts_and_is_resolved_when_processed() {
 /// A rejection is an answer too.
 #[test]
 fn rejected_replay_is_resolved() {
-    let (mut world, dead) = parked();
+    let (mut world, dead) = world_with_dead_letter();
     world.decide_one(operated(replay(dead, 1, Some(edited(paid(2, "a", -5, Mood::Fine))))));
     let (writes, name) = world.decide_one(Input::retry(COUNTING, the_retry(&world), 0));
     let announced = resolved(&writes);
@@ -76,7 +76,7 @@ fn rejected_replay_is_resolved() {
 /// A replay that comes too late is resolved, and its lack of effect is published.
 #[test]
 fn replay_without_effect_reports_no_change() {
-    let (mut world, dead) = parked();
+    let (mut world, dead) = world_with_dead_letter();
     world.decide_one(operated(replay(dead, 1, Some(edited(paid(2, "a", 0, Mood::Fine))))));
     // Other changes in the batch are not its effect.
     let inputs = [
@@ -94,7 +94,7 @@ fn replay_without_effect_reports_no_change() {
 /// Repeated and outdated commands have no effect.
 #[test]
 fn only_command_with_higher_revision_has_effect() {
-    let (mut world, dead) = parked();
+    let (mut world, dead) = world_with_dead_letter();
     world.decide_one(operated(discard(dead, 5, None)));
     for revision in [1, 5] {
         let (writes, name) = world.decide_one(operated(replay(dead, revision, None)));
@@ -129,7 +129,7 @@ fn command_effect_depends_on_status() {
             ]
         };
         for (index, after) in after.into_iter().enumerate() {
-            let (mut world, dead) = parked();
+            let (mut world, dead) = world_with_dead_letter();
             world.dead_letters.get_mut(&dead).expect("it is there").status = before;
             let (writes, name) = world.decide_one(operated(commands(dead)[index].clone()));
             assert_eq!((name, stored(&world).status), ("done", after), "{before:?}, {index}");
@@ -148,7 +148,7 @@ fn command_effect_depends_on_status() {
 
 #[test]
 fn edited_replay_replaces_running_replay() {
-    let (mut world, dead) = parked();
+    let (mut world, dead) = world_with_dead_letter();
     world.decide_one(operated(replay(dead, 1, None)));
     let before = the_retry(&world);
     let (writes, _) = world.decide_one(operated(replay(dead, 2, Some(edited(paid(2, "a", 5, Mood::Fine))))));
@@ -177,8 +177,8 @@ fn replayed_task_keeps_its_key() {
     let mut world = World::new();
     let put = world.command(TillCommand::Put("a", FULL));
     let task = world.decide_one(put).0.tasks[0].clone();
-    let refused = FailedAttempt::new(FailureKind::Permanent, "no courier");
-    world.decide_one(Input::task_result(task.clone(), Err(refused), 0));
+    let failure = FailedAttempt::new(FailureKind::Permanent, "no courier");
+    world.decide_one(Input::task_result(task.clone(), Err(failure), 0));
     let dead = stored(&world).dead_letter.id;
     assert_eq!(stored(&world).dead_letter.origin, DeadLetterOrigin::Task);
     let (writes, name) = world.decide_one(operated(replay(dead, 1, None)));
@@ -212,7 +212,7 @@ fn task_can_be_edited_only_before_replay() {
 /// Resolved and discarded dead letters are purged after a while. Commands about them are answered.
 #[test]
 fn command_about_purged_dead_letter_is_answered_as_forgotten() {
-    let (mut world, _) = parked();
+    let (mut world, _) = world_with_dead_letter();
     let absent = Uuid::from_u128(77);
     let (writes, name) = world.decide_one(operated(discard(absent, 1, None)));
     assert_eq!(
@@ -235,7 +235,7 @@ fn command_about_purged_dead_letter_is_answered_as_forgotten() {
 
 #[test]
 fn impossible_operator_command_is_dead_lettered() {
-    let (mut world, dead) = parked();
+    let (mut world, dead) = world_with_dead_letter();
     let mut elsewhere =
         ReplayRequested { dead_letter: dead, service: "bank".into(), revision: 1, edited: None };
     let no_payload = EditedMessage { message_id: Uuid::nil(), payload_base64: "?".to_owned() };
@@ -284,7 +284,7 @@ fn impossible_operator_command_is_dead_lettered() {
 /// A message may be replayed and processed in one batch: the last change counts.
 #[test]
 fn replay_processed_in_same_batch_leaves_no_retry() {
-    let (mut world, dead) = parked();
+    let (mut world, dead) = world_with_dead_letter();
     world.decide_one(operated(replay(dead, 1, Some(edited(paid(2, "a", 5, Mood::Fine))))));
     let retry = the_retry(&world);
     // The retry of another dead letter stays.
@@ -326,13 +326,13 @@ fn replayed_task_ending_in_same_batch_leaves_no_task() {
 
 /// A retry and a dead letter with arbitrary content.
 pub(super) fn examples() -> (Retry, StoredDeadLetter) {
-    let (mut world, dead) = parked();
+    let (mut world, dead) = world_with_dead_letter();
     world.decide_one(operated(replay(dead, 1, None)));
     (the_retry(&world), stored(&world))
 }
 
 /// A till with one dead letter, and its id.
-fn parked() -> (World, Uuid) {
+fn world_with_dead_letter() -> (World, Uuid) {
     let mut world = World::new();
     world.decide_one(delivered(COUNTING, &paid(1, "a", 5, Mood::Broken)));
     world.inbox.insert(("counting", Uuid::from_u128(1)), InboxState::DeadLettered);

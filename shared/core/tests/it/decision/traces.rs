@@ -20,7 +20,7 @@ fn world(keep_failed: bool) -> World {
 }
 
 /// A message with a trace context of its own.
-fn heard(mood: Mood) -> Input<Till> {
+fn received(mood: Mood) -> Input<Till> {
     let headers =
         vec![("Nats-Msg-Id".to_owned(), "1".to_owned()), ("Traceparent".to_owned(), HERE.to_string())];
     let (stream, subject) = ("SHOP".to_owned(), "shop.paid".to_owned());
@@ -39,7 +39,7 @@ fn recorded(writes: &Writes) -> (Vec<bool>, Vec<bool>) {
 #[test]
 fn retry_marks_trace_as_recorded() {
     for keep in [true, false] {
-        let (writes, name) = world(keep).decide_one(heard(Mood::NotYet));
+        let (writes, name) = world(keep).decide_one(received(Mood::NotYet));
         let delivery = writes.retries[0].delivery.as_ref().expect("it came from the broker");
         let at = TraceContext { is_sampled: keep, ..HERE };
         assert_eq!((name, delivery.trace()), ("retried", Some(at)), "what caused it caused its next try too");
@@ -63,7 +63,7 @@ fn failed_task_marks_trace_as_recorded() {
 #[test]
 fn dead_letter_marks_trace_as_recorded() {
     for keep in [true, false] {
-        let (writes, _) = world(keep).decide_one(heard(Mood::Broken));
+        let (writes, _) = world(keep).decide_one(received(Mood::Broken));
         let dead = &writes.new_dead_letters[0];
         let at = TraceContext { span_id: 9, is_sampled: keep, ..HERE };
         assert_eq!(dead.trace, Some(at.to_string()));

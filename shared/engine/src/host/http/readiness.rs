@@ -43,7 +43,7 @@ impl Readiness {
 
     /// Lists the problems in one line, as `broker: not connected; clock: …`. Empty without problems.
     #[must_use]
-    pub fn complaints(&self) -> String {
+    pub fn problems(&self) -> String {
         let wrong = self.checks.iter().filter(|(_, check)| check.state != CheckState::Ok);
         wrong.map(|(name, check)| format!("{name}: {}", check.text)).collect::<Vec<_>>().join("; ")
     }

@@ -129,7 +129,10 @@ impl HttpSettings {
             (!self.is_open() || self.tokens.is_some() || self.allow_unauthenticated, UNAUTHENTICATED_BIND),
             (hosts_are_names, "allowed_hosts must be names or addresses without scheme and port, or *"),
             (origins_are_some, "allowed_origins must be of the form https://shop.example, without a path"),
-            (self.tls.is_whole(), "tls.cert and http.tls.key belong together: name both files, or neither"),
+            (
+                self.tls.is_complete(),
+                "tls.cert and http.tls.key belong together: name both files, or neither",
+            ),
             (self.max_connections >= 1, "max_connections must be at least 1"),
             (!self.idle_timeout.is_zero(), "idle_timeout must be longer than 0s"),
             (!self.header_timeout.is_zero(), "header_timeout must be longer than 0s"),

@@ -29,7 +29,7 @@ pub struct HttpTlsSettings {
 
 impl HttpTlsSettings {
     /// True if certificate and key are both set, or neither.
-    pub(super) fn is_whole(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         self.cert.is_some() == self.key.is_some()
     }
 }

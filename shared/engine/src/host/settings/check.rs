@@ -41,8 +41,8 @@ impl<X> Settings<X> {
             (self.task.lease > self.task.timeout, "task.lease must be longer than task.timeout"),
         ];
         self.retention.check(self.bus.retention).map_err(|why| BadSettings(format!("retention.{why}")))?;
-        if let Some(complaint) = self.bus.tls.complaint() {
-            return Err(BadSettings(complaint.to_owned()));
+        if let Some(problem) = self.bus.tls.problem() {
+            return Err(BadSettings(problem.to_owned()));
         }
         match rules.iter().find(|(holds, _)| !holds) {
             Some((_, sentence)) => Err(BadSettings((*sentence).to_owned())),

@@ -257,12 +257,12 @@ async fn message_given_up_waits_for_its_step_while_a_breaker_is_open() {
     let pace = Pace { poll: Duration::from_millis(5), ..Pace::default() };
     let mut harness = EngineHarness::over(in_memory(), pace).await;
     harness.execute(DepotCommand::List("tea")).await;
-    harness.turn(FILLING.name, BreakerAction::Open);
+    harness.change_breaker(FILLING.name, BreakerAction::Open);
     harness.processes_advisories(&bus);
     all_advisories_are_processed(&bus).await;
     let stats = harness.stats().await;
     assert_eq!((stats.retries, stats.dead_letters, harness.handled(FILLING).await), (1, 0, 0));
-    harness.turn(FILLING.name, BreakerAction::Reset);
+    harness.change_breaker(FILLING.name, BreakerAction::Reset);
     harness.has_handled(FILLING, 1).await;
     assert_eq!((harness.tea().await.pieces, harness.stats().await.dead_letters), (1, 0));
 }

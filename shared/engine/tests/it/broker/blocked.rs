@@ -32,7 +32,7 @@ async fn step_behind_an_open_breaker_pulls_nothing_and_processes_all_afterwards(
         say(&bus, 1..=1).await;
         harness.has_handled(FILLING, 1).await;
         wait_until("it is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
-        harness.turn(shut, BreakerAction::Open);
+        harness.change_breaker(shut, BreakerAction::Open);
         wait_until("nobody waits for messages", async || seen(&bus, FILLING).await.waiting == 0).await;
 
         let before = seen(&bus, FILLING).await;
@@ -42,7 +42,7 @@ async fn step_behind_an_open_breaker_pulls_nothing_and_processes_all_afterwards(
         assert_eq!(seen(&bus, FILLING).await, Seen { pending: 49, ..before });
         assert_eq!(harness.tea().await.pieces, 1);
 
-        harness.turn(shut, closing);
+        harness.change_breaker(shut, closing);
         harness.has_handled(FILLING, 50).await;
         wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
         assert_eq!(harness.tea().await.pieces, 50);
@@ -59,9 +59,9 @@ async fn messages_in_flight_when_the_breaker_opens_are_processed_once_afterwards
     let harness = listening(&bus, Pace::default(), Arc::default(), BreakerPolicy::default()).await;
     for round in 0..5_u128 {
         say(&bus, round * 40 + 1..=round * 40 + 40).await;
-        harness.turn(FILLING.name, BreakerAction::Open);
+        harness.change_breaker(FILLING.name, BreakerAction::Open);
         harness.has_handled(LISTENING, u64::try_from(round * 40 + 40).expect("a small number")).await;
-        harness.turn(FILLING.name, BreakerAction::Reset);
+        harness.change_breaker(FILLING.name, BreakerAction::Reset);
     }
     harness.has_handled(FILLING, 200).await;
     wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;

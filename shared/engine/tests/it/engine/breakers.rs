@@ -86,13 +86,13 @@ async fn open_breaker_blocks_calls_until_it_closes() -> Result<(), StoreFault> {
     for closing in [BreakerAction::Reset, BreakerAction::Closed] {
         let harness =
             EngineHarness::guarded(in_memory(), quick(), Arc::default(), BreakerPolicy::default()).await;
-        harness.turn(SUPPLIER, BreakerAction::Open);
+        harness.change_breaker(SUPPLIER, BreakerAction::Open);
         for _ in 0..5 {
             done(harness.execute(DepotCommand::Supply("tea")).await);
         }
         timers_have_scanned(&harness).await;
         assert!(harness.supplier.called().is_empty(), "{:?}", harness.supplier.called());
-        harness.turn(SUPPLIER, closing);
+        harness.change_breaker(SUPPLIER, closing);
         harness.no_task_is_open().await;
         assert_eq!(harness.supplier.called().len(), 5);
         assert_eq!(state(harness.store.as_ref(), "tea").await?, Some(shelf_of(5)));
@@ -168,7 +168,7 @@ async fn retries_of_a_blocked_step_wait_and_block_no_other_step() -> Result<(), 
         commit(store.as_ref(), Writes { retries, ..recorded("tea", &[], &[ShelfEvent::Listed]) }).await?;
         let pace = Pace { due_limit: 2, ..quick() };
         let harness = EngineHarness::just_started(Setup { store, pace, ..Setup::default() });
-        harness.turn(shut, BreakerAction::Open);
+        harness.change_breaker(shut, BreakerAction::Open);
         let handled = async |step: &str, count: u64| {
             let counts = harness.store.message_counts().await.expect("the store works");
             counts.handled.get(step).copied().unwrap_or(0) == count
@@ -178,7 +178,7 @@ async fn retries_of_a_blocked_step_wait_and_block_no_other_step() -> Result<(), 
         assert!(handled(FILLING.name, 0).await);
         let due = harness.store.claim_due(due_query(at(9), 9, "nobody", at(9))).await?;
         assert_eq!(due.retries.iter().map(|retry| retry.attempts).collect::<Vec<_>>(), [1; 5]);
-        harness.turn(shut, BreakerAction::Reset);
+        harness.change_breaker(shut, BreakerAction::Reset);
         wait_until("the retries of the step", async || handled(FILLING.name, 5).await).await;
         assert_eq!(harness.stats().await.dead_letters, 0);
     }

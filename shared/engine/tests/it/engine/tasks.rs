@@ -268,7 +268,7 @@ async fn taken_over(harness: &EngineHarness) -> Result<Task, StoreFault> {
 /// Waits until no task is open, while other calls succeed.
 async fn settled_while_others_are_answered(harness: &EngineHarness) {
     // One that fails a thousand times a second would open it, among so few.
-    harness.turn(SUPPLIER, BreakerAction::Closed);
+    harness.change_breaker(SUPPLIER, BreakerAction::Closed);
     let is_settled = async || {
         // Looked at before another is asked for, which would be open itself.
         if harness.stats().await.tasks == 0 {

@@ -11,7 +11,7 @@ use crate::support::{
 #[tokio::test(start_paused = true)]
 async fn unneeded_task_ends_without_a_call_although_the_breaker_is_open() {
     let harness = EngineHarness::new().await;
-    harness.turn(SUPPLIER, BreakerAction::Open);
+    harness.change_breaker(SUPPLIER, BreakerAction::Open);
     done(harness.execute(DepotCommand::Supply("tea")).await);
     done(harness.execute(DepotCommand::Supply("milk")).await);
     done(harness.execute(DepotCommand::Put("tea", FULL)).await);
@@ -19,7 +19,7 @@ async fn unneeded_task_ends_without_a_call_although_the_breaker_is_open() {
     assert_eq!(harness.tea().await, Shelf { pieces: FULL.into(), failed_supplies: 1, ..Shelf::default() });
     assert_eq!(settled(&harness), 1, "that the milk is still wanted is nothing that was done");
     assert_eq!((harness.supplier.called().len(), harness.admission.open_tasks()), (0, 1));
-    harness.turn(SUPPLIER, BreakerAction::Closed);
+    harness.change_breaker(SUPPLIER, BreakerAction::Closed);
     harness.no_task_is_open().await;
     assert_eq!(harness.supplier.called().len(), 1, "the milk is wanted still");
     wait_until("no call is counted as open", async || harness.admission.open_tasks() == 0).await;
@@ -54,7 +54,7 @@ async fn failed_call_is_not_repeated_once_its_task_is_unneeded() {
 async fn unneeded_task_gives_its_permit_back() {
     let pace = Pace { concurrency: 1, ..Pace::default() };
     let harness = EngineHarness::over(in_memory(), pace).await;
-    harness.turn(SUPPLIER, BreakerAction::Open);
+    harness.change_breaker(SUPPLIER, BreakerAction::Open);
     for _ in 0..9 {
         done(harness.execute(DepotCommand::Supply("tea")).await);
     }
@@ -62,7 +62,7 @@ async fn unneeded_task_gives_its_permit_back() {
     done(harness.execute(DepotCommand::Put("tea", FULL)).await);
     // Long enough for what was just decided to be asked about.
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-    harness.turn(SUPPLIER, BreakerAction::Closed);
+    harness.change_breaker(SUPPLIER, BreakerAction::Closed);
     harness.no_task_is_open().await;
     assert_eq!((harness.supplier.called().len(), harness.tea().await.failed_supplies), (1, 9));
 }
@@ -71,13 +71,13 @@ async fn unneeded_task_gives_its_permit_back() {
 async fn tasks_beyond_the_backlog_stay_in_the_store() {
     let pace = Pace { backlog: 2, ..Pace::default() };
     let harness = EngineHarness::over(in_memory(), pace).await;
-    harness.turn(SUPPLIER, BreakerAction::Open);
+    harness.change_breaker(SUPPLIER, BreakerAction::Open);
     for _ in 0..10 {
         done(harness.execute(DepotCommand::Supply("tea")).await);
         assert!(harness.admission.open_tasks() <= 2, "{} are held", harness.admission.open_tasks());
     }
     assert_eq!(harness.stats().await.tasks, 10);
-    harness.turn(SUPPLIER, BreakerAction::Closed);
+    harness.change_breaker(SUPPLIER, BreakerAction::Closed);
     harness.no_task_is_open().await;
     assert_eq!((harness.supplier.called().len(), harness.tea().await.pieces), (10, 10));
 }

@@ -100,7 +100,7 @@ impl Broker {
     }
 
     /// Rejects the message with this number.
-    pub fn always_refuses(&self, number: u128) {
+    pub fn always_rejects(&self, number: u128) {
         *self.too_large.lock() = Some(number);
     }
 

@@ -85,7 +85,7 @@ async fn isolated_entry_waits_for_earlier_entries_of_its_saga() -> Outcome {
     let (store, broker, mut relay) = with_outbox(of_subjects(&entries)).await?;
     broker.never_takes("payload 1");
     assert_eq!(round(&mut relay, &broker, 0).await?, Round::Delayed("no answer".to_owned()));
-    broker.always_refuses(2);
+    broker.always_rejects(2);
     round(&mut relay, &broker, 60).await?;
     assert_eq!(broker.arrived(), [4], "the third waits for the second of its saga");
     assert_eq!(store.stats().await?.outbox_failed, 3);
@@ -96,7 +96,7 @@ async fn isolated_entry_waits_for_earlier_entries_of_its_saga() -> Outcome {
 async fn oversized_message_does_not_fail_others_during_an_outage() -> Outcome {
     let (store, broker, mut relay) = with_outbox(outbox_writes([1, 2])).await?;
     broker.takes_nothing();
-    broker.always_refuses(2);
+    broker.always_rejects(2);
     for second in [0, 60] {
         assert_eq!(round(&mut relay, &broker, second).await?, Round::Delayed("no answer".to_owned()));
     }
@@ -149,7 +149,7 @@ async fn message_whose_acknowledgements_get_lost_does_not_fail() -> Outcome {
 #[tokio::test]
 async fn rejected_entry_waits_for_a_retry_by_an_operator() -> Outcome {
     let (store, broker, mut relay) = with_outbox(outbox_writes([1, 2, 3])).await?;
-    broker.always_refuses(2);
+    broker.always_rejects(2);
     assert_eq!(round(&mut relay, &broker, 0).await?, Round::Published(2));
     assert_eq!(broker.arrived(), [1, 3]);
     let stats = store.stats().await?;

@@ -125,7 +125,7 @@ async fn expired_lease_cannot_settle() -> Outcome {
 #[tokio::test]
 async fn retried_entries_are_published_before_queued_ones() -> Outcome {
     let (store, broker, mut relay, relay_queue) = with_queue().await?;
-    broker.always_refuses(1);
+    broker.always_rejects(1);
     relay_queue
         .push(commit_entries(store.as_ref(), of_subjects(&[(1, 7, "stored"), (9, 8, "stored")])).await?);
     round(&mut relay, &broker, 1).await?;
@@ -152,7 +152,7 @@ async fn relay_scans_the_outbox_after_it_regains_the_lease() -> Outcome {
     let (store, broker, mut relay, relay_queue) = with_queue().await?;
     let mut other = self::relay(&store, "depot-2");
     relay_queue.push(commit_entries(store.as_ref(), outbox_writes([1])).await?);
-    broker.always_refuses(1);
+    broker.always_rejects(1);
     round(&mut other, &broker, 20).await?;
     assert_eq!(store.stats().await?.outbox_failed, 1);
     assert_eq!(round(&mut relay, &broker, 40).await?, Round::Idle);
@@ -216,7 +216,7 @@ async fn entries_of_other_processes_are_published_in_order() -> Outcome {
 #[tokio::test]
 async fn tail_is_not_read_while_an_earlier_entry_waits() -> Outcome {
     let (store, broker, mut relay, relay_queue) = with_queue().await?;
-    broker.always_refuses(1);
+    broker.always_rejects(1);
     relay_queue
         .push(commit_entries(store.as_ref(), of_subjects(&[(1, 7, "stored"), (9, 8, "stored")])).await?);
     round(&mut relay, &broker, 1).await?;

@@ -52,7 +52,7 @@ fn retention_is_forever_or_longer_than_redelivery() {
     );
     assert_eq!(late.began.to_string(), "2025-11-26T12:01:00Z", "clocks differ");
     assert_eq!(late.dead_letters, jiff::Timestamp::MIN);
-    for (flag, complaint) in [
+    for (flag, problem) in [
         (
             "retention.idempotency_key=100d",
             "retention.history must not be shorter than retention.idempotency_key",
@@ -65,7 +65,7 @@ fn retention_is_forever_or_longer_than_redelivery() {
         ("retention.chunk=0", "retention.chunk"),
     ] {
         let why = retention(&["retention.history=90d", flag]).expect_err(flag).to_string();
-        assert!(why.contains(complaint), "{flag}: {why}");
+        assert!(why.contains(problem), "{flag}: {why}");
     }
 }
 

@@ -215,7 +215,7 @@ impl EngineHarness {
     }
 
     /// Applies an operator's action to a breaker.
-    pub fn turn(&self, name: &str, action: BreakerAction) {
+    pub fn change_breaker(&self, name: &str, action: BreakerAction) {
         self.admission.set_breaker(name, action).expect("a breaker of the depot");
     }
 
