@@ -7,9 +7,7 @@ folder='' systems=()
 # begin: builds the programs and creates a temporary folder that is deleted at the end.
 begin() {
   "$root/scripts/setup.sh"
-  # Also for programs in other folders.
-  NATS_SERVER_BIN=$(nats_server)
-  export NATS_SERVER_BIN
+  export_nats_server
   [[ $building == no ]] || "$builder" >&2
   [[ -x $sagactl ]] || die "sagactl is not built (omit --no-build)"
   folder=$(mktemp -d "${TMPDIR:-/tmp}/saga-bench.XXXXXX")
@@ -38,11 +36,11 @@ common_option() {
     --json) json=yes ;;
     --keep) keep=yes ;;
     --no-build) building=no ;;
-    *) refuse "unknown option $1 (see: $(basename "$0") --help)" ;;
+    *) reject_arguments "unknown option $1 (see: $(basename "$0") --help)" ;;
   esac
 }
 
-refuse() {
+reject_arguments() {
   say "$(basename "$0"): $*"
   exit 2
 }
@@ -124,6 +122,6 @@ wait_for() {
   done
 }
 
-audit_is_good() { [[ $(get "$admin/api/admin/reconciliation?wait=30" .verdict) == BALANCED ]]; }
-letters_in() { get "$admin/api/admin/dlq/count" ".by_status.$1"; }
-has_letters() { [[ $(letters_in "$1") == "$2" ]]; }
+ledgers_balance() { [[ $(get "$admin/api/admin/reconciliation?wait=30" .verdict) == BALANCED ]]; }
+dead_letters_in() { get "$admin/api/admin/dlq/count" ".by_status.$1"; }
+has_dead_letters() { [[ $(dead_letters_in "$1") == "$2" ]]; }

@@ -40,12 +40,12 @@ usage: scripts/bench.sh [BENCHMARK…] [OPTIONS]
   --quick           short runs, to try everything within minutes; not a valid result
   --sustained N     the highest sustained rate, if known
   --soak S          seconds of soak (1800)
-  --history N       finished orders of history (5000000; a million takes about 7 GB)
+  --history N       finished orders of history (5000000: half an hour; a million takes about 7 GB)
   --profile NAME    the Cargo profile (dist: see scripts/dist.sh)
   --write           write docs/benchmarks: page, charts, results as JSON
 
   options of the others:
-  --letters N       dead letters (10000)
+  --dead-letters N  dead letters (10000)
   --rate N          orders per second: outage (200), happy and traces (500), dead-letters (500)
   --outage S        seconds of the outage (60)
   --pairs N         pairs of runs of happy and traces, rounds of stores (4)
@@ -68,7 +68,7 @@ sustained=0
 warmup_s=3 step_s=10 floor_s=5 rest_s=10 overload_s=20 soak_s=1800 counts_s=10
 first_rate=400 within_percent=5 rest_orders=200 drain_orders=10000
 closed_clients=(64 256 1024)
-letters=10000 rate='' outage_s=60 pairs=4 duration_s=20
+dead_letters=10000 rate='' outage_s=60 pairs=4 duration_s=20
 
 main() {
   parse "$@"
@@ -102,7 +102,7 @@ parse() {
   while (($# > 0)); do
     case $1 in
       --sustained | --soak | --history)
-        [[ ${2:-} =~ ^[1-9][0-9]{0,7}$ ]] || refuse "$1 needs a number"
+        [[ ${2:-} =~ ^[1-9][0-9]{0,7}$ ]] || reject_arguments "$1 needs a number"
         case $1 in
           --sustained) sustained=$2 ;;
           --soak) soak_s=$2 ;;
@@ -111,21 +111,21 @@ parse() {
         shift
         ;;
       --skip)
-        is_of_all "${2:-}" || refuse "--skip needs a part of all: ${parts[*]}"
+        is_of_all "${2:-}" || reject_arguments "--skip needs a part of all: ${parts[*]}"
         skipped+=("$2")
         shift
         ;;
       --profile)
-        [[ ${2:-} =~ ^[a-z]+$ ]] || refuse "--profile needs a name, as Cargo.toml has it"
+        [[ ${2:-} =~ ^[a-z]+$ ]] || reject_arguments "--profile needs a name, as Cargo.toml has it"
         chosen=$2
         shift
         ;;
       --quick) quick=yes ;;
       --write) writing=yes ;;
-      --letters | --rate | --outage | --pairs | --duration)
-        [[ ${2:-} =~ ^[1-9][0-9]{0,6}$ ]] || refuse "$1 needs a number"
+      --dead-letters | --rate | --outage | --pairs | --duration)
+        [[ ${2:-} =~ ^[1-9][0-9]{0,6}$ ]] || reject_arguments "$1 needs a number"
         case $1 in
-          --letters) letters=$2 ;;
+          --dead-letters) dead_letters=$2 ;;
           --rate) rate=$2 ;;
           --outage) outage_s=$2 ;;
           --pairs) pairs=$2 ;;
@@ -137,13 +137,13 @@ parse() {
       promises) wanted+=(breaker dead-letters outage night) ;;
       breaker | dead-letters | outage | night | stores) wanted+=("$1") ;;
       traces)
-        have python3 || refuse "traces needs python3 for its collector"
-        [[ -r /proc/self/stat ]] || refuse "traces needs /proc"
+        have python3 || reject_arguments "traces needs python3 for its collector"
+        [[ -r /proc/self/stat ]] || reject_arguments "traces needs /proc"
         wanted+=(traces)
         ;;
       happy)
-        [[ -x ${2:-}/sagactl ]] || refuse "happy needs a folder with other programs (there is no ${2:-DIR}/sagactl)"
-        [[ -r /proc/self/stat ]] || refuse "happy needs /proc"
+        [[ -x ${2:-}/sagactl ]] || reject_arguments "happy needs a folder with other programs (there is no ${2:-DIR}/sagactl)"
+        [[ -r /proc/self/stat ]] || reject_arguments "happy needs /proc"
         wanted+=(happy) other=$(cd "$2" && pwd)
         shift
         ;;
@@ -157,16 +157,16 @@ parse() {
   for part in "${wanted[@]}"; do
     [[ " ${skipped[*]-} " == *" $part "* ]] || kept+=("$part")
   done
-  ((${#kept[@]} > 0)) || refuse "all parts are skipped"
+  ((${#kept[@]} > 0)) || reject_arguments "all parts are skipped"
   wanted=("${kept[@]}")
   local of_all=0
   for part in "${wanted[@]}"; do if is_of_all "$part"; then of_all=$((of_all + 1)); fi; done
-  ((of_all == 0 || of_all == ${#wanted[@]})) || refuse "parts of all and other benchmarks cannot be combined"
+  ((of_all == 0 || of_all == ${#wanted[@]})) || reject_arguments "parts of all and other benchmarks cannot be combined"
   if ((of_all > 0)); then
-    [[ -r /proc/self/stat ]] || refuse "all needs /proc"
+    [[ -r /proc/self/stat ]] || reject_arguments "all needs /proc"
     profile=${chosen:-dist}
   elif [[ $writing == yes || $quick == yes || -n $chosen ]]; then
-    refuse "--write, --quick and --profile are for all and its parts"
+    reject_arguments "--write, --quick and --profile are for all and its parts"
   fi
   [[ $quick == no ]] || be_quick
 }
@@ -212,18 +212,18 @@ bench_breaker() {
 
 bench_dead_letters() {
   local per_second=${rate:-500}
-  title "dead-letters: $letters of one step"
+  title "dead-letters: $dead_letters of one step"
   start_system "$bin"
   send POST faults '{"service":"inventory","kind":"fail_permanently","step":"inventory-sale"}' >/dev/null
   show "  sending orders, $per_second per second; each is confirmed, and its sale is dead-lettered"
   # The reconciliation of the load fails because of the dead letters, as intended.
-  timeout $((letters / per_second + 180)) "$sagactl" --data "$data" load --rate "$per_second" --mix happy=100,declined=0,out_of_stock=0 \
-    --duration "$(((letters * 1000 + per_second - 1) / per_second))ms" --json >"$folder/load.json" 2>/dev/null || true
-  local sent=$letters letters
-  letters=$(jq .started "$folder/load.json")
-  must "$letters dead letters of $sent" wait_for 120 has_letters PENDING "$letters"
-  local letter cause saga
-  read -r letter cause saga <<<"$(get "$admin/api/admin/dlq?limit=1" '.dead_letters[0] | "\(.id) \(.fingerprint) \(.saga)"')"
+  timeout $((dead_letters / per_second + 180)) "$sagactl" --data "$data" load --rate "$per_second" --mix happy=100,declined=0,out_of_stock=0 \
+    --duration "$(((dead_letters * 1000 + per_second - 1) / per_second))ms" --json >"$folder/load.json" 2>/dev/null || true
+  local sent=$dead_letters dead_letters
+  dead_letters=$(jq .started "$folder/load.json")
+  must "$dead_letters dead letters of $sent" wait_for 120 has_dead_letters PENDING "$dead_letters"
+  local dead_letter cause saga
+  read -r dead_letter cause saga <<<"$(get "$admin/api/admin/dlq?limit=1" '.dead_letters[0] | "\(.id) \(.fingerprint) \(.saga)"')"
 
   local table=() measured='[]'
   measure "a page of 50" "dlq?limit=50"
@@ -237,7 +237,7 @@ bench_dead_letters() {
   measure "text in none" "dlq?text=unheard-of&limit=50"
   measure "count" "dlq/count"
   measure "groups" "dlq/groups"
-  measure "one dead letter" "dlq/$letter"
+  measure "one dead letter" "dlq/$dead_letter"
   show "" "  GET, 50 times each           median ms     max ms" "${table[@]}" ""
 
   send DELETE faults '{}' >/dev/null
@@ -245,13 +245,13 @@ bench_dead_letters() {
   began=$(millis)
   redrive=$(send POST dlq/redrive "{\"filter\":{\"fingerprint\":\"$cause\"},\"canary\":1,\"reason\":\"bench\"}" | jq -r .id)
   must "a redrive without a limit is done" wait_for 300 redrive_is_done "$redrive"
-  must "all are RESOLVED" wait_for 60 has_letters RESOLVED "$letters"
+  must "all are RESOLVED" wait_for 60 has_dead_letters RESOLVED "$dead_letters"
   took=$(($(millis) - began))
-  per_s=$((letters * 1000 / took))
-  show "  $letters letters in $took ms: $per_s per second, from the request until all are RESOLVED"
-  must "the ledgers balance" audit_is_good
-  note dead_letters "$(jq -n --argjson reads "$measured" --argjson letters "$letters" --argjson ms "$took" --argjson rate "$per_s" \
-    '{letters: $letters, reads: $reads, redrive_ms: $ms, redriven_per_s: $rate}')"
+  per_s=$((dead_letters * 1000 / took))
+  show "  $dead_letters dead letters in $took ms: $per_s per second, from the request until all are RESOLVED"
+  must "the ledgers balance" ledgers_balance
+  note dead_letters "$(jq -n --argjson reads "$measured" --argjson dead_letters "$dead_letters" --argjson ms "$took" --argjson rate "$per_s" \
+    '{dead_letters: $dead_letters, reads: $reads, redrive_ms: $ms, redriven_per_s: $rate}')"
   stop_system
 }
 
@@ -340,7 +340,7 @@ bench_outage() {
   must "lost orders: $unfinished of $started; rejected: $errors" test "$unfinished,$errors" = 0,0
   must "all are confirmed: $completed" test "$completed" = "$started"
   must "dead letters: $dead" test "$dead" = 0
-  must "the ledgers balance" audit_is_good
+  must "the ledgers balance" ledgers_balance
   note outage "$(jq -n --argjson memory "$growth" --argjson rate "$per_second" --argjson drain "$drain_rate" --argjson drained "$drained" \
     --argjson backlog "$backlog" --argjson started "$started" --argjson completed "$completed" --argjson lost "$unfinished" \
     --argjson dead "$dead" '{orders_per_s: $rate, started: $started, completed: $completed, lost: $lost, dead_letters: $dead,

@@ -5,7 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 usage() {
   cat <<USAGE
-usage: scripts/chaos.sh [--seed N] [--for TIME] [--rate N] [--store postgres] [--replicas N] [--nats-nodes 3] [--json]
+usage: scripts/chaos.sh [OPTIONS]
 
   --seed N          seed of all disruptions (default: a new one each time)
   --for TIME        duration of load and disruptions (default 1m; 10s to 1h)
@@ -13,6 +13,7 @@ usage: scripts/chaos.sh [--seed N] [--for TIME] [--rate N] [--store postgres] [-
   --store, --replicas, --nats-nodes
                     the system, as for up.sh (default: one process each, on SQLite)
   --json            print one JSON object at the end
+  --no-build        use the programs of the last build; fail if one is missing
 
 The full configuration: scripts/chaos.sh --for 10m --store postgres --replicas 3 --nats-nodes 3
 
@@ -22,10 +23,15 @@ and logs are kept. 2: invalid arguments.
 USAGE
 }
 
+building=yes arguments=()
 for word; do
-  case $word in -h | --help) usage && exit 0 ;; esac
+  case $word in
+    -h | --help) usage && exit 0 ;;
+    --no-build) building=no ;;
+    *) arguments+=("$word") ;;
+  esac
 done
 
-"$root/scripts/setup.sh"
-build
-exec "$sagactl" chaos "$@"
+build_or_require "$building"
+export_nats_server
+exec "$sagactl" chaos ${arguments[@]+"${arguments[@]}"}

@@ -378,7 +378,7 @@ check_postgres() {
   expect "the server is killed: who orders is told" 503 "$(within 20 is_503 && echo 503 || order_code)"
   holds "… it starts again" up_without_watchers
   holds "… and orders are confirmed, by services that were not restarted" within 60 confirmed
-  holds "… and the books balance" within 60 compose run --rm sagactl reconcile
+  holds "… and the ledgers balance" within 60 compose run --rm sagactl reconcile
 }
 
 # owned_by SERVICE: prints the number of tables in its database that its user owns.
@@ -419,7 +419,7 @@ check_cluster() {
     check "… it restarts" up_without_monitoring
     check "… and catches up" within 60 is_current
   done
-  holds "the books balance" within 60 compose run --rm sagactl reconcile
+  holds "the ledgers balance" within 60 compose run --rm sagactl reconcile
 }
 
 # streams_of BROKER: prints its view of the streams.

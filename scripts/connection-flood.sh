@@ -46,7 +46,7 @@ parse() {
   while (($# > 0)); do
     case $1 in
       --half-open | --idle | --for)
-        [[ ${2:-} =~ ^[1-9][0-9]{0,5}$ ]] || refuse "$1 needs a number"
+        [[ ${2:-} =~ ^[1-9][0-9]{0,5}$ ]] || reject_arguments "$1 needs a number"
         case $1 in
           --half-open) half_open=$2 ;;
           --idle) idle=$2 ;;

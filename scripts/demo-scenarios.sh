@@ -41,7 +41,7 @@ Exit codes: 0 all checks passed, 1 a check failed, 2 invalid arguments.
 USAGE
 }
 
-refuse() {
+reject_arguments() {
   say "demo-scenarios.sh: $*"
   exit 2
 }
@@ -61,21 +61,21 @@ parse() {
       --keep) keep=yes ;;
       all) all=yes ;;
       list) list=yes ;;
-      -*) refuse "unknown option $word (options: --target, --pause, --keep)" ;;
+      -*) reject_arguments "unknown option $word (options: --target, --pause, --keep)" ;;
       *)
         { [[ $word =~ ^[1-9][0-9]?$ ]] && file_of "$word" >/dev/null; } ||
-          refuse "unknown scenario '$word' (see: demo-scenarios.sh list)"
+          reject_arguments "unknown scenario '$word' (see: demo-scenarios.sh list)"
         wanted+=("$word")
         ;;
     esac
   done
-  [[ $is_target == no && $target =~ ^(local|compose)$ ]] || refuse "--target must be local or compose"
+  [[ $is_target == no && $target =~ ^(local|compose)$ ]] || reject_arguments "--target must be local or compose"
   case $all,$list,${#wanted[@]} in
     yes,no,0) for word in $(numbers); do wanted+=("$word"); done ;;
     no,yes,0) list && exit 0 ;;
     no,no,0) usage >&2 && exit 2 ;;
     no,no,*) ;;
-    *) refuse "use either 'all', 'list' or numbers" ;;
+    *) reject_arguments "use either 'all', 'list' or numbers" ;;
   esac
 }
 

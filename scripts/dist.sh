@@ -104,7 +104,7 @@ train() {
   start_system "$instrumented"
   control load --clients "$training_clients" --warmup 1s --duration "${training_s}s" \
     --mix happy=80,declined=10,out_of_stock=5,cancelled=5 || die "the orders of the profile went wrong"
-  control reconcile --full || die "the books of the profile do not balance"
+  control reconcile --full || die "the ledgers of the profile do not balance"
   stop_system
   "$profdata" merge --output "$merged" "$recorded"/*.profraw >&2
   rm -f "$profile_folder"/*.profdata

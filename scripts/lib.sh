@@ -116,6 +116,14 @@ nats_server() {
   return 1
 }
 
+# export_nats_server: sets NATS_SERVER_BIN, by which sagactl finds the program also from another target folder. Without one,
+# sagactl explains what is missing.
+export_nats_server() {
+  local program
+  program=$(nats_server) || return 0
+  export NATS_SERVER_BIN=$program
+}
+
 # prometheus_program NAME: prints the path of prometheus or promtool; fails if it is missing.
 prometheus_program() {
   command -v "$1" && return
@@ -139,6 +147,16 @@ require_programs() {
     [[ -x $bin/$name ]] || missing+=("$name")
   done
   ((${#missing[@]} == 0)) || die "not built: ${missing[*]} (in $bin); run this without --no-build once"
+}
+
+# build_or_require yes|no: sets up the tools and builds the programs, or requires those of the last build.
+build_or_require() {
+  if [[ $1 == yes ]]; then
+    "$root/scripts/setup.sh"
+    build
+  else
+    require_programs
+  fi
 }
 
 # json_matches FILTER JSON: true if jq's FILTER is true for the document. Unlike `jq -e`, false for an empty document.

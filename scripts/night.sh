@@ -9,7 +9,7 @@ usage() {
   cat <<USAGE
 usage: scripts/night.sh [OPTIONS]
 
-  --letters N       dead letters of three causes before the operator starts (2000)
+  --dead-letters N  dead letters of three causes before the operator starts (2000)
   --rate N          orders per second (100)
   --json            print one JSON object; progress goes to standard error
   --keep            keep data and logs
@@ -20,7 +20,7 @@ balance. 1: a check failed. 2: invalid arguments.
 USAGE
 }
 
-letters=2000 rate=100 rows='[]'
+dead_letters=2000 rate=100 rows='[]'
 
 main() {
   parse "$@"
@@ -32,9 +32,9 @@ main() {
 parse() {
   while (($# > 0)); do
     case $1 in
-      --letters | --rate)
-        [[ ${2:-} =~ ^[1-9][0-9]{0,4}$ ]] || refuse "$1 needs a number"
-        [[ $1 == --rate ]] && rate=$2 || letters=$2
+      --dead-letters | --rate)
+        [[ ${2:-} =~ ^[1-9][0-9]{0,4}$ ]] || reject_arguments "$1 needs a number"
+        [[ $1 == --rate ]] && rate=$2 || dead_letters=$2
         shift
         ;;
       *) common_option "$1" ;;
@@ -44,8 +44,8 @@ parse() {
 }
 
 night() {
-  local refunds=$((letters / 5)) load began first sale charge known
-  title "night: $letters dead letters in 3 groups, $rate orders per second"
+  local refunds=$((dead_letters / 5)) load began first sale charge known
+  title "night: $dead_letters dead letters in 3 groups, $rate orders per second"
   start_system "$bin"
   # Orders whose refunds the bank will decline are confirmed first.
   control load --rate 200 --duration "$((refunds * 5))ms" --mix happy=100,declined=0,out_of_stock=0
@@ -60,12 +60,12 @@ night() {
   run faults inject bank bank_refuse_refund
   run faults inject inventory fail_permanently --step inventory-sale --probability 40
   run faults inject payment fail_permanently --step payment-processing --probability 40
-  must "there is a dead letter" wait_for 30 some_letters 1
+  must "there is a dead letter" wait_for 30 has_at_least 1
   first=$(millis)
   must "status reports that an operator is needed" wait_for 30 needs_operator
   first=$(($(millis) - first))
   cancel_all
-  must "$letters dead letters" wait_for 300 some_letters "$letters"
+  must "$dead_letters dead letters" wait_for 300 has_at_least "$dead_letters"
   show "  after $((($(millis) - began) / 1000)) s; status reported it ${first} ms after the first one" \
     "" "  command                                    ms   exit"
 
@@ -83,22 +83,22 @@ night() {
   timed "fix the charge" 0 faults clear payment
   local redrive
   redrive=$(get "$admin/api/admin/dlq/redrive" '.redrives[0].id')
-  timed "on with the redrive" 0 redrive resume "$redrive" --reason "now it is mended"
+  timed "resume the redrive" 0 redrive resume "$redrive" --reason "the sale is fixed"
   timed "until all are sold" 0 redrive follow "$redrive"
-  timed "a redrive of the charges" 0 dlq redrive --fingerprint "$charge" --canary 5 --reason "mended"
+  timed "a redrive of the charges" 0 dlq redrive --fingerprint "$charge" --canary 5 --reason "the charge is fixed"
   timed "the refunds, by cheque" 0 dlq resolve --step payment-refund --reason "cheques, sent by the accountant"
-  timed "what have I done?" 0 log list
+  timed "the audit log" 0 log list
 
   must "the load ends" wait "$load"
-  must "no dead letter waits" wait_for 60 has_letters PENDING 0
-  timed "do the books balance?" 0 reconcile
-  timed "is anything left?" 0 status
-  local settled
-  settled=$(get "$admin/api/admin/reconciliation" .resolved_count)
-  must "the audit lists the $refunds refunds that were settled" test "$settled" = "$refunds"
+  must "no dead letter waits" wait_for 60 has_dead_letters PENDING 0
+  timed "do the ledgers balance?" 0 reconcile
+  timed "status at the end" 0 status
+  local resolved_manually
+  resolved_manually=$(get "$admin/api/admin/reconciliation" .resolved_count)
+  must "the reconciliation lists the $refunds refunds that were resolved manually" test "$resolved_manually" = "$refunds"
   note night "$(jq -n --argjson rows "$rows" --argjson first "$first" --slurpfile load "$folder/load.json" \
-    --argjson resolved "$(letters_in RESOLVED)" --argjson settled "$settled" \
-    '{noticed_ms: $first, commands: $rows, resolved: $resolved, settled: $settled, orders: $load[0].started}')"
+    --argjson resolved "$(dead_letters_in RESOLVED)" --argjson resolved_manually "$resolved_manually" \
+    '{noticed_ms: $first, commands: $rows, resolved: $resolved, resolved_manually: $resolved_manually, orders: $load[0].started}')"
   stop_system
 }
 
@@ -122,7 +122,7 @@ timed() {
   fi
 }
 
-some_letters() { (($(letters_in PENDING) >= $1)); }
+has_at_least() { (($(dead_letters_in PENDING) >= $1)); }
 
 needs_operator() {
   local code=0

@@ -79,7 +79,7 @@ build
 mkdir "$folder/bin"
 take sagactl "$bin"
 take "$services" "$older"
-export NATS_SERVER_BIN=${NATS_SERVER_BIN:-$root/target/tools/nats-server}
+export_nats_server
 "$used" --data "$data" up --detach --store postgres --replicas 2 --port-base "${SAGA_UPGRADE_PORTS:-26000}" >/dev/null
 
 say "starting the load"
@@ -94,6 +94,6 @@ say "waiting for the load to end"
 wait "$loading" || true
 loading=''
 unfinished=$(jq .unfinished "$folder/load.json") || die "no load: $(tail -n 3 "$folder/load.err")"
-say "$(jq -r '"\(.started) orders: \(.completed) confirmed, \(.compensated) undone, \(.unfinished) unfinished, \(.shed) refused, \(.errors) got no answer; p50 \(.latency_ms.p50 | round) ms, p99 \(.latency_ms.p99 | round) ms"' "$folder/load.json")"
-"$used" --data "$data" reconcile --wait 30s || die "the books do not balance"
+say "$(jq -r '"\(.started) orders: \(.completed) confirmed, \(.compensated) compensated, \(.unfinished) unfinished, \(.shed) rejected, \(.errors) got no answer; p50 \(.latency_ms.p50 | round) ms, p99 \(.latency_ms.p99 | round) ms"' "$folder/load.json")"
+"$used" --data "$data" reconcile --wait 30s || die "the ledgers do not balance"
 ((unfinished == 0)) || die "$unfinished orders did not end"

@@ -39,10 +39,6 @@ for word; do
   arguments+=("$word")
 done
 
-if [[ $building == yes ]]; then
-  "$root/scripts/setup.sh"
-  build
-else
-  require_programs
-fi
+build_or_require "$building"
+export_nats_server
 exec "$sagactl" up ${arguments[@]+"${arguments[@]}"}

@@ -5,7 +5,7 @@ finds it, understands it, fixes the cause and replays it, in eleven steps. Each 
 of sagactl. The order's deadline continues meanwhile."
 
 scenario() {
-  local dead letter version fingerprint replayed confirmed
+  local dead dead_letter version fingerprint replayed confirmed
   ensure_stock coffee-beans-1kg
   dead=$(dead_letters)
 
@@ -29,7 +29,7 @@ scenario() {
   show_command dlq list --service order --status pending
   shown='.dead_letters[0] | {id, status, step, message_type, saga, reason, attempts, replays}' \
     request GET "$admin/api/admin/dlq?service=order&status=PENDING&saga=$id"
-  letter=$(field '.dead_letters[0].id') version=$(field '.dead_letters[0].version')
+  dead_letter=$(field '.dead_letters[0].id') version=$(field '.dead_letters[0].version')
   fingerprint=$(field '.dead_letters[0].fingerprint')
   expect "dead letters of this order" 1 "$(field '.dead_letters | length')"
   expect "step and message" "order-confirmation PaymentProcessed" \
@@ -42,16 +42,16 @@ scenario() {
   expect "dead letters with this cause" 1 "$(field ".groups[] | select(.fingerprint == \"$fingerprint\").count")"
 
   step "6/11  inspect: message, error chain, position at the broker, history"
-  show_command dlq show "$letter"
+  show_command dlq show "$dead_letter"
   shown='{error_chain, delivery: (.delivery | {stream, sequence}), payload, history: [.history[] | {at, what}]}' \
-    request GET "$admin/api/admin/dlq/$letter"
+    request GET "$admin/api/admin/dlq/$dead_letter"
   expect "the order in the message" "$id" "$(field .payload.data.order)"
   expect "the next step of the saga" "order-confirmation of order" \
     "$(get "$admin/api/admin/sagas/$id" '.next | "\(.step) of \(.owner)"')"
 
   step "7/11  note: record the finding for the next operator"
-  show_command dlq note "$letter" "'the message is valid: the step has a bug'"
-  shown='{notes}' request POST "$admin/api/admin/dlq/$letter/notes" \
+  show_command dlq note "$dead_letter" "'the message is valid: the step has a bug'"
+  shown='{notes}' request POST "$admin/api/admin/dlq/$dead_letter/notes" \
     '{"text":"the message is valid: the step has a bug"}' "X-Operator: $operator"
   expect "stored" 201 "$status"
 
@@ -62,9 +62,9 @@ scenario() {
   expect "faults left" 0 "$(field '.faults | length')"
 
   step "9/11  replay: only the failed step gets the message, and does not take it for a duplicate"
-  show_command dlq replay "$letter" --reason "'the bug is fixed'"
-  version=$(get "$admin/api/admin/dlq/$letter" .version)
-  shown='{id, status, version}' request POST "$admin/api/admin/dlq/$letter/replay" \
+  show_command dlq replay "$dead_letter" --reason "'the bug is fixed'"
+  version=$(get "$admin/api/admin/dlq/$dead_letter" .version)
+  shown='{id, status, version}' request POST "$admin/api/admin/dlq/$dead_letter/replay" \
     "{\"reason\":\"the bug is fixed\",\"version\":$version}" "X-Operator: $operator"
   expect "replayed (the version shows that nobody changed it meanwhile)" "202 REPLAYING" "$status $(field .status)"
 
@@ -72,17 +72,17 @@ scenario() {
   pause_deadline=''
   wait_until "order: CONFIRMED" "$short_wait" is CONFIRMED order_state "$id"
   wait_for_saga "$id" COMPLETED
-  replayed=$(get "$admin/api/admin/dlq/$letter" "$millis"'[.history[] | select(.what == "replayed").at | millis] | max')
+  replayed=$(get "$admin/api/admin/dlq/$dead_letter" "$millis"'[.history[] | select(.what == "replayed").at | millis] | max')
   confirmed=$(get "$admin/api/admin/sagas/$id" "$millis"'.timeline[] | select(.type == "OrderConfirmed").occurred_at | millis')
   check "time from replay to confirmation: $((confirmed - replayed)) ms" test $((confirmed - replayed)) -lt 2000
   expect "the card was charged once" CAPTURED "$(charge_state "$id")"
 
   step "11/11 resolve: history of the dead letter, and the audit log"
   show_command log --operator "$operator"
-  wait_until "dead letter: RESOLVED" "$short_wait" is RESOLVED letter_state "$letter"
+  wait_until "dead letter: RESOLVED" "$short_wait" is RESOLVED dead_letter_state "$dead_letter"
   shown='[.history[] | {at, what, operator, reason} | with_entries(select(.value))]' \
-    request GET "$admin/api/admin/dlq/$letter"
-  shown='[.entries[] | {at, operator, action, reason, outcome}]' request GET "$admin/api/admin/audit?target=$letter"
+    request GET "$admin/api/admin/dlq/$dead_letter"
+  shown='[.entries[] | {at, operator, action, reason, outcome}]' request GET "$admin/api/admin/audit?target=$dead_letter"
   expect "in the audit log" "dlq.note dlq.replay" "$(field '[.entries[].action] | sort | join(" ")')"
   wait_until "dead letters, as before: $dead" "$soon" is "$dead" dead_letters
 }

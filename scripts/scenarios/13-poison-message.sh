@@ -8,7 +8,7 @@ and discards it with a reason."
 on_time_ms=5000
 
 scenario() {
-  local customer="crowd-$tag" dead letter poison slowest
+  local customer="crowd-$tag" dead dead_letter poison slowest
   new_product "mug-$tag" "Mug for a crowd" 990 500
   dead=$(dead_letters)
 
@@ -38,20 +38,20 @@ scenario() {
     "$(field '[.dead_letters[] | select(.origin == "foreign").step] | unique | join(" ")')"
 
   step "an operator examines it: it was never a message"
-  poison=$(poison_letters) letter=${poison%%$'\n'*}
-  show_command dlq show "$letter"
-  shown='{error_chain, delivery, payload, payload_base64}' request GET "$admin/api/admin/dlq/$letter"
+  poison=$(poison_dead_letters) dead_letter=${poison%%$'\n'*}
+  show_command dlq show "$dead_letter"
+  shown='{error_chain, delivery, payload, payload_base64}' request GET "$admin/api/admin/dlq/$dead_letter"
   show "    decoded: $(field .payload_base64 | base64 --decode)"
   expect "attempts (an unreadable message is not retried)" 1 "$(field .attempts)"
 
   step "and discards it"
-  show_command dlq discard "$letter" --reason "'never was a message'"
-  for letter in $poison; do
-    shown='{id, status, step}' request DELETE "$admin/api/admin/dlq/$letter" '{"reason":"never was a message"}' "X-Operator: $operator"
+  show_command dlq discard "$dead_letter" --reason "'never was a message'"
+  for dead_letter in $poison; do
+    shown='{id, status, step}' request DELETE "$admin/api/admin/dlq/$dead_letter" '{"reason":"never was a message"}' "X-Operator: $operator"
     expect "discarded" "200 DISCARDED" "$status $(field .status)"
   done
   shown='[.history[] | {at, what, operator, reason} | with_entries(select(.value))]' \
-    request GET "$admin/api/admin/dlq/$letter"
+    request GET "$admin/api/admin/dlq/$dead_letter"
   expect "recorded reason" "never was a message" "$(field '.history[-1].reason')"
   expect "dead letters as before" "$dead" "$(dead_letters)"
 }

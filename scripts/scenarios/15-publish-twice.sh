@@ -5,7 +5,7 @@ fact twice, and also every operator command. The inboxes recognise the duplicate
 each card is charged at most once, and the ledgers balance."
 
 scenario() {
-  local customer="twice-$tag" rare="rare-$tag" dead service letter duplicates
+  local customer="twice-$tag" rare="rare-$tag" dead service dead_letter duplicates
   ensure_stock coffee-beans-1kg
   new_product "$rare" "The last one" 3900 1
   dead=$(dead_letters) duplicates=$(duplicates)
@@ -35,10 +35,10 @@ scenario() {
   inject inventory fail_permanently '"step":"inventory-sale","next":1'
   place "$customer" tok_ok coffee-beans-1kg 1
   printf '%s\n' "$id" >>"$scratch/ids"
-  wait_until "its sale becomes a dead letter" "$short_wait" is 1 pending_letters_of "$id"
-  letter=$(newest_letter_of "$id")
-  replay_letter "$letter" "injected fault"
-  wait_until "dead letter: RESOLVED" "$short_wait" is RESOLVED letter_state "$letter"
+  wait_until "its sale becomes a dead letter" "$short_wait" is 1 pending_dead_letters_of "$id"
+  dead_letter=$(newest_dead_letter_of "$id")
+  replay_dead_letter "$dead_letter" "injected fault"
+  wait_until "dead letter: RESOLVED" "$short_wait" is RESOLVED dead_letter_state "$dead_letter"
   wait_until "reservation: SOLD" "$short_wait" is SOLD reservation "$id"
 
   step "every saga ends"

@@ -5,7 +5,7 @@ never dropped. The call becomes a dead letter, and the saga is COMPENSATION_STUC
 operator clarifies it with the bank and replays the call."
 
 scenario() {
-  local dead letter
+  local dead dead_letter
   ensure_stock travel-mug
   dead=$(dead_letters)
 
@@ -31,23 +31,23 @@ scenario() {
   show "    ${dim}dead_letter_unresolved $(metric "$payment" dead_letter_unresolved)  (GET $payment/metrics)${plain}"
 
   step "the dead letter is a call, not a message"
-  wait_until "the dead letter exists" "$short_wait" is 1 pending_letters_of "$id"
-  letter=$(newest_letter_of "$id")
-  show_command dlq show "$letter"
-  shown='{status, service, step, origin, reason, attempts}' request GET "$admin/api/admin/dlq/$letter"
+  wait_until "the dead letter exists" "$short_wait" is 1 pending_dead_letters_of "$id"
+  dead_letter=$(newest_dead_letter_of "$id")
+  show_command dlq show "$dead_letter"
+  shown='{status, service, step, origin, reason, attempts}' request GET "$admin/api/admin/dlq/$dead_letter"
   expect "a call of payment" "task payment-refund" "$(field '"\(.origin) \(.step)"')"
-  request POST "$admin/api/admin/dlq/$letter/edit" '{"data":{},"reason":"a smaller amount"}' "X-Operator: $operator"
+  request POST "$admin/api/admin/dlq/$dead_letter/edit" '{"data":{},"reason":"a smaller amount"}' "X-Operator: $operator"
   expect "the amount cannot be edited" 409 "$status"
   expect "the charge is not refunded yet" CAPTURED "$(charge_state "$id")"
 
   step "the bank reopens the account; replay the call"
   show_command faults clear bank "$fault"
   end_fault bank "$fault"
-  show_command dlq replay "$letter" --reason "'the bank reopened the account'"
-  replay_letter "$letter" "the bank reopened the account"
+  show_command dlq replay "$dead_letter" --reason "'the bank reopened the account'"
+  replay_dead_letter "$dead_letter" "the bank reopened the account"
   wait_for_saga "$id" COMPENSATED
   wait_until "payment: REFUNDED" "$short_wait" is REFUNDED payment_state "$id"
   expect "charge" REFUNDED "$(charge_state "$id")"
-  wait_until "dead letter: RESOLVED" "$short_wait" is RESOLVED letter_state "$letter"
+  wait_until "dead letter: RESOLVED" "$short_wait" is RESOLVED dead_letter_state "$dead_letter"
   expect "dead letters as before" "$dead" "$(dead_letters)"
 }

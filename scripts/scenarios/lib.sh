@@ -157,10 +157,10 @@ payment_id() { get "$payment/api/payments?order=$1" '.[0].id'; }
 saga_state() { get "$admin/api/admin/sagas/$1" .status; }
 facts() { get "$admin/api/admin/sagas/$1" '[.timeline[].type] | join(" ")'; }
 dead_letters() { get "$admin/api/admin/dlq/count" .total; }
-letter_state() { get "$admin/api/admin/dlq/$1" .status; }
+dead_letter_state() { get "$admin/api/admin/dlq/$1" .status; }
 # The pending dead letters of an order: their number, and the newest.
-pending_letters_of() { get "$admin/api/admin/dlq?saga=$1&status=PENDING" '.dead_letters | length'; }
-newest_letter_of() { get "$admin/api/admin/dlq?saga=$1&status=PENDING&limit=1" '.dead_letters[0].id // "none"'; }
+pending_dead_letters_of() { get "$admin/api/admin/dlq?saga=$1&status=PENDING" '.dead_letters | length'; }
+newest_dead_letter_of() { get "$admin/api/admin/dlq?saga=$1&status=PENDING&limit=1" '.dead_letters[0].id // "none"'; }
 bank_breaker() { get "$admin/api/admin/breakers" '.[].breakers[] | select(.name == "bank").state'; }
 # step_counts STEP: "handled retrying dead".
 step_counts() {
@@ -221,15 +221,15 @@ end_fault() {
   expect "the fault is cleared" 200 "$status"
 }
 
-# replay_letter ID REASON: replays a dead letter.
-replay_letter() {
+# replay_dead_letter ID REASON: replays a dead letter.
+replay_dead_letter() {
   shown='{id, status, step}' request POST "$admin/api/admin/dlq/$1/replay" "{\"reason\":\"$2\"}" "X-Operator: $operator"
   expect "replayed" "202 REPLAYING" "$status $(field .status)"
 }
 
 # Clears all faults and their consequences that an interrupted scenario left. Prints nothing otherwise.
 clean_up_faults() {
-  local faults redrive letter
+  local faults redrive dead_letter
   faults=$(get "$admin/api/admin/faults" '.faults | length')
   if ((${faults:-0} > 0)); then
     show "  clearing $faults injected fault(s)"
@@ -241,14 +241,14 @@ clean_up_faults() {
     show "  cancelling redrive $redrive"
     ask POST "dlq/redrive/$redrive/cancel" '{"reason":"left by an interrupted scenario"}' >/dev/null
   done
-  if [[ $(injected_letters) != 0 ]]; then
+  if [[ $(injected_dead_letters) != 0 ]]; then
     show "  replaying the dead letters of injected faults"
     ask POST dlq/redrive '{"filter":{"text":"injected:"},"canary":0,"force":true,"reason":"left by an interrupted scenario"}' >/dev/null
-    wait_until "no such dead letter is left" $((2 * short_wait)) is 0 injected_letters
+    wait_until "no such dead letter is left" $((2 * short_wait)) is 0 injected_dead_letters
   fi
-  for letter in $(poison_letters); do
-    show "  discarding dead letter $letter, an invalid message"
-    ask DELETE "dlq/$letter" '{"reason":"left by an interrupted scenario"}' >/dev/null
+  for dead_letter in $(poison_dead_letters); do
+    show "  discarding dead letter $dead_letter, an invalid message"
+    ask DELETE "dlq/$dead_letter" '{"reason":"left by an interrupted scenario"}' >/dev/null
   done
 }
 
@@ -263,13 +263,13 @@ reset_breakers() {
 }
 
 # Dead letters of injected faults that are pending or being replayed; at most 200.
-injected_letters() { get "$admin/api/admin/dlq?text=injected:&status=PENDING,REPLAYING&limit=200" '.dead_letters | length'; }
+injected_dead_letters() { get "$admin/api/admin/dlq?text=injected:&status=PENDING,REPLAYING&limit=200" '.dead_letters | length'; }
 
 # The pending dead letters of the fault publish_garbage.
-poison_letters() {
-  local letter
-  for letter in $(get "$admin/api/admin/dlq?status=PENDING&limit=200" '.dead_letters[] | select(.origin == "foreign").id'); do
-    get "$admin/api/admin/dlq/$letter" "select(.payload_base64 == \"$(printf '{"this is": "no envelope"' | base64)\").id"
+poison_dead_letters() {
+  local dead_letter
+  for dead_letter in $(get "$admin/api/admin/dlq?status=PENDING&limit=200" '.dead_letters[] | select(.origin == "foreign").id'); do
+    get "$admin/api/admin/dlq/$dead_letter" "select(.payload_base64 == \"$(printf '{"this is": "no envelope"' | base64)\").id"
   done
 }
 
@@ -389,7 +389,7 @@ is() {
 
 reconcile() {
   local report verdict
-  step "do the books balance?"
+  step "do the ledgers balance?"
   show "  ${blue}→ GET $admin/api/admin/reconciliation?wait=30${plain}"
   report=$(get "$admin/api/admin/reconciliation?wait=30" tojson)
   verdict=$(jq -r 'if .verdict then .verdict + (.summary | ": \(.orders) orders, \(.confirmed) confirmed, \(.cancelled) cancelled"

@@ -69,13 +69,11 @@ pub const COUNTS: [Count; 9] = [
     Count { name: "allocations", tolerance: 5, of: |of| of.allocations, parts: |_| None },
 ];
 
-#[must_use]
 pub fn sum(parts: &BTreeMap<String, u64>) -> u64 {
     parts.values().sum()
 }
 
 /// Describes each difference between stored and new figures in one sentence.
-#[must_use]
 pub fn differences(stored: &Figures, new: &Figures) -> Vec<String> {
     if (stored.warm_up, stored.orders, stored.batch) != (new.warm_up, new.orders, new.batch) {
         let of = |figures: &Figures| {
@@ -125,7 +123,6 @@ impl Count {
 }
 
 /// Formats the share of one saga, to a thousandth.
-#[must_use]
 pub fn per_saga(count: u64, orders: u64) -> String {
     let thousandths = count.saturating_mul(1_000) / orders.max(1);
     let text = format!("{}.{:03}", thousandths / 1_000, thousandths % 1_000);

@@ -37,9 +37,10 @@ pub async fn receiver(system: &System) -> String {
     match webhook(system).await {
         Ok(Some(webhook)) => format!("go to {webhook} (does it answer? sagactl notifications test)"),
         Ok(None) => {
-            "go to standard output and the log of admin: nobody is called (README.md, Who is told)".to_owned()
+            "go to standard output and the log of admin: nobody is called (docs/operations.md, Notifications)"
+                .to_owned()
         }
-        Err(error) => format!("admin does not say where they go: {error:#}"),
+        Err(error) => format!("their receiver is unknown: {error:#}"),
     }
 }
 

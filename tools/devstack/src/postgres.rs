@@ -103,7 +103,7 @@ fn data_of(system: &System) -> PathBuf {
     system.data_of(Component::POSTGRES).join("data")
 }
 
-/// True if the process that the data directory names as its server still exists: another one would refuse to start.
+/// True if the process that the data directory names as its server still exists: another one would not start.
 pub fn is_locked(system: &System) -> bool {
     let file = data_of(system).join("postmaster.pid");
     let holder = fs::read_to_string(file).ok().and_then(|text| text.lines().next()?.parse().ok());

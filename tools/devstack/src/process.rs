@@ -24,7 +24,7 @@ use super::system::System;
 
 /// Start times are derived from the boot time, which some kernels report a second off now and then.
 const START_TIME_SLACK_S: u64 = 2;
-/// Interval between two looks at a process that is waited for.
+/// Poll interval while a process is waited for.
 pub const POLL: Duration = Duration::from_millis(50);
 /// Soft limit on the memory of the broker, the only Go program: far over what it holds at 1,000 orders per second.
 const BROKER_MEMORY: &str = "160MiB";

@@ -60,6 +60,10 @@ async fn is_in_time(check: impl Future<Output = std::io::Result<bool>>) -> bool 
 }
 
 impl Readiness {
+    fn reason(&self) -> String {
+        if self.complaints.is_empty() { "no reason given".to_owned() } else { self.complaints.join("; ") }
+    }
+
     fn parse(ready: bool, body: &Value) -> Self {
         let checks = body["checks"].as_object().into_iter().flatten();
         let failed = checks.filter(|(_, check)| check["state"] != "ok");
@@ -134,14 +138,15 @@ async fn wait_for(
 ) -> anyhow::Result<Component> {
     let until = Instant::now() + limit;
     loop {
-        if check(http, system, component).await.ready {
+        let readiness = check(http, system, component).await;
+        if readiness.ready {
             return Ok(component);
         }
         let failure = match started.child.try_wait()? {
             Some(status) => format!("ended right after its start ({status})"),
             None if Instant::now() >= until => {
                 let limit = humantime_serde::re::humantime::format_duration(limit);
-                format!("is not ready after {limit}{}", why_not_ready(http, system, component).await)
+                format!("is not ready after {limit} ({})", readiness.reason())
             }
             None => {
                 tokio::time::sleep(process::POLL).await;
@@ -152,23 +157,6 @@ async fn wait_for(
             "{component} {failure}; {}",
             process_output::last_output(system, component, started.output_start)
         );
-    }
-}
-
-/// Failed checks of a service in parentheses; empty for what is no service.
-async fn why_not_ready(http: &Http, system: &System, component: Component) -> String {
-    if component.participant().is_none() {
-        return String::new();
-    }
-    let url = format!("{}/readyz", system.url_of(component));
-    match http.get_within(&url, CHECK_TIMEOUT).await {
-        Ok(answer) => {
-            let complaints = Readiness::parse(false, &answer.body).complaints;
-            let why =
-                if complaints.is_empty() { "no reason given".to_owned() } else { complaints.join("; ") };
-            format!(" ({why})")
-        }
-        Err(error) => format!(" ({error:#})"),
     }
 }
 

@@ -76,7 +76,7 @@ impl RunningSystem {
         self.signal(component, stop::stop_signal(component))
     }
 
-    /// Starts a process that was killed or told to stop. Does not wait until it is ready: what it needs may be down.
+    /// Starts a process that was killed or stopped. Does not wait until it is ready: its dependencies may be down.
     pub async fn restart(&mut self, component: Component) -> anyhow::Result<()> {
         if !process::wait_until_gone(&self.system, component, stop::STOP_TIMEOUT).await {
             bail!("{component} still runs after its stop");

@@ -14,7 +14,7 @@ use super::cost::{Cost, CpuTime};
 use super::measurements::{Measurements, Rejected};
 use super::options::LoadOptions;
 use super::progress::Progress;
-use super::report::{self, Report, Tolerance};
+use super::report::{self, Report};
 use super::schedule::Schedule;
 use super::sender::{Answer, Request, Sender};
 use super::subscription::EndingFact;
@@ -74,8 +74,7 @@ pub async fn run(
         answer = reconcile::run(endpoints, options.json) => answer?,
         _ = interrupted => return Err(so_far("has no result").into()),
     };
-    let tolerance = Tolerance { may_shed: options.may_shed };
-    let report = Report::of(&run.shared.measured(), tolerance, &cost, rss_mib, reconciliation);
+    let report = Report::of(&run.shared.measured(), options.may_shed, &cost, rss_mib, reconciliation);
     report::print(&report, options.json)?;
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -130,7 +129,7 @@ impl Shared {
     fn so_far(&self, reconciliation: &str) -> String {
         let measured = self.measured();
         let (counts, open) = (measured.ledger.counts(), measured.ledger.in_flight());
-        let errors: u64 = counts.errors.values().sum();
+        let errors: u64 = counts.errors_by_reason.values().sum();
         format!(
             "ended after {}s: {} started: {} completed, {} compensated, {open} in flight; {errors} errors; the reconciliation \
              {reconciliation} (sagactl reconcile)",

@@ -8,6 +8,7 @@ use contract::saga::SagaStatus;
 use contract::saga_fact::{FactDetail, SagaFact};
 use contract::saga_view::SagaView;
 use jiff::Timestamp;
+use serde::Serialize;
 use uuid::Uuid;
 
 use super::options::Kind;
@@ -16,18 +17,18 @@ use super::schedule::Schedule;
 /// A saga without an answer that names it within this time, which is longer than any answer takes, belongs to another run.
 const UNKNOWN_AFTER: Duration = Duration::from_secs(45);
 
-/// Counts of a run. All but `errors` exclude the warm-up.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Counts of a run. All but the errors exclude the warm-up.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Orders sent during the warm-up.
-    pub warmup: u64,
+    pub warmup_orders: u64,
     /// Orders sent and not rejected.
     pub started: u64,
     pub completed: u64,
     pub compensated: u64,
     /// Orders that ended otherwise than their kind demands.
     pub unexpected: u64,
-    pub errors: BTreeMap<String, u64>,
+    pub errors_by_reason: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -80,12 +81,12 @@ impl Ledger {
     pub fn start(&mut self, number: u64, due: Duration) {
         let is_measured = due >= self.schedule.measured_from();
         self.open.insert(number, Open { due, is_measured, order: None });
-        *if is_measured { &mut self.counts.started } else { &mut self.counts.warmup } += 1;
+        *if is_measured { &mut self.counts.started } else { &mut self.counts.warmup_orders } += 1;
     }
 
     /// Records a rejected order. Returns its due time if it is measured.
     pub fn reject(&mut self, number: u64, reason: String) -> Option<Duration> {
-        *self.counts.errors.entry(reason).or_default() += 1;
+        *self.counts.errors_by_reason.entry(reason).or_default() += 1;
         let open = self.open.remove(&number)?;
         self.counts.started -= u64::from(open.is_measured);
         open.order.and_then(|order| self.sagas.remove(&order));
@@ -278,7 +279,7 @@ mod tests {
         // An order of the warm-up was never counted.
         assert_eq!(ledger.reject(3, "503".to_owned()), None);
         assert_eq!(
-            (ledger.counts().started, ledger.counts().errors["503"], ledger.in_flight()),
+            (ledger.counts().started, ledger.counts().errors_by_reason["503"], ledger.in_flight()),
             (99, 2, 108)
         );
         // One that could not be cancelled is forgotten.
@@ -311,8 +312,8 @@ mod tests {
     #[test]
     fn each_order_counts_once_by_its_outcome_without_warm_up() {
         let mut ledger = ledger("happy=50,declined=50");
-        assert_eq!((ledger.counts().started, ledger.counts().warmup), (100, 10));
-        let mut expected = Counts { started: 100, warmup: 10, ..Counts::default() };
+        assert_eq!((ledger.counts().started, ledger.counts().warmup_orders), (100, 10));
+        let mut expected = Counts { started: 100, warmup_orders: 10, ..Counts::default() };
         // Of each kind some end as they should and some do not; one in three is left open.
         for number in (0..110).filter(|number| number % 3 != 0) {
             let (is_happy, ends_well) = (ledger.schedule.kind(number) == Kind::Happy, number % 2 == 0);

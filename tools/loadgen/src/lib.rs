@@ -4,10 +4,10 @@
 //! time, so that a slow system cannot slow down its own test (coordinated omission).
 //! Closed loop: a number of clients with one order at a time each. It shows what a system does at its own pace.
 //!
-//! The generator shares the cores with the system that it measures, so it is cheap: one thread, no task and no queue per
-//! order, and subscriptions only to the facts that end an order.
+//! The generator shares the cores with the system that it measures, so it is cheap. It has one thread, no task and no queue
+//! per order, and subscribes only to the facts that end an order.
 //!
-//! Path of an order: `schedule` defines it, `generator` sends it when it is due by a connection of `sender`,
+//! Path of an order: `schedule` defines it, `generator` sends it when it is due, by a connection of `sender`.
 //! `subscription` receives its end, `measurements` joins both, `report` counts.
 
 // Orders of a run, and the products that they need.
@@ -48,7 +48,7 @@ pub async fn run(
     options: LoadOptions,
 ) -> anyhow::Result<ExitCode> {
     let usage = || system.map(status::usage).unwrap_or_default();
-    match options.rest.or(options.count) {
+    match options.rest {
         Some(count) => sequential::run(endpoints, count, options.json).await,
         None => generator::run(endpoints, usage, &options).await,
     }

@@ -46,7 +46,7 @@ pub struct Measurements {
     pub backlog: Backlog,
     /// End of the first and of the last measured order.
     pub ends: Option<(Duration, Duration)>,
-    /// Measurements orders that ended before the run was over; the rest came later.
+    /// Measured orders that ended before the run was over.
     pub ended_in_time: u64,
     /// Values of each second, on request.
     pub timeline: Option<Timeline>,
@@ -169,7 +169,7 @@ mod tests {
         measured
     }
 
-    #[expect(clippy::float_arithmetic, reason = "a histogram tells three digits")]
+    #[expect(clippy::float_arithmetic, reason = "a histogram has three digits")]
     #[track_caller]
     fn assert_about(shown: f64, expected: f64) {
         assert!((expected..expected * 1.002).contains(&shown), "{shown} for {expected}");
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(measured.rejections.count(), 1);
         assert_about(measured.rejections.percentiles().p99, 4.0);
         assert_eq!(
-            measured.ledger.counts().errors,
+            measured.ledger.counts().errors_by_reason,
             [("503".into(), 2), ("connection broke".into(), 1)].into()
         );
     }

@@ -17,13 +17,13 @@ pub const MAX_CLIENTS: u32 = 4_096;
 #[derive(Debug, Args)]
 pub struct LoadOptions {
     /// Orders per second.
-    #[arg(long, value_parser = rate, required_unless_present_any = ["clients", "rest", "at_rest"])]
+    #[arg(long, value_parser = rate, required_unless_present_any = ["clients", "rest"])]
     pub rate: Option<u32>,
     /// Closed loop instead of a rate: N clients, each of which sends an order when its previous one has ended.
     #[arg(long, value_name = "N", conflicts_with = "rate", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CLIENTS)))]
     pub clients: Option<u32>,
     /// Continue at another rate, e.g. 500=20s (may be repeated).
-    #[arg(long, value_name = "RATE=LENGTH", value_parser = then, conflicts_with_all = ["clients", "rest", "at_rest"])]
+    #[arg(long, value_name = "RATE=LENGTH", value_parser = then, conflicts_with_all = ["clients", "rest"])]
     pub then: Vec<(u32, Duration)>,
     /// Length of the measured part.
     #[arg(long, default_value = "60s", value_parser = run_length)]
@@ -37,7 +37,7 @@ pub struct LoadOptions {
     /// Time limit for orders in flight after the last one.
     #[arg(long, value_name = "LENGTH", default_value = "30s", value_parser = run_length)]
     pub drain: Duration,
-    /// An order that is rejected with 503 and told when to come again does not speak against the run.
+    /// Tolerate orders that are rejected with 503 and Retry-After.
     #[arg(long)]
     pub may_shed: bool,
     /// Add the values of each second to --json.
@@ -49,14 +49,8 @@ pub struct LoadOptions {
     #[command(flatten)]
     pub target: Target,
     /// Send N orders one after another instead, each measured from POST to CONFIRMED.
-    #[arg(long, value_name = "N", conflicts_with_all = ["rate", "clients", "at_rest"], value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", conflicts_with_all = ["rate", "clients"], value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub rest: Option<u32>,
-    /// Equivalent of --rest COUNT.
-    #[arg(long, conflicts_with_all = ["rate", "clients"], requires = "count")]
-    pub at_rest: bool,
-    /// Number of orders with --at-rest.
-    #[arg(long, value_name = "N", requires = "at_rest", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub count: Option<u32>,
 }
 
 fn run_length(text: &str) -> Result<Duration, String> {
@@ -145,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_hundred_orders_have_the_exact_percentages() {
+    fn every_hundred_orders_have_exact_percentages() {
         let mix: Mix = "happy=80,declined=7,out_of_stock=3,cancelled=10".parse().expect("a mix");
         let count = |kind| (300..400).filter(|number| mix.kind(*number) == kind).count();
         let kinds = [Kind::Happy, Kind::Declined, Kind::OutOfStock, Kind::Cancelled];
@@ -153,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_that_makes_no_sense_is_refused() {
+    fn invalid_mix_and_rate_are_rejected() {
         for bad in [
             "",
             "happy",

@@ -36,7 +36,7 @@ impl Progress {
         let ended = counts.completed + counts.compensated;
         let counted = now.saturating_sub(self.warmup);
         let per_second = u128::from(ended) * 1_000 / counted.as_millis().max(1);
-        let errors: u64 = counts.errors.values().sum();
+        let errors: u64 = counts.errors_by_reason.values().sum();
         let text =
             format!("{ended} ended, {per_second}/s, {} in flight, {errors} errors", ledger.in_flight());
         let is_over = now > self.length;

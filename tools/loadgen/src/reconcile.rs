@@ -55,7 +55,7 @@ mod tests {
     async fn verdict_after(answer: Report) -> (Verdict, usize) {
         static REQUESTS: AtomicUsize = AtomicUsize::new(0);
         REQUESTS.store(0, Ordering::Relaxed);
-        let audit = async move |RawQuery(query): RawQuery| {
+        let answer_once = async move |RawQuery(query): RawQuery| {
             REQUESTS.fetch_add(1, Ordering::Relaxed);
             let is_full = query.is_some_and(|query| query.contains("full=true"));
             Json(if is_full {
@@ -66,7 +66,8 @@ mod tests {
         };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let admin = format!("http://{}", listener.local_addr().expect("an address"));
-        let serving = axum::serve(listener, Router::new().route("/api/admin/reconciliation", get(audit)));
+        let serving =
+            axum::serve(listener, Router::new().route("/api/admin/reconciliation", get(answer_once)));
         let serving = tokio::spawn(async { serving.await });
         let reconciled = reconcile(&Http::new().expect("a client"), &admin, |_| ()).await.expect("an answer");
         serving.abort();

@@ -40,16 +40,11 @@ pub struct Report {
     /// Time from the first end to the last one.
     ending_s: f64,
     duration_s: f64,
-    warmup_orders: u64,
-    started: u64,
-    completed: u64,
-    compensated: u64,
+    #[serde(flatten)]
+    counts: Counts,
     failed: u64,
     unfinished: u64,
-    /// Orders that ended otherwise than their kind demands.
-    unexpected: u64,
     errors: u64,
-    errors_by_reason: BTreeMap<String, u64>,
     latency_ms: Percentiles,
     http_latency_ms: Percentiles,
     /// Orders rejected with 503 and `Retry-After`.
@@ -77,104 +72,87 @@ struct Generator {
     late: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub struct Tolerance {
-    pub may_shed: bool,
-}
-
 impl Report {
     #[expect(clippy::float_arithmetic, reason = "shown to people")]
     pub fn of(
         run: &Measurements,
-        tolerance: Tolerance,
+        may_shed: bool,
         cost: &Cost,
         rss_mib: BTreeMap<Component, f64>,
         reconciliation: Reconciliation,
     ) -> Self {
-        let counts = run.ledger.counts();
+        let counts = run.ledger.counts().clone();
         let (from, until) = (run.schedule.measured_from(), run.schedule.end());
         let failed = run.ledger.failed();
-        let unfinished = run.ledger.in_flight().saturating_sub(failed);
         let ending = run.ends.map_or(Duration::ZERO, |(first, last)| last - first);
         let target_rate = run.schedule.highest_rate();
-        // A closed loop has no backlog.
-        let backlog_grew = target_rate.is_some_and(|rate| run.backlog.grew(from, until, rate));
-        let generator = Generator {
-            cpu_us_per_order: per_order(cost.generator, run.late.count()) * 1_000.0,
-            late_ms: run.late.percentiles(),
-            late: run.late.beyond(LATE),
-        };
-        let shed = run.rejections.count();
-        let tolerated = if tolerance.may_shed { shed } else { 0 };
-        let mut reasons =
-            reasons(counts, tolerated, failed, unfinished, backlog_grew, reconciliation.report.verdict);
-        // With more than a hundredth, latencies are those of the generator rather than of the system.
-        if generator.late > run.late.count() / 100 {
-            let late = generator.late;
-            reasons.push(format!("the generator could not keep its rate: {late} orders were sent too late"));
-        }
-        Self {
-            valid: reasons.is_empty(),
-            reasons,
+        let mut report = Self {
+            valid: true,
+            reasons: vec![],
             target_rate,
             clients: run.schedule.clients(),
             rate_achieved: per_second(counts.completed + counts.compensated, ending.max(until - from)),
             rate_in_time: per_second(run.ended_in_time, until - from),
             ending_s: ending.as_secs_f64(),
             duration_s: (until - from).as_secs_f64(),
-            warmup_orders: counts.warmup,
-            started: counts.started,
-            completed: counts.completed,
-            compensated: counts.compensated,
             failed,
-            unfinished,
-            unexpected: counts.unexpected,
-            errors: counts.errors.values().sum(),
-            errors_by_reason: counts.errors.clone(),
+            unfinished: run.ledger.in_flight().saturating_sub(failed),
+            errors: counts.errors_by_reason.values().sum(),
+            counts,
             latency_ms: run.latencies.percentiles(),
             http_latency_ms: run.http_latencies.percentiles(),
-            shed,
+            shed: run.rejections.count(),
             shed_latency_ms: run.rejections.percentiles(),
-            backlog_grew,
-            generator,
+            // A closed loop has no backlog.
+            backlog_grew: target_rate.is_some_and(|rate| run.backlog.grew(from, until, rate)),
+            generator: Generator {
+                cpu_us_per_order: per_order(cost.generator, run.late.count()) * 1_000.0,
+                late_ms: run.late.percentiles(),
+                late: run.late.beyond(LATE),
+            },
             reconciliation,
             cpu_ms_per_order: per_order(Duration::from_millis(cost.cpu_ms.values().sum()), run.ended_in_time),
             cpu_ms: cost.cpu_ms.clone(),
             rss_mib_total: (rss_mib.values().sum::<f64>() * 10.0).round() / 10.0,
             rss_mib,
             timeline: run.timeline.as_ref().map(|timeline| timeline.seconds().to_vec()),
-        }
+        };
+        report.reasons = report.failures(may_shed, run.late.count());
+        report.valid = report.reasons.is_empty();
+        report
     }
 
     /// True if every order was accepted and ended as intended, the system kept up, and the ledgers agree.
     pub const fn is_good(&self) -> bool {
         self.valid
     }
-}
 
-fn reasons(
-    counts: &Counts,
-    tolerated: u64,
-    failed: u64,
-    unfinished: u64,
-    backlog_grew: bool,
-    verdict: Verdict,
-) -> Vec<String> {
-    let numbers = [
-        (counts.errors.values().sum::<u64>().saturating_sub(tolerated), "orders were rejected"),
-        (counts.unexpected, "orders ended otherwise than their kind demands"),
-        (failed, "orders need a human: their compensation is dead-lettered"),
-        (unfinished, "orders have not ended"),
-    ];
-    let numbers =
-        numbers.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
-    let backlog = backlog_grew.then(|| "the backlog grew: the system did not keep up".to_owned());
-    let ledgers = match verdict {
-        Verdict::Balanced => None,
-        Verdict::InFlight => Some(format!("reconciliation: {NO_VERDICT}")),
-        Verdict::Unbalanced => Some("the books do not balance".to_owned()),
-    };
-    numbers.chain(backlog).chain(ledgers).collect()
+    /// Reasons why the run has failed. With `may_shed`, rejections with `Retry-After` are none.
+    fn failures(&self, may_shed: bool, sent: u64) -> Vec<String> {
+        let tolerated = if may_shed { self.shed } else { 0 };
+        let numbers = [
+            (self.errors.saturating_sub(tolerated), "orders were rejected"),
+            (self.counts.unexpected, "orders ended otherwise than their kind demands"),
+            (self.failed, "orders need a human: their compensation is dead-lettered"),
+            (self.unfinished, "orders have not ended"),
+        ];
+        let numbers = numbers.into_iter().filter(|(count, _)| *count > 0);
+        let mut failures: Vec<_> = numbers.map(|(count, what)| format!("{count} {what}")).collect();
+        if self.backlog_grew {
+            failures.push("the backlog grew: the system did not keep up".to_owned());
+        }
+        match self.reconciliation.report.verdict {
+            Verdict::Balanced => {}
+            Verdict::InFlight => failures.push(format!("reconciliation: {NO_VERDICT}")),
+            Verdict::Unbalanced => failures.push("the books do not balance".to_owned()),
+        }
+        // With more than a hundredth, latencies are those of the generator rather than of the system.
+        let late = self.generator.late;
+        if late > sent / 100 {
+            failures.push(format!("the generator could not keep its rate: {late} orders were sent too late"));
+        }
+        failures
+    }
 }
 
 #[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "shown to people, far below 2^52")]
@@ -204,7 +182,7 @@ fn shown(report: &Report, view: &View) -> String {
     let latencies = [("to the end", report.latency_ms), ("to the answer", report.http_latency_ms)];
     let memory: Vec<_> =
         report.rss_mib.iter().map(|(component, mib)| format!("{component} {mib:.0}")).collect();
-    let errors = report.errors_by_reason.iter().map(|(reason, count)| format!("  {count} × {reason}"));
+    let errors = report.counts.errors_by_reason.iter().map(|(reason, count)| format!("  {count} × {reason}"));
     let lines = [
         format!(
             "{:.1} orders/s ended{}, within the {}s of the run{}",
@@ -215,10 +193,10 @@ fn shown(report: &Report, view: &View) -> String {
         ),
         format!(
             "{} started: {} completed, {} compensated ({} unexpected), {} failed, {} unfinished; {} errors",
-            report.started,
-            report.completed,
-            report.compensated,
-            report.unexpected,
+            report.counts.started,
+            report.counts.completed,
+            report.counts.compensated,
+            report.counts.unexpected,
             report.failed,
             report.unfinished,
             report.errors
@@ -292,27 +270,35 @@ mod tests {
     use crate::options::Mix;
     use crate::schedule::Schedule;
 
-    const STRICT: Tolerance = Tolerance { may_shed: false };
-
     #[test]
     fn each_failure_is_a_reason() {
-        let counts = Counts { started: 10, completed: 8, compensated: 2, ..Counts::default() };
-        assert_eq!(reasons(&counts, 0, 0, 0, false, Verdict::Balanced), [""; 0]);
-        let rejected = Counts { errors: [("503".to_owned(), 3)].into(), ..Counts::default() };
-        assert_eq!(reasons(&rejected, 0, 0, 0, false, Verdict::Balanced), ["3 orders were rejected"]);
-        assert_eq!(reasons(&rejected, 2, 0, 0, false, Verdict::Balanced), ["1 orders were rejected"]);
-        assert_eq!(reasons(&rejected, 3, 0, 0, false, Verdict::Balanced), [""; 0]);
-        let odd = Counts { unexpected: 2, ..counts.clone() };
-        assert_eq!(reasons(&odd, 0, 0, 0, false, Verdict::Balanced).len(), 1);
-        for (failed, unfinished, backlog_grew, verdict) in [
-            (1, 0, false, Verdict::Balanced),
-            (0, 1, false, Verdict::Balanced),
-            (0, 0, true, Verdict::Balanced),
-            (0, 0, false, Verdict::InFlight),
-            (0, 0, false, Verdict::Unbalanced),
-        ] {
-            assert_eq!(reasons(&counts, 0, failed, unfinished, backlog_grew, verdict).len(), 1);
+        let mut run = run();
+        for number in 0..30 {
+            run.answered(number, Uuid::from_u128(number.into()), ms(3_000));
+            run.on_confirmed(Uuid::from_u128(number.into()), ms(3_000));
         }
+        let of = |change: fn(&mut Report)| {
+            let reconciliation =
+                reconciliation(Verdict::Balanced);
+            let mut report = Report::of(&run, false, &Cost::default(), BTreeMap::new(), reconciliation);
+            change(&mut report);
+            report.failures(false, 100)
+        };
+        assert_eq!(of(|_| {}), [""; 0]);
+        let failures: [fn(&mut Report); 8] = [
+            |report| report.errors = 1,
+            |report| report.counts.unexpected = 2,
+            |report| report.failed = 1,
+            |report| report.unfinished = 1,
+            |report| report.backlog_grew = true,
+            |report| report.reconciliation.report.verdict = Verdict::InFlight,
+            |report| report.reconciliation.report.verdict = Verdict::Unbalanced,
+            |report| report.generator.late = 2,
+        ];
+        for failure in failures {
+            assert_eq!(of(failure).len(), 1, "{:?}", of(failure));
+        }
+        assert_eq!(of(|report| report.generator.late = 1), [""; 0]);
     }
 
     #[test]
@@ -343,13 +329,12 @@ mod tests {
         run
     }
 
-    fn report(run: &Measurements, tolerance: Tolerance, verdict: Verdict) -> (bool, serde_json::Value) {
+    fn report(run: &Measurements, may_shed: bool, verdict: Verdict) -> serde_json::Value {
         let memory = [(Component::ORDER, 10.04), (Component::ADMIN, 20.02)].into();
         let cpu_ms = [(Component::ORDER, 40), (Component::ADMIN, 45)].into();
         let cost = Cost { generator: Duration::from_micros(950), cpu_ms };
         let reconciliation = reconciliation(verdict);
-        let report = Report::of(run, tolerance, &cost, memory, reconciliation);
-        (report.is_good(), serde_json::to_value(report).expect("JSON"))
+        serde_json::to_value(Report::of(run, may_shed, &cost, memory, reconciliation)).expect("JSON")
     }
 
     #[test]
@@ -375,67 +360,51 @@ mod tests {
                 run.on_fact(order, &fact, at);
             }
         }
-        let (is_good, of_short) = report(&run, STRICT, Verdict::Balanced);
-        assert!(!is_good);
+        let short = report(&run, false, Verdict::Balanced);
         let reasons = [
             "1 orders were rejected",
             "1 orders ended otherwise than their kind demands",
             "12 orders have not ended",
         ];
-        for (component, value) in [
+        for (name, value) in [
             ("valid", serde_json::json!(false)),
-            ("target_rate", serde_json::json!(10)),
-            ("rate_achieved", serde_json::json!(8.5)),
-            ("duration_s", serde_json::json!(2.0)),
-            ("warmup_orders", serde_json::json!(10)),
-            ("started", serde_json::json!(19)),
-            ("completed", serde_json::json!(16)),
-            ("compensated", serde_json::json!(1)),
-            ("unexpected", serde_json::json!(1)),
-            ("unfinished", serde_json::json!(12)),
-            ("errors", serde_json::json!(1)),
-            ("shed", serde_json::json!(1)),
-            ("rss_mib_total", serde_json::json!(30.1)),
-            ("cpu_ms_per_order", serde_json::json!(5.0)),
+            ("target_rate", 10.into()),
+            ("rate_achieved", 8.5.into()),
+            ("duration_s", 2.0.into()),
+            ("warmup_orders", 10.into()),
+            ("started", 19.into()),
+            ("completed", 16.into()),
+            ("compensated", 1.into()),
+            ("unexpected", 1.into()),
+            ("unfinished", 12.into()),
+            ("errors", 1.into()),
+            ("errors_by_reason", serde_json::json!({"503": 1})),
+            ("shed", 1.into()),
+            ("rss_mib_total", 30.1.into()),
+            ("cpu_ms_per_order", 5.0.into()),
             ("reasons", serde_json::json!(reasons)),
         ] {
-            assert_eq!(of_short[component], value, "{component}");
+            assert_eq!(short[name], value, "{name}");
         }
-        assert_eq!(of_short["generator"]["cpu_us_per_order"], 48.0, "of the twenty that were measured");
-        assert!(of_short.get("clients").is_none() && of_short.get("timeline").is_none());
-        // Ends spread over more time than the sending lower the rate.
-        run.ends = Some((Duration::from_secs(3), Duration::from_secs(13)));
-        let (_, of_long) = report(&run, STRICT, Verdict::Balanced);
-        assert_eq!((&of_long["rate_achieved"], &of_long["rate_in_time"]), (&1.7.into(), &8.5.into()));
-        let reconciliation = reconciliation(Verdict::Balanced);
-        let of_none = Report::of(&run, STRICT, &Cost::default(), BTreeMap::new(), reconciliation);
-        let text = shown(&of_none, &View::FILE);
-        assert!(
-            text.starts_with(
-                "8.5 orders/s ended of 10 wanted, within the 2s of the run; 1.7/s with those that ended later, over 10s\n"
-            ),
-            "{text}"
-        );
-        assert!(text.contains("backlog did not grow while orders were sent; 12 have not ended"), "{text}");
-        assert_eq!(report(&run, STRICT, Verdict::Unbalanced).1["reasons"][3], "the books do not balance");
-        let tolerant = report(&run, Tolerance { may_shed: true }, Verdict::Balanced).1;
-        assert_eq!(tolerant["reasons"][0], reasons[1]);
+        assert_eq!(short["generator"]["cpu_us_per_order"], 48.0, "of the twenty that were measured");
+        assert!(short.get("clients").is_none() && short.get("timeline").is_none());
+        assert_eq!(report(&run, true, Verdict::Balanced)["reasons"][0], reasons[1], "it was shed");
     }
 
     #[test]
-    fn late_generator_is_a_reason() {
-        let schedule = Schedule::at_rate(200, Duration::ZERO, ms(1_000), Mix::HAPPY, "run");
-        for (late, is_good) in [(2, true), (3, false)] {
-            let mut run = Measurements::new(schedule.clone(), None).expect("a histogram");
-            for number in 0..200 {
-                let due = run.schedule.due(number).expect("it is due");
-                run.start(number, due, if number < late { due + LATE * 2 } else { due });
-                let order = Uuid::from_u128(u128::from(number));
-                run.answered(number, order, due);
-                run.on_confirmed(order, due);
-            }
-            let (found, shown) = report(&run, STRICT, Verdict::Balanced);
-            assert_eq!((found, &shown["generator"]["late"]), (is_good, &late.into()), "{shown:#}");
-        }
+    fn ends_after_the_run_lower_the_rate() {
+        let mut run = run();
+        run.answered(10, Uuid::nil(), ms(2_000));
+        run.on_confirmed(Uuid::nil(), ms(2_000));
+        run.ends = Some((Duration::from_secs(3), Duration::from_secs(13)));
+        let long = report(&run, false, Verdict::Balanced);
+        assert_eq!((&long["rate_achieved"], &long["rate_in_time"]), (&0.1.into(), &0.5.into()));
+        let reconciliation = reconciliation(Verdict::Balanced);
+        let text =
+            shown(&Report::of(&run, false, &Cost::default(), BTreeMap::new(), reconciliation), &View::FILE);
+        let first = "0.5 orders/s ended of 10 wanted, within the 2s of the run; \
+                     0.1/s with those that ended later, over 10s\n";
+        assert!(text.starts_with(first), "{text}");
+        assert!(text.contains("backlog did not grow while orders were sent; 29 have not ended"), "{text}");
     }
 }

@@ -1,7 +1,7 @@
 //! Shell: posting orders at little cost, as the generator shares its cores with the system.
 //!
-//! One level below an HTTP client: a stack of kept-alive connections, each a task that writes a request in one piece and
-//! reads only the status and two headers of the answer.
+//! Below an HTTP client: a stack of kept-alive connections, each a task. It writes a request in one piece, and reads only
+//! the status and two headers of the answer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -30,7 +30,6 @@ pub struct BankHandler {
 }
 
 impl BankHandler {
-    #[must_use]
     pub const fn new(process: Process, bank: LiveInstances<BankService>) -> Self {
         Self { process, bank }
     }
@@ -38,7 +37,7 @@ impl BankHandler {
     async fn ask(&self, task: &Task) -> Result<Value, CallFailed> {
         let sim = self.process.sim();
         let task: BankTask =
-            serde_json::from_str(&task.payload).map_err(|error| never(&error.to_string()))?;
+            serde_json::from_str(&task.payload).map_err(|error| permanent(&error.to_string()))?;
         let BankTask { order, payment, call } = task;
         self.process.crash_point("before it calls the bank").await;
         if sim.has(PlantedFault::RefundNotSent) && call == BankCall::Refund {
@@ -48,25 +47,25 @@ impl BankHandler {
         let is_charge = matches!(call, BankCall::Charge { .. });
         let fails = if is_charge { sim.profile().charge_fails } else { sim.profile().refund_fails };
         if sim.is_bank_away() || sim.chance(fails) {
-            self.hang_perhaps().await;
-            return Err(not_now("it cannot be reached"));
+            self.maybe_hang().await;
+            return Err(transient("it cannot be reached"));
         }
         if !is_charge && sim.chance(sim.profile().refund_refused) {
-            return Err(never("it refuses to give money back"));
+            return Err(permanent("it refuses to give money back"));
         }
         let ignores_key = sim.has(PlantedFault::BankIgnoresKey) && is_charge;
         let charge = if ignores_key { sim.fresh_id() } else { payment };
         let answer = self.answer_of(charge, kind(order, call)).await;
         self.process.crash_point("with the bank's answer in hand").await;
         if sim.chance(sim.profile().answer_lost) {
-            self.hang_perhaps().await;
-            return Err(not_now("its answer was lost"));
+            self.maybe_hang().await;
+            return Err(transient("its answer was lost"));
         }
         answered(&answer?)
     }
 
     /// Sometimes hangs in place of an error, so that only the call's time-out ends it.
-    async fn hang_perhaps(&self) {
+    async fn maybe_hang(&self) {
         if self.process.sim().chance(self.process.sim().profile().bank_hangs) {
             self.process.sim().count(CoveragePoint::CallTimedOut);
             std::future::pending::<()>().await;
@@ -75,24 +74,24 @@ impl BankHandler {
 
     async fn answer_of(&self, charge: Uuid, kind: CommandKind) -> Result<BankAnswer, CallFailed> {
         let id = self.process.sim().fresh_id();
-        let Some(engine) = self.bank.engine() else { return Err(not_now("it refuses the connection")) };
+        let Some(engine) = self.bank.engine() else { return Err(transient("it refuses the connection")) };
         let input = Input::command(id, charge, Command { charge, kind }, None);
-        let settled = timeout(BANK_TIMEOUT, engine.process(input)).await;
-        let outcome = match settled {
+        let processed = timeout(BANK_TIMEOUT, engine.process(input)).await;
+        let outcome = match processed {
             Ok(Ok(Outcome::Command(outcome))) => outcome,
-            Ok(Ok(Outcome::Message(_) | Outcome::Due(_)) | Err(_)) => return Err(not_now("it broke")),
-            Err(_) => return Err(not_now("it is too slow")),
+            Ok(Ok(Outcome::Message(_) | Outcome::Due(_)) | Err(_)) => return Err(transient("it broke")),
+            Err(_) => return Err(transient("it is too slow")),
         };
         match outcome {
             CommandOutcome::Done(answer) | CommandOutcome::Replayed(answer) => match answer {
                 Answer::Captured { reference, .. } => Ok(BankAnswer::Captured { reference }),
                 Answer::Refused { reason } => Ok(BankAnswer::Refused { reason }),
                 Answer::Undone => Ok(BankAnswer::Undone),
-                Answer::FailedOnce => Err(not_now("it failed once, on purpose")),
+                Answer::FailedOnce => Err(transient("it failed once, on purpose")),
             },
-            CommandOutcome::Rejected(rejection) => Err(never(&rejection.to_string())),
-            CommandOutcome::KeyReused => Err(not_now("it has another request under the key")),
-            CommandOutcome::Faulted(reason) => Err(not_now(&reason)),
+            CommandOutcome::Rejected(rejection) => Err(permanent(&rejection.to_string())),
+            CommandOutcome::KeyReused => Err(transient("it has another request under the key")),
+            CommandOutcome::Faulted(reason) => Err(transient(&reason)),
         }
     }
 }
@@ -124,13 +123,13 @@ fn kind(order: Uuid, call: BankCall) -> CommandKind {
 }
 
 fn answered(answer: &BankAnswer) -> Result<Value, CallFailed> {
-    serde_json::to_value(answer).map_err(|error| not_now(&error.to_string()))
+    serde_json::to_value(answer).map_err(|error| transient(&error.to_string()))
 }
 
-fn not_now(why: &str) -> CallFailed {
+fn transient(why: &str) -> CallFailed {
     CallFailed { context: format!("{BANK_FAILED}{why}"), is_final: false, source: None }
 }
 
-fn never(why: &str) -> CallFailed {
-    CallFailed { is_final: true, ..not_now(why) }
+fn permanent(why: &str) -> CallFailed {
+    CallFailed { is_final: true, ..transient(why) }
 }

@@ -33,7 +33,7 @@ struct Durable {
     /// Unacknowledged messages, each with the time of its next delivery.
     waiting: BTreeMap<usize, Duration>,
     /// Messages that reached the delivery limit.
-    given_up: BTreeSet<usize>,
+    exhausted: BTreeSet<usize>,
     /// Advisories about these that nobody has acknowledged, each with the time of its next delivery.
     advisories: BTreeMap<usize, Duration>,
 }
@@ -42,7 +42,7 @@ struct Durable {
 pub struct Broker {
     messages: Vec<Stored>,
     /// First time at which each message id was stored.
-    known: BTreeMap<Uuid, Duration>,
+    first_stored: BTreeMap<Uuid, Duration>,
     durables: BTreeMap<String, Durable>,
     is_away: bool,
     /// Number of messages lost with the disk.
@@ -52,15 +52,14 @@ pub struct Broker {
 impl Broker {
     /// Creates a durable that consumes from the first message on.
     pub fn declare(&mut self, name: String, step: &'static str, subjects: Vec<String>) {
-        let (waiting, given_up, advisories) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        self.durables.insert(name, Durable { step, subjects, waiting, given_up, advisories });
+        let (waiting, exhausted, advisories) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        self.durables.insert(name, Durable { step, subjects, waiting, exhausted, advisories });
     }
 
     pub fn durables(&self) -> impl Iterator<Item = &str> {
         self.durables.keys().map(String::as_str)
     }
 
-    #[must_use]
     pub const fn is_away(&self) -> bool {
         self.is_away
     }
@@ -73,7 +72,7 @@ impl Broker {
     /// Loses every message, every id and all pending deliveries.
     pub fn lose_disk(&mut self) {
         self.lost = self.messages.len();
-        self.known.clear();
+        self.first_stored.clear();
         for durable in self.durables.values_mut() {
             durable.waiting.clear();
             durable.advisories.clear();
@@ -89,10 +88,10 @@ impl Broker {
         at: Duration,
         mut latency: impl FnMut() -> Duration,
     ) -> Vec<String> {
-        if self.known.contains_key(&id) && !window_forgot {
+        if self.first_stored.contains_key(&id) && !window_forgot {
             return vec![];
         }
-        self.known.entry(id).or_insert(at);
+        self.first_stored.entry(id).or_insert(at);
         let index = self.messages.len();
         self.messages.push(Stored { subject: subject.to_owned(), payload, at });
         let mut consumers = Vec::new();
@@ -118,8 +117,7 @@ impl Broker {
     }
 
     /// Time of the next delivery to a durable.
-    #[must_use]
-    pub fn next_of(&self, durable: &str) -> Option<Duration> {
+    pub fn next_delivery(&self, durable: &str) -> Option<Duration> {
         self.durables.get(durable)?.waiting.values().min().copied()
     }
 
@@ -137,10 +135,9 @@ impl Broker {
     }
 
     /// Time of the next advisory for these durables.
-    #[must_use]
     pub fn next_advisory(&self, durables: &[String]) -> Option<Duration> {
-        let known = durables.iter().filter_map(|name| self.durables.get(name));
-        known.flat_map(|durable| durable.advisories.values()).min().copied()
+        let durables = durables.iter().filter_map(|name| self.durables.get(name));
+        durables.flat_map(|durable| durable.advisories.values()).min().copied()
     }
 
     pub fn acknowledge_advisory(&mut self, durable: &str, index: usize) {
@@ -165,13 +162,13 @@ impl Broker {
 
     /// Redelivers a message to each durable, except those for which it reached the delivery limit.
     pub fn redeliver(&mut self, index: usize, at: Duration) -> Vec<String> {
-        let there = self.messages.get(index).filter(|_| index >= self.lost);
-        let Some(subject) = there.map(|stored| stored.subject.clone()) else {
+        let stored = self.messages.get(index).filter(|_| index >= self.lost);
+        let Some(subject) = stored.map(|stored| stored.subject.clone()) else {
             return vec![];
         };
         let mut consumers = Vec::new();
         for (name, durable) in &mut self.durables {
-            if durable.consumes(&subject) && !durable.given_up.contains(&index) {
+            if durable.consumes(&subject) && !durable.exhausted.contains(&index) {
                 durable.waiting.insert(index, at);
                 consumers.push(name.clone());
             }
@@ -180,34 +177,29 @@ impl Broker {
     }
 
     /// Stops the delivery of a message to a durable, with an advisory.
-    pub fn give_up(&mut self, durable: &str, index: usize, at: Duration) {
+    pub fn exhaust(&mut self, durable: &str, index: usize, at: Duration) {
         if let Some(durable) = self.durables.get_mut(durable) {
             durable.waiting.remove(&index);
-            durable.given_up.insert(index);
+            durable.exhausted.insert(index);
             durable.advisories.insert(index, at);
         }
     }
 
     /// Any pending delivery, as durable and message; `None` when idle.
-    #[must_use]
-    pub fn on_its_way(&self) -> Option<(&str, usize)> {
-        let first = |(name, durable): (&'_ String, &'_ Durable)| {
-            let waiting = durable.waiting.keys().chain(durable.advisories.keys()).next().copied()?;
-            Some((name.clone(), waiting))
-        };
-        let (name, index) = self.durables.iter().find_map(first)?;
-        self.durables.get_key_value(&name).map(|(name, _)| (name.as_str(), index))
+    pub fn pending_delivery(&self) -> Option<(&str, usize)> {
+        self.durables.iter().find_map(|(name, durable)| {
+            let index = durable.waiting.keys().chain(durable.advisories.keys()).next()?;
+            Some((name.as_str(), *index))
+        })
     }
 
     /// Number of pending deliveries of a durable.
-    #[must_use]
     pub fn waiting(&self, durable: &str) -> u64 {
         self.durables.get(durable).map_or(0, |durable| durable.waiting.len() as u64)
     }
 
     /// First storage time of the oldest message that may still be delivered.
-    #[must_use]
-    pub fn oldest_on_its_way(&self) -> Option<Duration> {
+    pub fn oldest_pending(&self) -> Option<Duration> {
         let of = |durable: &Durable| {
             let waiting = durable.waiting.keys().chain(durable.advisories.keys());
             waiting.map(|index| self.first_stored(*index)).min()
@@ -216,18 +208,15 @@ impl Broker {
     }
 
     /// Time at which the id of this message was first stored.
-    #[must_use]
     pub fn first_stored(&self, index: usize) -> Duration {
-        self.known.get(&self.id(index)).copied().unwrap_or(self.messages[index].at)
+        self.first_stored.get(&self.id(index)).copied().unwrap_or(self.messages[index].at)
     }
 
-    #[must_use]
     pub fn messages(&self) -> &[Stored] {
         &self.messages
     }
 
     /// Position of a message, as its consumers receive it.
-    #[must_use]
     pub fn delivery(&self, index: usize) -> DeliveryInfo {
         let subject = self.messages[index].subject.clone();
         let stream = stream_of(subject.split('.').next().unwrap_or_default());
@@ -235,14 +224,12 @@ impl Broker {
     }
 
     /// Id under which steps know a message: its stream position if it has no envelope.
-    #[must_use]
     pub fn id(&self, index: usize) -> Uuid {
         let DeliveryInfo { stream, sequence, .. } = self.delivery(index);
         let envelope = Envelope::from_bytes(&self.messages[index].payload);
         envelope.map_or_else(|_| ids::of_stream_position(&stream, sequence), |envelope| envelope.id)
     }
 
-    #[must_use]
     pub fn subjects(&self) -> Vec<String> {
         let subjects: BTreeSet<&String> =
             self.durables.values().flat_map(|durable| &durable.subjects).collect();
@@ -250,7 +237,6 @@ impl Broker {
     }
 
     /// Steps that consume a message.
-    #[must_use]
     pub fn consumers(&self, index: usize) -> Vec<&'static str> {
         let subject = &self.messages[index].subject;
         self.durables

@@ -36,17 +36,16 @@ pub struct SharedBroker(Arc<Inner>);
 struct Inner {
     sim: Sim,
     broker: Mutex<Broker>,
-    /// Wakes consumers of each durable.
-    news: BTreeMap<String, Notify>,
-    given_up: Notify,
+    /// Wakes the consumers of each durable.
+    deliveries: BTreeMap<String, Notify>,
+    advisories: Notify,
 }
 
 impl SharedBroker {
     /// Wraps a broker whose durables are all declared.
-    #[must_use]
     pub fn new(sim: Sim, broker: Broker) -> Self {
-        let news = broker.durables().map(|name| (name.to_owned(), Notify::new())).collect();
-        Self(Arc::new(Inner { sim, broker: Mutex::new(broker), news, given_up: Notify::new() }))
+        let deliveries = broker.durables().map(|name| (name.to_owned(), Notify::new())).collect();
+        Self(Arc::new(Inner { sim, broker: Mutex::new(broker), deliveries, advisories: Notify::new() }))
     }
 
     pub fn lock(&self) -> MutexGuard<'_, Broker> {
@@ -58,12 +57,12 @@ impl SharedBroker {
         let sim = &self.0.sim;
         let latency = || if sim.chance(10) { sim.up_to(4_000) } else { sim.up_to(30) };
         let consumers = self.lock().store((id, subject, payload), window_forgot, sim.age(), latency);
-        self.tell(&consumers);
+        self.wake(&consumers);
         for durable in consumers {
             if sim.chance(sim.profile().max_deliveries_reached) {
                 let index = self.lock().messages().len() - 1;
                 sim.note(|| format!("message {index} reaches the delivery limit of {durable}"));
-                self.give_up(&durable, index);
+                self.exhaust(&durable, index);
             }
         }
     }
@@ -71,24 +70,24 @@ impl SharedBroker {
     /// Redelivers a message to all its consumers.
     pub fn redeliver(&self, index: usize) {
         let consumers = self.lock().redeliver(index, self.0.sim.age());
-        self.tell(&consumers);
+        self.wake(&consumers);
     }
 
     /// Ends the delivery of a message after too many attempts.
-    fn give_up(&self, durable: &str, index: usize) {
-        self.lock().give_up(durable, index, self.0.sim.age());
-        self.0.given_up.notify_waiters();
+    fn exhaust(&self, durable: &str, index: usize) {
+        self.lock().exhaust(durable, index, self.0.sim.age());
+        self.0.advisories.notify_waiters();
     }
 
     /// Makes the broker unreachable or reachable.
     pub fn set_away(&self, is_away: bool) {
         self.lock().set_away(is_away);
-        self.0.news.values().for_each(Notify::notify_waiters);
-        self.0.given_up.notify_waiters();
+        self.0.deliveries.values().for_each(Notify::notify_waiters);
+        self.0.advisories.notify_waiters();
     }
 
-    fn tell(&self, durables: &[String]) {
-        durables.iter().filter_map(|name| self.0.news.get(name)).for_each(Notify::notify_waiters);
+    fn wake(&self, durables: &[String]) {
+        durables.iter().filter_map(|name| self.0.deliveries.get(name)).for_each(Notify::notify_waiters);
     }
 }
 
@@ -100,7 +99,6 @@ pub struct SimBus {
 }
 
 impl SimBus {
-    #[must_use]
     pub const fn new(process: Process, broker: SharedBroker) -> Self {
         Self { process, broker }
     }
@@ -208,9 +206,11 @@ impl FactStream for SimFacts {
 
     async fn next(&mut self) -> Result<SimFact, BusError> {
         let (name, inner) = (self.durable.as_str(), &self.bus.broker.0);
-        let Some(news) = inner.news.get(name) else { return Err(format!("there is no durable {name}")) };
+        let Some(woken) = inner.deliveries.get(name) else {
+            return Err(format!("there is no durable {name}"));
+        };
         let take = |broker: &mut Broker, at| broker.take(name, at);
-        let index = self.bus.wait_for(news, take, |broker| broker.next_of(name)).await?;
+        let index = self.bus.wait_for(woken, take, |broker| broker.next_delivery(name)).await?;
         Ok(self.message(index))
     }
 
@@ -273,7 +273,7 @@ pub struct SimAdvisories {
 
 impl Advisories for SimAdvisories {
     async fn next(&mut self) -> Result<Advisory, BusError> {
-        let woken = &self.bus.broker.0.given_up;
+        let woken = &self.bus.broker.0.advisories;
         let take = |broker: &mut Broker, at| broker.take_advisory(&self.durables, at);
         let (durable, index) =
             self.bus.wait_for(woken, take, |broker| broker.next_advisory(&self.durables)).await?;
@@ -305,20 +305,20 @@ impl Advisories for SimAdvisories {
 impl Publish for SimBus {
     fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, PublishOutcome> {
         Box::pin(async move {
-            let refuse = |entry: Option<&OutboxEntry>, why: &str| PublishOutcome {
-                delayed: entry.map(|entry| (entry.seq, why.to_owned())),
+            let delay = |why: &str| PublishOutcome {
+                delayed: entries.first().map(|entry| (entry.seq, why.to_owned())),
                 ..PublishOutcome::default()
             };
             self.process.crash_point("before it publishes").await;
             sleep(self.sim().up_to(4)).await;
             if self.broker.lock().is_away() {
-                return refuse(entries.first(), AWAY);
+                return delay(AWAY);
             }
-            let published = self.take_some(entries);
+            let published = self.publish_some(entries);
             self.process.crash_point("before it settles what it published").await;
             sleep(self.sim().up_to(4)).await;
             match self.sim().chance(self.sim().profile().publish_fails) {
-                true => refuse(entries.first(), "the acknowledgements were lost"),
+                true => delay("the acknowledgements were lost"),
                 false => published,
             }
         })
@@ -327,18 +327,19 @@ impl Publish for SimBus {
 
 impl SimBus {
     /// Publishes all entries, or only the first few.
-    fn take_some(&self, entries: &[OutboxEntry]) -> PublishOutcome {
+    fn publish_some(&self, entries: &[OutboxEntry]) -> PublishOutcome {
         let (sim, profile) = (self.sim(), self.sim().profile());
-        let takes = if sim.chance(profile.publish_fails) { sim.below(2) } else { entries.len() };
-        let lies = sim.has(PlantedFault::SettleWithoutPublish);
-        let refused = sim.chance(profile.publish_rejected).then(|| sim.below(entries.len()));
-        let refused = refused.and_then(|refused| entries.get(refused));
+        let accepted = if sim.chance(profile.publish_fails) { sim.below(2) } else { entries.len() };
+        let ignores_failure = sim.has(PlantedFault::SettleWithoutPublish);
+        let rejected = sim.chance(profile.publish_rejected).then(|| sim.below(entries.len()));
+        let rejected = rejected.and_then(|index| entries.get(index));
         let mut published = PublishOutcome::default();
         for (index, entry) in entries.iter().enumerate() {
             // Later entries of the same saga wait behind a rejected one.
-            let refused = refused.filter(|it| index < takes && it.saga == entry.saga && it.seq <= entry.seq);
-            if let Some(refused) = refused {
-                if refused.seq == entry.seq {
+            let rejected =
+                rejected.filter(|it| index < accepted && it.saga == entry.saga && it.seq <= entry.seq);
+            if let Some(rejected) = rejected {
+                if rejected.seq == entry.seq {
                     sim.note(|| {
                         format!("{}: the broker rejects {} {}", self.process.name(), entry.subject, entry.id)
                     });
@@ -346,9 +347,9 @@ impl SimBus {
                 }
                 continue;
             }
-            if index < takes {
-                self.take(entry);
-            } else if !lies {
+            if index < accepted {
+                self.publish_entry(entry);
+            } else if !ignores_failure {
                 published.delayed = Some((entry.seq, "the broker does not answer".to_owned()));
                 break;
             }
@@ -357,7 +358,7 @@ impl SimBus {
         published
     }
 
-    fn take(&self, entry: &OutboxEntry) {
+    fn publish_entry(&self, entry: &OutboxEntry) {
         let (sim, profile) = (self.sim(), self.sim().profile());
         let newer =
             sim.chance(profile.newer_version).then(|| failure_reasons::in_newer_version(&entry.payload));

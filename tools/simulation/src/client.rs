@@ -33,13 +33,11 @@ impl Customers {
     }
 
     /// Keys first used after this age of the world.
-    #[must_use]
     pub fn keys_since(&self, age: Duration) -> Vec<String> {
         let young = self.keys.iter().filter(|(_, (_, used))| *used >= age);
         young.map(|(key, _)| key.clone()).collect()
     }
 
-    #[must_use]
     pub fn keys(&self) -> usize {
         self.keys.len()
     }
@@ -72,13 +70,13 @@ impl Client {
             let request = RequestKey { key: self.key.clone(), fingerprint: "same".to_owned() };
             let input = Input::command(order, order, Command::Place(new), Some(request));
             match self.live.ask(&self.sim, input).await {
-                Some(outcome) => return self.is_answered(&outcome),
+                Some(outcome) => return self.record_answer(&outcome),
                 None => sleep(self.sim.up_to(1_000)).await,
             }
         }
     }
 
-    fn is_answered(&self, outcome: &CommandOutcome<Instrumented<OrderService>>) {
+    fn record_answer(&self, outcome: &CommandOutcome<Instrumented<OrderService>>) {
         let answer = match outcome {
             CommandOutcome::Done(reply) | CommandOutcome::Replayed(reply) => reply.order.id,
             CommandOutcome::Rejected(rejection) => {
@@ -92,12 +90,12 @@ impl Client {
             }
         };
         let mut customers = self.customers.lock();
-        let known = customers.keys.get_mut(&self.key).and_then(|(order, _)| order.replace(answer));
-        match known {
+        let earlier = customers.keys.get_mut(&self.key).and_then(|(order, _)| order.replace(answer));
+        match earlier {
             None => customers.orders.push(answer),
-            Some(known) if known == answer => {}
-            Some(known) => {
-                self.sim.violation(format!("key {} placed two orders, {known} and {answer}", self.key))
+            Some(earlier) if earlier == answer => {}
+            Some(earlier) => {
+                self.sim.violation(format!("key {} placed two orders, {earlier} and {answer}", self.key))
             }
         }
         self.sim.note(|| format!("order {answer} placed with {}, {}", self.key, self.token));

@@ -14,7 +14,6 @@ pub struct SimClock {
 }
 
 impl SimClock {
-    #[must_use]
     pub const fn new(sim: Sim, skew: SignedDuration, drift: i64) -> Self {
         Self { sim, skew, drift }
     }

@@ -40,7 +40,7 @@ pub enum CoveragePoint {
     MaxDeliveriesReached,
     Replayed,
     /// Two operators replayed the same dead letter at once, and one was rejected.
-    SecondOperatorRefused,
+    SecondOperatorRejected,
     ReplayForced,
     ReplayResolved,
     ReplayFailed,
@@ -61,13 +61,13 @@ pub enum CoveragePoint {
     /// The broker was away as long as faults were on, and every order ended.
     BrokerOutageSurvived,
     /// A saga failed, and was completed by operators.
-    SagaMended,
-    Died,
+    SagaRepaired,
+    Crashed,
     StoreFaultSurvived,
     Trimmed,
     Republished,
     /// Entries rejected by the broker were retried.
-    RefusedAndRetried,
+    RejectedEntryRetried,
     /// More than one instance of a service committed.
     WorkShared,
     /// A relay was paused until another took over, and was fenced off.
@@ -104,7 +104,6 @@ impl Coverage {
         }
     }
 
-    #[must_use]
     pub fn of(&self, point: CoveragePoint) -> u64 {
         self.0.get(&point).copied().unwrap_or(0)
     }
@@ -113,7 +112,6 @@ impl Coverage {
         other.0.iter().for_each(|(point, times)| self.count_many(*point, *times));
     }
 
-    #[must_use]
     pub fn missing(&self) -> Vec<CoveragePoint> {
         CoveragePoint::iter().filter(|point| self.of(*point) == 0).collect()
     }

@@ -19,9 +19,9 @@ impl World {
     pub fn place_order(&mut self) {
         let (sim, age) = (self.sim.clone(), self.sim.age());
         let mut customers = self.customers.lock();
-        let (used, known) = (customers.keys(), customers.keys_since(age.saturating_sub(KEY_LIFETIME)));
-        let key = if sim.below(4) == 0 && !known.is_empty() {
-            known[sim.below(known.len())].clone()
+        let (used, recent) = (customers.keys(), customers.keys_since(age.saturating_sub(KEY_LIFETIME)));
+        let key = if sim.below(4) == 0 && !recent.is_empty() {
+            recent[sim.below(recent.len())].clone()
         } else if used < ORDERS {
             format!("key-{used}")
         } else {

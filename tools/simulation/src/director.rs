@@ -22,21 +22,21 @@ use crate::failure_reasons::forged;
 use crate::invariants::BANK;
 use crate::planted_fault::PlantedFault;
 use crate::sim::ready;
-use crate::world::World;
+use crate::world::{AnyDeployment, World};
 
 const EVENTS: usize = 130;
 /// Event at which the broker loses its disk.
 const DISK_LOST: usize = 65;
 /// Event at which an operator republishes what was lost.
-const LOSS_SEEN: usize = 75;
+const LOSS_DETECTED: usize = 75;
 /// Maximum pause between two events.
 const PAUSE_MS: u64 = 1_300;
 /// Maximum time until a redelivery, and minimum time for which an inbox mark is kept.
-const LONGEST_REDELIVERY: Duration = Duration::from_secs(45);
+const MAX_REDELIVERY_TIME: Duration = Duration::from_secs(45);
 /// Maximum difference of two clocks, by which a mark may look older.
-const CLOCKS_DIFFER: Duration = Duration::from_secs(6);
+const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(6);
 /// Maximum time during which a client repeats a key.
-const LONGEST_REPETITION: Duration = Duration::from_secs(150);
+const MAX_KEY_LIFETIME: Duration = Duration::from_secs(150);
 
 impl World {
     /// Lists the products once all processes run.
@@ -74,7 +74,7 @@ impl World {
             }
             self.inject_faults();
             if self.sim.chance(self.sim.profile().publish_rejected) {
-                self.retry_refused();
+                self.retry_rejected_entries();
             }
         }
         self.stop_faults();
@@ -99,7 +99,7 @@ impl World {
             self.sim.note(|| "the broker loses its disk".to_owned());
             self.broker.lock().lose_disk();
         }
-        if event == LOSS_SEEN && !self.sim.has(PlantedFault::LossNotRepublished) {
+        if event == LOSS_DETECTED && !self.sim.has(PlantedFault::LossNotRepublished) {
             for (name, store) in self.stores() {
                 let count = republish(store);
                 self.sim.note(|| format!("{name} republishes {count} messages"));
@@ -109,12 +109,12 @@ impl World {
     }
 
     /// Retries the outbox entries that the broker rejected, as an operator.
-    pub fn retry_refused(&self) {
+    pub fn retry_rejected_entries(&self) {
         for (name, store) in self.stores() {
             let count = ready(store.retry_failed_entries(None)).unwrap_or_default();
             if count > 0 {
                 self.sim.note(|| format!("{name} retries {count} rejected entries"));
-                self.sim.count_many(CoveragePoint::RefusedAndRetried, count);
+                self.sim.count_many(CoveragePoint::RejectedEntryRetried, count);
             }
         }
     }
@@ -225,18 +225,10 @@ impl World {
         let action = sim.one_of(&[BreakerAction::Open, BreakerAction::Open, BreakerAction::Closed]);
         sim.note(|| format!("operator forces breaker {name}: {action:?}"));
         sim.count(CoveragePoint::BreakerForced);
-        let all = (
-            self.order.live.clone(),
-            self.inventory.live.clone(),
-            self.payment.live.clone(),
-            self.admin.live.clone(),
-        );
+        let services = self.services().map(AnyDeployment::boxed);
         self.clients.spawn(async move {
             for action in [action, BreakerAction::Reset] {
-                all.0.set_breaker(&sim, name, action);
-                all.1.set_breaker(&sim, name, action);
-                all.2.set_breaker(&sim, name, action);
-                all.3.set_breaker(&sim, name, action);
+                services.iter().for_each(|service| service.set_breaker(&sim, name, action));
                 sleep(sim.up_to(12_000)).await;
             }
         });
@@ -247,10 +239,10 @@ impl World {
         let age = self.sim.age();
         let stats = self.stores().map(|(_, store)| ready(store.stats()).unwrap_or_default());
         let unsettled = stats.iter().filter_map(|stats| self.sim.age_at(stats.outbox_oldest?));
-        let under_way = unsettled.chain(self.broker.lock().oldest_on_its_way()).min().unwrap_or(age);
-        let finished = age.saturating_sub(LONGEST_REDELIVERY).min(under_way);
-        let Some(mut inbox) = finished.checked_sub(CLOCKS_DIFFER) else { return };
-        let mut keys = age.saturating_sub(LONGEST_REPETITION);
+        let in_flight = unsettled.chain(self.broker.lock().oldest_pending()).min().unwrap_or(age);
+        let finished = age.saturating_sub(MAX_REDELIVERY_TIME).min(in_flight);
+        let Some(mut inbox) = finished.checked_sub(MAX_CLOCK_DIFFERENCE) else { return };
+        let mut keys = age.saturating_sub(MAX_KEY_LIFETIME);
         if self.sim.has(PlantedFault::InboxTrimmedTooEarly) {
             inbox = age;
         } else {
@@ -267,14 +259,14 @@ impl World {
             began: Timestamp::MIN,
             dead_letters: self.sim.at(inbox),
         };
-        let depart = |store: &SqliteStore| {
-            let leaving = ready(store.find_purgeable(before, 100)).unwrap_or_default();
-            ready(store.purge(leaving)).unwrap_or(0)
+        let purge = |store: &SqliteStore| {
+            let batch = ready(store.find_purgeable(before, 100)).unwrap_or_default();
+            ready(store.purge(batch)).unwrap_or(0)
         };
         let trim = |store: &SqliteStore| ready(store.trim(cutoffs, 100)).unwrap_or(0);
-        let gone: u64 = self.stores().into_iter().map(|(_, store)| trim(store) + depart(store)).sum();
-        self.sim.note(|| format!("{gone} finished entries are purged"));
-        self.sim.count_many(CoveragePoint::Trimmed, gone);
+        let purged: u64 = self.stores().into_iter().map(|(_, store)| trim(store) + purge(store)).sum();
+        self.sim.note(|| format!("{purged} finished entries are purged"));
+        self.sim.count_many(CoveragePoint::Trimmed, purged);
     }
 }
 

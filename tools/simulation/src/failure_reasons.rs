@@ -20,7 +20,6 @@ pub const CALL_TIMED_OUT: &str = "no answer within";
 const VERSIONS_AHEAD: u32 = 98;
 
 /// Copies a message in a newer version.
-#[must_use]
 pub fn in_newer_version(payload: &[u8]) -> Option<Vec<u8>> {
     let mut envelope = Envelope::from_bytes(payload).ok()?;
     envelope.version += VERSIONS_AHEAD;
@@ -28,7 +27,6 @@ pub fn in_newer_version(payload: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Replaces the product in the first line of an `OrderCreated`; leaves other messages as they are.
-#[must_use]
 pub fn edited_line(payload: Vec<u8>) -> Vec<u8> {
     let edited_line = || {
         let mut envelope = Envelope::from_bytes(&payload).ok()?;
@@ -42,7 +40,6 @@ pub fn edited_line(payload: Vec<u8>) -> Vec<u8> {
 }
 
 /// Copies a message with another id and unreadable content.
-#[must_use]
 pub fn forged(payload: &[u8], id: Uuid, kind: usize) -> Option<Vec<u8>> {
     let mut envelope = Envelope::from_bytes(payload).ok()?;
     envelope.id = id;

@@ -1,6 +1,6 @@
-//! Pure: what goes wrong in a world while faults are on, selected by its seed.
+//! Pure: probabilities of the faults of a world, selected by its seed.
 
-/// Extent of an outage.
+/// Part of the time with faults in which an outage lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outage {
     Never,
@@ -12,7 +12,6 @@ pub enum Outage {
 
 impl Outage {
     /// True if the outage lasts at this event of so many.
-    #[must_use]
     pub const fn is_on(self, event: usize, of: usize) -> bool {
         match self {
             Self::Never => false,
@@ -146,7 +145,6 @@ const CROWDED: FaultProfile =
 impl FaultProfile {
     /// Selects the profile of a seed, with up to three instances of each service. Every other one has no
     /// inboxes.
-    #[must_use]
     pub fn of(seed: u64) -> Self {
         let profile = Self::base_of(seed);
         let instances = match seed / 24 % 4 {
@@ -199,10 +197,9 @@ impl FaultProfile {
     }
 
     /// True if nothing but an outage goes wrong.
-    #[must_use]
     pub fn is_outage_only(&self) -> bool {
         let is_away = [self.bank_away, self.broker_away].contains(&Outage::Whole);
-        let else_wrong = [self.publish_fails, self.charge_fails, self.refund_fails];
-        is_away && else_wrong == [0; 3]
+        let other_faults = [self.publish_fails, self.charge_fails, self.refund_fails];
+        is_away && other_faults == [0; 3]
     }
 }

@@ -1,4 +1,4 @@
-//! Shell: one instance of a service with the real loops, restarted whenever it has crashed.
+//! Shell: an instance of a service with the real loops, restarted whenever it has crashed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::SignedDuration;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use saga_core::admission::TaskBounds;
-use saga_core::breaker::{BreakerPolicy, State};
+use saga_core::breaker::BreakerPolicy;
 use saga_core::decision::DecisionConfig;
 use saga_core::fault::FaultKind;
 use saga_core::input::{CommandOutcome, Input, Outcome};
 use saga_core::retry::RetryPolicy;
 use saga_core::service::{Service, steps_of};
-use saga_engine::runtime::admission::{BreakerAction, BreakerView, SharedAdmission};
+use saga_engine::runtime::admission::SharedAdmission;
 use saga_engine::runtime::clock::SharedClock;
 use saga_engine::runtime::consumer::ConsumerLimits;
 use saga_engine::runtime::engine::{Engine, EngineSettings};
@@ -63,10 +63,10 @@ pub struct Shared {
 /// The running instances of a service, through which clients reach it.
 pub struct LiveInstances<S: Service>(Arc<Mutex<BTreeMap<String, LiveInstance<S>>>>);
 
-struct LiveInstance<S: Service> {
-    engine: Engine<Instrumented<S>>,
-    admission: SharedAdmission,
-    overrides: Overrides,
+pub struct LiveInstance<S: Service> {
+    pub engine: Engine<Instrumented<S>>,
+    pub admission: SharedAdmission,
+    pub overrides: Overrides,
 }
 
 impl<S: Service> Clone for LiveInstances<S> {
@@ -82,16 +82,19 @@ impl<S: Service> Default for LiveInstances<S> {
 }
 
 impl<S: Service> LiveInstances<S> {
+    /// Running instances, by name of their process.
+    pub fn lock(&self) -> MutexGuard<'_, BTreeMap<String, LiveInstance<S>>> {
+        self.0.lock()
+    }
+
     /// Engine of the first running instance.
-    #[must_use]
     pub fn engine(&self) -> Option<Engine<Instrumented<S>>> {
         self.engines().into_iter().next()
     }
 
     /// Engines of all running instances.
-    #[must_use]
     pub fn engines(&self) -> Vec<Engine<Instrumented<S>>> {
-        self.0.lock().values().map(|life| life.engine.clone()).collect()
+        self.lock().values().map(|instance| instance.engine.clone()).collect()
     }
 
     /// Runs a command on one of the running instances; `None` after a time-out.
@@ -103,39 +106,6 @@ impl<S: Service> LiveInstances<S> {
         let engines = self.engines();
         let engine = engines.get(sim.below(engines.len()))?;
         timeout(COMMAND_TIMEOUT, engine.process(input)).await.ok()?.ok().and_then(Outcome::of_command)
-    }
-
-    /// Turns the breakers of this name in all instances, through one of them.
-    pub fn set_breaker(&self, sim: &Sim, name: &str, action: BreakerAction) {
-        let all: Vec<_> = self.0.lock().values().map(|life| life.overrides.clone()).collect();
-        if let Some(overrides) = all.get(sim.below(all.len())) {
-            // A store in memory does not fail.
-            let _ = ready(overrides.set_breaker(name, action));
-        }
-    }
-
-    pub fn release_breakers(&self) {
-        self.reset_breakers(|view| matches!(view.state, State::ForcedOpen | State::ForcedClosed));
-    }
-
-    /// Resets the breakers that match, with their history.
-    pub fn reset_breakers(&self, such: impl Fn(&BreakerView) -> bool) {
-        for life in self.0.lock().values() {
-            for view in life.admission.breakers().iter().filter(|view| such(view)) {
-                let _ = life.admission.set_breaker(&view.name, BreakerAction::Reset);
-            }
-        }
-    }
-
-    #[must_use]
-    pub fn breakers(&self) -> Vec<Vec<BreakerView>> {
-        self.0.lock().values().map(|life| life.admission.breakers()).collect()
-    }
-
-    /// Tasks waiting and in flight.
-    #[must_use]
-    pub fn calls(&self) -> usize {
-        self.0.lock().values().map(|life| life.admission.open_tasks()).sum()
     }
 }
 
@@ -166,7 +136,6 @@ pub struct Instance<S: Service> {
 
 impl<S: Service> Instance<S> {
     /// Creates an instance of `service`, whose calls are made by `handler`.
-    #[must_use]
     pub fn new(
         process: Process,
         shared: Shared,
@@ -204,13 +173,11 @@ impl<S: Service> Instance<S> {
         }
     }
 
-    #[must_use]
     pub fn process(&self) -> Process {
         self.process.clone()
     }
 
     /// Injected faults, which survive a restart.
-    #[must_use]
     pub fn faults(&self) -> InjectedFaults {
         self.faults.clone()
     }
@@ -218,9 +185,9 @@ impl<S: Service> Instance<S> {
     /// Runs, crashes and restarts until dropped.
     pub async fn run(self) {
         loop {
-            let life = self.begin();
+            let loops = self.begin();
             self.process.killed().await;
-            self.end(life);
+            self.end(loops);
             let sim = self.process.sim();
             sleep(sim.up_to(if sim.chance(10) { 20_000 } else { 1_500 })).await;
         }
@@ -234,11 +201,18 @@ impl<S: Service> Instance<S> {
         let overridden = ready(store.overrides()).unwrap_or_default();
         let store_faults = StoreFaults::new(sim.planted_fault(), steps_of::<S>(), forgotten);
         let batch = self.service.batch.clone();
-        let (process, is_off) = (self.process(), self.is_clock_off);
-        let store = SimStore::new(store, process, broker.clone(), journal, batch, store_faults, is_off)
-            .with_notifications(notifications);
+        let store = Arc::new(SimStore {
+            inner: store,
+            process: self.process(),
+            broker: broker.clone(),
+            journal,
+            batch,
+            store_faults,
+            notifications: (sim.profile().instances > 1).then_some(notifications),
+            is_clock_off: self.is_clock_off,
+        });
         let deps = RuntimeDeps {
-            store: Arc::new(store),
+            store,
             handler: self.handler.clone(),
             clock: self.clock.clone(),
             observer: self.observer.clone(),
@@ -261,30 +235,24 @@ impl<S: Service> Instance<S> {
         };
         if let Some(background) = &self.background {
             let (process, store) = (self.process(), deps.store.clone());
-            loops.spawn(background(InstanceParts {
-                process,
-                store,
-                engine: engine.clone(),
-                admission: admission.clone(),
-            }));
+            let (engine, admission) = (engine.clone(), admission.clone());
+            loops.spawn(background(InstanceParts { process, store, engine, admission }));
         }
-        self.live
-            .0
-            .lock()
-            .insert(self.process.name().to_owned(), LiveInstance { engine, admission, overrides });
+        let instance = LiveInstance { engine, admission, overrides };
+        self.live.lock().insert(self.process.name().to_owned(), instance);
         [loops, messaging]
     }
 
     /// Drops all that is not in the database.
     fn end(&self, loops: [JoinSet<()>; 2]) {
         let sim = self.process.sim();
-        let life = self.live.0.lock().remove(self.process.name());
+        let instance = self.live.lock().remove(self.process.name());
         drop(loops);
         sim.note(|| format!("{} has crashed", self.process.name()));
-        sim.count(CoveragePoint::Died);
-        if let Some(life) = life {
-            let struck = invariants::injected_failures(&self.shared.journal.lock(), &self.faults);
-            invariants::check_breakers(sim, struck, &life.admission.breakers());
+        sim.count(CoveragePoint::Crashed);
+        if let Some(instance) = instance {
+            let injected = invariants::injected_failures(&self.shared.journal.lock(), &self.faults);
+            invariants::check_breakers(sim, injected, &instance.admission.breakers());
         }
     }
 }
@@ -334,16 +302,15 @@ pub fn inject(faults: &InjectedFaults, sim: &Sim) {
     for (kind, percent, delay_ms) in kinds {
         if percent > 0 {
             let new = NewFault { probability: Some(percent), delay_ms, ..NewFault::of(kind) };
-            if let Err(refusal) = faults.inject(new) {
-                panic!("impossible fault profile: {refusal:?}");
+            if let Err(rejection) = faults.inject(new) {
+                panic!("impossible fault profile: {rejection:?}");
             }
         }
     }
 }
 
 /// Wraps a service for observation.
-#[must_use]
-pub fn watched<S: Service>(
+pub fn instrumented<S: Service>(
     inner: S,
     handler_override: Option<HandlerOverride<S>>,
     planted_fault: PlantedFault,

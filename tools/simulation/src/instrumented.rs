@@ -19,7 +19,7 @@ pub type HandlerOverride<S> = fn(
 pub struct Instrumented<S: Service> {
     pub inner: S,
     pub handler_override: Option<HandlerOverride<S>>,
-    /// Planted fault: runs every task, also if it is not needed any more.
+    /// Planted fault: runs every task, also if it is no longer needed.
     pub needs_all_tasks: bool,
     /// Planted fault: loads only the rows that a message names.
     pub ignores_additional_rows: bool,

@@ -28,7 +28,7 @@ const MISPLACED: &str = "does not belong on";
 
 /// True for a fault, false for a rejection by the business.
 fn is_fault(reason: &str) -> bool {
-    let struck = [
+    let faults = [
         failure_reasons::TRANSIENT,
         failure_reasons::PERMANENT,
         failure_reasons::MAX_DELIVERIES,
@@ -36,7 +36,7 @@ fn is_fault(reason: &str) -> bool {
         failure_reasons::CALL_TIMED_OUT,
         failure_reasons::LINES_DIFFER,
     ];
-    struck.iter().any(|why| reason.contains(why)) || is_poison(reason)
+    faults.iter().any(|why| reason.contains(why)) || is_poison(reason)
 }
 
 /// True for an unreadable message, and for one that nobody may publish there.
@@ -88,16 +88,14 @@ pub fn hits(faults: &InjectedFaults) -> u64 {
 }
 
 /// Law 6: the breakers of an instance count faults only.
-pub fn check_breakers(sim: &Sim, struck: u64, views: &[BreakerView]) {
+pub fn check_breakers(sim: &Sim, injected: u64, views: &[BreakerView]) {
     let (of_bank, of_steps): (Vec<_>, Vec<_>) = views.iter().partition(|view| view.name == BANK);
-    for (views, faults) in [(of_bank, sim.count_of(CoveragePoint::CallFailed)), (of_steps, struck)] {
+    for (views, faults) in [(of_bank, sim.count_of(CoveragePoint::CallFailed)), (of_steps, injected)] {
         let failures: u64 = views.iter().map(|view| view.failures).sum();
         if failures > faults {
             let names: Vec<_> = views.iter().map(|view| &view.name).collect();
-            sim.breaks(
-                Law::RejectionIsNoFault,
-                format!("breakers counted {failures} failures, of {faults} at most: {names:?}"),
-            );
+            let broken = format!("breakers counted {failures} failures, of {faults} at most: {names:?}");
+            sim.breaks(Law::RejectionIsNoFault, broken);
         }
         for transition in views.iter().flat_map(|view| &view.transitions) {
             match transition.to {
@@ -111,7 +109,6 @@ pub fn check_breakers(sim: &Sim, struck: u64, views: &[BreakerView]) {
 }
 
 /// Observes the loops of one process.
-#[must_use]
 pub fn observer(sim: Sim) -> SharedObserver {
     Arc::new(InvariantObserver(sim))
 }
@@ -119,8 +116,8 @@ pub fn observer(sim: Sim) -> SharedObserver {
 struct InvariantObserver(Sim);
 
 impl Observer for InvariantObserver {
-    fn input_processed(&self, settled: &ProcessedInput<'_>) {
-        self.0.count_many(CoveragePoint::Rejected, u64::from(settled.outcome == "rejected"));
+    fn input_processed(&self, processed: &ProcessedInput<'_>) {
+        self.0.count_many(CoveragePoint::Rejected, u64::from(processed.outcome == "rejected"));
     }
 
     fn call_ended(&self, _: &str, end: CallResult, _: Duration, _: Option<TraceContext>) {

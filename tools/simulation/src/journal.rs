@@ -32,12 +32,10 @@ pub struct BatchInputs {
 }
 
 impl BatchInputs {
-    #[must_use]
     pub fn kinds(&self) -> usize {
         self.counts().into_iter().filter(|count| *count > 0).count()
     }
 
-    #[must_use]
     pub fn inputs(&self) -> u64 {
         self.counts().into_iter().sum()
     }
@@ -48,9 +46,9 @@ impl BatchInputs {
 
     /// Counts messages and retries, which only the reads distinguish.
     pub fn count_messages(&mut self, reads: &Reads, loaded: &Loaded) {
-        let waited = loaded.inbox.values().filter(|state| **state == InboxState::Retrying).count() as u64;
-        self.retries = waited;
-        self.messages = reads.inbox.len() as u64 - waited;
+        let retries = loaded.inbox.values().filter(|state| **state == InboxState::Retrying).count() as u64;
+        self.retries = retries;
+        self.messages = reads.inbox.len() as u64 - retries;
     }
 }
 
@@ -65,7 +63,6 @@ pub struct BatchEffects {
 
 impl BatchEffects {
     /// Extracts the effects from the writes.
-    #[must_use]
     pub fn of(writes: &Writes) -> Self {
         let mut entry = Self { handled: writes.inbox.clone(), ..Self::default() };
         entry.retried.extend(
@@ -86,8 +83,8 @@ impl BatchEffects {
         let is_foreign = |(step, id): &&(&str, Uuid)| {
             writes.changed_dead_letters.iter().any(|stored| {
                 let dead_letter = &stored.dead_letter;
-                let is_it = dead_letter.step == *step && stored.inbox_id == *id;
-                is_it
+                let is_same = dead_letter.step == *step && stored.inbox_id == *id;
+                is_same
                     && stored.status == DeadLetterStatus::Resolved
                     && dead_letter.origin == DeadLetterOrigin::Foreign
             })

@@ -5,17 +5,18 @@
 //! The seed is the only input: the same seed gives the same run. In reading order, each file uses only
 //! earlier ones:
 //!
-//! - `law`: the laws by number and name; [`fault_profile`]: how often what goes wrong; `coverage`: situations
-//!   that a run reached; `journal`: what each batch did; `failure_reasons`; `broker`: the streams
+//! - `law`: the laws by number and name; [`fault_profile`]: probabilities of faults
+//! - `coverage`: situations that a run reached; `journal`: effects of each batch
+//! - `failure_reasons`; `broker`: the streams
 //! - `planted_fault`, `instrumented`: faults planted on purpose, which must be found
 //! - `sim`: chance, time and notes, shared by all; `process`: crashes and pauses
-//! - `invariants`: what must hold at every moment
+//! - `invariants`: conditions that hold at every moment
 //! - `clock`, `bus`, `store_faults`, `notifications`, `store`: time, broker and database of one process
-//! - `instance`: one instance of a service with the engine's own loops; `bank_calls`: what payment calls;
-//!   `redriver`: admin's redrive loop; `client`: who places orders
+//! - `instance`: one instance of a service with the engine's own loops; `bank_calls`: calls of payment
+//! - `redriver`: admin's redrive loop; `client`: places orders
 //! - `world`: all of it, and how it becomes idle
-//! - `customer`, `operator`, `redrive_operator`, `director`, `recovery`: what people do and what happens
-//! - `laws`: what must hold when the world is idle
+//! - `customer`, `operator`, `redrive_operator`, `director`, `recovery`: people and events
+//! - `laws`: conditions that hold when the world is idle
 
 mod bank_calls;
 mod broker;
@@ -46,6 +47,7 @@ mod store_faults;
 mod world;
 
 pub use coverage::{Coverage, CoveragePoint};
+pub use laws::reconciliation::{Databases, reconcile};
 pub use planted_fault::PlantedFault;
 pub use sim::Trace;
 
@@ -72,7 +74,6 @@ pub struct RunResult {
 /// # Panics
 ///
 /// If no runtime can be created.
-#[must_use]
 pub fn run(seed: u64, planted_fault: PlantedFault, trace: Trace) -> RunResult {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = match runtime {
@@ -116,8 +117,8 @@ async fn run_world(mut world: World) {
     laws::ledgers::check_catalogue_copy(&world);
     laws::reconciliation::check_no_false_alarm(&world);
     laws::late_charges::check_no_late_charge(&world);
-    let mended = failed.difference(&laws::failed_sagas(&world)).count();
-    world.sim.count_many(CoveragePoint::SagaMended, mended as u64);
+    let repaired = failed.difference(&laws::failed_sagas(&world)).count();
+    world.sim.count_many(CoveragePoint::SagaRepaired, repaired as u64);
     let shared = laws::messages::services_shared(&world);
     world.sim.count_many(CoveragePoint::WorkShared, shared as u64);
     world.end();

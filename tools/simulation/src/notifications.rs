@@ -22,7 +22,6 @@ pub struct Notifications(Arc<Mutex<BTreeMap<String, mpsc::Sender<ReplicaSignal>>
 
 impl Notifications {
     /// Registers a listener of this process in place of its previous one.
-    #[must_use]
     pub fn listen(&self, process: &str) -> mpsc::Receiver<ReplicaSignal> {
         let (sender, receiver) = mpsc::channel(CAPACITY);
         self.0.lock().insert(process.to_owned(), sender);
@@ -43,15 +42,14 @@ impl Notifications {
 }
 
 /// Notifications that follow from a batch.
-#[must_use]
 pub fn notifications_of(writes: &Writes) -> Vec<ReplicaSignal> {
     let due = writes.rows.iter().filter_map(|row| row.projected.due);
     let retries = writes.retries.iter().chain(&writes.retries_again).map(|retry| retry.next_attempt);
     let due = due.chain(retries).chain(writes.task_retries.iter().map(|retry| retry.next_attempt)).min();
     let unclaimed = writes.claim.is_none() && !writes.tasks.is_empty() || !writes.tasks_again.is_empty();
     let due = if unclaimed { Some(writes.decided_at) } else { due };
-    let promised = (!writes.outbox.is_empty()).then_some(ReplicaSignal::EntriesStored);
+    let stored = (!writes.outbox.is_empty()).then_some(ReplicaSignal::EntriesStored);
     let changed = writes.rows.iter().map(|row| row.key.clone()).collect::<Vec<_>>();
     let changed = (!changed.is_empty()).then_some(ReplicaSignal::RowsChanged(changed));
-    promised.into_iter().chain(due.map(ReplicaSignal::Due)).chain(changed).collect()
+    stored.into_iter().chain(due.map(ReplicaSignal::Due)).chain(changed).collect()
 }

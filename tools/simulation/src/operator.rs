@@ -36,14 +36,12 @@ const ROUNDS: usize = 12;
 
 impl World {
     /// All dead letters as admin has them.
-    #[must_use]
     pub fn dead_letters(&self) -> Vec<(Uuid, DeadLetterView)> {
         let rows = rows::<DeadLetterView>(self.admin.store()).into_iter();
         rows.filter_map(|(id, dead_letter)| Some((id.parse().ok()?, dead_letter))).collect()
     }
 
     /// History of a dead letter as admin has it, oldest event first.
-    #[must_use]
     pub fn history(&self, dead_letter: Uuid) -> Vec<DeadLetterEvent> {
         events::<DeadLetterView>(self.admin.store(), dead_letter)
     }
@@ -101,10 +99,8 @@ impl World {
         let left = self.open_dead_letters().into_iter();
         let left: Vec<_> = left.map(|(id, dead_letter)| (id, dead_letter.status())).collect();
         if !left.is_empty() {
-            self.sim.breaks(
-                Law::ReplayReachesItsStep,
-                format!("dead letters stay open without a cause: {left:?}"),
-            );
+            let broken = format!("dead letters stay open without a cause: {left:?}");
+            self.sim.breaks(Law::ReplayReachesItsStep, broken);
         }
     }
 
@@ -116,15 +112,15 @@ impl World {
     }
 
     async fn handle_dead_letter(&mut self, id: Uuid, dead_letter: &DeadLetterView) {
-        self.cancel_if_misread(dead_letter).await;
+        self.cancel_if_edited(dead_letter).await;
         let force = dead_letter.replays() >= MAX_REPLAYS;
         if dead_letter.status() == Some(DeadLetterStatus::Replaying) {
             // Nothing is in flight any more, so the request got lost.
             return self.replay(id, dead_letter, true, None).await;
         }
-        let may_go = self.sim.profile().discards_some && !is_operator_step(dead_letter);
+        let may_discard = self.sim.profile().discards_some && !is_operator_step(dead_letter);
         match self.sim.below(100) {
-            0..=29 if may_go => self.discard(id).await,
+            0..=29 if may_discard => self.discard(id).await,
             30..=34 => self.discard_by_mistake(id).await,
             35..=44 => match self.edit_of(id, dead_letter) {
                 Some(edited) => self.replay(id, dead_letter, force, Some(edited)).await,
@@ -135,9 +131,9 @@ impl World {
     }
 
     /// Cancels an order whose lines were edited: its confirmation can never be processed.
-    async fn cancel_if_misread(&self, dead_letter: &DeadLetterView) {
-        let edited_line = dead_letter.report().filter(|said| said.reason.contains(LINES_DIFFER));
-        let Some(order) = edited_line.and_then(|said| said.saga) else { return };
+    async fn cancel_if_edited(&self, dead_letter: &DeadLetterView) {
+        let report = dead_letter.report().filter(|report| report.reason.contains(LINES_DIFFER));
+        let Some(order) = report.and_then(|report| report.saga) else { return };
         let (id, reason) = (self.sim.fresh_id(), CancelReason::Operator);
         let command = order::service::Command::Cancel { order, reason };
         self.order.ask(&self.sim, (id, order), command, None).await;
@@ -163,29 +159,27 @@ impl World {
     ) {
         let version = (!force).then(|| dead_letter.version());
         let is_edit = edited.is_some();
-        let asked = CommandKind::Replay(id, Replay { force, version, edited, ..Replay::default() });
+        let command = CommandKind::Replay(id, Replay { force, version, edited, ..Replay::default() });
         let is_alone = !self.sim.chance(30);
-        let other = async { if is_alone { None } else { self.ask_admin(id, asked.clone()).await } };
-        let (one, other) = tokio::join!(self.ask_admin(id, asked.clone()), other);
+        let other = async { if is_alone { None } else { self.ask_admin(id, command.clone()).await } };
+        let (one, other) = tokio::join!(self.ask_admin(id, command.clone()), other);
         let answers = [one, other];
         let granted =
             answers.iter().flatten().filter(|outcome| matches!(outcome, CommandOutcome::Done(_))).count();
         if granted > 1 && !force {
-            self.sim.breaks(
-                Law::ReplayReachesItsStep,
-                format!("two operators replayed dead letter {id} at once"),
-            );
+            let broken = format!("two operators replayed dead letter {id} at once");
+            self.sim.breaks(Law::ReplayReachesItsStep, broken);
         }
         self.sim.note(|| format!("{id} replayed, force {force}, edited {is_edit}: {granted} granted"));
         self.sim.count_many(CoveragePoint::Replayed, granted as u64);
         self.sim.count_many(CoveragePoint::ReplayForced, u64::from(force && granted > 0));
-        let refused = answers.iter().flatten().any(|outcome| matches!(outcome, CommandOutcome::Rejected(_)));
-        self.sim.count_many(CoveragePoint::SecondOperatorRefused, u64::from(granted == 1 && refused));
+        let rejected = answers.iter().flatten().any(|outcome| matches!(outcome, CommandOutcome::Rejected(_)));
+        self.sim.count_many(CoveragePoint::SecondOperatorRejected, u64::from(granted == 1 && rejected));
     }
 
     /// Extends the deadline of the order behind a dead letter.
     async fn extend(&self, dead_letter: &DeadLetterView) {
-        let Some(order) = dead_letter.report().and_then(|said| said.saga) else { return };
+        let Some(order) = dead_letter.report().and_then(|report| report.saga) else { return };
         let until = self.sim.now().saturating_add(MORE_TIME).unwrap_or(Timestamp::MAX);
         self.sim.note(|| format!("operator extends order {order} until {until}"));
         self.ask_admin(order, CommandKind::Extend { orders: vec![order], until }).await;
@@ -220,14 +214,14 @@ impl World {
 
     /// A dead letter together with its saga.
     fn case(&self, id: Uuid, dead_letter: &DeadLetterView) -> Resolution {
-        let saga = dead_letter.report().and_then(|said| said.saga);
+        let saga = dead_letter.report().and_then(|report| report.saga);
         let views = rows::<SagaView>(self.admin.store()).into_iter();
-        let its_own = views.filter(|(of, _)| saga.is_some_and(|saga| saga.to_string() == *of));
-        let in_the_way = |view: SagaView| view.open_dead_letters().map(|(id, _)| id).collect::<Vec<_>>();
+        let own = views.filter(|(of, _)| saga.is_some_and(|saga| saga.to_string() == *of));
+        let blocking = |view: SagaView| view.open_dead_letters().map(|(id, _)| id).collect::<Vec<_>>();
         Resolution {
             target: Target::DeadLetter(id),
             along: saga.map(|saga| Target::Saga(saga, vec![])).into_iter().collect(),
-            blocking: its_own.flat_map(|(_, view)| in_the_way(view)).collect(),
+            blocking: own.flat_map(|(_, view)| blocking(view)).collect(),
         }
     }
 
@@ -266,14 +260,14 @@ impl World {
 
     /// True if the step could process the message.
     fn is_readable(&self, id: Uuid, dead_letter: &DeadLetterView) -> bool {
-        let Some(said) = dead_letter.report() else { return false };
-        if said.origin == DeadLetterOrigin::Task {
+        let Some(report) = dead_letter.report() else { return false };
+        if report.origin == DeadLetterOrigin::Task {
             return true;
         }
         let envelope = self.payload_of(id).and_then(|payload| Envelope::from_bytes(&payload).ok());
         let message = envelope.and_then(|envelope| envelope.open::<AdminMessage>().ok());
         message
-            .zip(Self::step(&said.step))
+            .zip(Self::step(&report.step))
             .is_some_and(|(message, step)| step.consumes_type(message.fact.message_type().name))
     }
 
@@ -285,11 +279,11 @@ impl World {
     /// Edits a message into a form that the step can read, or replaces it by another that the step has
     /// consumed, which does no harm. The result has an id of its own.
     fn edit_of(&self, id: Uuid, dead_letter: &DeadLetterView) -> Option<EditedMessage> {
-        let said = dead_letter.report()?;
-        if said.origin == DeadLetterOrigin::Task {
+        let report = dead_letter.report()?;
+        if report.origin == DeadLetterOrigin::Task {
             return None;
         }
-        let step = Self::step(&said.step)?;
+        let step = Self::step(&report.step)?;
         let message_id = ids::derived(&["edited", &id.to_string(), &dead_letter.version().to_string()]);
         let payload = self.payload_of(id)?;
         let payload = match readdressed(&payload, message_id, step) {
@@ -313,29 +307,19 @@ impl World {
 }
 
 /// Announcements of a dead letter by its service, oldest first.
-#[must_use]
 pub fn announced(history: &[DeadLetterEvent]) -> Vec<DeadLettered> {
-    let announced = history.iter().filter_map(|event| match event {
-        DeadLetterEvent::Announced(announced) => Some((**announced).clone()),
-        DeadLetterEvent::Resolved(_)
-        | DeadLetterEvent::Forgotten(_)
-        | DeadLetterEvent::Replayed { .. }
-        | DeadLetterEvent::Discarded { .. }
-        | DeadLetterEvent::Restored { .. }
-        | DeadLetterEvent::ResolvedManually { .. }
-        | DeadLetterEvent::ResolutionWithdrawn { .. }
-        | DeadLetterEvent::Noted { .. } => None,
+    let announced = history.iter().filter_map(|event| {
+        if let DeadLetterEvent::Announced(announced) = event { Some((**announced).clone()) } else { None }
     });
     announced.collect()
 }
 
 /// True if it belongs to the handling of dead letters itself. Such a dead letter is replayed and never
 /// discarded.
-#[must_use]
 pub fn is_operator_step(dead_letter: &DeadLetterView) -> bool {
-    let is_of_it =
+    let is_operator_step =
         |step: &str| World::step(step).is_some_and(Step::is_for_operators) || step == "admin-dead-letters";
-    dead_letter.report().is_some_and(|said| is_of_it(&said.step))
+    dead_letter.report().is_some_and(|report| is_operator_step(&report.step))
 }
 
 /// Copies a message with another id and the current version; `None` if the step cannot read it.

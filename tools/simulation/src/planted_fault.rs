@@ -133,13 +133,11 @@ impl PlantedFault {
         Self::OF_THE_SAGA.into_iter().chain(Self::OF_DEAD_LETTERS)
     }
 
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         name.parse().ok()
     }
 
     /// Alters a delivered message: gives a command of admin the newest revision.
-    #[must_use]
     pub fn alter_delivery(self, payload: Bytes, age: Duration) -> Bytes {
         let renumbered = || {
             let mut envelope = Envelope::from_bytes(&payload).ok()?;
@@ -156,14 +154,11 @@ impl PlantedFault {
     }
 
     /// Override in the order service.
-    #[must_use]
     pub fn of_order(self) -> Option<HandlerOverride<OrderService>> {
         match self {
             Self::DeadlineCancelsConfirmed => Some(|message, work| {
                 let order = message.fact.saga()?;
-                let Order::Confirmed(_) = work.row::<Order>(order) else {
-                    return None;
-                };
+                let Order::Confirmed(_) = work.row::<Order>(order) else { return None };
                 // Cancelled in the order's own ledger only.
                 let _ = work.decide::<Order>(order, &OrderCommand::Cancel(CancelReason::Operator));
                 Some(Ok(()))
@@ -173,35 +168,30 @@ impl PlantedFault {
     }
 
     /// Override in the inventory service.
-    #[must_use]
     pub fn of_inventory(self) -> Option<HandlerOverride<InventoryService>> {
         match self {
             Self::PartialReservation => Some(|message, work| {
-                let Fact::OrderCreated(created) = &message.fact else {
-                    return None;
-                };
+                let Fact::OrderCreated(created) = &message.fact else { return None };
                 let (order, lines, payment) = (created.order, vec![], created.payment.clone());
                 work.publish(StockReserved { order, lines, payment, deadline: created.deadline });
                 Some(Ok(()))
             }),
             Self::QuantitiesSwapped => Some(|message, work| {
-                let Fact::OrderCreated(created) = &message.fact else {
-                    return None;
-                };
+                let Fact::OrderCreated(created) = &message.fact else { return None };
                 let [one, other] = created.lines.as_slice() else { return None };
                 if *work.row::<Reservation>(created.order) != Reservation::New || one.sku == other.sku {
                     return None;
                 }
-                let held = [(one, other.quantity), (other, one.quantity)];
-                let held = held.map(|(line, quantity)| StockLine { sku: line.sku.clone(), quantity });
-                if held.iter().any(|line| work.row::<Product>(&line.sku).on_hand < line.quantity) {
+                let swapped = [(one, other.quantity), (other, one.quantity)];
+                let swapped = swapped.map(|(line, quantity)| StockLine { sku: line.sku.clone(), quantity });
+                if swapped.iter().any(|line| work.row::<Product>(&line.sku).on_hand < line.quantity) {
                     return None;
                 }
-                for line in &held {
+                for line in &swapped {
                     let _ = work.decide::<Product>(&line.sku, &ProductCommand::Reserve(line.quantity));
                 }
-                let _ =
-                    work.decide::<Reservation>(created.order, &ReservationCommand::Reserve(held.to_vec()));
+                let reserve = ReservationCommand::Reserve(swapped.to_vec());
+                let _ = work.decide::<Reservation>(created.order, &reserve);
                 Some(Ok(()))
             }),
             Self::StockNotReleased => {
@@ -212,7 +202,6 @@ impl PlantedFault {
     }
 
     /// Override in the payment service.
-    #[must_use]
     pub fn of_payment(self) -> Option<HandlerOverride<PaymentService>> {
         match self {
             Self::WrongAmount => {
@@ -222,15 +211,11 @@ impl PlantedFault {
                 Some(|message, work| charge_as(message, work, |context| context.customer = "eve".to_owned()))
             }
             Self::NoTombstone => Some(|message, work| {
-                let Fact::OrderCancelled(cancelled) = &message.fact else {
-                    return None;
-                };
+                let Fact::OrderCancelled(cancelled) = &message.fact else { return None };
                 matches!(work.row::<Payment>(cancelled.order), Payment::New).then_some(Ok(()))
             }),
             Self::NoDoom => Some(|message, work| {
-                let Fact::OrderCancelled(cancelled) = &message.fact else {
-                    return None;
-                };
+                let Fact::OrderCancelled(cancelled) = &message.fact else { return None };
                 matches!(work.row::<Payment>(cancelled.order), Payment::Charging(_)).then_some(Ok(()))
             }),
             _ => None,
@@ -244,9 +229,7 @@ fn charge_as(
     work: &mut UnitOfWork<'_, Fact>,
     change: fn(&mut PaymentContext),
 ) -> Option<HandlerResult<PaymentService>> {
-    let Fact::StockReserved(reserved) = &message.fact else {
-        return None;
-    };
+    let Fact::StockReserved(reserved) = &message.fact else { return None };
     let mut context = reserved.payment.clone();
     change(&mut context);
     Some(

@@ -15,30 +15,27 @@ struct Inner {
     sim: Sim,
     name: String,
     is_alive: AtomicBool,
-    dies: Notify,
+    killed: Notify,
     is_paused: AtomicBool,
-    goes_on: Notify,
+    resumed: Notify,
 }
 
 impl Process {
-    #[must_use]
     pub fn new(sim: Sim, name: String) -> Self {
         Self(Arc::new(Inner {
             sim,
             name,
             is_alive: AtomicBool::new(false),
-            dies: Notify::new(),
+            killed: Notify::new(),
             is_paused: AtomicBool::new(false),
-            goes_on: Notify::new(),
+            resumed: Notify::new(),
         }))
     }
 
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    #[must_use]
     pub fn sim(&self) -> &Sim {
         &self.0.sim
     }
@@ -46,7 +43,7 @@ impl Process {
     /// A point at which the process touches the outside. It waits here while paused, and may crash here.
     pub async fn crash_point(&self, what: &str) {
         while self.0.is_paused.load(Ordering::Acquire) {
-            self.0.goes_on.notified().await;
+            self.0.resumed.notified().await;
         }
         if self.0.sim.chance_of(self.0.sim.profile().dies) {
             self.0.sim.note(|| format!("{} crashes {what}", self.0.name));
@@ -61,7 +58,6 @@ impl Process {
         self.0.is_alive.store(true, Ordering::Release);
     }
 
-    #[must_use]
     pub fn is_alive(&self) -> bool {
         self.0.is_alive.load(Ordering::Acquire)
     }
@@ -69,13 +65,13 @@ impl Process {
     /// Kills the process if it is running.
     pub fn kill(&self) {
         if self.0.is_alive.swap(false, Ordering::AcqRel) {
-            self.0.dies.notify_one();
+            self.0.killed.notify_one();
         }
     }
 
     /// Waits until the process is killed.
     pub async fn killed(&self) {
-        self.0.dies.notified().await;
+        self.0.killed.notified().await;
     }
 
     /// Pauses the process, like SIGSTOP.
@@ -85,6 +81,6 @@ impl Process {
 
     pub fn resume(&self) {
         self.0.is_paused.store(false, Ordering::Release);
-        self.0.goes_on.notify_waiters();
+        self.0.resumed.notify_waiters();
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use crate::client::Client;
 use crate::law::Law;
-use crate::world::{World, rows};
+use crate::world::{AnyDeployment as _, World, rows};
 
 /// Time after which no loop backs off any more.
 const BACKOFF_TIME: Duration = Duration::from_secs(40);
@@ -27,9 +27,9 @@ impl World {
         sleep(BACKOFF_TIME).await;
         // Open breakers delay work until a poll, which is not tested here. A half-open one might open at the
         // next failure.
-        self.order.live.reset_breakers(|_| true);
-        self.inventory.live.reset_breakers(|_| true);
-        self.payment.live.reset_breakers(|_| true);
+        for service in self.services() {
+            service.reset_breakers(|_| true);
+        }
         let id = self.sim.fresh_id();
         let restock = Command { sku: "tea".to_owned(), change: ProductCommand::Restock(9) };
         self.inventory.ask(&self.sim, (id, id), restock, None).await;
@@ -39,27 +39,17 @@ impl World {
         }
         sleep(MAX_SAGA_TIME).await;
         if self.ended_orders() < before + 2 {
-            let pending_work = self.pending_work();
-            self.sim
-                .breaks(Law::OrderEnds, format!("an undisturbed order waits for a poll: {pending_work:?}"));
+            self.report_delay("an undisturbed order waits for a poll");
         }
         self.wait_until_idle().await;
         self.check_crash_recovery().await;
         self.sim.set_bank_away(true);
         let before = self.timed_out_orders();
         self.place_recovery_order("tok_ok", ORDER_TIMEOUT);
-        // Clocks differ by this much.
-        sleep(
-            ORDER_TIMEOUT
-                + 2 * Duration::from_millis(self.sim.profile().skew_ms as u64)
-                + Duration::from_secs(3),
-        )
-        .await;
+        let clock_difference = 2 * Duration::from_millis(self.sim.profile().skew_ms as u64);
+        sleep(ORDER_TIMEOUT + clock_difference + Duration::from_secs(3)).await;
         if self.timed_out_orders() == before {
-            self.sim.breaks(
-                Law::OrderEnds,
-                format!("a passed deadline had no effect: {:?}", self.pending_work()),
-            );
+            self.report_delay("a passed deadline had no effect");
         }
         self.sim.set_bank_away(false);
         self.wait_until_idle().await;
@@ -71,19 +61,20 @@ impl World {
         let [payment] = self.payment.processes.as_slice() else { return };
         let (payment, before) = (payment.clone(), self.ended_orders());
         self.place_recovery_order("tok_ok", ORDER_TIMEOUT - Duration::from_secs(1));
-        let asked_at = self.sim.age();
-        while self.payment.live.calls() == 0 && self.sim.age() < asked_at + MAX_SAGA_TIME {
+        let placed_at = self.sim.age();
+        while self.payment.open_calls() == 0 && self.sim.age() < placed_at + MAX_SAGA_TIME {
             sleep(Duration::from_millis(1)).await;
         }
         payment.kill();
         sleep(MAX_SAGA_TIME).await;
         if self.ended_orders() == before {
-            self.sim.breaks(
-                Law::OrderEnds,
-                format!("a crash delayed an order by more than a restart: {:?}", self.pending_work()),
-            );
+            self.report_delay("a crash delayed an order by more than a restart");
         }
         self.wait_until_idle().await;
+    }
+
+    fn report_delay(&self, what: &str) {
+        self.sim.breaks(Law::OrderEnds, format!("{what}: {:?}", self.pending_work()));
     }
 
     fn place_recovery_order(&mut self, token: &'static str, timeout: Duration) {

@@ -26,10 +26,10 @@ impl World {
             return self.ask_redrive(*id, command).await;
         }
         let dead_letters = self.dead_letters();
-        let said = dead_letters[self.sim.below(dead_letters.len())].1.report().cloned();
-        let filter = match (self.sim.below(3), said) {
-            (0, Some(said)) => Filter { step: Some(said.step), ..Filter::default() },
-            (1, Some(said)) => Filter { service: Some(said.service), ..Filter::default() },
+        let report = dead_letters[self.sim.below(dead_letters.len())].1.report().cloned();
+        let filter = match (self.sim.below(3), report) {
+            (0, Some(report)) => Filter { step: Some(report.step), ..Filter::default() },
+            (1, Some(report)) => Filter { service: Some(report.service), ..Filter::default() },
             _ => Filter::default(),
         };
         self.redrive(filter).await;

@@ -46,7 +46,6 @@ struct State {
 
 impl Sim {
     /// Starts a world. Everything that happens in it follows from the seed.
-    #[must_use]
     pub fn new(seed: u64, planted_fault: PlantedFault, trace: Trace) -> Self {
         // The loops draw jitter from the thread's generator.
         fastrand::seed(seed);
@@ -67,41 +66,34 @@ impl Sim {
         }))
     }
 
-    #[must_use]
     pub fn profile(&self) -> &FaultProfile {
         &self.0.profile
     }
 
     /// True if this fault is planted.
-    #[must_use]
     pub fn has(&self, planted_fault: PlantedFault) -> bool {
         self.0.planted_fault == planted_fault
     }
 
-    #[must_use]
     pub fn planted_fault(&self) -> PlantedFault {
         self.0.planted_fault
     }
 
-    #[must_use]
     pub fn age(&self) -> Duration {
         self.0.born.elapsed()
     }
 
     /// True time, which no process knows.
-    #[must_use]
     pub fn now(&self) -> Timestamp {
         self.at(self.age())
     }
 
     /// True time at this age of the world.
-    #[must_use]
     pub fn at(&self, age: Duration) -> Timestamp {
         BEGINNING.saturating_add(age).unwrap_or(Timestamp::MAX)
     }
 
     /// Age of the world at this time.
-    #[must_use]
     pub fn age_at(&self, at: Timestamp) -> Option<Duration> {
         at.duration_since(BEGINNING).try_into().ok()
     }
@@ -112,7 +104,6 @@ impl Sim {
     }
 
     /// True while nobody reaches the bank.
-    #[must_use]
     pub fn is_bank_away(&self) -> bool {
         self.0.state.lock().is_bank_away
     }
@@ -123,36 +114,30 @@ impl Sim {
     }
 
     /// True with this probability in percent, while faults are on.
-    #[must_use]
     pub fn chance(&self, percent: u8) -> bool {
         self.chance_of(u32::from(percent) * 10)
     }
 
     /// True with this probability per mille, while faults are on.
-    #[must_use]
     pub fn chance_of(&self, per_mille: u32) -> bool {
         let mut state = self.0.state.lock();
         per_mille > 0 && state.are_faults_on && state.rng.u32(0..1000) < per_mille
     }
 
     /// Random number below `end`, also while faults are off.
-    #[must_use]
     pub fn below(&self, end: usize) -> usize {
         self.0.state.lock().rng.usize(0..end.max(1))
     }
 
-    #[must_use]
     pub fn one_of<T: Copy>(&self, all: &[T]) -> T {
         all[self.below(all.len())]
     }
 
     /// Random duration up to this maximum.
-    #[must_use]
     pub fn up_to(&self, millis: u64) -> Duration {
         Duration::from_micros(self.0.state.lock().rng.u64(0..=millis * 1000))
     }
 
-    #[must_use]
     pub fn fresh_id(&self) -> Uuid {
         Uuid::from_u128(self.0.state.lock().rng.u128(..))
     }
@@ -165,7 +150,6 @@ impl Sim {
         self.0.state.lock().coverage.count_many(point, times);
     }
 
-    #[must_use]
     pub fn count_of(&self, point: CoveragePoint) -> u64 {
         self.0.state.lock().coverage.of(point)
     }
@@ -196,7 +180,6 @@ impl Sim {
         }
     }
 
-    #[must_use]
     pub fn result(&self) -> (Vec<String>, Coverage, Vec<String>) {
         let state = self.0.state.lock();
         (state.broken.clone(), state.coverage.clone(), state.notes.clone())

@@ -35,45 +35,25 @@ use crate::planted_fault::PlantedFault;
 use crate::process::Process;
 use crate::store_faults::StoreFaults;
 
-/// Effects, inputs and notifications of a batch.
+/// Effects, inputs and signals of a batch.
 type Decided = (BatchEffects, BatchInputs, Vec<ReplicaSignal>);
 
 /// The database as one life of a process reaches it.
 pub struct SimStore {
-    inner: Arc<SqliteStore>,
-    process: Process,
-    broker: SharedBroker,
-    journal: Arc<Mutex<Journal>>,
+    pub inner: Arc<SqliteStore>,
+    pub process: Process,
+    pub broker: SharedBroker,
+    pub journal: Arc<Mutex<Journal>>,
     /// Inputs of the current batch so far.
-    batch: Arc<Mutex<BatchInputs>>,
-    store_faults: StoreFaults,
-    /// Notifications to other instances, if there are any.
-    notifications: Option<Notifications>,
+    pub batch: Arc<Mutex<BatchInputs>>,
+    pub store_faults: StoreFaults,
+    /// Signals to other instances, if there are any.
+    pub notifications: Option<Notifications>,
     /// True if the process's clock is seconds off.
-    is_clock_off: bool,
+    pub is_clock_off: bool,
 }
 
 impl SimStore {
-    #[must_use]
-    pub const fn new(
-        inner: Arc<SqliteStore>,
-        process: Process,
-        broker: SharedBroker,
-        journal: Arc<Mutex<Journal>>,
-        batch: Arc<Mutex<BatchInputs>>,
-        store_faults: StoreFaults,
-        is_clock_off: bool,
-    ) -> Self {
-        Self { inner, process, broker, journal, batch, store_faults, notifications: None, is_clock_off }
-    }
-
-    /// Adds notifications if the database is shared.
-    #[must_use]
-    pub fn with_notifications(self, notifications: Notifications) -> Self {
-        let notifications = (self.process.sim().profile().instances > 1).then_some(notifications);
-        Self { notifications, ..self }
-    }
-
     /// Starts a request. Nothing happens if the process crashes or the database fails here.
     async fn begin(&self, what: &'static str) -> Result<(), StoreFault> {
         self.process.crash_point(what).await;
@@ -113,9 +93,9 @@ impl SimStore {
         })
     }
 
-    fn committed(&self, (entry, batch, notifications): Decided) {
+    fn record(&self, (entry, batch, signals): Decided) {
         let sim = self.process.sim();
-        self.notify(&notifications);
+        self.notify(&signals);
         sim.note(|| format!("{} committed {batch:?} {entry:?}", self.process.name()));
         invariants::record_batch(sim, &batch);
         invariants::check_entry(sim, &entry);
@@ -126,10 +106,24 @@ impl SimStore {
         *inputs += batch.inputs();
     }
 
-    fn notify(&self, all: &[ReplicaSignal]) {
+    fn notify(&self, signals: &[ReplicaSignal]) {
         if let Some(notifications) = &self.notifications {
-            notifications.notify(self.process.sim(), self.process.name(), all);
+            notifications.notify(self.process.sim(), self.process.name(), signals);
         }
+    }
+
+    /// Settles outbox entries, unless another relay has taken the lease meanwhile.
+    fn settled<'a>(
+        &'a self,
+        settling: impl Future<Output = Result<bool, StoreFault>> + Send + 'a,
+    ) -> Answer<'a, bool> {
+        Box::pin(async move {
+            self.begin("before it settles").await?;
+            let is_settled = settling.await?;
+            self.process.sim().count_many(CoveragePoint::FencedOff, u64::from(!is_settled));
+            self.end("after it settled").await;
+            Ok(is_settled)
+        })
     }
 
     /// Commits in two transactions in place of one, to plant a fault.
@@ -161,10 +155,10 @@ impl SimStore {
 impl Transactions for SimStore {
     fn transact(&self, reads: Reads, decide: Decide) -> Answer<'_, Vec<OutboxEntry>> {
         Box::pin(async move {
-            let begun = self.begin("before it commits").await;
+            let started = self.begin("before it commits").await;
             let entry = Arc::default();
             let mut decide = self.watched(&reads, decide, Arc::clone(&entry));
-            if let Err(fault) = begun {
+            if let Err(fault) = started {
                 self.journal.lock().has_store_failed = true;
                 if !self.process.sim().has(PlantedFault::StoreFaultIgnored) {
                     return Err(fault);
@@ -176,15 +170,15 @@ impl Transactions for SimStore {
                 return self.inner.transact(reads, only_decide).await;
             }
             let two = [PlantedFault::PublishBeforeCommit, PlantedFault::InboxBeforeWork];
-            let promised = match two.contains(&self.process.sim().planted_fault()) {
+            let entries = match two.contains(&self.process.sim().planted_fault()) {
                 true => self.commit_in_two(reads, decide).await?,
                 false => self.inner.transact(reads, decide).await?,
             };
             let entry = std::mem::take(&mut *entry.lock());
-            self.committed(entry);
+            self.record(entry);
             self.store_faults.publish_replays(&self.broker);
             self.end("before the commit is acknowledged").await;
-            Ok(promised)
+            Ok(entries)
         })
     }
 }
@@ -203,14 +197,14 @@ impl Leases for SimStore {
     fn acquire_lease<'a>(
         &'a self,
         name: &'static str,
-        held: Option<&'a Lease>,
+        current: Option<&'a Lease>,
         owner: &'a str,
         now: Timestamp,
         until: Timestamp,
     ) -> Answer<'a, Option<Lease>> {
         Box::pin(async move {
             self.begin("before it takes the lease").await?;
-            self.inner.acquire_lease(name, held, owner, now, until).await
+            self.inner.acquire_lease(name, current, owner, now, until).await
         })
     }
 }
@@ -236,28 +230,12 @@ impl Outbox for SimStore {
 
     fn settle(&self, lease: &Lease, published: PublishOutcome, now: Timestamp) -> Answer<'_, bool> {
         let lease = lease.clone();
-        Box::pin(async move {
-            self.begin("before it settles").await?;
-            let settled = self.inner.settle(&lease, published, now).await?;
-            if !settled {
-                self.process.sim().count(CoveragePoint::FencedOff);
-            }
-            self.end("after it settled").await;
-            Ok(settled)
-        })
+        self.settled(async move { self.inner.settle(&lease, published, now).await })
     }
 
     fn settle_run(&self, lease: &Lease, run: PublishedRun) -> Answer<'_, bool> {
         let lease = lease.clone();
-        Box::pin(async move {
-            self.begin("before it settles a run").await?;
-            let settled = self.inner.settle_run(&lease, run).await?;
-            if !settled {
-                self.process.sim().count(CoveragePoint::FencedOff);
-            }
-            self.end("after it settled a run").await;
-            Ok(settled)
-        })
+        self.settled(async move { self.inner.settle_run(&lease, run).await })
     }
 
     fn min_settle_interval(&self) -> Duration {
@@ -290,130 +268,53 @@ impl DueWork for SimStore {
     }
 }
 
-impl Queries for SimStore {
-    fn row(&self, key: RowKey) -> Answer<'_, Option<FoundRow>> {
-        self.inner.row(key)
-    }
-
-    fn find(&self, kind: &'static str, query: Query) -> Answer<'_, Vec<FoundRow>> {
-        self.inner.find(kind, query)
-    }
-
-    fn counts(
-        &self,
-        kind: &'static str,
-        by: &'static str,
-        query: Query,
-    ) -> Answer<'_, BTreeMap<String, u64>> {
-        self.inner.counts(kind, by, query)
-    }
-
-    fn groups(
-        &self,
-        kind: &'static str,
-        by: &'static str,
-        times: &'static str,
-        query: Query,
-    ) -> Answer<'_, Vec<Group>> {
-        self.inner.groups(kind, by, times, query)
-    }
-
-    fn joined(&self, kind: &'static str, join: Join, query: Query) -> Answer<'_, Vec<Joined>> {
-        self.inner.joined(kind, join, query)
-    }
-
-    fn events(&self, key: RowKey, after: i64, limit: usize) -> Answer<'_, Vec<StoredEvent>> {
-        self.inner.events(key, after, limit)
-    }
-
-    fn histories(&self, kind: &'static str, ids: Vec<String>) -> Answer<'_, Vec<Vec<StoredEvent>>> {
-        self.inner.histories(kind, ids)
-    }
+/// Implements a role by passing its requests on to the database.
+macro_rules! pass_on {
+    ($role:ident { $($name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)* }) => {
+        impl $role for SimStore {
+            $(fn $name(&self, $($argument: $type),*) -> Answer<'_, $answer> {
+                self.inner.$name($($argument),*)
+            })*
+        }
+    };
 }
 
-impl History for SimStore {
-    fn rows_at(&self, kind: &'static str, ids: Vec<String>, seq: i64) -> Answer<'_, Vec<RowAt>> {
-        self.inner.rows_at(kind, ids, seq)
-    }
-
-    fn changed_rows(&self, kind: &'static str, after: i64, limit: usize) -> Answer<'_, Changes> {
-        self.inner.changed_rows(kind, after, limit)
-    }
-
-    fn event_fingerprint(&self, seq: i64) -> Answer<'_, Option<String>> {
-        self.inner.event_fingerprint(seq)
-    }
-
-    fn position(&self) -> Answer<'_, DatabasePosition> {
-        self.inner.position()
-    }
-}
-
-impl Verification for SimStore {
-    fn verify(&self) -> Answer<'_, VerificationReport> {
-        self.inner.verify()
-    }
-
-    fn verify_part(&self, part: VerificationPart) -> Answer<'_, VerificationReport> {
-        self.inner.verify_part(part)
-    }
-
-    fn verify_changed(&self, after: i64, events: u64) -> Answer<'_, VerificationReport> {
-        self.inner.verify_changed(after, events)
-    }
-
-    fn verified_rows(&self, kind: &'static str, page: VerifiedPage) -> Answer<'_, VerifiedRows> {
-        self.inner.verified_rows(kind, page)
-    }
-
-    fn rebuild(&self, kind: &'static str) -> Answer<'_, u64> {
-        self.inner.rebuild(kind)
-    }
-}
-
-impl Retention for SimStore {
-    fn find_purgeable(&self, before: RetentionCutoffs, limit: usize) -> Answer<'_, PurgeBatch> {
-        self.inner.find_purgeable(before, limit)
-    }
-
-    fn purge(&self, leaving: PurgeBatch) -> Answer<'_, u64> {
-        self.inner.purge(leaving)
-    }
-
-    fn purged_rows(&self, kind: &'static str) -> Answer<'_, PurgedRows> {
-        self.inner.purged_rows(kind)
-    }
-
-    fn restore_events(&self, kind: &'static str, events: Vec<PurgedEvent>) -> Answer<'_, u64> {
-        self.inner.restore_events(kind, events)
-    }
-
-    fn trim(&self, cutoffs: TrimCutoffs, limit: usize) -> Answer<'_, u64> {
-        self.inner.trim(cutoffs, limit)
-    }
-}
-
-impl Monitoring for SimStore {
-    fn stats(&self) -> Answer<'_, StoreStats> {
-        self.inner.stats()
-    }
-
-    fn message_counts(&self) -> Answer<'_, MessageCounts> {
-        self.inner.message_counts()
-    }
-
-    fn outbox_items(&self, limit: usize) -> Answer<'_, Vec<OutboxItem>> {
-        self.inner.outbox_items(limit)
-    }
-
-    fn failing_tasks(&self, limit: usize) -> Answer<'_, Vec<FailingTask>> {
-        self.inner.failing_tasks(limit)
-    }
-
-    fn dead_letters(&self, limit: usize) -> Answer<'_, StoredDeadLetters> {
-        self.inner.dead_letters(limit)
-    }
-}
+pass_on!(Queries {
+    row(key: RowKey) -> Option<FoundRow>;
+    find(kind: &'static str, query: Query) -> Vec<FoundRow>;
+    counts(kind: &'static str, by: &'static str, query: Query) -> BTreeMap<String, u64>;
+    groups(kind: &'static str, by: &'static str, times: &'static str, query: Query) -> Vec<Group>;
+    joined(kind: &'static str, join: Join, query: Query) -> Vec<Joined>;
+    events(key: RowKey, after: i64, limit: usize) -> Vec<StoredEvent>;
+    histories(kind: &'static str, ids: Vec<String>) -> Vec<Vec<StoredEvent>>;
+});
+pass_on!(History {
+    rows_at(kind: &'static str, ids: Vec<String>, seq: i64) -> Vec<RowAt>;
+    changed_rows(kind: &'static str, after: i64, limit: usize) -> Changes;
+    event_fingerprint(seq: i64) -> Option<String>;
+    position() -> DatabasePosition;
+});
+pass_on!(Verification {
+    verify() -> VerificationReport;
+    verify_part(part: VerificationPart) -> VerificationReport;
+    verify_changed(after: i64, events: u64) -> VerificationReport;
+    verified_rows(kind: &'static str, page: VerifiedPage) -> VerifiedRows;
+    rebuild(kind: &'static str) -> u64;
+});
+pass_on!(Retention {
+    find_purgeable(before: RetentionCutoffs, limit: usize) -> PurgeBatch;
+    purge(batch: PurgeBatch) -> u64;
+    purged_rows(kind: &'static str) -> PurgedRows;
+    restore_events(kind: &'static str, events: Vec<PurgedEvent>) -> u64;
+    trim(cutoffs: TrimCutoffs, limit: usize) -> u64;
+});
+pass_on!(Monitoring {
+    stats() -> StoreStats;
+    message_counts() -> MessageCounts;
+    outbox_items(limit: usize) -> Vec<OutboxItem>;
+    failing_tasks(limit: usize) -> Vec<FailingTask>;
+    dead_letters(limit: usize) -> StoredDeadLetters;
+});
 
 impl Overrides for SimStore {
     fn overrides(&self) -> Answer<'_, StoredOverrides> {

@@ -39,7 +39,6 @@ struct Memory {
 }
 
 impl StoreFaults {
-    #[must_use]
     pub fn new(planted_fault: PlantedFault, steps: Vec<&'static Step>, forgotten: Forgotten) -> Self {
         Self { planted_fault, steps: Arc::new(steps), memory: Arc::default(), forgotten }
     }
@@ -47,11 +46,11 @@ impl StoreFaults {
     /// Alters what a batch has read.
     pub fn alter_loaded(&self, loaded: &mut Loaded) {
         for retry in &self.memory.lock().retries {
-            let place = self.step(&retry.step).map(|step| (step, retry.message_id));
-            loaded.inbox.extend(place.map(|place| (place, InboxState::Retrying)));
+            let key = self.step(&retry.step).map(|step| (step, retry.message_id));
+            loaded.inbox.extend(key.map(|key| (key, InboxState::Retrying)));
         }
         let forgotten = self.forgotten.lock();
-        loaded.inbox.retain(|place, known| *known != InboxState::DeadLettered || !forgotten.contains(place));
+        loaded.inbox.retain(|key, state| *state != InboxState::DeadLettered || !forgotten.contains(key));
     }
 
     /// Alters what a batch writes.
@@ -79,17 +78,17 @@ impl StoreFaults {
             }
             PlantedFault::DiscardForgets => {
                 let is_discarded = |stored: &&StoredDeadLetter| stored.status == DeadLetterStatus::Discarded;
-                let place =
+                let key =
                     |stored: &StoredDeadLetter| Some((self.step(&stored.dead_letter.step)?, stored.inbox_id));
                 let discarded = writes.changed_dead_letters.iter().filter(is_discarded);
-                self.forgotten.lock().extend(discarded.filter_map(place));
+                self.forgotten.lock().extend(discarded.filter_map(key));
             }
             PlantedFault::RetryInMemory => {
                 let retries = &mut self.memory.lock().retries;
                 let is_over = |retry: &Retry, writes: &Writes| {
-                    let is_it = |(step, id): &(&str, Uuid)| *step == retry.step && *id == retry.message_id;
+                    let is_same = |(step, id): &(&str, Uuid)| *step == retry.step && *id == retry.message_id;
                     let newer = |new: &Retry| new.step == retry.step && new.message_id == retry.message_id;
-                    writes.retries_done.iter().any(is_it) || writes.retries.iter().any(newer)
+                    writes.retries_done.iter().any(is_same) || writes.retries.iter().any(newer)
                 };
                 retries.retain(|retry| !is_over(retry, writes));
                 retries.append(&mut writes.retries);
@@ -140,8 +139,8 @@ fn is_replay(retry: &Retry) -> bool {
 /// Processes the edited message beside the original, which stays.
 fn leave_original(stored: &mut StoredDeadLetter, retries: &mut [Retry]) {
     let Some(original) = stored.dead_letter.original.take() else { return };
-    let is_its = |retry: &&mut Retry| is_replay(retry) && retry.dead_letter == Some(stored.dead_letter.id);
-    if let Some(retry) = retries.iter_mut().find(is_its) {
+    let is_own = |retry: &&mut Retry| is_replay(retry) && retry.dead_letter == Some(stored.dead_letter.id);
+    if let Some(retry) = retries.iter_mut().find(is_own) {
         retry.message_id = stored.dead_letter.message_id;
         retry.dead_letter = None;
         stored.dead_letter.message_id = original.message_id;

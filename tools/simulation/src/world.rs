@@ -15,11 +15,13 @@ use jiff::{SignedDuration, Timestamp};
 use order::service::OrderService;
 use parking_lot::Mutex;
 use payment::service::PaymentService;
+use saga_core::breaker::State;
 use saga_core::decider::Decider;
 use saga_core::input::{CommandOutcome, Input, RequestKey};
 use saga_core::query::Query;
 use saga_core::row::{RowKey, StoredEvent};
 use saga_core::service::{Service, Step, steps_of};
+use saga_engine::runtime::admission::{BreakerAction, BreakerView};
 use saga_engine::runtime::bus::Durable;
 use saga_engine::runtime::injected_faults::InjectedFaults;
 use saga_engine::runtime::task_runner::{NoTasks, TaskHandler};
@@ -34,7 +36,7 @@ use crate::bank_calls::BankHandler;
 use crate::broker::Broker;
 use crate::bus::SharedBroker;
 use crate::client::Customers;
-use crate::instance::{Background, Instance, LiveInstances, Shared, inject, watched};
+use crate::instance::{Background, Instance, LiveInstances, Shared, inject, instrumented};
 use crate::instrumented::{HandlerOverride, Instrumented};
 use crate::invariants;
 use crate::notifications::Notifications;
@@ -75,7 +77,6 @@ pub struct Deployment<S: Service> {
 
 impl World {
     /// Creates a world with all instances, in which nothing has happened yet.
-    #[must_use]
     pub fn new(sim: Sim) -> Self {
         let mut broker = Broker::default();
         declare::<OrderService>(&mut broker);
@@ -85,27 +86,29 @@ impl World {
         let (broker, mut instances) = (SharedBroker::new(sim.clone(), broker), JoinSet::new());
         let (planted_fault, all) = (sim.planted_fault(), sim.profile().instances);
         let mut make = Maker { sim: &sim, broker: &broker, instances: &mut instances };
-        let bank = make.site(1, || BankService { limit_major: 10_000 }, None, |_| Arc::new(NoTasks), None);
+        let bank =
+            make.deployment(1, || BankService { limit_major: 10_000 }, None, |_| Arc::new(NoTasks), None);
         let called = bank.live.clone();
         let to_bank =
             |process| -> Arc<dyn TaskHandler> { Arc::new(BankHandler::new(process, called.clone())) };
-        let order = make.site(all, || OrderService, planted_fault.of_order(), |_| Arc::new(NoTasks), None);
-        let inventory =
-            make.site(all, || InventoryService, planted_fault.of_inventory(), |_| Arc::new(NoTasks), None);
-        let payment = make.site(all, || PaymentService, planted_fault.of_payment(), to_bank, None);
-        let others = (order.live.clone(), inventory.live.clone(), payment.live.clone());
+        let order =
+            make.deployment(all, || OrderService, planted_fault.of_order(), |_| Arc::new(NoTasks), None);
+        let inventory = make.deployment(
+            all,
+            || InventoryService,
+            planted_fault.of_inventory(),
+            |_| Arc::new(NoTasks),
+            None,
+        );
+        let payment = make.deployment(all, || PaymentService, planted_fault.of_payment(), to_bank, None);
+        let others = [order.boxed(), inventory.boxed(), payment.boxed()];
         let breakers: Breakers = Arc::new(move |service| {
-            let breakers = match service {
-                OrderService::NAME => others.0.breakers(),
-                InventoryService::NAME => others.1.breakers(),
-                PaymentService::NAME => others.2.breakers(),
-                _ => vec![],
-            };
-            breakers.into_iter().next()
+            let other = others.iter().find(|other| other.name() == service)?;
+            other.breakers().into_iter().next()
         });
         let background: Background<AdminService> =
             Arc::new(move |parts| redriver::run(parts, breakers.clone()).boxed());
-        let admin = make.site(all, || AdminService, None, |_| Arc::new(NoTasks), Some(background));
+        let admin = make.deployment(all, || AdminService, None, |_| Arc::new(NoTasks), Some(background));
         Self {
             sim,
             broker,
@@ -123,31 +126,21 @@ impl World {
         }
     }
 
-    /// Stores of the services that use the broker.
-    #[must_use]
-    pub fn stores(&self) -> [(&'static str, &SqliteStore); 4] {
-        [
-            (OrderService::NAME, self.order.store()),
-            (InventoryService::NAME, self.inventory.store()),
-            (PaymentService::NAME, self.payment.store()),
-            (AdminService::NAME, self.admin.store()),
-        ]
+    /// Services that use the broker.
+    pub fn services(&self) -> [&dyn AnyDeployment; 4] {
+        [&self.order, &self.inventory, &self.payment, &self.admin]
     }
 
-    #[must_use]
+    pub fn stores(&self) -> [(&'static str, &SqliteStore); 4] {
+        self.services().map(|service| (service.name(), service.shared().store.as_ref()))
+    }
+
     pub fn processes(&self) -> Vec<Process> {
-        let all = [
-            &self.order.processes,
-            &self.inventory.processes,
-            &self.payment.processes,
-            &self.admin.processes,
-            &self.bank.processes,
-        ];
-        all.into_iter().flatten().cloned().collect()
+        let all = self.services().into_iter().map(AnyDeployment::processes).chain([self.bank.processes()]);
+        all.flatten().cloned().collect()
     }
 
     /// Every step of every service.
-    #[must_use]
     pub fn all_steps() -> Vec<&'static Step> {
         let all = [
             steps_of::<OrderService>(),
@@ -159,29 +152,36 @@ impl World {
     }
 
     /// Finds a step by name.
-    #[must_use]
     pub fn step(name: &str) -> Option<&'static Step> {
         Self::all_steps().into_iter().find(|step| step.name == name)
     }
 
-    pub fn start_faults(&mut self) {
+    pub fn start_faults(&self) {
         self.sim.set_faults_on(true);
-        self.order.inject(&self.sim);
-        self.inventory.inject(&self.sim);
-        self.payment.inject(&self.sim);
-        self.admin.inject(&self.sim);
+        for service in self.services() {
+            service.faults().iter().for_each(|faults| inject(faults, &self.sim));
+        }
     }
 
     /// Ends all faults and outages.
-    pub fn stop_faults(&mut self) {
+    pub fn stop_faults(&self) {
         self.sim.set_faults_on(false);
         self.sim.set_bank_away(false);
         self.broker.set_away(false);
         self.processes().iter().for_each(Process::resume);
-        self.order.stop_faults();
-        self.inventory.stop_faults();
-        self.payment.stop_faults();
-        self.admin.stop_faults();
+        for service in self.services() {
+            let is_forced =
+                |view: &BreakerView| matches!(view.state, State::ForcedOpen | State::ForcedClosed);
+            service.reset_breakers(is_forced);
+            let Shared { store, journal, .. } = service.shared();
+            // A process that is down starts without forced breakers.
+            let StoredOverrides { revision, .. } = ready(store.overrides()).unwrap_or_default();
+            let _ = ready(store.replace_overrides(revision, "{}".to_owned()));
+            for faults in service.faults() {
+                journal.lock().injected += invariants::hits(faults);
+                faults.clear();
+            }
+        }
     }
 
     /// Lets time pass until no work is pending.
@@ -190,7 +190,7 @@ impl World {
         let mut pause = Duration::from_millis(500);
         while !self.is_stuck {
             while self.clients.try_join_next().is_some() {}
-            self.retry_refused();
+            self.retry_rejected_entries();
             let Some(pending_work) = self.pending_work() else { return };
             if self.sim.age() > deadline {
                 self.is_stuck = true;
@@ -202,7 +202,6 @@ impl World {
     }
 
     /// Any work that is pending; `None` when idle.
-    #[must_use]
     pub fn pending_work(&self) -> Option<String> {
         if !self.clients.is_empty() {
             return Some(format!("{} clients wait for an answer", self.clients.len()));
@@ -210,10 +209,10 @@ impl World {
         if let Some(dead) = self.processes().iter().find(|process| !process.is_alive()) {
             return Some(format!("{} is down", dead.name()));
         }
-        if let Some((durable, index)) = self.broker.lock().on_its_way() {
+        if let Some((durable, index)) = self.broker.lock().pending_delivery() {
             return Some(format!("message {index} is to be delivered to {durable}"));
         }
-        if self.payment.live.calls() > 0 {
+        if self.payment.open_calls() > 0 {
             return Some("the bank is being called".to_owned());
         }
         if let Some(redrive) = self.running_redrive() {
@@ -228,21 +227,19 @@ impl World {
         })
     }
 
-    #[must_use]
     pub fn redrives(&self) -> Vec<(Uuid, Drive)> {
         let rows = rows::<Redrive>(self.admin.store()).into_iter();
         rows.filter_map(|(id, redrive)| Some((id.parse().ok()?, redrive.drive()?.clone()))).collect()
     }
 
     /// A redrive that waits for nothing and has not ended.
-    #[must_use]
     pub fn running_redrive(&self) -> Option<Uuid> {
-        let goes_on = |(id, drive): &(Uuid, Drive)| {
+        let is_running = |(id, drive): &(Uuid, Drive)| {
             drive.status.is_sending()
                 && ready(progress::in_flight(self.admin.store(), drive.tag(*id)))
                     .is_ok_and(|count| count == 0)
         };
-        self.redrives().into_iter().find(goes_on).map(|(id, _)| id)
+        self.redrives().into_iter().find(is_running).map(|(id, _)| id)
     }
 
     /// Redelivers a message, unless its inbox mark may be purged: redeliveries do not take that long.
@@ -261,10 +258,12 @@ impl World {
 
     /// Checks the breakers before their state in memory is lost.
     pub fn check_breakers(&self) {
-        self.order.check_breakers(&self.sim);
-        self.inventory.check_breakers(&self.sim);
-        self.payment.check_breakers(&self.sim);
-        self.admin.check_breakers(&self.sim);
+        for service in self.services() {
+            for (views, faults) in service.breakers().iter().zip(service.faults()) {
+                let injected = invariants::injected_failures(&service.shared().journal.lock(), faults);
+                invariants::check_breakers(&self.sim, injected, views);
+            }
+        }
     }
 
     pub fn end(&mut self) {
@@ -273,32 +272,80 @@ impl World {
     }
 }
 
+/// A service with its instances, of whatever type.
+pub trait AnyDeployment: Send + Sync {
+    fn name(&self) -> &'static str;
+    fn steps(&self) -> Vec<&'static Step>;
+    fn shared(&self) -> &Shared;
+    fn processes(&self) -> &[Process];
+    /// Injected faults of each instance.
+    fn faults(&self) -> &[InjectedFaults];
+    /// Breakers of each running instance.
+    fn breakers(&self) -> Vec<Vec<BreakerView>>;
+    /// Sets the breakers of this name in all instances, through one of them.
+    fn set_breaker(&self, sim: &Sim, name: &str, action: BreakerAction);
+    /// Resets the breakers that match, with their history.
+    fn reset_breakers(&self, matching: fn(&BreakerView) -> bool);
+    /// Tasks waiting and in flight.
+    fn open_calls(&self) -> usize;
+    fn boxed(&self) -> Box<dyn AnyDeployment>;
+}
+
+impl<S: Service> AnyDeployment for Deployment<S> {
+    fn name(&self) -> &'static str {
+        S::NAME
+    }
+
+    fn steps(&self) -> Vec<&'static Step> {
+        steps_of::<S>()
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    fn faults(&self) -> &[InjectedFaults] {
+        &self.faults
+    }
+
+    fn breakers(&self) -> Vec<Vec<BreakerView>> {
+        self.live.lock().values().map(|instance| instance.admission.breakers()).collect()
+    }
+
+    fn set_breaker(&self, sim: &Sim, name: &str, action: BreakerAction) {
+        let all: Vec<_> = self.live.lock().values().map(|instance| instance.overrides.clone()).collect();
+        if let Some(overrides) = all.get(sim.below(all.len())) {
+            // A store in memory does not fail.
+            let _ = ready(overrides.set_breaker(name, action));
+        }
+    }
+
+    fn reset_breakers(&self, matching: fn(&BreakerView) -> bool) {
+        for instance in self.live.lock().values() {
+            for view in instance.admission.breakers().iter().filter(|view| matching(view)) {
+                let _ = instance.admission.set_breaker(&view.name, BreakerAction::Reset);
+            }
+        }
+    }
+
+    fn open_calls(&self) -> usize {
+        self.live.lock().values().map(|instance| instance.admission.tasks_held()).sum()
+    }
+
+    fn boxed(&self) -> Box<dyn AnyDeployment> {
+        let Self { shared, live, processes, faults } = self;
+        let (shared, live) = (shared.clone(), live.clone());
+        Box::new(Self { shared, live, processes: processes.clone(), faults: faults.clone() })
+    }
+}
+
 impl<S: Service> Deployment<S> {
-    #[must_use]
     pub fn store(&self) -> &SqliteStore {
         &self.shared.store
-    }
-
-    fn inject(&self, sim: &Sim) {
-        self.faults.iter().for_each(|faults| inject(faults, sim));
-    }
-
-    fn stop_faults(&self) {
-        self.live.release_breakers();
-        // A process that is down starts without forced breakers.
-        let StoredOverrides { revision, .. } = ready(self.store().overrides()).unwrap_or_default();
-        let _ = ready(self.store().replace_overrides(revision, "{}".to_owned()));
-        for faults in &self.faults {
-            self.shared.journal.lock().injected += invariants::hits(faults);
-            faults.clear();
-        }
-    }
-
-    fn check_breakers(&self, sim: &Sim) {
-        for (views, faults) in self.live.breakers().iter().zip(&self.faults) {
-            let struck = invariants::injected_failures(&self.shared.journal.lock(), faults);
-            invariants::check_breakers(sim, struck, views);
-        }
     }
 
     /// Runs a command on one of the instances; `None` after a time-out.
@@ -315,10 +362,10 @@ impl<S: Service> Deployment<S> {
 
 /// Empty database of a service, created once for all seeds.
 fn template<S: Service>() -> Result<Arc<Template>, StoreFault> {
-    static MADE: Mutex<BTreeMap<&str, Arc<Template>>> = Mutex::new(BTreeMap::new());
-    match MADE.lock().entry(S::NAME) {
-        Entry::Occupied(made) => Ok(made.get().clone()),
-        Entry::Vacant(none) => Ok(none.insert(Arc::new(Template::of(S::rows())?)).clone()),
+    static TEMPLATES: Mutex<BTreeMap<&str, Arc<Template>>> = Mutex::new(BTreeMap::new());
+    match TEMPLATES.lock().entry(S::NAME) {
+        Entry::Occupied(template) => Ok(template.get().clone()),
+        Entry::Vacant(entry) => Ok(entry.insert(Arc::new(Template::of(S::rows())?)).clone()),
     }
 }
 
@@ -330,7 +377,7 @@ struct Maker<'a> {
 
 impl Maker<'_> {
     /// Creates a service with an empty database and this many instances.
-    fn site<S: Service>(
+    fn deployment<S: Service>(
         &mut self,
         instances: usize,
         service: impl Fn() -> S,
@@ -348,8 +395,8 @@ impl Maker<'_> {
         let (live, mut processes, mut faults) = (LiveInstances::default(), Vec::new(), Vec::new());
         for number in 1..=instances {
             let process = Process::new(self.sim.clone(), format!("{}-{number}", S::NAME));
-            let (service, handler) =
-                (watched(service(), handler_override, self.sim.planted_fault()), handler(process.clone()));
+            let service = instrumented(service(), handler_override, self.sim.planted_fault());
+            let handler = handler(process.clone());
             let instance =
                 Instance::new(process, shared.clone(), live.clone(), service, handler, background.clone());
             processes.push(instance.process());
@@ -367,7 +414,6 @@ fn declare<S: Service>(broker: &mut Broker) {
 }
 
 /// Any row that came due before this time.
-#[must_use]
 pub fn overdue(store: &SqliteStore, now: Timestamp) -> Option<String> {
     let (owner, paused) = ("nobody".to_owned(), vec![]);
     let (lease, longest_delay) = (SignedDuration::MAX, SignedDuration::MAX);
@@ -377,20 +423,17 @@ pub fn overdue(store: &SqliteStore, now: Timestamp) -> Option<String> {
 }
 
 /// All rows of a kind.
-#[must_use]
 pub fn rows<D: Decider>(store: &SqliteStore) -> Vec<(String, D)> {
     let found = ready(store.find(D::KIND, Query { limit: 10_000, ..Query::default() })).unwrap_or_default();
     found.into_iter().filter_map(|row| Some((row.id, serde_json::from_str(&row.state).ok()?))).collect()
 }
 
 /// Complete history of a row, oldest event first.
-#[must_use]
 pub fn history<D: Decider>(store: &SqliteStore, id: impl ToString) -> Vec<StoredEvent> {
     ready(store.events(RowKey::of::<D>(id), 0, usize::MAX)).unwrap_or_default()
 }
 
 /// Readable events of a row, oldest first.
-#[must_use]
 pub fn events<D: Decider>(store: &SqliteStore, id: impl ToString) -> Vec<D::Event> {
     let history = history::<D>(store, id).into_iter();
     history.filter_map(|event| serde_json::from_str(&event.data).ok()).collect()

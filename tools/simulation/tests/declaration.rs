@@ -36,14 +36,14 @@ fn each_stage_is_done_by_declared_step() {
     let seen = seen_on_all_paths();
     for stage in &ORDER_SAGA {
         let Some(after) = stage.triggered_by else {
-            let placed = Seen { owner: stage.owner, step: COMMAND, after: None, says: stage.completed_by };
+            let placed = Seen { owner: stage.owner, step: COMMAND, after: None, fact: stage.completed_by };
             assert!(seen.contains(&placed), "{placed:?} was not seen");
             assert!(step(stage.owner, stage.step).is_none(), "{} begins with a command", stage.step);
             continue;
         };
         assert!(consumes(stage.owner, stage.step, after), "{} consumes {after:?}", stage.step);
-        for says in [stage.completed_by].into_iter().chain(stage.rejected_by) {
-            let done = Seen { owner: stage.owner, step: stage.step, after: Some(after), says };
+        for fact in [stage.completed_by].into_iter().chain(stage.rejected_by) {
+            let done = Seen { owner: stage.owner, step: stage.step, after: Some(after), fact };
             assert!(seen.contains(&done), "{done:?} was not seen");
         }
     }
@@ -57,9 +57,9 @@ fn each_stage_is_undone_by_declared_step() {
         let Some(compensation_step) = stage.compensation_step else { continue };
         let after = FactType::OrderCancelled;
         assert!(consumes(stage.owner, compensation_step, after), "{compensation_step} consumes {after:?}");
-        for says in stage.compensated_by {
+        for fact in stage.compensated_by {
             let undone =
-                Seen { owner: stage.owner, step: compensation_step, after: Some(after), says: *says };
+                Seen { owner: stage.owner, step: compensation_step, after: Some(after), fact: *fact };
             assert!(seen.contains(&undone), "{undone:?} was not seen");
         }
     }
@@ -77,7 +77,7 @@ fn every_published_fact_of_saga_is_declared() {
     };
     for seen in seen_on_all_paths() {
         // The compensation fact belongs to no stage: every participant consumes it.
-        let wanted = if seen.says == FactType::OrderCancelled { vec!["order"] } else { declared(seen.says) };
+        let wanted = if seen.fact == FactType::OrderCancelled { vec!["order"] } else { declared(seen.fact) };
         assert_eq!(wanted, [seen.owner], "{seen:?}");
     }
 }
@@ -95,11 +95,11 @@ fn each_stage_follows_fact_of_earlier_stage() {
 fn view_predicts_next_fact() {
     for path in [happy, cancelled_after_confirmation] {
         let mut view = SagaView::default();
-        for (seen, heard) in path().told {
-            let done = Owed { step: seen.step.to_owned(), owner: seen.owner.to_owned(), fact: seen.says };
+        for (seen, fact) in path().published {
+            let done = Owed { step: seen.step.to_owned(), owner: seen.owner.to_owned(), fact: seen.fact };
             // Commands are not declared.
             assert!(seen.after.is_none() || view.remaining().contains(&done), "{done:?} was not owed");
-            view.record(&heard);
+            view.record(&fact);
         }
         assert_eq!(view.remaining(), []);
     }
@@ -174,7 +174,7 @@ fn seen_on_all_paths() -> BTreeSet<Seen> {
         timed_out_before_payment,
         cancelled_after_confirmation,
     ];
-    paths.into_iter().flat_map(|path| path().told).map(|(seen, _)| seen).collect()
+    paths.into_iter().flat_map(|path| path().published).map(|(seen, _)| seen).collect()
 }
 
 /// Step name for commands and deadlines.
@@ -186,7 +186,7 @@ struct Seen {
     owner: &'static str,
     step: &'static str,
     after: Option<FactType>,
-    says: FactType,
+    fact: FactType,
 }
 
 /// All participants, and the facts in flight between them.
@@ -195,10 +195,10 @@ struct System {
     inventory: ServiceUnderTest<InventoryService>,
     payment: ServiceUnderTest<PaymentService>,
     bank: ServiceUnderTest<BankService>,
-    on_its_way: VecDeque<(&'static str, Fact)>,
+    in_flight: VecDeque<(&'static str, Fact)>,
     /// Step and fact that caused each task.
-    noted: BTreeMap<Uuid, (&'static str, Option<FactType>)>,
-    told: Vec<(Seen, SagaFact)>,
+    task_causes: BTreeMap<Uuid, (&'static str, Option<FactType>)>,
+    published: Vec<(Seen, SagaFact)>,
 }
 
 impl System {
@@ -208,9 +208,9 @@ impl System {
             inventory: ServiceUnderTest::of(InventoryService),
             payment: ServiceUnderTest::of(PaymentService),
             bank: ServiceUnderTest::of(BankService { limit_major: 10_000 }),
-            on_its_way: VecDeque::new(),
-            noted: BTreeMap::new(),
-            told: Vec::new(),
+            in_flight: VecDeque::new(),
+            task_causes: BTreeMap::new(),
+            published: Vec::new(),
         };
         let listing =
             Listing { name: "Mug".to_owned(), unit_price: Money::new(800, Currency::EUR), replenish: false };
@@ -236,8 +236,8 @@ impl System {
     fn run(&mut self) {
         self.deliver();
         while let Some(task) = self.payment.store.tasks.values().next().cloned() {
-            let asked: BankTask = serde_json::from_str(&task.payload).expect("a task of the bank");
-            let BankTask { order, payment: charge, call } = asked;
+            let task_payload: BankTask = serde_json::from_str(&task.payload).expect("a task of the bank");
+            let BankTask { order, payment: charge, call } = task_payload;
             let kind = match call {
                 BankCall::Charge { context, .. } => CommandKind::Capture(ChargeRequest {
                     amount: context.total,
@@ -250,7 +250,7 @@ impl System {
             let reply = self.bank.executes(bank::service::Command { charge, kind }).reply();
             let answer = serde_json::to_value(reply).expect("every answer has a JSON form");
             let then = self.payment.gets_result(&task, answer);
-            let (step, after) = self.noted[&task.id];
+            let (step, after) = self.task_causes[&task.id];
             self.note(step, after, then);
             self.deliver();
         }
@@ -258,7 +258,7 @@ impl System {
 
     /// Delivers all facts in flight, in the order of publication.
     fn deliver(&mut self) {
-        while let Some((producer, fact)) = self.on_its_way.pop_front() {
+        while let Some((producer, fact)) = self.in_flight.pop_front() {
             let after = fact.fact_type();
             for step in steps_that_consume::<OrderService>(producer, after) {
                 let then = self.order.receives_from(producer, fact.clone());
@@ -278,21 +278,21 @@ impl System {
     fn note<S: Service<Fact = Fact>>(&mut self, step: &'static str, after: Option<FactType>, then: Then<S>) {
         assert!(matches!(then.outcome.name(), "done" | "rejected"), "{step} after {after:?}");
         for task in then.tasks {
-            self.noted.insert(task.id, (step, after));
+            self.task_causes.insert(task.id, (step, after));
         }
         for fact in then.facts {
             if fact.saga().is_some() {
-                let seen = Seen { owner: S::NAME, step, after, says: fact.fact_type() };
+                let seen = Seen { owner: S::NAME, step, after, fact: fact.fact_type() };
                 let envelope = Envelope::from_bytes(&envelope(S::NAME, &fact)).expect("an envelope");
-                self.told.push((seen, SagaFact::of(&envelope.open().expect("it can be read"))));
+                self.published.push((seen, SagaFact::of(&envelope.open().expect("it can be read"))));
             }
-            self.on_its_way.push_back((S::NAME, fact));
+            self.in_flight.push_back((S::NAME, fact));
         }
     }
 
     fn status(&self) -> SagaStatus {
         let mut view = SagaView::default();
-        self.told.iter().for_each(|(_, heard)| view.record(heard));
+        self.published.iter().for_each(|(_, fact)| view.record(fact));
         view.status()
     }
 }
@@ -308,14 +308,14 @@ fn step(owner: &str, name: &str) -> Option<&'static Step> {
 }
 
 fn steps_that_consume<S: Service>(producer: &str, fact: FactType) -> Vec<&'static Step> {
-    let hears = |step: &&Step| {
-        let mut said = step.consumes.iter().filter(|heard| heard.producer == producer);
-        said.any(|heard| heard.types.contains(&fact.message_type()))
+    let consumes = |step: &&Step| {
+        let mut own = step.consumes.iter().filter(|subscription| subscription.producer == producer);
+        own.any(|subscription| subscription.types.contains(&fact.message_type()))
     };
-    S::steps().iter().filter(hears).collect()
+    S::steps().iter().filter(consumes).collect()
 }
 
 fn consumes(owner: &str, name: &str, fact: FactType) -> bool {
     let step = step(owner, name).unwrap_or_else(|| panic!("{owner} has no step {name}"));
-    step.consumes.iter().any(|heard| heard.types.contains(&fact.message_type()))
+    step.consumes.iter().any(|subscription| subscription.types.contains(&fact.message_type()))
 }

@@ -46,35 +46,35 @@ impl DatabaseTrace {
     }
 
     pub fn usage(&self, path: &Path) -> Usage {
-        let (_, pages_in_all) = pages_of(path);
+        let (_, page_count) = pages_of(path);
         Usage {
             statements: self.statements.lock().clone(),
             pages: self.pages.load(Ordering::Relaxed),
             log_bytes: log(path).len() as u64,
-            database_bytes: pages_in_all * PAGE as u64,
+            database_bytes: page_count * PAGE as u64,
         }
     }
 }
 
 /// Traces the connections that `open` opens to the database at this path.
-pub fn watched<T>(path: &Path, open: impl FnOnce() -> T) -> (T, &'static DatabaseTrace) {
-    let watched: &'static DatabaseTrace = Box::leak(Box::default());
-    TRACES.lock().insert(path.display().to_string(), watched);
+pub fn traced<T>(path: &Path, open: impl FnOnce() -> T) -> (T, &'static DatabaseTrace) {
+    let trace: &'static DatabaseTrace = Box::leak(Box::default());
+    TRACES.lock().insert(path.display().to_string(), trace);
     // SAFETY: `on_open` opens and closes nothing, and changes no list of extensions.
     unsafe { auto_extension::register_auto_extension(on_open) }.expect("SQLite takes extensions");
     let opened = open();
     auto_extension::cancel_auto_extension(on_open);
-    (opened, watched)
+    (opened, trace)
 }
 
-/// Counts the pages in the log after its first `behind` bytes, by table or index. The first page of the
+/// Counts the pages in the log after its first `offset` bytes, by table or index. The first page of the
 /// database has the change counter, so each commit writes it.
-pub fn pages_written(path: &Path, behind: u64) -> BTreeMap<String, u64> {
+pub fn pages_written(path: &Path, offset: u64) -> BTreeMap<String, u64> {
     let (names, _) = pages_of(path);
     let log = log(path);
-    let behind = usize::try_from(behind).expect("a small log").max(LOG_HEAD);
+    let offset = usize::try_from(offset).expect("a small log").max(LOG_HEAD);
     let mut written = BTreeMap::new();
-    for page in log[behind..].chunks_exact(PAGE_HEAD + PAGE) {
+    for page in log[offset..].chunks_exact(PAGE_HEAD + PAGE) {
         let number = u32::from_be_bytes(page[..4].try_into().expect("four bytes"));
         let name = match number {
             1 => "the first page",
@@ -116,10 +116,10 @@ unsafe extern "C" fn on_open(
 ) -> c_int {
     // SAFETY: SQLite passes an open connection, and the name of its file ends with a zero byte.
     let path = unsafe { CStr::from_ptr(ffi::sqlite3_db_filename(db, c"main".as_ptr())) };
-    let watched = TRACES.lock().get(path.to_string_lossy().as_ref()).copied();
-    if let Some(watched) = watched {
+    let trace = TRACES.lock().get(path.to_string_lossy().as_ref()).copied();
+    if let Some(trace) = trace {
         let events = ffi::SQLITE_TRACE_STMT | ffi::SQLITE_TRACE_PROFILE;
-        let context = std::ptr::from_ref(watched).cast_mut().cast::<c_void>();
+        let context = std::ptr::from_ref(trace).cast_mut().cast::<c_void>();
         // SAFETY: a trace is never freed.
         unsafe { ffi::sqlite3_trace_v2(db, events, Some(on_trace), context) };
     }
@@ -134,7 +134,7 @@ unsafe extern "C" fn on_trace(
     _: *mut c_void,
 ) -> c_int {
     // SAFETY: the context is the trace that `on_open` has set; both events are about a statement.
-    let (watched, statement) =
+    let (trace, statement) =
         unsafe { (&*context.cast::<DatabaseTrace>(), statement.cast::<ffi::sqlite3_stmt>()) };
     // SAFETY: the statement and its connection are open.
     let (db, sql) =
@@ -145,7 +145,7 @@ unsafe extern "C" fn on_trace(
             // SAFETY: the connection is open.
             let is_outside = unsafe { ffi::sqlite3_get_autocommit(db) } != 0;
             if !is_outside || sql.starts_with("BEGIN") {
-                *watched.statements.lock().entry(named(sql)).or_default() += 1;
+                *trace.statements.lock().entry(statement_name(sql)).or_default() += 1;
             }
         }
         _ if sql == "COMMIT" => {
@@ -154,7 +154,7 @@ unsafe extern "C" fn on_trace(
             unsafe {
                 ffi::sqlite3_db_status(db, ffi::SQLITE_DBSTATUS_CACHE_WRITE, &mut pages, &mut highest, 1)
             };
-            watched.pages.fetch_add(u64::try_from(pages).unwrap_or(0), Ordering::Relaxed);
+            trace.pages.fetch_add(u64::try_from(pages).unwrap_or(0), Ordering::Relaxed);
         }
         _ => {}
     });
@@ -162,7 +162,7 @@ unsafe extern "C" fn on_trace(
 }
 
 /// Names a statement by its verb and its table.
-fn named(sql: &str) -> String {
+fn statement_name(sql: &str) -> String {
     let words: Vec<&str> =
         sql.split(|c: char| c.is_whitespace() || "(),".contains(c)).filter(|it| !it.is_empty()).collect();
     let verb = words.first().copied().unwrap_or_default();

@@ -137,16 +137,16 @@ impl Shop {
 
     /// Delivers messages and runs tasks until none is left.
     async fn deliver(&mut self, published: PublishedBatch) {
-        let mut on_its_way = vec![published];
-        while !on_its_way.is_empty() {
-            let published = on_its_way.remove(0);
-            on_its_way.extend(self.order.consume(&published).await);
-            on_its_way.extend(self.inventory.consume(&published).await);
-            on_its_way.extend(self.payment.consume(&published).await);
-            on_its_way.extend(self.admin.consume(&published).await);
+        let mut in_flight = vec![published];
+        while !in_flight.is_empty() {
+            let published = in_flight.remove(0);
+            in_flight.extend(self.order.consume(&published).await);
+            in_flight.extend(self.inventory.consume(&published).await);
+            in_flight.extend(self.payment.consume(&published).await);
+            in_flight.extend(self.admin.consume(&published).await);
             let tasks = self.payment.tasks();
             if !tasks.is_empty() {
-                on_its_way.extend(self.pay(tasks).await);
+                in_flight.extend(self.pay(tasks).await);
             }
         }
     }
@@ -204,14 +204,12 @@ fn place(number: u64) -> Input<OrderService> {
 
 /// Translates a task into a command for the bank.
 fn bank_command(task: &Task) -> (Uuid, bank::service::Command) {
-    let asked: BankTask = serde_json::from_str(&task.payload).expect("a task of the bank");
-    let charge = asked.payment;
-    let BankCall::Charge { context, .. } = asked.call else {
-        panic!("nothing is undone here: {:?}", asked.call)
-    };
-    let asked =
-        ChargeRequest { amount: context.total, token: context.token, reference: asked.order.to_string() };
-    (task.id, bank::service::Command { charge, kind: CommandKind::Capture(asked) })
+    let BankTask { order, payment: charge, call } =
+        serde_json::from_str(&task.payload).expect("a task of the bank");
+    let BankCall::Charge { context, .. } = call else { panic!("nothing is undone here: {call:?}") };
+    let (amount, token, reference) = (context.total, context.token, order.to_string());
+    let kind = CommandKind::Capture(ChargeRequest { amount, token, reference });
+    (task.id, bank::service::Command { charge, kind })
 }
 
 fn answer(outcome: Outcome<BankService>) -> serde_json::Value {

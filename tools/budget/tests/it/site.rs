@@ -50,7 +50,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub struct ScriptedClock(AtomicI64);
 
 impl ScriptedClock {
-    pub fn go_on(&self) {
+    pub fn advance(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -71,13 +71,13 @@ pub struct PublishedBatch {
 pub struct Site<S: Service> {
     pub store: Arc<SqliteStore>,
     path: PathBuf,
-    watched: &'static DatabaseTrace,
+    trace: &'static DatabaseTrace,
     clock: Arc<ScriptedClock>,
     engine: Engine<S>,
-    looping: JoinHandle<()>,
+    batch_loop: JoinHandle<()>,
     relay: Relay,
     tasks: mpsc::UnboundedReceiver<QueuedTask>,
-    settled: Arc<Settled>,
+    progress: Arc<Progress>,
     /// Number of batches that each of its durables has consumed.
     consumed: u64,
     cost: Cost,
@@ -88,7 +88,7 @@ impl<S: Service> Site<S> {
     /// Creates the service with an empty database in this folder.
     pub fn new(service: S, folder: &Path, clock: Arc<ScriptedClock>) -> Self {
         let path = folder.join(format!("{}.db", S::NAME));
-        let (store, watched) = database::watched(&path, || SqliteStore::open(&path, S::rows()));
+        let (store, trace) = database::traced(&path, || SqliteStore::open(&path, S::rows()));
         let store = Arc::new(store.expect("a new database"));
         let steps = steps_of::<S>().into_iter().map(|step| step.name).collect();
         let faults = InjectedFaults::new(FaultSettings::default(), &FaultKind::OF_A_SERVICE, steps);
@@ -96,34 +96,34 @@ impl<S: Service> Site<S> {
         let admission =
             SharedAdmission::new(Admission::new(NO_DEPENDENCY, limits), faults, S::NAME, clock.as_ref());
         let (runner, tasks) = TaskQueue::new(admission);
-        let settled = Arc::new(Settled::default());
-        let (engine, looping) = Engine::new(Parts {
+        let progress = Arc::new(Progress::default());
+        let (engine, batch_loop) = Engine::new(Parts {
             service: Arc::new(service),
             store: store.clone(),
             rules: rules(),
             settings: EngineSettings { max_batch_delay: Duration::ZERO, ..EngineSettings::default() },
             clock: clock.clone(),
-            observer: settled.clone(),
+            observer: progress.clone(),
             tasks: runner,
             tracer: Tracer::off(),
         });
-        let looping = tokio::spawn(engine::run(looping));
+        let batch_loop = tokio::spawn(engine::run(batch_loop));
         let relay = Relay::new(store.clone(), S::NAME.to_owned(), RelaySettings::default());
         let relay = relay.with_queue(engine.relay_queue());
         let (consumed, cost, began) = (0, Cost::default(), Usage::default());
-        Self { store, path, watched, clock, engine, looping, relay, tasks, settled, consumed, cost, began }
+        Self { store, path, trace, clock, engine, batch_loop, relay, tasks, progress, consumed, cost, began }
     }
 
     pub fn begin(&mut self) {
         database::empty_log(&self.path);
         self.cost = Cost::default();
-        self.began = self.watched.usage(&self.path);
+        self.began = self.trace.usage(&self.path);
     }
 
     /// Stops the service and returns the cost counted since [`Self::begin`].
     pub fn end(self) -> Cost {
-        self.looping.abort();
-        let (before, now) = (&self.began, self.watched.usage(&self.path));
+        self.batch_loop.abort();
+        let (before, now) = (&self.began, self.trace.usage(&self.path));
         let statements = now
             .statements
             .iter()
@@ -143,32 +143,32 @@ impl<S: Service> Site<S> {
 
     /// Runs inputs as one batch and returns their outcomes.
     pub async fn run_batch(&mut self, make: impl FnOnce() -> Vec<Input<S>>) -> Vec<Outcome<S>> {
-        self.clock.go_on();
-        let (before, batches) = (allocations::total(), self.settled.batches.load(Ordering::SeqCst));
+        self.clock.advance();
+        let (before, batches) = (allocations::total(), self.progress.batches.load(Ordering::SeqCst));
         let inputs = make();
         let count = inputs.len();
-        let (outcomes, is_over) =
+        let (outcomes, all_done) =
             uncounted(|| (Arc::new(Mutex::new(Vec::with_capacity(count))), Arc::new(Notify::new())));
         let sources = uncounted(|| inputs.iter().map(|input| input.source().to_owned()).collect::<Vec<_>>());
-        let handing_in = async {
+        let submission = async {
             for input in inputs {
-                let (outcomes, is_over) = (outcomes.clone(), is_over.clone());
-                let settled = move |outcome| {
+                let (outcomes, all_done) = (outcomes.clone(), all_done.clone());
+                let on_outcome = move |outcome| {
                     let mut outcomes = outcomes.lock();
                     outcomes.push(outcome);
                     if outcomes.len() == count {
-                        is_over.notify_one();
+                        all_done.notify_one();
                     }
                 };
-                self.engine.submit(input, settled).await.expect("the store works");
+                self.engine.submit(input, on_outcome).await.expect("the store works");
             }
         };
         // The engine starts to run when all inputs are in its queue.
-        unconstrained(handing_in).await;
-        tokio::time::timeout(TIMEOUT, is_over.notified()).await.expect("a batch is settled");
+        unconstrained(submission).await;
+        tokio::time::timeout(TIMEOUT, all_done.notified()).await.expect("a batch is settled");
         uncounted(|| {
             self.allocated_since(before);
-            assert_eq!(self.settled.batches.load(Ordering::SeqCst), batches + 1, "they are one batch");
+            assert_eq!(self.progress.batches.load(Ordering::SeqCst), batches + 1, "they are one batch");
             sources.into_iter().for_each(|source| *self.cost.inputs.entry(source).or_default() += 1);
             std::mem::take(&mut *outcomes.lock())
         })
@@ -184,9 +184,9 @@ impl<S: Service> Site<S> {
                 (durable.step, durable.subscription.stream(), durable.subscription.subjects(S::NAME))
             })
             .collect();
-        let for_it =
+        let is_consumed =
             |entry: &OutboxEntry| durables.iter().any(|(_, _, subjects)| subjects.contains(&entry.subject));
-        if !published.entries.iter().any(for_it) {
+        if !published.entries.iter().any(is_consumed) {
             return None;
         }
         let consumed = self.consumed;
@@ -216,8 +216,8 @@ impl<S: Service> Site<S> {
     pub async fn publish(&mut self) -> Option<PublishedBatch> {
         let before = allocations::total();
         let (recorder, commits, published) =
-            (Recorder::default(), self.watched.commits(), self.settled.published());
-        let round = self.relay.round(&recorder, self.settled.as_ref(), self.clock.now()).await;
+            (Recorder::default(), self.trace.commits(), self.progress.published());
+        let round = self.relay.round(&recorder, self.progress.as_ref(), self.clock.now()).await;
         let count = match round.expect("the store works") {
             Round::Published(count) => count,
             Round::Idle => {
@@ -230,10 +230,10 @@ impl<S: Service> Site<S> {
         // No caller waits for the settlement, so the relay attaches it to another commit if one comes soon.
         // None does here.
         let settling = async {
-            while self.watched.commits() == commits || self.settled.published() < published + count {
+            while self.trace.commits() == commits || self.progress.published() < published + count {
                 tokio::time::sleep(Duration::from_millis(1)).await;
-                if self.watched.commits() > commits {
-                    let again = self.relay.round(&recorder, self.settled.as_ref(), self.clock.now()).await;
+                if self.trace.commits() > commits {
+                    let again = self.relay.round(&recorder, self.progress.as_ref(), self.clock.now()).await;
                     assert_eq!(again.expect("the store works"), Round::Idle);
                 }
             }
@@ -262,18 +262,18 @@ impl<S: Service> Site<S> {
 
 /// Counts what the loops report.
 #[derive(Default)]
-struct Settled {
+struct Progress {
     batches: AtomicUsize,
     published: AtomicUsize,
 }
 
-impl Settled {
+impl Progress {
     fn published(&self) -> usize {
         self.published.load(Ordering::SeqCst)
     }
 }
 
-impl Observer for Settled {
+impl Observer for Progress {
     fn batch_committed(&self, _: usize, _: Duration) {
         self.batches.fetch_add(1, Ordering::SeqCst);
     }

@@ -30,7 +30,7 @@ const fn is_over(status: Option<DeadLetterStatus>) -> bool {
 }
 
 /// Status in the service: it stores a manually resolved dead letter as discarded.
-const fn as_its_service_has_it(status: DeadLetterStatus) -> DeadLetterStatus {
+const fn status_in_service(status: DeadLetterStatus) -> DeadLetterStatus {
     match status {
         DeadLetterStatus::ResolvedManually => DeadLetterStatus::Discarded,
         DeadLetterStatus::Pending
@@ -41,7 +41,6 @@ const fn as_its_service_has_it(status: DeadLetterStatus) -> DeadLetterStatus {
 }
 
 /// Stream positions of all messages that were ever dead-lettered.
-#[must_use]
 pub fn dead_lettered_messages(world: &World) -> BTreeSet<usize> {
     let dead_letters = world.dead_letters().into_iter();
     let first = dead_letters.filter_map(|(id, _)| first_announced(&world.history(id)));
@@ -49,7 +48,6 @@ pub fn dead_lettered_messages(world: &World) -> BTreeSet<usize> {
 }
 
 /// Orders with a discarded dead letter.
-#[must_use]
 pub fn sagas_discarded(world: &World) -> BTreeSet<Uuid> {
     let discarded = |view: &DeadLetterView| view.status() == Some(DeadLetterStatus::Discarded);
     let views = world.dead_letters().into_iter().filter(|(_, view)| discarded(view));
@@ -57,14 +55,12 @@ pub fn sagas_discarded(world: &World) -> BTreeSet<Uuid> {
 }
 
 /// Orders with an edited dead letter, which may have changed what was ordered.
-#[must_use]
 pub fn sagas_edited(world: &World) -> BTreeSet<Uuid> {
     let views = world.dead_letters().into_iter().filter(|(_, view)| view.is_edited());
     views.filter_map(|(_, view)| view.report()?.saga).collect()
 }
 
 /// Products with a discarded dead letter.
-#[must_use]
 pub fn skus_discarded(world: &World) -> BTreeSet<String> {
     let discarded = world.dead_letters().into_iter();
     let discarded = discarded.filter(|(_, view)| view.status() == Some(DeadLetterStatus::Discarded));
@@ -79,14 +75,13 @@ fn sku_of(dead_letter: &DeadLettered) -> Option<String> {
 }
 
 /// True if a compensation of the order is dead-lettered or discarded.
-#[must_use]
 pub fn is_compensation_dead_lettered(world: &World, order: Uuid) -> bool {
-    let undoing: Vec<_> = ORDER_SAGA.iter().filter_map(|stage| stage.compensation_step).collect();
+    let steps: Vec<_> = ORDER_SAGA.iter().filter_map(|stage| stage.compensation_step).collect();
     world.dead_letters().iter().any(|(_, view)| {
-        view.status() != Some(DeadLetterStatus::Resolved)
-            && view
-                .report()
-                .is_some_and(|said| said.saga == Some(order) && undoing.contains(&said.step.as_str()))
+        let is_compensation = view
+            .report()
+            .is_some_and(|report| report.saga == Some(order) && steps.contains(&report.step.as_str()));
+        view.status() != Some(DeadLetterStatus::Resolved) && is_compensation
     })
 }
 
@@ -104,7 +99,7 @@ pub fn check_admin_agrees_with_services(world: &World) {
     }
     for (id, view) in &views {
         match stored.remove(id) {
-            Some(stored) if view.status().map(as_its_service_has_it) == Some(stored.status) => {}
+            Some(stored) if view.status().map(status_in_service) == Some(stored.status) => {}
             // Dead letters processed long ago are purged.
             None if view.status() == Some(DeadLetterStatus::Resolved) && !world.trimmed_until.is_zero() => {}
             other => {
@@ -125,91 +120,72 @@ pub fn check_admin_agrees_with_services(world: &World) {
 /// Law 8: each replay happened once, at the step that failed.
 pub fn check_replays(world: &World) {
     let handled = handled(world);
+    let must = |holds: bool, broken: &dyn Fn() -> String| {
+        if !holds {
+            world.sim.breaks(Law::ReplayReachesItsStep, broken());
+        }
+    };
     for (id, view) in world.dead_letters() {
-        let Some(said) = view.report() else { continue };
+        let Some(report) = view.report() else { continue };
         let history = world.history(id);
-        let asked = Asked::of(&history);
-        count(world, &view, &asked);
+        let requests = Requests::of(&history);
+        count(world, &view, &requests);
         let is_resolved = view.status() == Some(DeadLetterStatus::Resolved);
         let replays = u64::from(view.replays()) + u64::from(is_resolved);
-        if replays > asked.replays {
-            let wanted = asked.replays;
-            world.sim.breaks(
-                Law::ReplayReachesItsStep,
-                format!("dead letter {id} was replayed {replays} times, {wanted} were requested"),
-            );
-        }
-        let is_edit_elsewhere = |(step, id): &&(&str, Uuid)| asked.edited.contains(id) && *step != said.step;
-        if let Some((step, _)) = handled.iter().find(is_edit_elsewhere) {
-            world.sim.breaks(
-                Law::ReplayReachesItsStep,
-                format!("the replay of {id} at {} reached {step}", said.step),
-            );
-        }
-        if said.origin == DeadLetterOrigin::Task {
+        must(replays <= requests.replays, &|| {
+            let requested = requests.replays;
+            format!("dead letter {id} was replayed {replays} times, {requested} were requested")
+        });
+        let is_edit_elsewhere =
+            |(step, id): &&(&str, Uuid)| requests.edited.contains(id) && *step != report.step;
+        let elsewhere = handled.iter().find(is_edit_elsewhere);
+        must(elsewhere.is_none(), &|| format!("the replay of {id} at {} reached {elsewhere:?}", report.step));
+        if report.origin == DeadLetterOrigin::Task {
             continue;
         }
         let Some(first) = first_announced(&history) else { continue };
         let inbox_id = first.original.map_or(first.message_id, |original| original.message_id);
-        let is_it =
-            |(step, id): &&(&str, Uuid)| *step == said.step && (*id == inbox_id || asked.edited.contains(id));
-        let times = handled.iter().filter(is_it).count();
-        if times > 1 && world.sim.profile().has_inbox {
-            world.sim.breaks(
-                Law::ReplayReachesItsStep,
-                format!("dead letter {id}: the message and its edit were both processed"),
-            );
-        }
-        if times == 0 && is_resolved {
-            world.sim.breaks(
-                Law::ReplayReachesItsStep,
-                format!("dead letter {id} is resolved and its message was never processed"),
-            );
-        }
-        if times > 0 && view.status() == Some(DeadLetterStatus::Discarded) {
-            world.sim.breaks(
-                Law::ReplayReachesItsStep,
-                format!("dead letter {id} is discarded and its message was processed"),
-            );
-        }
+        let is_own = |(step, id): &&(&str, Uuid)| {
+            *step == report.step && (*id == inbox_id || requests.edited.contains(id))
+        };
+        let times = handled.iter().filter(is_own).count();
+        must(times <= 1 || !world.sim.profile().has_inbox, &|| {
+            format!("dead letter {id}: the message and its edit were both processed")
+        });
+        must(times > 0 || !is_resolved, &|| {
+            format!("dead letter {id} is resolved and its message was never processed")
+        });
+        must(times == 0 || view.status() != Some(DeadLetterStatus::Discarded), &|| {
+            format!("dead letter {id} is discarded and its message was processed")
+        });
     }
 }
 
-fn count(world: &World, view: &DeadLetterView, asked: &Asked) {
+fn count(world: &World, view: &DeadLetterView, requests: &Requests) {
     let (sim, is_resolved) = (&world.sim, view.status() == Some(DeadLetterStatus::Resolved));
     sim.count_many(CoveragePoint::ReplayResolved, u64::from(is_resolved));
     sim.count_many(CoveragePoint::ReplayFailed, view.replays().into());
-    sim.count_many(CoveragePoint::EditedAndResolved, u64::from(is_resolved && !asked.edited.is_empty()));
+    sim.count_many(CoveragePoint::EditedAndResolved, u64::from(is_resolved && !requests.edited.is_empty()));
     sim.count_many(CoveragePoint::Discarded, u64::from(view.status() == Some(DeadLetterStatus::Discarded)));
 }
 
-/// Requests of operators about one dead letter.
+/// Replays of one dead letter that operators have requested.
 #[derive(Default)]
-struct Asked {
+struct Requests {
     replays: u64,
     edited: BTreeSet<Uuid>,
 }
 
-impl Asked {
+impl Requests {
     fn of(history: &[DeadLetterEvent]) -> Self {
-        let mut asked = Self::default();
+        let mut requests = Self::default();
         for event in history {
-            match event {
-                DeadLetterEvent::Replayed { edited, .. } => {
-                    asked.replays += 1;
-                    asked.edited.extend(edited.as_ref().map(|edited| edited.message_id));
-                }
-                DeadLetterEvent::Announced(_)
-                | DeadLetterEvent::Resolved(_)
-                | DeadLetterEvent::Forgotten(_)
-                | DeadLetterEvent::Discarded { .. }
-                | DeadLetterEvent::Restored { .. }
-                | DeadLetterEvent::ResolvedManually { .. }
-                | DeadLetterEvent::ResolutionWithdrawn { .. }
-                | DeadLetterEvent::Noted { .. } => {}
+            if let DeadLetterEvent::Replayed { edited, .. } = event {
+                requests.replays += 1;
+                requests.edited.extend(edited.as_ref().map(|edited| edited.message_id));
             }
         }
-        asked
+        requests
     }
 }
 

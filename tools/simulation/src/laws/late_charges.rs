@@ -15,7 +15,7 @@ use crate::law::Law;
 use crate::world::{World, history, rows};
 
 /// Maximum duration of a call that had begun, with the commit before it.
-const ON_ITS_WAY: Duration = Duration::from_secs(12);
+const MAX_CALL_TIME: Duration = Duration::from_secs(12);
 
 /// Law 3: the bank receives no charge after payment knows of the cancellation, or after the deadline.
 /// Processes paused on the way are exempt.
@@ -35,9 +35,8 @@ pub fn check_no_late_charge(world: &World) {
         let over = over.into_iter().min().unwrap_or(placed.deadline);
         let Some(charged) = charged_at(world, placed.payment.id) else { continue };
         if charged > tolerated(world, over) {
-            world
-                .sim
-                .breaks(Law::OrderEnds, format!("order {id} ended at {over} and was charged at {charged}"));
+            let broken = format!("order {id} ended at {over} and was charged at {charged}");
+            world.sim.breaks(Law::OrderEnds, broken);
         }
     }
 }
@@ -56,7 +55,7 @@ fn tolerated(world: &World, at: Timestamp) -> Timestamp {
     let profile = world.sim.profile();
     let skew = Duration::from_millis(2 * profile.skew_ms as u64);
     let drift = u32::try_from(2 * profile.drift).unwrap_or(u32::MAX) * world.sim.age() / 1_000_000;
-    at.saturating_add(ON_ITS_WAY + skew + drift).unwrap_or(Timestamp::MAX)
+    at.saturating_add(MAX_CALL_TIME + skew + drift).unwrap_or(Timestamp::MAX)
 }
 
 fn count(world: &World, payment: &[StoredEvent]) {

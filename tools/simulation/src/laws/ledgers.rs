@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bank::domain::{Charge, ChargeEvent};
-use inventory::domain::{Product, ProductEvent, Reservation};
+use contract::order::{Line, StockLine};
+use inventory::domain::{Listing, Product, ProductEvent, Reservation};
 use order::catalogue::CatalogueItem;
 use order::domain::{Order, Placed};
 use payment::domain::{Payment, RefundReason};
@@ -35,12 +36,12 @@ pub fn check_orders(world: &World) {
         let own = ledgers.own(*id);
         must(order.has_ended(), Law::OrderEnds, *id, &|| "has not ended".to_owned());
         must(ledgers.is_priced_right(placed), Law::OrderEnds, *id, &|| format!("is priced {placed:?}"));
-        let held = own.reservation.map(|reservation| pieces(reservation.lines())).unwrap_or_default();
-        let (confirmed, wanted) = match order {
+        let reserved = own.reservation.map(|reservation| pieces(reservation.lines())).unwrap_or_default();
+        let (confirmed, expected) = match order {
             Order::Confirmed(_) => (true, ordered(placed)),
             Order::New | Order::Pending(_) | Order::Cancelled(..) => (false, Pieces::new()),
         };
-        must(held == wanted, Law::OrderEnds, *id, &|| format!("{order:?} has the pieces {held:?}"));
+        must(reserved == expected, Law::OrderEnds, *id, &|| format!("{order:?} has the pieces {reserved:?}"));
         let is_sold = matches!(own.reservation, Some(Reservation::Sold(_)));
         must(is_sold == confirmed, Law::OrderEnds, *id, &|| format!("{order:?} has {:?}", own.reservation));
         must(own.is_money_right(confirmed, placed), Law::OrderEnds, *id, &|| {
@@ -60,14 +61,14 @@ pub fn check_orders(world: &World) {
 /// products only.
 pub fn check_stock(world: &World) {
     let discarded = sagas_discarded(world);
-    let held = by_order::<Reservation>(world.inventory.store());
+    let reservations = by_order::<Reservation>(world.inventory.store());
     let (mut sold, mut unconfirmed) = (Pieces::new(), Pieces::new());
     for (id, order) in orders(world) {
         let Some(placed) = order.placed() else { continue };
         if discarded.contains(&id) {
             // An edited order may have reserved other pieces than were ordered.
-            for (sku, pieces) in held.get(&id).map(|held| pieces(held.lines())).unwrap_or_default() {
-                *unconfirmed.entry(sku).or_default() += pieces;
+            for line in reservations.get(&id).into_iter().flat_map(Reservation::lines) {
+                *unconfirmed.entry(line.sku.clone()).or_default() += u64::from(line.quantity);
             }
         }
         let of = match order {
@@ -87,10 +88,8 @@ pub fn check_stock(world: &World) {
         let is_exact = most > pieces(&sold) || product.reserved == 0;
         if !adds_up || !is_exact || !(pieces(&sold)..=most).contains(&taken) {
             let (sold, unconfirmed) = (pieces(&sold), pieces(&unconfirmed));
-            world.sim.breaks(
-                Law::NoOversell,
-                format!("{sku}: {product:?}; {sold} confirmed, {unconfirmed} of discarded work"),
-            );
+            let broken = format!("{sku}: {product:?}; {sold} confirmed, {unconfirmed} of discarded work");
+            world.sim.breaks(Law::NoOversell, broken);
         }
     }
 }
@@ -139,25 +138,24 @@ impl Ledgers {
         for (key, charge) in rows::<Charge>(world.bank.store()) {
             let history: Vec<ChargeEvent> = events::<Charge>(world.bank.store(), &key);
             let count =
-                |wanted: fn(&ChargeEvent) -> bool| history.iter().filter(|event| wanted(event)).count();
+                |matches: fn(&ChargeEvent) -> bool| history.iter().filter(|event| matches(event)).count();
             let captures = count(|event| matches!(event, ChargeEvent::Captured(_)));
             let refunds = count(|event| matches!(event, ChargeEvent::Refunded));
-            let Some(asked) = charge.request().filter(|_| captures + refunds > 0) else { continue };
-            let amount_minor = asked.amount.amount_minor;
-            let of_order = charges.entry(asked.reference.clone()).or_default();
+            let Some(request) = charge.request().filter(|_| captures + refunds > 0) else { continue };
+            let amount_minor = request.amount.amount_minor;
+            let of_order = charges.entry(request.reference.clone()).or_default();
             of_order.push(Charged { key, amount_minor, captures, refunds });
         }
         let mut prices = BTreeMap::<String, BTreeSet<i64>>::new();
         for (sku, _) in rows::<Product>(world.inventory.store()) {
             let history: Vec<ProductEvent> = events::<Product>(world.inventory.store(), &sku);
-            let price = |event| match event {
-                ProductEvent::Listed(listing, _) => Some(listing.unit_price.amount_minor),
-                ProductEvent::PriceChanged(price) => Some(price.amount_minor),
-                ProductEvent::Restocked(_)
-                | ProductEvent::Reserved(_)
-                | ProductEvent::Released(_)
-                | ProductEvent::Sold(_)
-                | ProductEvent::PutBack(_) => None,
+            let price = |event| {
+                let (ProductEvent::Listed(Listing { unit_price: price, .. }, _)
+                | ProductEvent::PriceChanged(price)) = event
+                else {
+                    return None;
+                };
+                Some(price.amount_minor)
             };
             prices.insert(sku, history.into_iter().filter_map(price).collect());
         }
@@ -179,11 +177,10 @@ impl Ledgers {
     }
 
     fn is_priced_right(&self, placed: &Placed) -> bool {
-        let price = |line: &contract::order::Line| line.unit_price.amount_minor;
+        let price = |line: &Line| line.unit_price.amount_minor;
         let sum: i64 = placed.lines.iter().map(|line| price(line) * i64::from(line.quantity)).sum();
-        let is_known = |line: &contract::order::Line| {
-            self.prices.get(&line.sku).is_some_and(|prices| prices.contains(&price(line)))
-        };
+        let is_known =
+            |line: &Line| self.prices.get(&line.sku).is_some_and(|prices| prices.contains(&price(line)));
         sum == placed.payment.total.amount_minor && placed.lines.iter().all(is_known)
     }
 
@@ -191,8 +188,8 @@ impl Ledgers {
         let is_stray = |order: &&Uuid| !self.orders.contains_key(*order);
         let reservations = self.reservations.keys().filter(is_stray).map(|it| format!("reservation {it}"));
         let payments = self.payments.keys().filter(is_stray).map(|it| format!("payment {it}"));
-        let known: BTreeSet<String> = self.orders.keys().map(Uuid::to_string).collect();
-        let charges = self.charges.keys().filter(|reference| !known.contains(*reference));
+        let orders: BTreeSet<String> = self.orders.keys().map(Uuid::to_string).collect();
+        let charges = self.charges.keys().filter(|reference| !orders.contains(*reference));
         reservations.chain(payments).chain(charges.map(|it| format!("the charge for {it:?}"))).collect()
     }
 }
@@ -203,36 +200,18 @@ impl OrderLedgers<'_> {
     fn is_money_right(&self, confirmed: bool, placed: &Placed) -> bool {
         let total = placed.payment.total.amount_minor;
         let taken = |charge: &Charged| charge.amount_minor * count(charge.captures);
-        let given_back = |charge: &Charged| charge.amount_minor * count(charge.refunds);
+        let refunded = |charge: &Charged| charge.amount_minor * count(charge.refunds);
         let taken: i64 = self.charges.iter().map(taken).sum();
-        let kept = taken - self.charges.iter().map(given_back).sum::<i64>();
-        match (self.payment, confirmed) {
-            (Some(Payment::Captured(..)), true) => (taken, kept) == (total, total),
-            (Some(Payment::Refunded(_, _, reason)), confirmed) => {
-                (taken, kept) == (total, 0) && (!confirmed || *reason == RefundReason::Operator)
-            }
+        let kept = taken - self.charges.iter().map(refunded).sum::<i64>();
+        if let Some(Payment::Refunded(_, _, reason)) = self.payment {
+            (taken, kept) == (total, 0) && (!confirmed || *reason == RefundReason::Operator)
+        } else if confirmed {
+            matches!(self.payment, Some(Payment::Captured(..))) && (taken, kept) == (total, total)
+        } else if matches!(self.payment, Some(Payment::Failed(..) | Payment::Void | Payment::Voided(_))) {
             // The charge may have been captured and reversed.
-            (Some(Payment::Failed(..) | Payment::Void | Payment::Voided(_)), false) => {
-                kept == 0 && (taken == 0 || taken == total)
-            }
-            (None | Some(Payment::New), false) => taken == 0 && kept == 0,
-            (
-                None
-                | Some(
-                    Payment::New
-                    | Payment::Void
-                    | Payment::Voided(_)
-                    | Payment::Failed(..)
-                    | Payment::Charging(_)
-                    | Payment::Doomed(_)
-                    | Payment::Reversing(_)
-                    | Payment::Voiding(_)
-                    | Payment::Refunding(..)
-                    | Payment::ResolvedManually(_),
-                ),
-                _,
-            )
-            | (Some(Payment::Captured(..)), false) => false,
+            kept == 0 && (taken == 0 || taken == total)
+        } else {
+            matches!(self.payment, None | Some(Payment::New)) && (taken, kept) == (0, 0)
         }
     }
 
@@ -261,17 +240,17 @@ fn by_order<D: Decider>(store: &SqliteStore) -> BTreeMap<Uuid, D> {
 }
 
 fn ordered(placed: &Placed) -> Pieces {
-    let mut pieces = Pieces::new();
-    for line in &placed.lines {
-        *pieces.entry(line.sku.clone()).or_default() += u64::from(line.quantity);
-    }
-    pieces
+    sum(placed.lines.iter().map(|line| (&line.sku, line.quantity)))
 }
 
-fn pieces(lines: &[contract::order::StockLine]) -> Pieces {
+fn pieces(lines: &[StockLine]) -> Pieces {
+    sum(lines.iter().map(|line| (&line.sku, line.quantity)))
+}
+
+fn sum<'a>(lines: impl Iterator<Item = (&'a String, u32)>) -> Pieces {
     let mut pieces = Pieces::new();
-    for line in lines {
-        *pieces.entry(line.sku.clone()).or_default() += u64::from(line.quantity);
+    for (sku, quantity) in lines {
+        *pieces.entry(sku.clone()).or_default() += u64::from(quantity);
     }
     pieces
 }

@@ -5,16 +5,15 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use saga_core::decision::{InboxState, Loaded, Reads, Writes};
-use saga_core::service::{Service, steps_of};
+use saga_core::service::Step;
 use saga_core::service_stats::{ServiceStats, StepStats};
 use saga_engine::store::roles::{Monitoring as _, Transactions as _, Verification as _};
 use uuid::Uuid;
 
 use crate::broker::StepDelivery;
-use crate::journal::Journal;
 use crate::law::Law;
 use crate::sim::ready;
-use crate::world::{Deployment, World};
+use crate::world::{AnyDeployment, World};
 
 /// A step and an inbox id.
 type StepMessage = (&'static str, Uuid);
@@ -25,16 +24,14 @@ pub fn check_no_message_lost(world: &World) {
     let deliveries: Vec<StepDelivery> = (0..broker.messages().len())
         .flat_map(|index| broker.consumers(index).into_iter().map(move |step| (step, index)))
         .collect();
-    let wanted: BTreeSet<StepMessage> =
+    let expected: BTreeSet<StepMessage> =
         deliveries.into_iter().map(|(step, index)| (step, broker.id(index))).collect();
-    let mut known = states(&world.order, &wanted);
-    known.extend(states(&world.inventory, &wanted));
-    known.extend(states(&world.payment, &wanted));
-    known.extend(states(&world.admin, &wanted));
+    let states: BTreeMap<_, _> =
+        world.services().into_iter().flat_map(|service| inbox_states(service, &expected)).collect();
     // Inbox marks are purged, the journal is not.
     let handled: BTreeSet<StepMessage> = handled(world).into_iter().collect();
-    for (step, id) in wanted {
-        match known.get(&(step, id)) {
+    for (step, id) in expected {
+        match states.get(&(step, id)) {
             Some(InboxState::Processed | InboxState::DeadLettered) => {}
             Some(InboxState::Retrying) => {
                 world.sim.breaks(Law::NoMessageLost, format!("{step} never processed message {id}"));
@@ -46,21 +43,21 @@ pub fn check_no_message_lost(world: &World) {
 }
 
 /// Inbox states of one service.
-fn states<S: Service>(
-    site: &Deployment<S>,
-    wanted: &BTreeSet<StepMessage>,
+fn inbox_states(
+    service: &dyn AnyDeployment,
+    messages: &BTreeSet<StepMessage>,
 ) -> BTreeMap<StepMessage, InboxState> {
-    let steps = steps_of::<S>();
-    let is_here = |(step, _): &&StepMessage| steps.iter().any(|here| here.name == *step);
-    let reads = Reads { inbox: wanted.iter().filter(is_here).copied().collect(), ..Reads::default() };
+    let steps = service.steps();
+    let is_own = |(step, _): &&StepMessage| steps.iter().any(|own| own.name == *step);
+    let reads = Reads { inbox: messages.iter().filter(is_own).copied().collect(), ..Reads::default() };
     let slot = Arc::new(Mutex::new(BTreeMap::new()));
     let filled = slot.clone();
-    let look = Box::new(move |loaded: Loaded| {
+    let read = Box::new(move |loaded: Loaded| {
         *filled.lock() = loaded.inbox;
         Writes::default()
     });
-    if let Err(fault) = ready(site.store().transact(reads, look)) {
-        panic!("the store cannot say what it knows: {fault}");
+    if let Err(fault) = ready(service.shared().store.transact(reads, read)) {
+        panic!("the inbox cannot be read: {fault}");
     }
     std::mem::take(&mut *slot.lock())
 }
@@ -71,8 +68,8 @@ pub fn check_handled_once(world: &World) {
         return;
     }
     let mut times: BTreeMap<StepMessage, u32> = BTreeMap::new();
-    for known in handled(world) {
-        *times.entry(known).or_default() += 1;
+    for message in handled(world) {
+        *times.entry(message).or_default() += 1;
     }
     for ((step, id), times) in times {
         if times > 1 {
@@ -82,71 +79,55 @@ pub fn check_handled_once(world: &World) {
 }
 
 /// All processed messages, with repetitions.
-#[must_use]
 pub fn handled(world: &World) -> Vec<StepMessage> {
-    let journals = [
-        &world.order.shared.journal,
-        &world.inventory.shared.journal,
-        &world.payment.shared.journal,
-        &world.admin.shared.journal,
-    ];
-    journals.into_iter().flat_map(|journal| journal.lock().handled.clone()).collect()
+    let services = world.services().into_iter();
+    services.flat_map(|service| service.shared().journal.lock().handled.clone()).collect()
 }
 
 /// Number of services of which more than one instance worked.
-#[must_use]
 pub fn services_shared(world: &World) -> usize {
-    let journals = [
-        &world.order.shared.journal,
-        &world.inventory.shared.journal,
-        &world.payment.shared.journal,
-        &world.admin.shared.journal,
-    ];
-    let is_shared = |journal: &&&Arc<Mutex<Journal>>| {
-        journal.lock().inputs.values().filter(|inputs| **inputs > 0).count() > 1
+    let is_shared = |service: &&dyn AnyDeployment| {
+        service.shared().journal.lock().inputs.values().filter(|inputs| **inputs > 0).count() > 1
     };
-    journals.iter().filter(is_shared).count()
+    world.services().iter().filter(|service| is_shared(service)).count()
 }
 
 /// Statistics of each service as the reconciliation sees them. Forged messages count as published.
-#[must_use]
 pub fn service_stats(world: &World) -> Vec<ServiceStats> {
-    let mut all = vec![
-        service_stats_of(world, &world.order),
-        service_stats_of(world, &world.inventory),
-        service_stats_of(world, &world.payment),
-        service_stats_of(world, &world.admin),
-    ];
+    let mut all = world.services().map(|service| service_stats_of(world, service));
     for (subject, count) in &world.forged {
         let producer = subject.split('.').next().unwrap_or_default();
         for service_stats in all.iter_mut().filter(|service_stats| service_stats.service == producer) {
             *service_stats.published.entry(subject.clone()).or_default() += count;
         }
     }
-    all
+    all.into()
 }
 
-fn service_stats_of<S: Service>(world: &World, site: &Deployment<S>) -> ServiceStats {
-    let tallies = ready(site.store().message_counts()).unwrap_or_default();
+fn service_stats_of(world: &World, service: &dyn AnyDeployment) -> ServiceStats {
+    let store = &service.shared().store;
+    let counts = ready(store.message_counts()).unwrap_or_default();
     let of = |counts: &BTreeMap<String, u64>, step: &str| counts.get(step).copied().unwrap_or(0);
-    let steps = steps_of::<S>().into_iter().map(|step| StepStats {
+    let subjects =
+        |step: &Step| step.consumes.iter().flat_map(|it| it.subjects(service.name())).collect::<Vec<_>>();
+    let steps = service.steps().into_iter().map(|step| StepStats {
         step: step.name.to_owned(),
-        subjects: step.consumes.iter().flat_map(|subscription| subscription.subjects(S::NAME)).collect(),
-        handled: of(&tallies.handled, step.name),
-        retrying: of(&tallies.retrying, step.name),
-        dead: of(&tallies.dead, step.name),
+        subjects: subjects(step),
+        handled: of(&counts.handled, step.name),
+        retrying: of(&counts.retrying, step.name),
+        dead: of(&counts.dead, step.name),
         waiting: Some(0),
         acknowledged: BTreeMap::new(),
     });
     ServiceStats {
-        service: S::NAME.to_owned(),
-        instance: S::NAME.to_owned(),
+        service: service.name().to_owned(),
+        instance: service.name().to_owned(),
         at: world.sim.now(),
-        stats: ready(site.store().stats()).unwrap_or_default(),
-        calls_open: site.live.calls(),
+        stats: ready(store.stats()).unwrap_or_default(),
+        calls_open: service.open_calls(),
         newest: None,
         steps: steps.collect(),
-        published: tallies.published,
+        published: counts.published,
     }
 }
 

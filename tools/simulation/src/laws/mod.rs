@@ -33,18 +33,17 @@ pub fn check_outage_costs_nothing(world: &World) {
     if !world.sim.profile().is_outage_only() {
         return;
     }
-    let parked = world.sim.count_of(CoveragePoint::DeadLettered);
-    if parked > 0 || !world.dead_letters().is_empty() {
-        world.sim.breaks(Law::OutageCostsNothing, format!("an outage made {parked} dead letters"));
+    let broken = |what| world.sim.breaks(Law::OutageCostsNothing, format!("an outage {what}"));
+    let dead_lettered = world.sim.count_of(CoveragePoint::DeadLettered);
+    if dead_lettered > 0 || !world.dead_letters().is_empty() {
+        broken(format!("made {dead_lettered} dead letters"));
     }
-    let gave_up = |payment: &Payment| {
+    let is_exhausted = |payment: &Payment| {
         matches!(payment, Payment::Reversing(_) | Payment::Failed(_, PaymentFailure::Exhausted))
     };
-    let exhausted = rows::<Payment>(world.payment.store()).into_iter().find(|(_, payment)| gave_up(payment));
-    if let Some((order, _)) = exhausted {
-        world
-            .sim
-            .breaks(Law::OutageCostsNothing, format!("an outage exhausted the payment of order {order}"));
+    let mut payments = rows::<Payment>(world.payment.store()).into_iter();
+    if let Some((order, _)) = payments.find(|(_, payment)| is_exhausted(payment)) {
+        broken(format!("exhausted the payment of order {order}"));
     }
     let survived = match world.sim.profile().bank_away {
         Outage::Whole => CoveragePoint::BankOutageSurvived,
@@ -59,9 +58,8 @@ pub fn check_rejections_open_no_breaker(world: &World) {
     let is_bank_fine =
         profile.bank_away == Outage::Never && world.sim.count_of(CoveragePoint::CallFailed) == 0;
     if profile.is_outage_only() && is_bank_fine && opened > 0 {
-        world
-            .sim
-            .breaks(Law::RejectionIsNoFault, format!("breakers opened {opened} times without a failure"));
+        let broken = format!("breakers opened {opened} times without a failure");
+        world.sim.breaks(Law::RejectionIsNoFault, broken);
     }
 }
 
@@ -90,7 +88,6 @@ pub fn check_saga_views(world: &World) {
 }
 
 /// Sagas that need an operator now.
-#[must_use]
 pub fn failed_sagas(world: &World) -> BTreeSet<String> {
     let views = rows::<SagaView>(world.admin.store()).into_iter();
     views.filter(|(_, view)| view.status() == SagaStatus::CompensationStuck).map(|(id, _)| id).collect()
@@ -108,25 +105,16 @@ fn count_order(sim: &Sim, order: &Order) {
 }
 
 fn count_payment(world: &World, order: Uuid, payment: &Payment) {
-    match payment {
-        Payment::Void | Payment::Voided(_) => world.sim.count(CoveragePoint::PaymentVoid),
-        Payment::Refunded(..) => {
-            world.sim.count(CoveragePoint::Refunded);
-            let history = history::<Payment>(world.payment.store(), order);
-            let was_doomed =
-                history.iter().any(|event| event.name == Payment::event_name(&PaymentEvent::Doomed));
-            world.sim.count_many(CoveragePoint::DoomedAndRefunded, u64::from(was_doomed));
-        }
-        Payment::Failed(_, PaymentFailure::Exhausted) => world.sim.count(CoveragePoint::Reversed),
-        Payment::New
-        | Payment::Charging(_)
-        | Payment::Doomed(_)
-        | Payment::Captured(..)
-        | Payment::Failed(..)
-        | Payment::Reversing(_)
-        | Payment::Voiding(_)
-        | Payment::Refunding(..)
-        | Payment::ResolvedManually(_) => {}
+    if matches!(payment, Payment::Void | Payment::Voided(_)) {
+        world.sim.count(CoveragePoint::PaymentVoid);
+    } else if matches!(payment, Payment::Refunded(..)) {
+        world.sim.count(CoveragePoint::Refunded);
+        let history = history::<Payment>(world.payment.store(), order);
+        let doomed = Payment::event_name(&PaymentEvent::Doomed);
+        let was_doomed = history.iter().any(|event| event.name == doomed);
+        world.sim.count_many(CoveragePoint::DoomedAndRefunded, u64::from(was_doomed));
+    } else if matches!(payment, Payment::Failed(_, PaymentFailure::Exhausted)) {
+        world.sim.count(CoveragePoint::Reversed);
     }
 }
 
@@ -137,15 +125,15 @@ fn check_view(world: &World, id: Uuid, order: &Order, is_discarded: bool) {
         Ok(Some(row)) => serde_json::from_str(&row.state).unwrap_or_default(),
         Ok(None) | Err(_) => SagaView::default(),
     };
-    let wanted = match order {
+    let expected = match order {
         Order::Confirmed(_) => SagaStatus::Completed,
         Order::Cancelled(..) => SagaStatus::Compensated,
         Order::New | Order::Pending(_) => return,
     };
-    if view.status() != wanted && !is_discarded {
+    if view.status() != expected && !is_discarded {
         let facts: Vec<_> = view.facts.keys().collect();
         world.sim.violation(format!(
-            "admin shows saga {id} as {:?} in place of {wanted:?}: {facts:?}",
+            "admin shows saga {id} as {:?} in place of {expected:?}: {facts:?}",
             view.status()
         ));
     }

@@ -1,57 +1,60 @@
 //! Shell: the reconciliation raises no false alarm: an idle world has no discrepancies but those of discarded
 //! or edited messages. The laws about orders and stock themselves are in `ledgers`.
 
-use admin::ledgers::account::Account;
-use admin::ledgers::accounts::Accounts;
+use admin::ledgers::accounts::{Accounts, Pages};
 use admin::ledgers::rules::Rule;
 use admin::ledgers::totals::Ledgers;
 use admin_api::reconciliation::Discrepancy;
 use bank::domain::Charge;
 use contract::saga_view::SagaView;
 use inventory::domain::{Product, Reservation};
+use jiff::Timestamp;
 use order::catalogue::CatalogueItem;
 use order::domain::Order;
 use payment::domain::Payment;
 use saga_core::decider::Decider;
-use saga_core::row::{PastEvent, WithHistory};
-use saga_engine::store::roles::Verification as _;
+use saga_core::query::{FoundRow, Query};
+use saga_core::row::{RowKey, WithHistory};
+use saga_engine::store::roles::{Queries as _, Verification as _};
 use saga_engine::store::sqlite::SqliteStore;
 use uuid::Uuid;
 
 use super::dead_letters::{sagas_discarded, sagas_edited, skus_discarded};
 use super::messages::service_stats;
 use crate::sim::ready;
-use crate::world::{World, history, rows};
+use crate::world::World;
 
 /// Entries per page; few, so that every ledger has several pages.
 const PAGE: usize = 3;
 
+/// Databases of all services.
+pub struct Databases<'a> {
+    pub order: &'a SqliteStore,
+    pub inventory: &'a SqliteStore,
+    pub payment: &'a SqliteStore,
+    pub bank: &'a SqliteStore,
+    pub admin: &'a SqliteStore,
+}
+
 /// Runs the reconciliation on the idle world.
 pub fn check_no_false_alarm(world: &World) {
-    let (discarded, skus) = (sagas_discarded(world), skus_discarded(world));
-    let mut ledgers = Ledgers::new(world.sim.now(), [].into());
-    for (sku, WithHistory { state, events }) in with_history::<CatalogueItem>(world.order.store()) {
-        ledgers.copy(order::ledger::copy_entry(&sku, &state, &events));
-    }
-    for (sku, product) in rows::<Product>(world.inventory.store()) {
-        ledgers.stock(inventory::ledger::stock_entry(&sku, 1, &product));
-    }
-    for (key, account) in accounts(world) {
-        ledgers.account(&key, &account);
-    }
+    let databases = Databases {
+        order: world.order.store(),
+        inventory: world.inventory.store(),
+        payment: world.payment.store(),
+        bank: world.bank.store(),
+        admin: world.admin.store(),
+    };
+    let mut ledgers = ready(reconcile(&databases, world.sim.now()));
     ledgers.messages(&service_stats(world));
-    for (name, store) in world.stores().into_iter().chain([("bank", world.bank.store())]) {
-        let report = ready(store.verify()).unwrap_or_default();
-        ledgers.rows(name, report.rows, &report.differing);
-    }
-    let edited = sagas_edited(world);
+    let (discarded, edited, skus) = (sagas_discarded(world), sagas_edited(world), skus_discarded(world));
     let is_excused = |found: &Discrepancy| {
         let is_copy = found.rule == Rule::CopyIsCatalogue.text() && skus.contains(&found.subject);
         // A correct finding: an operator has changed the lines.
         let is_of_lines = found.rule == Rule::LinesAgree.text();
-        let is_mans_doing =
+        let is_by_operator =
             |order: Uuid| discarded.contains(&order) || (is_of_lines && edited.contains(&order));
-        found.subject.parse().is_ok_and(is_mans_doing) || is_copy
+        found.subject.parse().is_ok_and(is_by_operator) || is_copy
     };
     for found in ledgers.finish().discrepancies.listed.iter().filter(|found| !is_excused(found)) {
         let Discrepancy { rule, subject, detail, .. } = found;
@@ -59,62 +62,92 @@ pub fn check_no_false_alarm(world: &World) {
     }
 }
 
-fn accounts(world: &World) -> Vec<(String, Account)> {
-    let orders = with_history::<Order>(world.order.store());
-    let orders = orders
-        .iter()
-        .filter_map(|(id, it)| order::ledger::ledger_entry(id.parse().ok()?, &it.state, &it.events));
-    let reservations = with_history::<Reservation>(world.inventory.store());
-    let reservations = reservations.iter().filter_map(|(id, it)| {
-        Some(inventory::ledger::reservation_entry(id.parse().ok()?, &it.state, &it.events))
+/// Reconciles databases, without message counts, and verifies their rows.
+///
+/// # Panics
+///
+/// If a database cannot be read.
+pub async fn reconcile(databases: &Databases<'_>, at: Timestamp) -> Ledgers {
+    let Databases { order, inventory, payment, bank, admin } = databases;
+    let mut ledgers = Ledgers::new(at, [].into());
+    let copies = read::<CatalogueItem, _>(order, &mut ledgers, |row, it| {
+        Some(order::ledger::copy_entry(&row.id, &it.state, &it.events))
     });
-    let payments = with_history::<Payment>(world.payment.store());
-    let payments = payments
-        .iter()
-        .filter_map(|(id, it)| Some(payment::ledger::ledger_entry(id.parse().ok()?, &it.state, &it.events)));
-    let charges = with_history::<Charge>(world.bank.store());
-    let charges = charges
-        .iter()
-        .filter_map(|(id, it)| Some(bank::ledger::ledger_entry(id.parse().ok()?, &it.state, &it.events)));
-    let mut charges: Vec<_> = charges.filter(|charge| charge.amount.is_some()).collect();
+    copies.await.into_iter().for_each(|copy| ledgers.copy(copy));
+    let stock = read::<Product, _>(inventory, &mut ledgers, |row, it| {
+        Some(inventory::ledger::stock_entry(&row.id, row.version, &it.state))
+    });
+    stock.await.into_iter().for_each(|stock| ledgers.stock(stock));
+    let orders = read::<Order, _>(order, &mut ledgers, |row, it| {
+        order::ledger::ledger_entry(row.id.parse().ok()?, &it.state, &it.events)
+    });
+    let orders = orders.await;
+    let reservations = read::<Reservation, _>(inventory, &mut ledgers, |row, it| {
+        Some(inventory::ledger::reservation_entry(row.id.parse().ok()?, &it.state, &it.events))
+    });
+    let reservations = reservations.await;
+    let payments = read::<Payment, _>(payment, &mut ledgers, |row, it| {
+        Some(payment::ledger::ledger_entry(row.id.parse().ok()?, &it.state, &it.events))
+    });
+    let payments = payments.await;
+    let charges = read::<Charge, _>(bank, &mut ledgers, |row, it| {
+        Some(bank::ledger::ledger_entry(row.id.parse().ok()?, &it.state, &it.events))
+    });
+    let mut charges = charges.await;
+    charges.retain(|charge| charge.amount.is_some());
     charges.sort_by_key(|charge| charge.reference.clone());
+    let views = read::<SagaView, _>(admin, &mut ledgers, |row, it| Some((row.id.clone(), it.state)));
+    let views = views.await;
 
-    let (mut orders, mut reservations) = (orders.peekable(), reservations.peekable());
-    let (mut payments, mut views) =
-        (payments.peekable(), rows::<SagaView>(world.admin.store()).into_iter().peekable());
-    let (mut merged, mut all) = (Accounts::default(), Vec::new());
+    let (mut orders, mut reservations) = (orders.into_iter(), reservations.into_iter());
+    let (mut payments, mut views) = (payments.into_iter(), views.into_iter());
+    let mut accounts = Accounts::default();
     loop {
-        while merged.want_more() {
-            hand(&mut merged.orders, &mut orders);
-            hand(&mut merged.reservations, &mut reservations);
-            hand(&mut merged.payments, &mut payments);
-            hand(&mut merged.views, &mut views);
-            if merged.charges.wants_more() {
-                merged.charges.take(std::mem::take(&mut charges), None);
+        while accounts.want_more() {
+            add_page(&mut accounts.orders, &mut orders);
+            add_page(&mut accounts.reservations, &mut reservations);
+            add_page(&mut accounts.payments, &mut payments);
+            add_page(&mut accounts.views, &mut views);
+            if accounts.charges.wants_more() {
+                accounts.charges.take(std::mem::take(&mut charges), None);
             }
         }
-        match merged.pop() {
-            Some(account) => all.push(account),
-            None => return all,
+        let Some((key, account)) = accounts.pop() else { break };
+        ledgers.account(&key, &account);
+    }
+    let stores =
+        [("order", order), ("inventory", inventory), ("payment", payment), ("bank", bank), ("admin", admin)];
+    for (name, store) in stores {
+        let report = store.verify().await.expect("a database can be read");
+        ledgers.rows(name, report.rows, &report.differing);
+    }
+    ledgers
+}
+
+/// Ledger entries of all rows of a kind. Unreadable rows become discrepancies.
+async fn read<D: Decider, T>(
+    store: &SqliteStore,
+    ledgers: &mut Ledgers,
+    entry: impl Fn(&FoundRow, WithHistory<D>) -> Option<T>,
+) -> Vec<T> {
+    let query = Query { limit: 10_000, ..Query::default() };
+    let rows = store.find(D::KIND, query).await.expect("a database can be read");
+    let mut entries = Vec::new();
+    for row in rows {
+        let history = store.events(RowKey::of::<D>(&row.id), 0, usize::MAX).await;
+        let history = history.expect("a database can be read");
+        match WithHistory::of(&row.state, &history).and_then(|it| entry(&row, it)) {
+            Some(entry) => entries.push(entry),
+            None => ledgers.unreadable(D::KIND, &[format!("{}/{}", D::KIND, row.id)]),
         }
     }
+    entries
 }
 
-/// Passes on a page if one is requested. Any cursor means that another follows.
-fn hand<T>(
-    pages: &mut admin::ledgers::accounts::Pages<T>,
-    rest: &mut std::iter::Peekable<impl Iterator<Item = T>>,
-) {
+/// Adds a page if one is requested. Any cursor means that another follows.
+fn add_page<T>(pages: &mut Pages<T>, rest: &mut impl ExactSizeIterator<Item = T>) {
     if pages.wants_more() {
-        let page = rest.by_ref().take(PAGE).collect();
-        pages.take(page, rest.peek().map(|_| String::new()));
+        let page = rest.take(PAGE).collect();
+        pages.take(page, (rest.len() > 0).then(String::new));
     }
-}
-
-fn with_history<D: Decider>(store: &SqliteStore) -> Vec<(String, WithHistory<D>)> {
-    let read = |(id, state): (String, D)| {
-        let events = PastEvent::of(&history::<D>(store, &id));
-        (id, WithHistory { state, events })
-    };
-    rows::<D>(store).into_iter().map(read).collect()
 }

@@ -28,36 +28,27 @@ struct Sent {
 pub fn check_redrives(world: &World) {
     let sent = sent(world);
     for (id, drive) in world.redrives() {
-        world.sim.count_many(CoveragePoint::RedriveDone, u64::from(drive.status == RedriveStatus::Done));
-        world
-            .sim
-            .count_many(CoveragePoint::RedriveStopped, u64::from(drive.status == RedriveStatus::Stopped));
+        let count = |point, status| world.sim.count_many(point, u64::from(drive.status == status));
+        count(CoveragePoint::RedriveDone, RedriveStatus::Done);
+        count(CoveragePoint::RedriveStopped, RedriveStatus::Stopped);
+        let broken = |what| world.sim.breaks(Law::ReplayReachesItsStep, format!("redrive {id} {what}"));
         for (number, round) in (1..).zip(rounds(world, id, &drive)) {
             let Some(sent) = sent.get(&(id, number)) else { continue };
             world.sim.count_many(CoveragePoint::Redriven, sent.at.len() as u64);
             if round.canary_passed_at.is_none() && round.has_canary && sent.counted > drive.plan.canary {
-                let (sent, canary) = (sent.counted, drive.plan.canary);
-                world.sim.breaks(
-                    Law::ReplayReachesItsStep,
-                    format!("redrive {id} sent {sent} with a canary of {canary}"),
-                );
+                broken(format!("sent {} with a canary of {}", sent.counted, drive.plan.canary));
             }
             // Clocks of two instances are not comparable.
             if world.sim.profile().instances > 1 {
                 continue;
             }
             if sent.at.iter().any(|(at, _)| round.is_silent_at(*at)) {
-                world.sim.breaks(
-                    Law::ReplayReachesItsStep,
-                    format!("redrive {id} sent a dead letter while paused or ended"),
-                );
+                broken("sent a dead letter while paused or ended".to_owned());
             }
             let is_open =
                 |passed: Timestamp| sent.at.iter().any(|(at, resolved)| *at < passed && *resolved > passed);
             if round.canary_passed_at.is_some_and(is_open) {
-                world
-                    .sim
-                    .breaks(Law::ReplayReachesItsStep, format!("redrive {id} did not wait for its canary"));
+                broken("did not wait for its canary".to_owned());
             }
         }
     }
@@ -116,24 +107,14 @@ fn sent(world: &World) -> BTreeMap<(Uuid, u32), Sent> {
         let mut resolved = Timestamp::MAX;
         for stored in history::<DeadLetterView>(world.admin.store(), dead_letter).iter().rev() {
             let at = stored.recorded_at;
-            match serde_json::from_str(&stored.data) {
-                Ok(DeadLetterEvent::Replayed { tag, .. }) => {
-                    if let Some(Tag { redrive, round }) = tag {
-                        sent.entry((redrive, round)).or_default().at.push((at, resolved));
-                    }
-                    last = last.or(Some(tag));
+            let event = serde_json::from_str(&stored.data);
+            if let Ok(DeadLetterEvent::Replayed { tag, .. }) = event {
+                if let Some(Tag { redrive, round }) = tag {
+                    sent.entry((redrive, round)).or_default().at.push((at, resolved));
                 }
-                Ok(DeadLetterEvent::Resolved(_)) => resolved = at,
-                Ok(
-                    DeadLetterEvent::Announced(_)
-                    | DeadLetterEvent::Forgotten(_)
-                    | DeadLetterEvent::Discarded { .. }
-                    | DeadLetterEvent::Restored { .. }
-                    | DeadLetterEvent::ResolvedManually { .. }
-                    | DeadLetterEvent::ResolutionWithdrawn { .. }
-                    | DeadLetterEvent::Noted { .. },
-                )
-                | Err(_) => {}
+                last = last.or(Some(tag));
+            } else if let Ok(DeadLetterEvent::Resolved(_)) = event {
+                resolved = at;
             }
         }
         if let Some(Some(Tag { redrive, round })) = last {

@@ -4,8 +4,6 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use admin::ledgers::accounts::{Accounts, Pages};
-use admin::ledgers::totals::Ledgers;
 use admin::policy::AdminService;
 use bank::domain::{Charge, ChargeEvent, ChargeRequest};
 use bank::service::BankService;
@@ -25,11 +23,11 @@ use payment::service::PaymentService;
 use rusqlite::Connection;
 use saga_core::decider::Decider;
 use saga_core::decision::{EventWrite, Reads, RowWrite, Writes};
-use saga_core::query::{FoundRow, Query};
-use saga_core::row::{RowKey, RowKind, WithHistory};
+use saga_core::row::{RowKey, RowKind};
 use saga_core::service::Service;
-use saga_engine::store::roles::{Queries as _, Transactions as _, Verification as _};
+use saga_engine::store::roles::Transactions as _;
 use saga_engine::store::sqlite::SqliteStore;
+use simulation::{Databases, reconcile};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -204,24 +202,24 @@ async fn fill_sagas(folder: &Path) {
 }
 
 /// A fact as admin's saga view stores it, published at this second.
-fn saga_event(customer: &str, cents: i64, (fact, second): (FactType, i64)) -> (SagaEvent, i64) {
-    let is_first = fact == FactType::OrderCreated;
+fn saga_event(customer: &str, cents: i64, (fact_type, second): (FactType, i64)) -> (SagaEvent, i64) {
+    let is_first = fact_type == FactType::OrderCreated;
     let detail = FactDetail {
         customer: is_first.then(|| customer.to_owned()),
         total: is_first.then_some(euro(cents)),
         deadline: is_first.then_some(at(61)),
-        cancelled_because: (fact == FactType::OrderCancelled).then_some(CancelReason::CustomerRequest),
+        cancelled_because: (fact_type == FactType::OrderCancelled).then_some(CancelReason::CustomerRequest),
         ..FactDetail::default()
     };
-    let heard = SagaFact {
+    let fact = SagaFact {
         message_id: Uuid::from_u128(u128::try_from(second).expect("a second")),
-        message_type: fact.name().to_owned(),
+        message_type: fact_type.name().to_owned(),
         producer: "somebody".to_owned(),
         causation_id: Uuid::nil(),
         occurred_at: at(second),
         detail,
     };
-    (SagaEvent::FactRecorded(heard), second)
+    (SagaEvent::FactRecorded(fact), second)
 }
 
 /// Writes a row by its history of events, each with the second at which it was decided.
@@ -244,84 +242,15 @@ async fn record<D: Decider>(store: &SqliteStore, id: impl ToString, history: &[(
 
 /// Findings of row verification and reconciliation.
 async fn found(folder: &Path) -> Vec<String> {
-    let (order, inventory) = (open::<OrderService>(folder), open::<InventoryService>(folder));
-    let (payment, bank) = (open::<PaymentService>(folder), open::<BankService>(folder));
-    let admin = open::<AdminService>(folder);
-    let mut ledgers = Ledgers::new(at(100), [].into());
-    read::<CatalogueItem, _>(&order, &mut ledgers, |row, it| {
-        Some(order::ledger::copy_entry(&row.id, &it.state, &it.events))
-    })
-    .await
-    .into_iter()
-    .for_each(|copy| ledgers.copy(copy));
-    read::<Product, _>(&inventory, &mut ledgers, |row, it| {
-        Some(inventory::ledger::stock_entry(&row.id, row.version, &it.state))
-    })
-    .await
-    .into_iter()
-    .for_each(|stock| ledgers.stock(stock));
-
-    let mut accounts = Accounts::default();
-    let orders = read::<Order, _>(&order, &mut ledgers, |row, it| {
-        order::ledger::ledger_entry(row.id.parse().ok()?, &it.state, &it.events)
-    });
-    whole(&mut accounts.orders, orders.await);
-    let reservations = read::<Reservation, _>(&inventory, &mut ledgers, |row, it| {
-        Some(inventory::ledger::reservation_entry(row.id.parse().ok()?, &it.state, &it.events))
-    });
-    whole(&mut accounts.reservations, reservations.await);
-    let payments = read::<Payment, _>(&payment, &mut ledgers, |row, it| {
-        Some(payment::ledger::ledger_entry(row.id.parse().ok()?, &it.state, &it.events))
-    });
-    whole(&mut accounts.payments, payments.await);
-    let charges = read::<Charge, _>(&bank, &mut ledgers, |row, it| {
-        Some(bank::ledger::ledger_entry(row.id.parse().ok()?, &it.state, &it.events))
-    });
-    let mut charges = charges.await;
-    charges.sort_by_key(|charge| charge.reference.clone());
-    whole(&mut accounts.charges, charges);
-    let views = read::<SagaView, _>(&admin, &mut ledgers, |row, it| Some((row.id.clone(), it.state)));
-    whole(&mut accounts.views, views.await);
-    while let Some((key, account)) = accounts.pop() {
-        ledgers.account(&key, &account);
-    }
-    for (name, store) in [
-        ("order", &order),
-        ("inventory", &inventory),
-        ("payment", &payment),
-        ("bank", &bank),
-        ("admin", &admin),
-    ] {
-        let report = store.verify().await.expect("checked");
-        ledgers.rows(name, report.rows, &report.differing);
-    }
-    let findings = ledgers.finish().discrepancies;
-    findings
-        .listed
-        .iter()
-        .map(|found| format!("{} · {} · {}", found.rule, found.subject, found.detail))
-        .collect()
-}
-
-async fn read<D: Decider, T>(
-    store: &SqliteStore,
-    ledgers: &mut Ledgers,
-    entry: impl Fn(&FoundRow, WithHistory<D>) -> Option<T>,
-) -> Vec<T> {
-    let rows = store.find(D::KIND, Query { limit: 100, ..Query::default() }).await.expect("rows");
-    let mut entries = Vec::new();
-    for row in rows {
-        let history = store.events(RowKey::of::<D>(&row.id), 0, usize::MAX).await.expect("a history");
-        match WithHistory::of(&row.state, &history).and_then(|it| entry(&row, it)) {
-            Some(entry) => entries.push(entry),
-            None => ledgers.unreadable(D::KIND, &[format!("{}/{}", D::KIND, row.id)]),
-        }
-    }
-    entries
-}
-
-fn whole<T>(pages: &mut Pages<T>, entries: Vec<T>) {
-    pages.take(entries, None);
+    let databases = Databases {
+        order: &open::<OrderService>(folder),
+        inventory: &open::<InventoryService>(folder),
+        payment: &open::<PaymentService>(folder),
+        bank: &open::<BankService>(folder),
+        admin: &open::<AdminService>(folder),
+    };
+    let found = reconcile(&databases, at(100)).await.finish().discrepancies.listed.into_iter();
+    found.map(|found| format!("{} · {} · {}", found.rule, found.subject, found.detail)).collect()
 }
 
 fn copy_of(folder: &Path) -> TempDir {

@@ -9,7 +9,7 @@ use simulation::{Coverage, CoveragePoint, PlantedFault, Trace, run};
 
 /// Runs seeds and fails at the first violation.
 #[track_caller]
-fn the_laws_hold_for(seeds: impl IntoIterator<Item = u64>) -> Coverage {
+fn check_laws(seeds: impl IntoIterator<Item = u64>) -> Coverage {
     let mut coverage = Coverage::default();
     for seed in seeds {
         let result = run(seed, PlantedFault::None, Trace::Off);
@@ -29,32 +29,31 @@ fn worlds(first: u64, count: usize, is_wanted: fn(&FaultProfile) -> bool) -> imp
 
 #[test]
 fn laws_hold_and_every_coverage_point_is_reached() {
-    let missing = the_laws_hold_for(700..1100).missing();
+    let missing = check_laws(700..1100).missing();
     assert!(missing.is_empty(), "never reached: {missing:?}");
 }
 
 #[test]
 fn laws_hold_for_second_range_of_seeds() {
-    the_laws_hold_for(400..500);
+    check_laws(400..500);
 }
 
 #[test]
 fn laws_hold_for_third_range_of_seeds() {
-    the_laws_hold_for(500..600);
+    check_laws(500..600);
 }
 
 #[test]
 fn laws_hold_for_fourth_range_of_seeds() {
-    the_laws_hold_for(600..700);
+    check_laws(600..700);
 }
 
 // Laws that need a profile of their own.
 
 #[test]
 fn poison_and_messages_at_delivery_limit_are_dead_lettered_and_none_is_lost() {
-    let coverage = the_laws_hold_for(worlds(10_000, 20, |profile| {
-        profile.poison > 2 && profile.max_deliveries_reached > 0
-    }));
+    let coverage =
+        check_laws(worlds(10_000, 20, |profile| profile.poison > 2 && profile.max_deliveries_reached > 0));
     assert!(
         coverage.of(CoveragePoint::PoisonDeadLettered) > 0
             && coverage.of(CoveragePoint::MaxDeliveriesReached) > 0
@@ -65,14 +64,14 @@ fn poison_and_messages_at_delivery_limit_are_dead_lettered_and_none_is_lost() {
 fn rejections_open_no_breaker_and_make_no_dead_letters() {
     let no_fault_strikes =
         |profile: &FaultProfile| profile.is_outage_only() && profile.bank_away == Outage::Never;
-    let coverage = the_laws_hold_for(worlds(10_000, 60, no_fault_strikes));
+    let coverage = check_laws(worlds(10_000, 60, no_fault_strikes));
     assert!(coverage.of(CoveragePoint::OutOfStock) > 0 && coverage.of(CoveragePoint::PaymentFailed) > 0);
     assert_eq!(coverage.of(CoveragePoint::DeadLettered), 0);
 }
 
 #[test]
 fn outage_consumes_no_attempts_and_makes_no_dead_letters() {
-    let coverage = the_laws_hold_for(worlds(10_000, 40, FaultProfile::is_outage_only));
+    let coverage = check_laws(worlds(10_000, 40, FaultProfile::is_outage_only));
     assert!(
         coverage.of(CoveragePoint::BankOutageSurvived) > 0
             && coverage.of(CoveragePoint::BrokerOutageSurvived) > 0
@@ -83,18 +82,21 @@ fn outage_consumes_no_attempts_and_makes_no_dead_letters() {
 
 #[test]
 fn replay_reaches_only_failed_step_and_is_never_swallowed() {
-    let coverage = the_laws_hold_for(worlds(10_000, 20, |profile| profile.step_breaks > 0));
+    let coverage = check_laws(worlds(10_000, 20, |profile| profile.step_breaks > 0));
     assert!(
         coverage.of(CoveragePoint::ReplayResolved) > 0
-            && coverage.of(CoveragePoint::SecondOperatorRefused) > 0
+            && coverage.of(CoveragePoint::SecondOperatorRejected) > 0
     );
 }
 
 #[test]
 fn ledgers_balance_and_no_saga_is_failed_after_replay_of_all_dead_letters() {
-    let is_all_mended = |profile: &FaultProfile| profile.refund_refused > 0 && !profile.discards_some;
-    let coverage = the_laws_hold_for(worlds(10_000, 20, is_all_mended));
-    assert!(coverage.of(CoveragePoint::RefundDeadLettered) > 0 && coverage.of(CoveragePoint::SagaMended) > 0);
+    let has_only_refund_faults =
+        |profile: &FaultProfile| profile.refund_refused > 0 && !profile.discards_some;
+    let coverage = check_laws(worlds(10_000, 20, has_only_refund_faults));
+    assert!(
+        coverage.of(CoveragePoint::RefundDeadLettered) > 0 && coverage.of(CoveragePoint::SagaRepaired) > 0
+    );
 }
 
 #[test]
@@ -110,15 +112,15 @@ fn same_seed_gives_same_trace() {
 
 #[test]
 fn planted_faults_of_saga_are_found() {
-    are_found(&PlantedFault::OF_THE_SAGA);
+    assert_found(&PlantedFault::OF_THE_SAGA);
 }
 
 #[test]
 fn planted_faults_of_dead_letters_are_found() {
-    are_found(&PlantedFault::OF_DEAD_LETTERS);
+    assert_found(&PlantedFault::OF_DEAD_LETTERS);
 }
 
-fn are_found(planted: &[PlantedFault]) {
+fn assert_found(planted: &[PlantedFault]) {
     /// Most faults are found at the first seed; some need luck.
     const SEEDS: usize = 600;
     for planted_fault in planted {

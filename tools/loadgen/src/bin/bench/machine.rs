@@ -47,8 +47,8 @@ fn disk(device: &str) -> String {
     let family = family.into_iter().find(|family| name.starts_with(family)).unwrap_or("other");
     let spins = fs::read_to_string(format!("/sys/class/block/{name}/queue/rotational"));
     match spins.as_deref().map(str::trim) {
-        Ok("0") => format!("{family}, does not spin"),
-        Ok("1") => format!("{family}, said to spin"),
+        Ok("0") => format!("{family}, not rotational"),
+        Ok("1") => format!("{family}, rotational"),
         Ok(_) | Err(_) => family.to_owned(),
     }
 }

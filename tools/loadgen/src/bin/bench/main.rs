@@ -9,15 +9,9 @@ mod nats_server;
 mod relay;
 mod store;
 
-// A large history.
-mod seed;
-
 // Resource usage.
 mod proc;
 mod usage;
-
-// A simulation of a design that does not exist.
-mod partitioning;
 
 // Page of the results.
 mod budget_page;
@@ -47,10 +41,6 @@ enum Arguments {
     },
     /// Measure the relay alone: messages per second from a full outbox
     Relay(MeasureOptions),
-    /// Add many finished orders to the databases and streams of a stopped local system
-    Seed(seed::SeedOptions),
-    /// Simulate the cost of hot products with 1, 4 and 16 partitions
-    Hot(partitioning::World),
     /// Describe this machine
     Machine {
         /// Folder on the file system to describe.
@@ -131,8 +121,6 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             let length = options.length();
             say(&runtime.block_on(relay::measure(&options.folder, &options.nats_server, length))?)
         }
-        Arguments::Seed(options) => say(&runtime.block_on(seed::add_orders(&options))?),
-        Arguments::Hot(world) => say(&partitioning::simulate(&world)?),
         Arguments::Machine { folder } => say(&machine::describe(&folder)?),
         Arguments::Usage { processes } => say(&usage::read(&processes)?),
         Arguments::Used { before, after, sagas } => {

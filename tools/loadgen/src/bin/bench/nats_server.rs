@@ -46,13 +46,6 @@ impl NatsServer {
         Ok(async_nats::connect(&self.url).await?)
     }
 
-    /// Stops it gracefully, so that it stores the state of its consumers.
-    pub fn stop(mut self) -> anyhow::Result<()> {
-        Command::new("kill").arg(self.child.id().to_string()).status()?;
-        self.child.wait()?;
-        Ok(())
-    }
-
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -1,10 +1,8 @@
 //! Pure: charts of the page.
 
-#![expect(clippy::float_arithmetic, reason = "shown to people")]
-
 use serde_json::Value;
 
-use crate::chart::{Series, bars, lines};
+use crate::chart::{Series, lines};
 
 /// Latencies above this are drawn at it.
 const MAX_MS: f64 = 1_000.0;
@@ -21,13 +19,6 @@ pub fn charts(results: &Value) -> anyhow::Result<Vec<(&'static str, String)>> {
             "latency",
             lines("Latency by rate, open loop", ("orders/s", "ms"), &series, Some(MAX_MS))?,
         ));
-    }
-    let at_sustained = &results["throughput"]["at_sustained"];
-    if let Some(cpu_ms) = at_sustained["cpu_ms"].as_object() {
-        let orders = at_sustained["completed"].as_f64().unwrap_or(1.0).max(1.0);
-        let per_saga: Vec<_> =
-            cpu_ms.iter().map(|(name, ms)| (name.clone(), ms.as_f64().unwrap_or(0.0) / orders)).collect();
-        charts.push(("cpu", bars("CPU per saga, by process", "ms", &per_saga)?));
     }
     let seconds = &results["overload"]["timeline"];
     if seconds.is_array() {

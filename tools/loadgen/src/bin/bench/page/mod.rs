@@ -136,111 +136,45 @@ mod tests {
 
     use super::*;
 
+    const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/benchmarks");
+
+    fn stored(name: &str) -> String {
+        std::fs::read_to_string(format!("{FOLDER}/{name}")).unwrap_or_default()
+    }
+
     fn results() -> Value {
-        json!({
-            "machine": {"cpu": "X", "cores": 2, "memory_mib": 1, "kernel": "6", "file_system": "ext4", "disk": "vd"},
-            "versions": {"revision": "abc, dirty", "profile": "dist", "rustc": "1", "nats_server": "2", "sqlite": "3"},
-            "durability": {"sqlite_synchronous": "FULL", "jetstream_sync_interval": "always"},
-            "floor": {"fsync": {"p50_us": 500}, "store": {"events_per_s": 9}, "broker": {"sagas_per_s": 4000, "broker_cpu_us_per_saga": 7}},
-            "idle": {"latency_ms": {"p50": 6.0, "p99": 9.0}, "cpu_ms_per_s": 3},
-            "throughput": {
-                "sustained_per_s": 1000, "reasons": ["the backlog grew"],
-                "at_sustained": {"latency_ms": {"p50": 1.0, "p99": 2.0}, "cpu_ms": {"order": 500}, "completed": 1000, "rss_mib": {"order": 60.6, "bank": 40, "nats": 160.2}},
-                "steps": [{"target_rate": 400, "latency_ms": {"p50": 1.0, "p99": 2.0}}],
-                "closed": [{"clients": 64, "rate_in_time": 900.0, "latency_ms": {"p50": 1.0, "p99": 2.0},
-                    "settings": ["order.service.min_in_flight_limit=164"]}]
-            },
-            "overload": {"rate": 3000, "services_rss_mib_max": 310.5, "order_rss_mib_max": 75, "rss_mib": {"order": 70, "nats": 161}, "timeline": [{"at": 0, "ended": 5, "rejected": 1, "sent": 6, "p99_ms": 4.0}]},
-            "history": {"orders": 5000, "target_rate": 750, "latency_ms": {"p50": 1.0, "p99": 2.0}, "rss_mib": {"admin": 300.4, "nats": 100},
-                "audit_whole": {"seconds": 60.5, "orders_read": 5600}, "audit_again": {"seconds": 0.025, "orders_read": 0}},
-            "drain": {"per_s": 7000, "queued": 9900, "settings": ["order.service.deadline=30m", "order.service.max_publish_stall=10m"]},
-            "store": {"sizes": [{"batch": 1, "events_per_s": 5000, "cpu_us_per_event": 106}, {"batch": 16, "events_per_s": 38000, "cpu_us_per_event": 19}]},
-            "relay": {"entries_per_s": 200_000, "cpu_us_per_entry": 1},
-            "mixed": {"rate": 500, "latency_ms": {"p50": 3.0, "p99": 4.0}},
-            "soak": {"rate": 500, "duration_s": 1800, "latency_ms": {"p50": 5.0, "p99": 6.0}, "services_rss_mib_first": 290, "services_rss_mib_last": 300},
-            "counts": {"rate": 950, "all": {"cpu_us": 400.5, "messages": 3.986, "instructions": "not counted here"}}
-        })
-    }
-
-    fn page(results: &Value) -> String {
-        let files = files(results).expect("JSON");
-        files.into_iter().find_map(|(name, text)| (name == "README.md").then_some(text)).expect("a page")
+        serde_json::from_str(&stored("results.json")).expect("results")
     }
 
     #[test]
-    fn results_are_compared_with_the_floor_and_failures_are_shown() {
-        let shown = table(&results());
-        assert!(shown.contains("1000 sagas/s  25 % of the broker alone"), "{shown}");
-        assert!(shown.contains("12.0 fsyncs") && shown.contains("SQLite synchronous=FULL"), "{shown}");
-        assert!(shown.contains("beside 5000 finished orders, at 750/s"), "{shown}");
-        assert!(shown.contains("60.5 s, 5600 orders read"), "{shown}");
-        assert!(shown.contains("NOT VALID: throughput: the backlog grew"), "{shown}");
-    }
-
-    #[test]
-    fn each_part_has_rows() {
-        let page = page(&results());
-        for row in [
-            "| 64 clients that wait | 900 sagas/s, p50 1.0 ms, p99 2.0 ms | \
-             22 % of the broker alone; order.service.min_in_flight_limit=164 |",
-            "|   its memory, the five services | 101 MiB | the broker 160 MiB |",
-            "|   memory of the five services, highest | 310.5 MiB | order 75 MiB |",
-            "|   memory after it, at half of the rate | 70 MiB | the broker 161 MiB |",
-            "| beside 5000 finished orders, at 750/s | p50 1.0 ms, p99 2.0 ms | memory 300 MiB |",
-            "| drain after the broker's outage | 7000 sagas/s | \
-             9900 orders were queued; order.service.deadline=30m; order.service.max_publish_stall=10m |",
-            "| store alone, 1 per transaction | 5000 events/s | 106 µs of CPU each |",
-            "| store alone, 16 per transaction | 38000 events/s | 19 µs of CPU each |",
-            "| relay alone | 200000 messages/s | 1 µs of CPU each |",
-            "| mixed, at 500/s | p50 3.0 ms, p99 4.0 ms |  |",
-            "| soak, 1800 s at 500/s | p50 5.0 ms, p99 6.0 ms | memory 290 → 300 MiB |",
-            "| counted at | 950 sagas/s | 95 % of what is sustained |",
-            "| per saga: CPU µs | 400.50 |  |",
-            "| per saga: messages | 3.99 |  |",
-        ] {
-            assert!(page.contains(row), "{row}\n{page}");
+    fn stored_page_and_charts_match_stored_results() {
+        for (name, made) in files(&results()).expect("JSON") {
+            assert!(
+                stored(&name) == made,
+                "{name} does not match the stored results; write it with: \
+                 cargo run --bin bench -- page docs/benchmarks/results.json docs/benchmarks"
+            );
         }
-        assert!(!page.contains("per saga: instructions"), "not measured: {page}");
     }
 
     #[test]
-    fn page_names_the_build_and_omitted_parts() {
+    fn table_and_page_name_failures_and_omitted_parts() {
         let mut results = results();
-        assert!(page(&results).contains("| versions | abc, dirty (dist profile); rustc 1, "));
-        assert!(page(&results).contains("| left out | latency |"), "{}", page(&results));
-        results["latency"] = json!({"at": []});
-        assert!(!page(&results).contains("left out"), "nothing was");
+        results["throughput"]["reasons"] = json!(["the backlog grew"]);
+        results.as_object_mut().expect("an object").remove("latency");
+        results["quick"] = true.into();
+        let page = files(&results).expect("JSON").into_iter().find(|(name, _)| name == "README.md");
+        let page = page.expect("a page").1;
+        for (text, failure) in [(table(&results), "NOT VALID: "), (page, "**Not valid:** ")] {
+            assert!(text.contains(&format!("{failure}throughput: the backlog grew")), "{text}");
+            assert!(text.contains("left out") && text.contains("no valid result"), "{text}");
+        }
+        assert!(!table(&json!({})).contains("sagas/s"), "no results, no rows");
     }
 
     #[test]
     fn parts_match_the_script() {
         let script = include_str!("../../../../../../scripts/bench.sh");
         assert!(script.contains(&format!("\nparts=({})\n", PARTS.join(" "))));
-    }
-
-    #[test]
-    fn page_links_its_charts() {
-        let files = files(&results()).expect("JSON");
-        let names: Vec<_> = files.iter().map(|(name, _)| name.as_str()).collect();
-        let charts = ["latency.svg", "cpu.svg", "overload.svg", "overload-latency.svg"];
-        let expected = [&charts[..], &["README.md", "budget.md", "results.json"]].concat();
-        assert_eq!(names, expected);
-        let page = page(&results());
-        assert!(charts.iter().all(|name| page.contains(&format!("({name})"))), "{page}");
-        assert!(!table(&json!({})).contains("sagas/s"), "no results, no rows");
-    }
-
-    #[test]
-    fn stored_page_and_charts_match_stored_results() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/benchmarks");
-        let read = |name: &str| std::fs::read_to_string(format!("{folder}/{name}")).unwrap_or_default();
-        let results = serde_json::from_str(&read("results.json")).expect("results");
-        for (name, made) in files(&results).expect("JSON") {
-            assert!(
-                read(&name) == made,
-                "{name} does not match the stored results; write it with: \
-                 cargo run --bin bench -- page docs/benchmarks/results.json docs/benchmarks"
-            );
-        }
     }
 }

@@ -177,15 +177,15 @@ fn history(results: &Value, _floor: &Floor) -> Vec<Row> {
     let Some(history) = results.get("history") else { return Vec::new() };
     let (orders, rate) = (text(&history["orders"]), text(&history["target_rate"]));
     let verification =
-        |audit: &Value| format!("{} s, {} orders read", text(&audit["seconds"]), text(&audit["orders_read"]));
+        |of: &Value| format!("{} s, {} orders read", text(&of["seconds"]), text(&of["orders_read"]));
     vec![
         row(
             format!("beside {orders} finished orders, at {rate}/s"),
             ms(&history["latency_ms"]),
             format!("memory {}", services_memory(&history["rss_mib"])),
         ),
-        row("  full verification of them", verification(&history["audit_whole"]), ""),
-        row("  incremental verification after that", verification(&history["audit_again"]), ""),
+        row("  full verification of them", verification(&history["full_verification"]), ""),
+        row("  incremental verification after that", verification(&history["incremental_verification"]), ""),
     ]
 }
 
