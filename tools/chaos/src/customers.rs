@@ -87,29 +87,29 @@ impl Customers {
     }
 
     async fn place(&self, number: u64, until: Instant) -> Result<Uuid, String> {
-        let mut dice = fastrand::Rng::with_seed(self.seed.wrapping_mul(1_000_003).wrapping_add(number));
-        let lines: Vec<Value> = (0..dice.usize(1..=3))
-            .map(|_| json!({"sku": self.skus[dice.usize(..self.skus.len())], "quantity": dice.u32(1..=2)}))
+        let mut rng = fastrand::Rng::with_seed(self.seed.wrapping_mul(1_000_003).wrapping_add(number));
+        let lines: Vec<Value> = (0..rng.usize(1..=3))
+            .map(|_| json!({"sku": self.skus[rng.usize(..self.skus.len())], "quantity": rng.u32(1..=2)}))
             .collect();
-        let token = TOKENS[dice.usize(..TOKENS.len())];
+        let token = TOKENS[rng.usize(..TOKENS.len())];
         let body =
             json!({"customer": format!("customer-{number}"), "lines": lines, "payment": {"token": token}});
         let place = || {
             let key = format!("chaos-{}-{number}", self.seed);
             self.client.post(&self.url).header("Idempotency-Key", key).json(&body)
         };
-        let id =
-            taken(&answered(&place, until).await.map_err(|why| format!("order {number}: {why}"))?, number)?;
+        let answer = answered(&place, until).await.map_err(|why| format!("order {number}: {why}"))?;
+        let id = accepted_id(&answer, number)?;
         // Some repeat the request as if the answer was lost, some cancel.
-        match dice.u32(..20) {
+        match rng.u32(..20) {
             0 => {
                 let again = answered(&place, until).await.map_err(|why| format!("order {number}: {why}"))?;
-                if taken(&again, number)? != id {
+                if accepted_id(&again, number)? != id {
                     return Err(format!("order {number} was placed twice with one idempotency key"));
                 }
             }
             1 => {
-                tokio::time::sleep(Duration::from_millis(dice.u64(..3_000))).await;
+                tokio::time::sleep(Duration::from_millis(rng.u64(..3_000))).await;
                 let cancel = || self.client.post(format!("{}/{id}/cancel", self.url));
                 let (status, _) =
                     answered(&cancel, until).await.map_err(|why| format!("cancelling {id}: {why}"))?;
@@ -124,12 +124,12 @@ impl Customers {
 
     /// Waits until an order has ended. Returns `false` if that is unknown; orders that never end are found afterwards.
     async fn wait_for_end(&self, id: Uuid, until: Instant) -> bool {
-        let ask = || {
-            let asked = self.client.get(format!("{}/{id}", self.url)).header("Prefer", WAIT);
-            asked.timeout(WAIT_TIMEOUT)
+        let show = || {
+            let request = self.client.get(format!("{}/{id}", self.url)).header("Prefer", WAIT);
+            request.timeout(WAIT_TIMEOUT)
         };
         while Instant::now() < until {
-            let Ok((_, order)) = answered(&ask, until).await else { return false };
+            let Ok((_, order)) = answered(&show, until).await else { return false };
             if order["status"] == "CONFIRMED" || order["status"] == "CANCELLED" {
                 return true;
             }
@@ -161,7 +161,7 @@ async fn answered(request: &impl Fn() -> RequestBuilder, until: Instant) -> Resu
     }
 }
 
-fn taken((status, body): &Answer, number: u64) -> Result<Uuid, String> {
+fn accepted_id((status, body): &Answer, number: u64) -> Result<Uuid, String> {
     let id = body.get("id").and_then(Value::as_str).and_then(|id| id.parse().ok());
     id.filter(|_| status.is_success()).ok_or_else(|| format!("order {number} was answered {status}: {body}"))
 }

@@ -151,8 +151,8 @@ impl<'a> Disruptor<'a> {
             FaultKind::Pause => {}
         }
         let url = format!("{}/api/admin/faults", self.running.system.url_of(Component::ADMIN));
-        let asked = self.http.request(Method::POST, &url).timeout(ADMIN_TIMEOUT).json(&fault);
-        let why = match http::fetch(asked, &url).await {
+        let request = self.http.request(Method::POST, &url).timeout(ADMIN_TIMEOUT).json(&fault);
+        let why = match http::fetch(request, &url).await {
             Ok(answer) if answer.status.is_success() => return,
             Ok(answer) => answer.error_text(),
             Err(error) => format!("{error:#}"),
@@ -166,8 +166,8 @@ async fn clear(http: Http, system: System, service: Component) -> anyhow::Result
     let url = format!("{}/api/admin/faults/{service}", system.url_of(Component::ADMIN));
     let until = Instant::now() + CLEAR_RETRY.1;
     loop {
-        let asked = http.request(Method::DELETE, &url).timeout(ADMIN_TIMEOUT);
-        let why = match http::fetch(asked.json(&json!({"reason": "chaos"})), &url).await {
+        let request = http.request(Method::DELETE, &url).timeout(ADMIN_TIMEOUT);
+        let why = match http::fetch(request.json(&json!({"reason": "chaos"})), &url).await {
             Ok(answer) if answer.status.is_success() => return Ok(()),
             Ok(answer) => answer.error_text(),
             Err(error) => format!("{error:#}"),

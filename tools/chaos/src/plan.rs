@@ -126,31 +126,31 @@ pub fn disks(layout: Layout) -> impl Iterator<Item = Component> {
 }
 
 /// Disruptions of a run of this length, in the order in which they begin; the last is over when the run is.
-/// `dice(n)` answers with a number below `n`, which is at least 1.
-pub fn of(layout: Layout, length: Duration, mut dice: impl FnMut(u64) -> u64) -> Vec<PlannedDisruption> {
+/// `random(n)` returns a number below `n`, which is at least 1.
+pub fn of(layout: Layout, length: Duration, mut random: impl FnMut(u64) -> u64) -> Vec<PlannedDisruption> {
     let services: Vec<_> = Component::services().filter(|service| service.has_stream()).collect();
     let (processes, links): (Vec<_>, Vec<_>) = (layout.components().collect(), links(layout).collect());
     let disks: Vec<_> = disks(layout).collect();
     let mut busy_until: BTreeMap<Target, Duration> = BTreeMap::new();
     let (mut plan, mut at) = (Vec::new(), Duration::ZERO);
     loop {
-        at += Duration::from_millis(PAUSE_MS.0 + dice(PAUSE_MS.1));
+        at += Duration::from_millis(PAUSE_MS.0 + random(PAUSE_MS.1));
         if at >= length {
             return plan;
         }
         // A random upper bound makes half of them shorter than a fifth of the longest.
-        let most = 1 + dice(LENGTH_MS.1);
-        let until = at + Duration::from_millis(LENGTH_MS.0 + dice(most));
-        let how = dice(12);
+        let most = 1 + random(LENGTH_MS.1);
+        let until = at + Duration::from_millis(LENGTH_MS.0 + random(most));
+        let how = random(12);
         let disruption = match how {
-            0..=2 => Disruption::Kill(one_of(&processes, &mut dice)),
-            3 => Disruption::Restart(one_of(&processes, &mut dice)),
-            4 | 5 => Disruption::Pause(one_of(&processes, &mut dice)),
-            6 => Disruption::Starve(one_of(&processes, &mut dice)),
-            7 | 8 => Disruption::Cut(one_of(&links, &mut dice)),
-            9 => Disruption::Silence(one_of(&links, &mut dice)),
-            10 => Disruption::FillDisk(one_of(&disks, &mut dice)),
-            _ => Disruption::Fault(one_of(&services, &mut dice), one_of(&FAULT_KINDS, &mut dice)),
+            0..=2 => Disruption::Kill(one_of(&processes, &mut random)),
+            3 => Disruption::Restart(one_of(&processes, &mut random)),
+            4 | 5 => Disruption::Pause(one_of(&processes, &mut random)),
+            6 => Disruption::Starve(one_of(&processes, &mut random)),
+            7 | 8 => Disruption::Cut(one_of(&links, &mut random)),
+            9 => Disruption::Silence(one_of(&links, &mut random)),
+            10 => Disruption::FillDisk(one_of(&disks, &mut random)),
+            _ => Disruption::Fault(one_of(&services, &mut random), one_of(&FAULT_KINDS, &mut random)),
         };
         let is_free = busy_until.get(&disruption.target()).is_none_or(|until| *until <= at);
         if is_free && until <= length {
@@ -160,8 +160,8 @@ pub fn of(layout: Layout, length: Duration, mut dice: impl FnMut(u64) -> u64) ->
     }
 }
 
-fn one_of<T: Copy>(of: &[T], dice: &mut impl FnMut(u64) -> u64) -> T {
-    let index = usize::try_from(dice(of.len() as u64)).unwrap_or_default();
+fn one_of<T: Copy>(of: &[T], random: &mut impl FnMut(u64) -> u64) -> T {
+    let index = usize::try_from(random(of.len() as u64)).unwrap_or_default();
     of[index.min(of.len() - 1)]
 }
 

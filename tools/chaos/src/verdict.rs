@@ -16,7 +16,7 @@ const MAX_SHOWN: usize = 10;
 
 #[derive(Debug, Default)]
 pub struct Orders {
-    pub taken: Vec<Uuid>,
+    pub accepted: Vec<Uuid>,
     /// Orders whose end is known.
     pub spans: Vec<Span>,
     pub problems: Vec<String>,
@@ -27,7 +27,7 @@ impl Orders {
     pub fn add(&mut self, ended: Result<(Uuid, Option<Span>), String>) {
         match ended {
             Ok((id, span)) => {
-                self.taken.push(id);
+                self.accepted.push(id);
                 self.spans.extend(span);
             }
             Err(problem) => self.problems.push(problem),
@@ -37,7 +37,7 @@ impl Orders {
 
 /// State of the system after the last disruption has ended.
 pub struct Found {
-    /// Unfinished orders, at most a page of them; `None` without an answer.
+    /// Number of unfinished orders, up to a page; `None` without an answer.
     pub pending: Option<usize>,
     pub balanced: bool,
     pub report: Value,
@@ -79,7 +79,7 @@ impl Verdict {
             seed,
             duration_s: length.as_secs_f64(),
             disruptions,
-            orders: orders.taken.len(),
+            orders: orders.accepted.len(),
             confirmed: count("confirmed"),
             cancelled: count("cancelled"),
             recovered_after_s: found.recovered_after.as_secs_f64(),
@@ -94,11 +94,11 @@ impl Verdict {
     }
 
     pub fn text(&self) -> String {
-        let harms: Vec<_> =
+        let disruptions: Vec<_> =
             self.disruptions.iter().map(|(disruption, count)| format!("{count} × {disruption}")).collect();
         let mut lines: Vec<_> = self.timeline.iter().map(Effect::text).collect();
         lines.extend([
-            format!("seed {}: {}s of {}", self.seed, self.duration_s, harms.join(", ")),
+            format!("seed {}: {}s of {}", self.seed, self.duration_s, disruptions.join(", ")),
             format!(
                 "{} orders: {} confirmed, {} cancelled; longest pause {:.1}s; all ended {:.1}s after the last disruption",
                 self.orders, self.confirmed, self.cancelled, self.longest_pause_s, self.recovered_after_s
@@ -117,24 +117,26 @@ fn problems(orders: &Orders, found: &Found, known: u64) -> Vec<String> {
     if orders.problems.len() > MAX_SHOWN {
         problems.push(format!("{} more customers have a problem", orders.problems.len() - MAX_SHOWN));
     }
-    let different: BTreeSet<_> = orders.taken.iter().collect();
-    if different.len() != orders.taken.len()
+    let different: BTreeSet<_> = orders.accepted.iter().collect();
+    if different.len() != orders.accepted.len()
         || (orders.problems.is_empty() && known != different.len() as u64)
     {
-        let (taken, different) = (orders.taken.len(), different.len());
+        let (accepted, different) = (orders.accepted.len(), different.len());
         problems.push(format!(
-            "{taken} orders were accepted, {different} of them distinct, and {known} are known"
+            "{accepted} orders were accepted, {different} of them distinct, and {known} are known"
         ));
     }
     match found.pending {
         Some(0) => {}
         Some(pending) => problems.push(format!("{pending} orders or more are unfinished")),
-        None => problems.push("order does not say how many orders are pending".to_owned()),
+        None => problems.push("the number of pending orders is unknown: order does not answer".to_owned()),
     }
     match found.dead_letters {
         Some(0) => {}
         Some(dead_letters) => problems.push(format!("{dead_letters} dead letters are pending")),
-        None => problems.push("admin does not say how many dead letters are pending".to_owned()),
+        None => {
+            problems.push("the number of pending dead letters is unknown: admin does not answer".to_owned())
+        }
     }
     problems.extend(found.crashed.iter().map(|component| format!("{component} has crashed")));
     if !found.balanced {
@@ -158,9 +160,9 @@ mod tests {
 
     use super::*;
 
-    fn problems_of(taken: &[u128], change: impl FnOnce(&mut Orders, &mut Found)) -> Vec<String> {
-        let taken: Vec<_> = taken.iter().map(|id| Uuid::from_u128(*id)).collect();
-        let mut orders = Orders { taken, ..Orders::default() };
+    fn problems_of(accepted: &[u128], change: impl FnOnce(&mut Orders, &mut Found)) -> Vec<String> {
+        let accepted: Vec<_> = accepted.iter().map(|id| Uuid::from_u128(*id)).collect();
+        let mut orders = Orders { accepted, ..Orders::default() };
         let report = json!({"balanced": true, "summary": {"orders": 2}, "discrepancies": [{"rule": "sold"}]});
         let mut found = Found {
             pending: Some(0),
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn each_lost_duplicated_or_unfinished_thing_is_a_problem() {
+    fn lost_duplicated_and_unfinished_orders_are_problems() {
         assert_eq!(problems_of(&[1, 2], |_, _| {}), [""; 0]);
         assert_eq!(problems_of(&[1], |_, _| {}).len(), 1, "an order that was not placed");
         assert_eq!(problems_of(&[1, 2, 3], |_, _| {}).len(), 1, "an order that is not known");

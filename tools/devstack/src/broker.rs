@@ -38,7 +38,8 @@ pub fn find_program(bin_dir: &Path) -> anyhow::Result<PathBuf> {
     );
     let found =
         candidates.into_iter().find(|program| version(program).is_some_and(|version| version >= MIN_VERSION));
-    let found = found.context("no nats-server 2.15 or newer found: run scripts/setup.sh, which gets it")?;
+    let found =
+        found.context("no nats-server 2.15 or newer found: run scripts/setup.sh, which installs it")?;
     Ok(std::path::absolute(found)?)
 }
 
@@ -138,7 +139,7 @@ pub struct BrokerOptions<'a> {
 
 /// Cluster options of a broker.
 pub struct Cluster {
-    /// Name that identifies it, whatever its address.
+    /// Unique name in the cluster.
     pub name: String,
     pub listen: String,
     pub routes: Vec<String>,

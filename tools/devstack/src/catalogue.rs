@@ -43,7 +43,7 @@ const SHOP: [(&str, &str, i64, u32); 12] = [
 ];
 
 /// Sku that does not exist: an order with it is rejected, so that a probe orders nothing.
-const NEVER_LISTED: &str = "sagactl-asks-what-is-known";
+const NEVER_LISTED: &str = "sagactl-unlisted";
 /// An order has at most 100 lines, one of which is [`NEVER_LISTED`].
 const PROBE_SIZE: usize = 99;
 const TIME_LIMIT: Duration = Duration::from_secs(30);
@@ -56,7 +56,7 @@ pub async fn seed(endpoints: &Endpoints) -> anyhow::Result<()> {
     for product in &products {
         new += usize::from(list(http, endpoints, product).await?);
     }
-    wait_until_known(http, endpoints, &products).await?;
+    wait_until_orderable(http, endpoints, &products).await?;
     note(&format!("  catalogue  {} products, {new} of them new", products.len()));
     Ok(())
 }
@@ -100,14 +100,14 @@ pub async fn restock(http: &Http, endpoints: &Endpoints, sku: &str, quantity: u3
 }
 
 /// Waits until the order service accepts orders for these products.
-pub async fn wait_until_known(
+pub async fn wait_until_orderable(
     http: &Http,
     endpoints: &Endpoints,
     products: &[Product],
 ) -> anyhow::Result<()> {
     let until = Instant::now() + TIME_LIMIT;
     for some in products.chunks(PROBE_SIZE) {
-        while let Some(why) = why_not_known(http, endpoints, some).await? {
+        while let Some(why) = missing_product(http, endpoints, some).await? {
             if Instant::now() >= until {
                 bail!("after {}s {why}", TIME_LIMIT.as_secs());
             }
@@ -118,7 +118,7 @@ pub async fn wait_until_known(
 }
 
 /// Probes with an order of all of them and [`NEVER_LISTED`]: it is rejected at its first unknown line.
-async fn why_not_known(
+async fn missing_product(
     http: &Http,
     endpoints: &Endpoints,
     products: &[Product],

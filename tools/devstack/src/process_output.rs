@@ -29,7 +29,7 @@ pub fn why_down(system: &System, component: Component) -> Option<String> {
     let (stderr, log) = (system.stderr_of(component), system.log_of(component));
     let modified = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
     let failed_at = modified(&stderr)?;
-    // A log that goes on means that the error belongs to an earlier start.
+    // A newer log means that the error belongs to an earlier start.
     if modified(&log).is_some_and(|logged_at| logged_at > failed_at + SAME_MOMENT) {
         return None;
     }

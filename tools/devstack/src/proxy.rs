@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn replica_that_is_gone_is_skipped_before_its_next_check() {
+    async fn unreachable_replica_is_skipped_before_its_next_check() {
         let gone = {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
             listener.local_addr().expect("its address").port()

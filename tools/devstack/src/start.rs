@@ -1,4 +1,4 @@
-//! Shell: starting single processes while the others go on.
+//! Shell: starting single processes while the others run.
 
 use std::time::Duration;
 

@@ -215,7 +215,11 @@ impl<L: Fn() -> BTreeMap<Component, Usage>> Run<L> {
             measured.start(number, due, now);
             measured.schedule.body(number)
         };
-        if !self.sender.send(number, Request::Place(body)) {
+        self.dispatch(number, Request::Place(body), now);
+    }
+
+    fn dispatch(&self, number: u64, request: Request, now: Duration) {
+        if !self.sender.send(number, request) {
             self.shared.measured().rejected(number, Rejected::failure("dropped by the generator"), now, now);
         }
     }
@@ -224,14 +228,7 @@ impl<L: Fn() -> BTreeMap<Component, Usage>> Run<L> {
         loop {
             let next = self.shared.measured().next_to_cancel(now);
             let Some((number, order)) = next else { return };
-            if !self.sender.send(number, Request::Cancel(order)) {
-                self.shared.measured().rejected(
-                    number,
-                    Rejected::failure("dropped by the generator"),
-                    now,
-                    now,
-                );
-            }
+            self.dispatch(number, Request::Cancel(order), now);
         }
     }
 

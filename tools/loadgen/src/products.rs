@@ -23,7 +23,7 @@ pub async fn ensure(http: &Http, endpoints: &Endpoints, orders: u64) -> anyhow::
             restock_to(http, endpoints, &product.sku, needed).await?;
         }
     }
-    catalogue::wait_until_known(http, endpoints, &products).await
+    catalogue::wait_until_orderable(http, endpoints, &products).await
 }
 
 fn product(sku: &str, quantity: u32) -> Product {

@@ -278,8 +278,7 @@ mod tests {
             run.on_confirmed(Uuid::from_u128(number.into()), ms(3_000));
         }
         let of = |change: fn(&mut Report)| {
-            let reconciliation =
-                reconciliation(Verdict::Balanced);
+            let reconciliation = reconciliation(Verdict::Balanced);
             let mut report = Report::of(&run, false, &Cost::default(), BTreeMap::new(), reconciliation);
             change(&mut report);
             report.failures(false, 100)

@@ -94,10 +94,6 @@ pub enum CoveragePoint {
 pub struct Coverage(BTreeMap<CoveragePoint, u64>);
 
 impl Coverage {
-    pub fn count(&mut self, point: CoveragePoint) {
-        self.count_many(point, 1);
-    }
-
     pub fn count_many(&mut self, point: CoveragePoint, times: u64) {
         if times > 0 {
             *self.0.entry(point).or_default() += times;

@@ -18,11 +18,12 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use crate::coverage::CoveragePoint;
+use crate::deployment::AnyDeployment;
 use crate::failure_reasons::forged;
 use crate::invariants::BANK;
 use crate::planted_fault::PlantedFault;
 use crate::sim::ready;
-use crate::world::{AnyDeployment, World};
+use crate::world::World;
 
 const EVENTS: usize = 130;
 /// Event at which the broker loses its disk.

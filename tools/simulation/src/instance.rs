@@ -121,7 +121,7 @@ pub struct InstanceParts<S: Service> {
 pub type Background<S> = Arc<dyn Fn(InstanceParts<S>) -> BoxFuture<'static, ()> + Send + Sync>;
 
 pub struct Instance<S: Service> {
-    process: Process,
+    pub process: Process,
     shared: Shared,
     live: LiveInstances<S>,
     service: Arc<Instrumented<S>>,
@@ -129,7 +129,8 @@ pub struct Instance<S: Service> {
     background: Option<Background<S>>,
     clock: SharedClock,
     is_clock_off: bool,
-    faults: InjectedFaults,
+    /// Injected faults, which survive a restart.
+    pub faults: InjectedFaults,
     runtime_config: RuntimeConfig,
     observer: SharedObserver,
 }
@@ -173,15 +174,6 @@ impl<S: Service> Instance<S> {
         }
     }
 
-    pub fn process(&self) -> Process {
-        self.process.clone()
-    }
-
-    /// Injected faults, which survive a restart.
-    pub fn faults(&self) -> InjectedFaults {
-        self.faults.clone()
-    }
-
     /// Runs, crashes and restarts until dropped.
     pub async fn run(self) {
         loop {
@@ -203,7 +195,7 @@ impl<S: Service> Instance<S> {
         let batch = self.service.batch.clone();
         let store = Arc::new(SimStore {
             inner: store,
-            process: self.process(),
+            process: self.process.clone(),
             broker: broker.clone(),
             journal,
             batch,
@@ -227,14 +219,14 @@ impl<S: Service> Instance<S> {
             &overridden,
         );
         let messaging = if S::OPERATOR.is_some() {
-            let bus = SimBus::new(self.process(), broker);
+            let bus = SimBus::new(self.process.clone(), broker);
             let publisher = Box::new(bus.clone());
             start_messaging(&engine, &steps, &deps, &self.runtime_config, &bus, publisher)
         } else {
             JoinSet::new()
         };
         if let Some(background) = &self.background {
-            let (process, store) = (self.process(), deps.store.clone());
+            let (process, store) = (self.process.clone(), deps.store.clone());
             let (engine, admission) = (engine.clone(), admission.clone());
             loops.spawn(background(InstanceParts { process, store, engine, admission }));
         }

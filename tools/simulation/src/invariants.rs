@@ -53,7 +53,7 @@ pub fn record_batch(sim: &Sim, batch: &BatchInputs) {
         sim.count_many(CoveragePoint::DueInMixedBatch, batch.due);
         sim.count_many(CoveragePoint::RetryInMixedBatch, batch.retries);
     }
-    sim.count_many(CoveragePoint::ThreeKindsInOneBatch, u64::from(kinds > 2));
+    sim.count_if(CoveragePoint::ThreeKindsInOneBatch, kinds > 2);
 }
 
 /// Law 6: only faults cause retries and dead letters.
@@ -65,13 +65,10 @@ pub fn check_entry(sim: &Sim, entry: &BatchEffects) {
     sim.count_many(CoveragePoint::Retried, entry.retried.len() as u64);
     sim.count_many(CoveragePoint::DeadLettered, entry.dead_lettered.len() as u64);
     for (step, origin, reason) in &entry.dead_lettered {
-        sim.count_many(CoveragePoint::PoisonDeadLettered, u64::from(is_poison(reason)));
-        sim.count_many(
-            CoveragePoint::MaxDeliveriesReached,
-            u64::from(reason.contains(failure_reasons::MAX_DELIVERIES)),
-        );
-        sim.count_many(CoveragePoint::RefundDeadLettered, u64::from(*origin == DeadLetterOrigin::Task));
-        sim.count_many(CoveragePoint::OperatorCommandDeadLettered, u64::from(step.ends_with("-operations")));
+        sim.count_if(CoveragePoint::PoisonDeadLettered, is_poison(reason));
+        sim.count_if(CoveragePoint::MaxDeliveriesReached, reason.contains(failure_reasons::MAX_DELIVERIES));
+        sim.count_if(CoveragePoint::RefundDeadLettered, *origin == DeadLetterOrigin::Task);
+        sim.count_if(CoveragePoint::OperatorCommandDeadLettered, step.ends_with("-operations"));
     }
 }
 
@@ -117,10 +114,10 @@ struct InvariantObserver(Sim);
 
 impl Observer for InvariantObserver {
     fn input_processed(&self, processed: &ProcessedInput<'_>) {
-        self.0.count_many(CoveragePoint::Rejected, u64::from(processed.outcome == "rejected"));
+        self.0.count_if(CoveragePoint::Rejected, processed.outcome == "rejected");
     }
 
     fn call_ended(&self, _: &str, end: CallResult, _: Duration, _: Option<TraceContext>) {
-        self.0.count_many(CoveragePoint::CallFailed, u64::from(end != CallResult::Answered));
+        self.0.count_if(CoveragePoint::CallFailed, end != CallResult::Answered);
     }
 }

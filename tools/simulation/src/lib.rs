@@ -14,7 +14,7 @@
 //! - `clock`, `bus`, `store_faults`, `notifications`, `store`: time, broker and database of one process
 //! - `instance`: one instance of a service with the engine's own loops; `bank_calls`: calls of payment
 //! - `redriver`: admin's redrive loop; `client`: places orders
-//! - `world`: all of it, and how it becomes idle
+//! - `deployment`: services with their databases and instances; `world`: all of it, until it is idle
 //! - `customer`, `operator`, `redrive_operator`, `director`, `recovery`: people and events
 //! - `laws`: conditions that hold when the world is idle
 
@@ -25,6 +25,7 @@ mod client;
 mod clock;
 mod coverage;
 mod customer;
+mod deployment;
 mod director;
 mod failure_reasons;
 pub mod fault_profile;

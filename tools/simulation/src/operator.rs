@@ -172,9 +172,9 @@ impl World {
         }
         self.sim.note(|| format!("{id} replayed, force {force}, edited {is_edit}: {granted} granted"));
         self.sim.count_many(CoveragePoint::Replayed, granted as u64);
-        self.sim.count_many(CoveragePoint::ReplayForced, u64::from(force && granted > 0));
+        self.sim.count_if(CoveragePoint::ReplayForced, force && granted > 0);
         let rejected = answers.iter().flatten().any(|outcome| matches!(outcome, CommandOutcome::Rejected(_)));
-        self.sim.count_many(CoveragePoint::SecondOperatorRejected, u64::from(granted == 1 && rejected));
+        self.sim.count_if(CoveragePoint::SecondOperatorRejected, granted == 1 && rejected);
     }
 
     /// Extends the deadline of the order behind a dead letter.

@@ -16,12 +16,12 @@ use payment::service::PaymentService;
 use saga_core::UnitOfWork;
 use saga_core::message::{Envelope, Message as _, Received};
 use saga_core::service::{HandlerError, HandlerResult};
-use strum::{Display, EnumString};
+use strum::{Display, EnumIter, EnumString, IntoEnumIterator as _};
 
 use crate::instrumented::HandlerOverride;
 
 /// A fault that can be planted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, EnumString)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, EnumIter, EnumString)]
 #[strum(serialize_all = "kebab-case")]
 pub enum PlantedFault {
     None,
@@ -90,47 +90,8 @@ pub enum PlantedFault {
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "each fault changes one place, and no other")]
 impl PlantedFault {
-    /// Faults of messages, orders and money.
-    pub const OF_THE_SAGA: [Self; 24] = [
-        Self::AcknowledgeBeforeCommit,
-        Self::PublishBeforeCommit,
-        Self::InboxBeforeWork,
-        Self::SettleWithoutPublish,
-        Self::NoTombstone,
-        Self::NoDoom,
-        Self::NoDeadline,
-        Self::DeadlineCancelsConfirmed,
-        Self::BankIgnoresKey,
-        Self::RefundNotSent,
-        Self::PartialReservation,
-        Self::QuantitiesSwapped,
-        Self::WrongAmount,
-        Self::WrongCustomer,
-        Self::StockNotReleased,
-        Self::TasksNotRecovered,
-        Self::AdvisoryAcknowledgedFirst,
-        Self::InboxTrimmedTooEarly,
-        Self::StoreFaultIgnored,
-        Self::KeyForgottenTooEarly,
-        Self::UnneededCallMade,
-        Self::VoidNotPublished,
-        Self::AdditionalRowsIgnored,
-        Self::LossNotRepublished,
-    ];
-
-    /// Faults of retries, dead letters and replays.
-    pub const OF_DEAD_LETTERS: [Self; 7] = [
-        Self::ReplayMarksInbox,
-        Self::ReplayToAllConsumers,
-        Self::EditLeavesOriginal,
-        Self::RevisionIgnored,
-        Self::DiscardForgets,
-        Self::RetryInMemory,
-        Self::DeadLetterNotAnnounced,
-    ];
-
     pub fn all() -> impl Iterator<Item = Self> {
-        Self::OF_THE_SAGA.into_iter().chain(Self::OF_DEAD_LETTERS)
+        Self::iter().filter(|fault| *fault != Self::None)
     }
 
     pub fn named(name: &str) -> Option<Self> {

@@ -11,8 +11,9 @@ use order::domain::Order;
 use tokio::time::sleep;
 
 use crate::client::Client;
+use crate::deployment::AnyDeployment as _;
 use crate::law::Law;
-use crate::world::{AnyDeployment as _, World, rows};
+use crate::world::{World, rows};
 
 /// Time after which no loop backs off any more.
 const BACKOFF_TIME: Duration = Duration::from_secs(40);

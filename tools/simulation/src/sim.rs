@@ -146,6 +146,10 @@ impl Sim {
         self.count_many(point, 1);
     }
 
+    pub fn count_if(&self, point: CoveragePoint, is_reached: bool) {
+        self.count_many(point, u64::from(is_reached));
+    }
+
     pub fn count_many(&self, point: CoveragePoint, times: u64) {
         self.0.state.lock().coverage.count_many(point, times);
     }

@@ -120,7 +120,7 @@ impl SimStore {
         Box::pin(async move {
             self.begin("before it settles").await?;
             let is_settled = settling.await?;
-            self.process.sim().count_many(CoveragePoint::FencedOff, u64::from(!is_settled));
+            self.process.sim().count_if(CoveragePoint::FencedOff, !is_settled);
             self.end("after it settled").await;
             Ok(is_settled)
         })

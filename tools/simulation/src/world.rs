@@ -1,7 +1,6 @@
 //! Shell: the world: services with their databases, the broker and the bank; and how it becomes idle.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,17 +16,15 @@ use parking_lot::Mutex;
 use payment::service::PaymentService;
 use saga_core::breaker::State;
 use saga_core::decider::Decider;
-use saga_core::input::{CommandOutcome, Input, RequestKey};
 use saga_core::query::Query;
 use saga_core::row::{RowKey, StoredEvent};
 use saga_core::service::{Service, Step, steps_of};
-use saga_engine::runtime::admission::{BreakerAction, BreakerView};
+use saga_engine::runtime::admission::BreakerView;
 use saga_engine::runtime::bus::Durable;
-use saga_engine::runtime::injected_faults::InjectedFaults;
 use saga_engine::runtime::task_runner::{NoTasks, TaskHandler};
 use saga_engine::store::roles::{DueWork as _, Monitoring as _, Overrides as _, Queries as _};
-use saga_engine::store::sqlite::{SqliteStore, Template};
-use saga_engine::store::{DueQuery, StoreFault, StoredOverrides};
+use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::store::{DueQuery, StoredOverrides};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -36,10 +33,9 @@ use crate::bank_calls::BankHandler;
 use crate::broker::Broker;
 use crate::bus::SharedBroker;
 use crate::client::Customers;
-use crate::instance::{Background, Instance, LiveInstances, Shared, inject, instrumented};
-use crate::instrumented::{HandlerOverride, Instrumented};
+use crate::deployment::{AnyDeployment, Deployer, Deployment};
+use crate::instance::{Background, Shared, inject};
 use crate::invariants;
-use crate::notifications::Notifications;
 use crate::process::Process;
 use crate::redriver::{self, Breakers};
 use crate::sim::{Sim, ready};
@@ -67,14 +63,6 @@ pub struct World {
     instances: JoinSet<()>,
 }
 
-/// A service with its database and its instances.
-pub struct Deployment<S: Service> {
-    pub shared: Shared,
-    pub live: LiveInstances<S>,
-    pub processes: Vec<Process>,
-    pub faults: Vec<InjectedFaults>,
-}
-
 impl World {
     /// Creates a world with all instances, in which nothing has happened yet.
     pub fn new(sim: Sim) -> Self {
@@ -85,22 +73,14 @@ impl World {
         declare::<AdminService>(&mut broker);
         let (broker, mut instances) = (SharedBroker::new(sim.clone(), broker), JoinSet::new());
         let (planted_fault, all) = (sim.planted_fault(), sim.profile().instances);
-        let mut make = Maker { sim: &sim, broker: &broker, instances: &mut instances };
-        let bank =
-            make.deployment(1, || BankService { limit_major: 10_000 }, None, |_| Arc::new(NoTasks), None);
+        let mut deployer = Deployer { sim: &sim, broker: &broker, instances: &mut instances };
+        let bank = deployer.deploy(1, || BankService { limit_major: 10_000 }, None);
         let called = bank.live.clone();
         let to_bank =
             |process| -> Arc<dyn TaskHandler> { Arc::new(BankHandler::new(process, called.clone())) };
-        let order =
-            make.deployment(all, || OrderService, planted_fault.of_order(), |_| Arc::new(NoTasks), None);
-        let inventory = make.deployment(
-            all,
-            || InventoryService,
-            planted_fault.of_inventory(),
-            |_| Arc::new(NoTasks),
-            None,
-        );
-        let payment = make.deployment(all, || PaymentService, planted_fault.of_payment(), to_bank, None);
+        let order = deployer.deploy(all, || OrderService, planted_fault.of_order());
+        let inventory = deployer.deploy(all, || InventoryService, planted_fault.of_inventory());
+        let payment = deployer.deploy_with(all, || PaymentService, planted_fault.of_payment(), to_bank, None);
         let others = [order.boxed(), inventory.boxed(), payment.boxed()];
         let breakers: Breakers = Arc::new(move |service| {
             let other = others.iter().find(|other| other.name() == service)?;
@@ -108,7 +88,7 @@ impl World {
         });
         let background: Background<AdminService> =
             Arc::new(move |parts| redriver::run(parts, breakers.clone()).boxed());
-        let admin = make.deployment(all, || AdminService, None, |_| Arc::new(NoTasks), Some(background));
+        let admin = deployer.deploy_with(all, || AdminService, None, |_| Arc::new(NoTasks), Some(background));
         Self {
             sim,
             broker,
@@ -269,141 +249,6 @@ impl World {
     pub fn end(&mut self) {
         self.clients.abort_all();
         self.instances.abort_all();
-    }
-}
-
-/// A service with its instances, of whatever type.
-pub trait AnyDeployment: Send + Sync {
-    fn name(&self) -> &'static str;
-    fn steps(&self) -> Vec<&'static Step>;
-    fn shared(&self) -> &Shared;
-    fn processes(&self) -> &[Process];
-    /// Injected faults of each instance.
-    fn faults(&self) -> &[InjectedFaults];
-    /// Breakers of each running instance.
-    fn breakers(&self) -> Vec<Vec<BreakerView>>;
-    /// Sets the breakers of this name in all instances, through one of them.
-    fn set_breaker(&self, sim: &Sim, name: &str, action: BreakerAction);
-    /// Resets the breakers that match, with their history.
-    fn reset_breakers(&self, matching: fn(&BreakerView) -> bool);
-    /// Tasks waiting and in flight.
-    fn open_calls(&self) -> usize;
-    fn boxed(&self) -> Box<dyn AnyDeployment>;
-}
-
-impl<S: Service> AnyDeployment for Deployment<S> {
-    fn name(&self) -> &'static str {
-        S::NAME
-    }
-
-    fn steps(&self) -> Vec<&'static Step> {
-        steps_of::<S>()
-    }
-
-    fn shared(&self) -> &Shared {
-        &self.shared
-    }
-
-    fn processes(&self) -> &[Process] {
-        &self.processes
-    }
-
-    fn faults(&self) -> &[InjectedFaults] {
-        &self.faults
-    }
-
-    fn breakers(&self) -> Vec<Vec<BreakerView>> {
-        self.live.lock().values().map(|instance| instance.admission.breakers()).collect()
-    }
-
-    fn set_breaker(&self, sim: &Sim, name: &str, action: BreakerAction) {
-        let all: Vec<_> = self.live.lock().values().map(|instance| instance.overrides.clone()).collect();
-        if let Some(overrides) = all.get(sim.below(all.len())) {
-            // A store in memory does not fail.
-            let _ = ready(overrides.set_breaker(name, action));
-        }
-    }
-
-    fn reset_breakers(&self, matching: fn(&BreakerView) -> bool) {
-        for instance in self.live.lock().values() {
-            for view in instance.admission.breakers().iter().filter(|view| matching(view)) {
-                let _ = instance.admission.set_breaker(&view.name, BreakerAction::Reset);
-            }
-        }
-    }
-
-    fn open_calls(&self) -> usize {
-        self.live.lock().values().map(|instance| instance.admission.tasks_held()).sum()
-    }
-
-    fn boxed(&self) -> Box<dyn AnyDeployment> {
-        let Self { shared, live, processes, faults } = self;
-        let (shared, live) = (shared.clone(), live.clone());
-        Box::new(Self { shared, live, processes: processes.clone(), faults: faults.clone() })
-    }
-}
-
-impl<S: Service> Deployment<S> {
-    pub fn store(&self) -> &SqliteStore {
-        &self.shared.store
-    }
-
-    /// Runs a command on one of the instances; `None` after a time-out.
-    pub async fn ask(
-        &self,
-        sim: &Sim,
-        (id, saga): (Uuid, Uuid),
-        command: S::Command,
-        key: Option<RequestKey>,
-    ) -> Option<CommandOutcome<Instrumented<S>>> {
-        self.live.ask(sim, Input::command(id, saga, command, key)).await
-    }
-}
-
-/// Empty database of a service, created once for all seeds.
-fn template<S: Service>() -> Result<Arc<Template>, StoreFault> {
-    static TEMPLATES: Mutex<BTreeMap<&str, Arc<Template>>> = Mutex::new(BTreeMap::new());
-    match TEMPLATES.lock().entry(S::NAME) {
-        Entry::Occupied(template) => Ok(template.get().clone()),
-        Entry::Vacant(entry) => Ok(entry.insert(Arc::new(Template::of(S::rows())?)).clone()),
-    }
-}
-
-struct Maker<'a> {
-    sim: &'a Sim,
-    broker: &'a SharedBroker,
-    instances: &'a mut JoinSet<()>,
-}
-
-impl Maker<'_> {
-    /// Creates a service with an empty database and this many instances.
-    fn deployment<S: Service>(
-        &mut self,
-        instances: usize,
-        service: impl Fn() -> S,
-        handler_override: Option<HandlerOverride<S>>,
-        handler: impl Fn(Process) -> Arc<dyn TaskHandler>,
-        background: Option<Background<S>>,
-    ) -> Deployment<S> {
-        let store = match template::<S>().and_then(|template| SqliteStore::copy_of(&template)) {
-            Ok(store) => Arc::new(store),
-            Err(fault) => panic!("no database in memory: {fault}"),
-        };
-        let (journal, forgotten, broker) = (Arc::default(), Arc::default(), self.broker.clone());
-        let notifications = Notifications::default();
-        let shared = Shared { store, journal, forgotten, broker, notifications };
-        let (live, mut processes, mut faults) = (LiveInstances::default(), Vec::new(), Vec::new());
-        for number in 1..=instances {
-            let process = Process::new(self.sim.clone(), format!("{}-{number}", S::NAME));
-            let service = instrumented(service(), handler_override, self.sim.planted_fault());
-            let handler = handler(process.clone());
-            let instance =
-                Instance::new(process, shared.clone(), live.clone(), service, handler, background.clone());
-            processes.push(instance.process());
-            faults.push(instance.faults());
-            self.instances.spawn(instance.run());
-        }
-        Deployment { shared, live, processes, faults }
     }
 }
 

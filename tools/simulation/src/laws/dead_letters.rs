@@ -163,10 +163,10 @@ pub fn check_replays(world: &World) {
 
 fn count(world: &World, view: &DeadLetterView, requests: &Requests) {
     let (sim, is_resolved) = (&world.sim, view.status() == Some(DeadLetterStatus::Resolved));
-    sim.count_many(CoveragePoint::ReplayResolved, u64::from(is_resolved));
+    sim.count_if(CoveragePoint::ReplayResolved, is_resolved);
     sim.count_many(CoveragePoint::ReplayFailed, view.replays().into());
-    sim.count_many(CoveragePoint::EditedAndResolved, u64::from(is_resolved && !requests.edited.is_empty()));
-    sim.count_many(CoveragePoint::Discarded, u64::from(view.status() == Some(DeadLetterStatus::Discarded)));
+    sim.count_if(CoveragePoint::EditedAndResolved, is_resolved && !requests.edited.is_empty());
+    sim.count_if(CoveragePoint::Discarded, view.status() == Some(DeadLetterStatus::Discarded));
 }
 
 /// Replays of one dead letter that operators have requested.

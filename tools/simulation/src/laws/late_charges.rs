@@ -62,8 +62,8 @@ fn count(world: &World, payment: &[StoredEvent]) {
     let has = |event: PaymentEvent| first(payment, Payment::event_name(&event)).is_some();
     let was_requested = payment.iter().any(|event| event.name == "Requested");
     let (voided, reversal) = (has(PaymentEvent::Voided), has(PaymentEvent::ReversalRequested));
-    world.sim.count_many(CoveragePoint::Withdrawn, u64::from(was_requested && voided && !reversal));
-    world.sim.count_many(CoveragePoint::ReversedUnwanted, u64::from(reversal));
+    world.sim.count_if(CoveragePoint::Withdrawn, was_requested && voided && !reversal);
+    world.sim.count_if(CoveragePoint::ReversedUnwanted, reversal);
 }
 
 fn first(history: &[StoredEvent], name: &str) -> Option<Timestamp> {

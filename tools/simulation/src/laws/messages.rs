@@ -11,9 +11,10 @@ use saga_engine::store::roles::{Monitoring as _, Transactions as _, Verification
 use uuid::Uuid;
 
 use crate::broker::StepDelivery;
+use crate::deployment::AnyDeployment;
 use crate::law::Law;
 use crate::sim::ready;
-use crate::world::{AnyDeployment, World};
+use crate::world::World;
 
 /// A step and an inbox id.
 type StepMessage = (&'static str, Uuid);

@@ -49,7 +49,7 @@ pub fn check_outage_costs_nothing(world: &World) {
         Outage::Whole => CoveragePoint::BankOutageSurvived,
         Outage::Never | Outage::Long => CoveragePoint::BrokerOutageSurvived,
     };
-    world.sim.count_many(survived, u64::from(!world.customers.lock().orders.is_empty()));
+    world.sim.count_if(survived, !world.customers.lock().orders.is_empty());
 }
 
 /// Law 6: breakers stay closed where only the broker was away and no call failed.
@@ -76,7 +76,7 @@ pub fn check_saga_views(world: &World) {
         check_view(world, id, &order, discarded.contains(&id));
     }
     for (_, reservation) in rows::<Reservation>(world.inventory.store()) {
-        world.sim.count_many(CoveragePoint::StockVoid, u64::from(reservation == Reservation::Void));
+        world.sim.count_if(CoveragePoint::StockVoid, reservation == Reservation::Void);
     }
     for (id, payment) in rows::<Payment>(world.payment.store()) {
         if let Ok(id) = id.parse() {
@@ -112,7 +112,7 @@ fn count_payment(world: &World, order: Uuid, payment: &Payment) {
         let history = history::<Payment>(world.payment.store(), order);
         let doomed = Payment::event_name(&PaymentEvent::Doomed);
         let was_doomed = history.iter().any(|event| event.name == doomed);
-        world.sim.count_many(CoveragePoint::DoomedAndRefunded, u64::from(was_doomed));
+        world.sim.count_if(CoveragePoint::DoomedAndRefunded, was_doomed);
     } else if matches!(payment, Payment::Failed(_, PaymentFailure::Exhausted)) {
         world.sim.count(CoveragePoint::Reversed);
     }

@@ -28,7 +28,7 @@ struct Sent {
 pub fn check_redrives(world: &World) {
     let sent = sent(world);
     for (id, drive) in world.redrives() {
-        let count = |point, status| world.sim.count_many(point, u64::from(drive.status == status));
+        let count = |point, status| world.sim.count_if(point, drive.status == status);
         count(CoveragePoint::RedriveDone, RedriveStatus::Done);
         count(CoveragePoint::RedriveStopped, RedriveStatus::Stopped);
         let broken = |what| world.sim.breaks(Law::ReplayReachesItsStep, format!("redrive {id} {what}"));

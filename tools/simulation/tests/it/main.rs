@@ -111,16 +111,16 @@ fn same_seed_gives_same_trace() {
 }
 
 #[test]
-fn planted_faults_of_saga_are_found() {
-    assert_found(&PlantedFault::OF_THE_SAGA);
+fn first_half_of_planted_faults_is_found() {
+    assert_found(PlantedFault::all().take(16));
 }
 
 #[test]
-fn planted_faults_of_dead_letters_are_found() {
-    assert_found(&PlantedFault::OF_DEAD_LETTERS);
+fn second_half_of_planted_faults_is_found() {
+    assert_found(PlantedFault::all().skip(16));
 }
 
-fn assert_found(planted: &[PlantedFault]) {
+fn assert_found(planted: impl Iterator<Item = PlantedFault>) {
     /// Most faults are found at the first seed; some need luck.
     const SEEDS: usize = 600;
     for planted_fault in planted {
@@ -133,7 +133,7 @@ fn assert_found(planted: &[PlantedFault]) {
             _ => 0,
         };
         let mut seeds = worlds(first, SEEDS, |_| true);
-        let found = seeds.any(|seed| !run(seed, *planted_fault, Trace::Off).broken.is_empty());
+        let found = seeds.any(|seed| !run(seed, planted_fault, Trace::Off).broken.is_empty());
         assert!(found, "{planted_fault} was not found in {SEEDS} seeds");
     }
 }
