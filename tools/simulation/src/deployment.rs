@@ -91,7 +91,7 @@ impl<S: Service> AnyDeployment for Deployment<S> {
     }
 
     fn open_calls(&self) -> usize {
-        self.live.lock().values().map(|instance| instance.admission.tasks_held()).sum()
+        self.live.lock().values().map(|instance| instance.admission.open_tasks()).sum()
     }
 
     fn boxed(&self) -> Box<dyn AnyDeployment> {
