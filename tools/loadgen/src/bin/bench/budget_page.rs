@@ -206,7 +206,6 @@ fn of_statement(name: &str) -> &'static str {
         ("SELECT", "dead_letter") => "per operator command: the dead letter",
         ("SELECT", "outbox") => "per batch with outbox entries: whether an entry is out of sequence",
         ("SELECT", "lease") => "per publish: whether the relay still holds its lease",
-        ("SELECT", "publication") => "per publish: the sequence up to which everything is published",
         ("INSERT", "event") => "per event: the history, which folds to the row",
         ("INSERT", "inbox") => "per processed message: detection of duplicates",
         ("INSERT", "outbox") => "per message to publish",
