@@ -17,7 +17,8 @@ pub struct ChargeRequest {
 }
 
 /// A charge in the ledger, under the key that the merchant chose.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 pub enum Charge {
     #[default]
     New,
@@ -134,15 +135,8 @@ impl<F> Policy<F> for Charge {}
 
 impl Charge {
     #[must_use]
-    pub const fn status(&self) -> &'static str {
-        match self {
-            Self::New => "NEW",
-            Self::FailedOnce => "FAILED_ONCE",
-            Self::Captured(_) => "CAPTURED",
-            Self::Refused(..) => "REFUSED",
-            Self::Refunded(_) => "REFUNDED",
-            Self::Blocked => "BLOCKED",
-        }
+    pub fn status(&self) -> &'static str {
+        self.into()
     }
 
     /// The request; `None` if it was never decided.

@@ -171,7 +171,8 @@ fn shift(from: &mut u32, to: &mut u32, pieces: u32) {
 }
 
 /// The stock that an order has reserved or bought.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 pub enum Reservation {
     #[default]
     New,
@@ -278,15 +279,8 @@ impl Decider for Reservation {
 
 impl Reservation {
     #[must_use]
-    pub const fn status(&self) -> &'static str {
-        match self {
-            Self::New => "NEW",
-            Self::Reserved(_) => "RESERVED",
-            Self::Refused => "REFUSED",
-            Self::Sold(_) => "SOLD",
-            Self::Released => "RELEASED",
-            Self::Void => "VOID",
-        }
+    pub fn status(&self) -> &'static str {
+        self.into()
     }
 
     #[must_use]

@@ -5,9 +5,9 @@ use contract::inventory::{
     PriceChanged, ProductListed, StockReleased, StockReplenished, StockReservationFailed, StockReserved,
 };
 use contract::metrics::UNITS;
+use contract::order::order_id;
 use saga_core::metric::Measurement;
 use saga_core::{Policy, UnitOfWork};
-use uuid::Uuid;
 
 use crate::domain::{Product, ProductEvent, Reservation, ReservationEvent};
 use crate::service::{requested_lines, shortages};
@@ -78,12 +78,5 @@ impl Policy<Fact> for Reservation {
             }
             (ReservationEvent::Sold, _) => {}
         }
-    }
-}
-
-fn order_id(row: &str) -> Uuid {
-    match row.parse() {
-        Ok(order) => order,
-        Err(error) => panic!("row id {row:?} is not an order id: {error}"),
     }
 }

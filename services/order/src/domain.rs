@@ -15,7 +15,8 @@ pub struct Placed {
 }
 
 /// An order. It cancels itself if its deadline passes before it is confirmed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 pub enum Order {
     #[default]
     New,
@@ -158,13 +159,8 @@ impl Decider for Order {
 
 impl Order {
     #[must_use]
-    pub const fn status(&self) -> &'static str {
-        match self {
-            Self::New => "NEW",
-            Self::Pending(_) => "PENDING",
-            Self::Confirmed(_) => "CONFIRMED",
-            Self::Cancelled(..) => "CANCELLED",
-        }
+    pub fn status(&self) -> &'static str {
+        self.into()
     }
 
     /// Data of the order as placed.

@@ -2,10 +2,9 @@
 
 use contract::Fact;
 use contract::metrics::{AMOUNT, ORDER_DURATION, PLACED, count_money};
-use contract::order::{DeadlineExtended, OrderCancelled, OrderConfirmed, OrderCreated, StockLine};
+use contract::order::{DeadlineExtended, OrderCancelled, OrderConfirmed, OrderCreated, StockLine, order_id};
 use saga_core::metric::Measurement;
 use saga_core::{Policy, UnitOfWork};
-use uuid::Uuid;
 
 use crate::catalogue::CatalogueItem;
 use crate::domain::{Order, OrderEvent, Placed};
@@ -64,11 +63,4 @@ fn count_value(order: &Order, event: &str, work: &mut Work<'_>) {
 fn stock_lines(order: &Order) -> Vec<StockLine> {
     let lines = order.placed().map(|placed| placed.lines.as_slice()).unwrap_or_default();
     lines.iter().map(|line| StockLine { sku: line.sku.clone(), quantity: line.quantity }).collect()
-}
-
-fn order_id(row: &str) -> Uuid {
-    match row.parse() {
-        Ok(order) => order,
-        Err(error) => panic!("row id {row:?} is not an order id: {error}"),
-    }
 }

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// A payment. An order has exactly one.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
 pub enum Payment {
     #[default]
     New,
@@ -29,6 +30,7 @@ pub enum Payment {
     /// The order was over before a charge was requested. A late request has no effect.
     Void,
     /// The charge was requested, and the order was over before it was captured.
+    #[strum(serialize = "VOID")]
     Voided(PaymentContext),
     /// An operator resolved an open refund or reversal by other means. The bank is not called any more.
     ResolvedManually(Box<Resolved>),
@@ -114,20 +116,8 @@ pub enum PaymentRejection {
 
 impl Payment {
     #[must_use]
-    pub const fn status(&self) -> &'static str {
-        match self {
-            Self::New => "NEW",
-            Self::Charging(_) => "CHARGING",
-            Self::Doomed(_) => "DOOMED",
-            Self::Captured(..) => "CAPTURED",
-            Self::Failed(..) => "FAILED",
-            Self::Reversing(_) => "REVERSING",
-            Self::Voiding(_) => "VOIDING",
-            Self::Refunding(..) => "REFUNDING",
-            Self::Refunded(..) => "REFUNDED",
-            Self::Void | Self::Voided(_) => "VOID",
-            Self::ResolvedManually(_) => "RESOLVED_MANUALLY",
-        }
+    pub fn status(&self) -> &'static str {
+        self.into()
     }
 
     /// Id of the payment. Taken from the context where there is one, since deriving it costs allocations.

@@ -3,6 +3,7 @@
 use contract::Fact;
 use contract::metrics::{MONEY, count_money};
 use contract::money::{Currency, Money};
+use contract::order::order_id;
 use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded, PaymentVoided};
 use saga_core::{Policy, UnitOfWork};
 use uuid::Uuid;
@@ -89,11 +90,4 @@ impl Policy<Fact> for Extension {}
 
 fn amount(payment: &Payment) -> Money {
     payment.context().map_or(Money::new(0, Currency::XXX), |context| context.total)
-}
-
-fn order_id(row: &str) -> Uuid {
-    match row.parse() {
-        Ok(order) => order,
-        Err(error) => panic!("row id {row:?} is not an order id: {error}"),
-    }
 }

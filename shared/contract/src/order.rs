@@ -100,6 +100,18 @@ impl PaymentContext {
     }
 }
 
+/// Id of the order that a row belongs to. Rows about one order have its id.
+///
+/// # Panics
+/// If `row` is the id of another row.
+#[must_use]
+pub fn order_id(row: &str) -> Uuid {
+    match row.parse() {
+        Ok(order) => order,
+        Err(error) => panic!("row id {row:?} is not an order id: {error}"),
+    }
+}
+
 /// Members of facts and events that are never shown: a card token is the customer's secret.
 pub const SECRETS: [&str; 1] = ["token"];
 

@@ -6,7 +6,7 @@ use saga_core::unit_of_work::{Policy, UnitOfWork};
 
 use crate::fact::{Fact, FactType};
 use crate::metrics;
-use crate::order::CancelReason;
+use crate::order::{CancelReason, order_id};
 use crate::payment::ManualResolutionRequested;
 use crate::saga::SagaStatus;
 use crate::saga_event::SagaEvent;
@@ -29,8 +29,7 @@ impl Policy<OperatorMessage<Fact>> for SagaView {
             SagaEvent::ResolutionWithdrawn(withdrawal) => (false, withdrawal.revision),
         };
         let cancelled = work.row::<Self>(id).has(FactType::OrderCancelled);
-        let Ok(order) = id.parse() else { panic!("{id:?} is no saga's id") };
-        let asked = ManualResolutionRequested { order, resolved, revision, cancelled };
+        let asked = ManualResolutionRequested { order: order_id(id), resolved, revision, cancelled };
         work.publish(OperatorMessage::Fact(asked.into()));
     }
 }

@@ -38,6 +38,7 @@ use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use crate::given::{announced, by_ada};
+use crate::harness::others;
 use crate::routes::numbered;
 
 /// An instance of admin without a driver.
@@ -53,9 +54,7 @@ impl Instance {
         let store: Arc<dyn Store> =
             Arc::new(SqliteStore::in_memory(AdminService::rows()).expect("a database in memory"));
         let program = admin::program();
-        let flags = ["order", "inventory", "payment", "bank"]
-            .map(|name| format!("service.{name}=http://127.0.0.1:9"))
-            .to_vec();
+        let flags = others().map(|name| format!("service.{name}=http://127.0.0.1:9")).collect();
         let settings =
             settings::load("admin", program.defaults, &Sources { file: None, flags }).expect("settings");
         let steps = steps_of::<AdminService>().iter().map(|step| step.name).collect();

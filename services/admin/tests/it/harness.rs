@@ -10,6 +10,7 @@ use admin::AdminApp;
 use admin::policy::{AdminMessage, AdminService};
 use contract::FactType;
 use contract::metrics::OF_ADMIN;
+use contract::topology::{PARTICIPANTS, producers};
 use futures::future::{BoxFuture, join_all};
 use jiff::{SignedDuration, Timestamp};
 use reqwest::{Method, RequestBuilder};
@@ -41,6 +42,11 @@ use uuid::Uuid;
 /// Longest wait for anything.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Names of the services that admin calls.
+pub fn others() -> impl Iterator<Item = &'static str> {
+    PARTICIPANTS.iter().map(|participant| participant.name).filter(|name| *name != admin::NAME)
+}
+
 pub struct AdminHarness {
     pub app: AdminApp,
     pub http: reqwest::Client,
@@ -67,7 +73,8 @@ impl AdminHarness {
             if flags.iter().any(|flag| flag.starts_with("http.tls.cert=")) { "https" } else { "http" };
         let base = format!("{scheme}://{}", listener.local_addr().expect("an address"));
         let program = admin::program();
-        let here = ["order", "inventory", "payment"].map(|name| format!("service.{name}={base}"));
+        let here = producers().filter(|name| *name != admin::NAME);
+        let here = here.map(|name| format!("service.{name}={base}"));
         // Nobody listens there.
         let nowhere = "service.bank=http://127.0.0.1:9".to_owned();
         // Nobody is told anything, unless a test wants it.

@@ -3,13 +3,14 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
+use crate::harness::others;
+
 #[test]
 fn without_a_receiver_each_notice_is_a_line_in_plain_words() {
     let folder = tempfile::tempdir().expect("a folder");
     let database = format!("store.url=sqlite:{}", folder.path().join("admin.db").display());
     // Nobody listens there.
-    let nobody =
-        ["order", "inventory", "payment", "bank"].map(|name| format!("service.{name}=http://127.0.0.1:9"));
+    let nobody: Vec<_> = others().map(|name| format!("service.{name}=http://127.0.0.1:9")).collect();
     let mut admin = Command::new(env!("CARGO_BIN_EXE_admin"));
     for setting in [
         &database,

@@ -10,11 +10,12 @@ use contract::payment::{
 };
 use contract::payment_id;
 use jiff::Timestamp;
-use payment::bank_task::BankAnswer;
+use payment::bank_task::{BankAnswer, BankCall, BankTask};
 use payment::service::PaymentService;
 use serde_json::Value;
 use uuid::Uuid;
 
+use saga_core::waiting::Task;
 use saga_engine::testing::ServiceUnderTest;
 
 pub const ORDER: Uuid = Uuid::from_u128(1);
@@ -100,6 +101,13 @@ pub fn bank_refused(reason: PaymentFailure) -> Value {
 
 pub fn bank_undone() -> Value {
     json(&BankAnswer::Undone)
+}
+
+/// Call to the bank that a task asks for.
+pub fn call(task: &Task) -> BankCall {
+    let task: BankTask = serde_json::from_str(&task.payload).expect("a task of the bank");
+    assert_eq!(task.order, ORDER);
+    task.call
 }
 
 fn json(answer: &BankAnswer) -> Value {

@@ -5,6 +5,7 @@ mod ledger;
 mod manual_resolution;
 mod openapi;
 mod properties;
+mod refunds;
 mod service;
 mod settings;
 mod table;

@@ -27,10 +27,7 @@ use tokio::task::JoinSet;
 
 use super::shop::{PENDING, Shop};
 use crate::given::fact;
-use crate::harness::{AdminHarness, answered};
-
-/// The services that the test plays.
-const PLAYED: [&str; 4] = ["order", "inventory", "payment", "bank"];
+use crate::harness::{AdminHarness, answered, others};
 
 /// A shop in which every order has ended.
 pub fn quiet_shop() -> Shop {
@@ -98,7 +95,7 @@ impl ReconciliationState {
         let reservations = shop.reservations.iter_mut().map(|entry| &mut entry.published);
         let payments = shop.payments.iter_mut().map(|entry| &mut entry.published);
         orders.chain(reservations).chain(payments).flatten().for_each(|said| said.at = at);
-        let mut service_stats: BTreeMap<_, _> = PLAYED.map(|name| (name.to_owned(), quiet(name))).into();
+        let mut service_stats: BTreeMap<_, _> = others().map(|name| (name.to_owned(), quiet(name))).collect();
         for said in said(&shop).concat() {
             let subject = subject(said.fact);
             let producer = subject.split('.').next().expect("a producer");
@@ -127,8 +124,8 @@ impl ReconciliationState {
         let base = format!("http://{}", listener.local_addr().expect("an address"));
         let router = axum::Router::new().fallback(answer).with_state(played.clone());
         serving.spawn(async move { axum::serve(listener, router).await.expect("it serves") });
-        let flags = PLAYED.map(|name| format!("service.{name}={base}/{name}"));
-        let admin = AdminHarness::with(&flags.each_ref().map(String::as_str)).await;
+        let flags: Vec<_> = others().map(|name| format!("service.{name}={base}/{name}")).collect();
+        let admin = AdminHarness::with(&flags.iter().map(String::as_str).collect::<Vec<_>>()).await;
         Self { admin, played, _serving: serving }
     }
 
@@ -312,24 +309,7 @@ fn said(shop: &Shop) -> Vec<Vec<PublishedFact>> {
 }
 
 fn subject(fact_type: FactType) -> String {
-    let producer = match fact_type {
-        FactType::OrderCreated
-        | FactType::OrderConfirmed
-        | FactType::OrderCancelled
-        | FactType::DeadlineExtended => "order",
-        FactType::DeadlineExtensionRequested | FactType::ManualResolutionRequested => "admin",
-        FactType::StockReserved
-        | FactType::StockReservationFailed
-        | FactType::StockReleased
-        | FactType::StockReplenished
-        | FactType::ProductListed
-        | FactType::PriceChanged => "inventory",
-        FactType::PaymentProcessed
-        | FactType::PaymentFailed
-        | FactType::PaymentRefunded
-        | FactType::PaymentVoided => "payment",
-    };
-    fact_type.message_type().subject(producer, "")
+    fact_type.message_type().subject(fact_type.producer(), "")
 }
 
 /// A fact about an order, as its service would say it.
