@@ -103,14 +103,23 @@ impl<T> Pages<T> {
         self.is_over = true;
     }
 
-    fn first(&self) -> Option<&Key> {
-        self.waiting.front().map(|(key, _)| key)
+    fn state(&self) -> LedgerState<'_> {
+        let first = self.waiting.front().map(|(key, _)| key);
+        LedgerState { wants_more: self.wants_more(), purged_before: self.purged_before, first }
     }
 
     /// Takes the next entry, if it has this key.
     fn pop(&mut self, key: &Key) -> Option<T> {
         self.waiting.pop_front_if(|(first, _)| first == key).map(|(_, entry)| entry)
     }
+}
+
+/// State of a ledger, whatever its entries.
+struct LedgerState<'a> {
+    wants_more: bool,
+    purged_before: Option<Uuid>,
+    /// Key of the next entry.
+    first: Option<&'a Key>,
 }
 
 /// A saga view under its id.
@@ -143,21 +152,13 @@ impl Accounts {
     /// True if a page of some ledger is needed to complete the next account.
     #[must_use]
     pub fn want_more(&self) -> bool {
-        let Self { orders, reservations, payments, charges, views } = self;
-        orders.wants_more()
-            || reservations.wants_more()
-            || payments.wants_more()
-            || charges.wants_more()
-            || views.wants_more()
+        self.ledgers().into_iter().any(|ledger| ledger.wants_more)
     }
 
     /// Id below which entries of some ledger may have been purged.
     #[must_use]
     pub fn purged_before(&self) -> Option<Uuid> {
-        let Self { orders, reservations, payments, charges, views } = self;
-        let left =
-            [orders.purged_before, reservations.purged_before, payments.purged_before, charges.purged_before];
-        left.into_iter().max().flatten().max(views.purged_before)
+        self.ledgers().into_iter().filter_map(|ledger| ledger.purged_before).max()
     }
 
     /// Takes the next account in the order of the keys; `None` when a page is needed, and at the end.
@@ -165,9 +166,8 @@ impl Accounts {
         if self.want_more() {
             return None;
         }
+        let key = self.ledgers().into_iter().filter_map(|ledger| ledger.first).min()?.clone();
         let Self { orders, reservations, payments, charges, views } = self;
-        let firsts = [orders.first(), reservations.first(), payments.first(), charges.first(), views.first()];
-        let key = firsts.into_iter().flatten().min()?.clone();
         let account = Account {
             order: orders.pop(&key),
             reservation: reservations.pop(&key),
@@ -176,6 +176,11 @@ impl Accounts {
             view: views.pop(&key).map(|(_, view)| view),
         };
         Some((key.to_string(), account))
+    }
+
+    fn ledgers(&self) -> [LedgerState<'_>; 5] {
+        let Self { orders, reservations, payments, charges, views } = self;
+        [orders.state(), reservations.state(), payments.state(), charges.state(), views.state()]
     }
 }
 
