@@ -80,6 +80,9 @@ await_background
 step "links of the pages"
 target/tools/lychee/bin/lychee --offline --include-fragments --no-progress README.md k8s/README.md shared/engine/README.md docs
 
+step "the worked example of docs/extending.md"
+git apply --check docs/extending/fraud-check.diff
+
 step "dependencies"
 scripts/check-dependencies.sh
 

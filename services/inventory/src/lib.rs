@@ -46,6 +46,7 @@ pub struct InventorySettings {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplenishSettings {
+    /// True to replenish products that run low.
     pub enabled: bool,
     /// Pieces on hand below which a product is replenished.
     pub threshold: u32,

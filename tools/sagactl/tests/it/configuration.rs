@@ -7,20 +7,14 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use contract::topology::PARTICIPANTS;
 use serde_json::Value;
 use syn::{Attribute, Expr, ExprLit, Field, Item, ItemStruct, Lit, Meta, Type};
 
 use crate::system::{programs, workspace};
 
-const SERVICES: [&str; 5] = ["order", "inventory", "payment", "bank", "admin"];
-/// The struct that holds all settings, and the sections that only one service has.
+/// The struct that holds all settings.
 const ROOT: &str = "Settings";
-const OWN: [(&str, &str); 4] = [
-    ("order", "OrderSettings"),
-    ("inventory", "InventorySettings"),
-    ("payment", "PaymentSettings"),
-    ("admin", "AdminSettings"),
-];
 /// Run the test with this variable set to write the page.
 const UPDATE: &str = "CONFIGURATION_UPDATE";
 
@@ -50,12 +44,12 @@ fn configuration_page_lists_every_setting_with_its_default() {
 fn page() -> String {
     let structs = Structs::read(&workspace());
     let defaults: BTreeMap<&str, Value> =
-        SERVICES.iter().map(|service| (*service, defaults_of(service))).collect();
+        PARTICIPANTS.iter().map(|service| (service.name, defaults_of(service.name))).collect();
     let mut sections = Sections::default();
     structs.walk(ROOT, "", &mut sections);
-    for (service, name) in OWN {
+    for service in PARTICIPANTS.map(|service| service.name) {
         let mut own = Sections::default();
-        structs.walk(name, "service.", &mut own);
+        structs.walk(&struct_of(service), "service.", &mut own);
         let entries = own.0.into_values().flatten().collect();
         sections.0.insert(format!("service ({service})"), entries);
     }
@@ -65,13 +59,19 @@ fn page() -> String {
         write!(page, "\n## {title}\n\n| key | default | meaning |\n| --- | --- | --- |\n")
             .expect("a text grows");
         for Entry { key, doc } in entries {
-            let owner = OWN.iter().find(|(service, _)| *section == format!("service ({service})"));
+            let owner = section.strip_prefix("service (").and_then(|owner| owner.strip_suffix(')'));
             let of: Vec<_> =
-                defaults.iter().filter(|(name, _)| owner.is_none_or(|(it, _)| it == *name)).collect();
+                defaults.iter().filter(|(name, _)| owner.is_none_or(|it| it == **name)).collect();
             writeln!(page, "| `{key}` | {} | {doc} |", shown_default(key, &of)).expect("a text grows");
         }
     }
     page
+}
+
+/// The struct of the settings that only this service has, such as `OrderSettings`.
+fn struct_of(service: &str) -> String {
+    let (first, rest) = service.split_at(1);
+    format!("{}{rest}Settings", first.to_uppercase())
 }
 
 /// Settings of `service` without any configuration.
