@@ -121,12 +121,12 @@ fn reserve(created: &OrderCreated, work: &mut Work<'_>) -> HandlerResult<Invento
     if *work.row::<Reservation>(order) != Reservation::New {
         return Ok(());
     }
-    let wanted = requested_lines(created);
-    let command = if shortages(&wanted, work).is_empty() {
-        for StockLine { sku, quantity } in &wanted {
+    let requested = requested_lines(created);
+    let command = if shortages(&requested, work).is_empty() {
+        for StockLine { sku, quantity } in &requested {
             work.decide::<Product>(sku, &ProductCommand::Reserve(*quantity)).map_err(Rejection::from)?;
         }
-        ReservationCommand::Reserve(wanted)
+        ReservationCommand::Reserve(requested)
     } else {
         ReservationCommand::Refuse
     };
@@ -141,18 +141,18 @@ pub(crate) fn requested_lines(created: &OrderCreated) -> Vec<StockLine> {
 
 /// Sums quantities by sku, since lines of one sku share its stock.
 fn sum_by_sku<'a>(lines: impl Iterator<Item = (&'a str, u32)>) -> Vec<StockLine> {
-    let mut wanted: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut requested: BTreeMap<&str, u32> = BTreeMap::new();
     for (sku, quantity) in lines {
-        let sum = wanted.entry(sku).or_default();
+        let sum = requested.entry(sku).or_default();
         *sum = sum.saturating_add(quantity);
     }
-    wanted.into_iter().map(|(sku, quantity)| StockLine { sku: sku.to_owned(), quantity }).collect()
+    requested.into_iter().map(|(sku, quantity)| StockLine { sku: sku.to_owned(), quantity }).collect()
 }
 
 /// Lines that exceed the stock on hand.
-pub(crate) fn shortages(wanted: &[StockLine], work: &mut Work<'_>) -> Vec<Shortage> {
+pub(crate) fn shortages(requested: &[StockLine], work: &mut Work<'_>) -> Vec<Shortage> {
     let mut shortages = Vec::new();
-    for StockLine { sku, quantity } in wanted {
+    for StockLine { sku, quantity } in requested {
         let available = work.row::<Product>(sku).on_hand;
         if *quantity > available {
             shortages.push(Shortage { sku: sku.clone(), requested: *quantity, available });

@@ -4,9 +4,8 @@ use contract::FactType;
 use contract::reconciliation::ReservationState;
 use inventory::domain::{Product, ProductCommand, Reservation};
 use inventory::ledger::{reservation_entry, stock_entry};
-use inventory::service::InventoryService;
 use inventory::view::ProductView;
-use saga_engine::testing::{NOON, ServiceUnderTest};
+use saga_engine::testing::NOON;
 
 use crate::given::{ORDER, cancelled, confirmed, created, euros, of, warehouse};
 
@@ -33,38 +32,31 @@ fn product_view_and_stock_entry_show_all_pieces() {
 #[test]
 fn reservation_entry_shows_lines_and_published_facts() {
     let lines = [("beans", 2), ("mug", 1)];
-    let nothing: fn(&mut ServiceUnderTest<InventoryService>) = |_| {};
     let (reserved, released) = (FactType::StockReserved, FactType::StockReleased);
-    let refused = FactType::StockReservationFailed;
-    let order = move |warehouse: &mut ServiceUnderTest<InventoryService>| {
-        warehouse.receives(created(ORDER, &lines));
-    };
-    type Then = Box<dyn Fn(&mut ServiceUnderTest<InventoryService>)>;
-    let sell: Then = Box::new(move |it| drop(it.receives(confirmed(ORDER, &lines))));
-    let give_up: Then = Box::new(move |it| drop(it.receives(cancelled(ORDER, &lines))));
-    let mut all = Vec::new();
-    for (then, state, held, said) in [
-        (Box::new(nothing) as Then, ReservationState::Reserved, true, vec![reserved]),
-        (sell, ReservationState::Sold, true, vec![reserved]),
-        (give_up, ReservationState::Free, true, vec![reserved, released]),
+    let (sale, cancellation) = (confirmed(ORDER, &lines), cancelled(ORDER, &lines));
+    let order = || created(ORDER, &lines);
+    for (facts, state, entry_lines, published) in [
+        (vec![order()], ReservationState::Reserved, &lines[..], vec![reserved]),
+        (vec![order(), sale], ReservationState::Sold, &lines, vec![reserved]),
+        (vec![order(), cancellation.clone()], ReservationState::Free, &lines, vec![reserved, released]),
+        (
+            vec![created(ORDER, &[("mug", 4)])],
+            ReservationState::Free,
+            &[],
+            vec![FactType::StockReservationFailed],
+        ),
+        (vec![cancellation], ReservationState::Free, &[], vec![released]),
     ] {
         let mut warehouse = warehouse();
-        order(&mut warehouse);
-        then(&mut warehouse);
-        all.push((warehouse, state, held, said));
-    }
-    let (mut short, mut early) = (warehouse(), warehouse());
-    short.receives(created(ORDER, &[("mug", 4)]));
-    all.push((short, ReservationState::Free, false, vec![refused]));
-    early.receives(cancelled(ORDER, &lines));
-    all.push((early, ReservationState::Free, false, vec![released]));
-    for (warehouse, state, is_held, said) in all {
+        for fact in facts {
+            warehouse.receives(fact);
+        }
         let reservation = warehouse.row::<Reservation>(ORDER);
         let entry = reservation_entry(ORDER, &reservation, &warehouse.history::<Reservation>(ORDER));
         assert_eq!((entry.order, entry.state), (ORDER, state));
-        let held: Vec<_> = entry.lines.iter().map(|line| (&line.sku[..], line.quantity)).collect();
-        assert_eq!(held, if is_held { lines.to_vec() } else { vec![] }, "{state:?}");
-        assert_eq!(entry.published.iter().map(|said| said.fact).collect::<Vec<_>>(), said);
-        assert!(entry.published.iter().all(|said| said.at == NOON));
+        let shown: Vec<_> = entry.lines.iter().map(|line| (&line.sku[..], line.quantity)).collect();
+        assert_eq!(shown, entry_lines, "{state:?}");
+        assert_eq!(entry.published.iter().map(|past| past.fact).collect::<Vec<_>>(), published);
+        assert!(entry.published.iter().all(|past| past.at == NOON));
     }
 }

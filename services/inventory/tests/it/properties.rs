@@ -105,10 +105,10 @@ fn check(warehouse: &ServiceUnderTest<InventoryService>, orders: &BTreeMap<Uuid,
     for sku in SKUS {
         let product: Product = warehouse.row(sku);
         assert_pieces_add_up(&product);
-        let held = |pieces: &BTreeMap<String, u32>| pieces.get(sku).copied().unwrap_or(0);
+        let count = |pieces: &BTreeMap<String, u32>| pieces.get(sku).copied().unwrap_or(0);
         assert_eq!(
             (product.reserved, product.sold),
-            (held(&reserved), held(&sold)),
+            (count(&reserved), count(&sold)),
             "{sku}: products = orders"
         );
     }

@@ -57,8 +57,8 @@ fn nothing() -> Writes {
 /// Writes a reservation with these quantities, and the event that followed.
 fn reserves(writes: &mut Writes, order: u128, quantities: &[u32], then: Option<ReservationEvent>) {
     let line = |quantity: &u32| StockLine { sku: "mug".to_owned(), quantity: *quantity };
-    let held = ReservationEvent::Reserved(quantities.iter().map(line).collect());
-    let events = [held].into_iter().chain(then);
+    let reserved = ReservationEvent::Reserved(quantities.iter().map(line).collect());
+    let events = [reserved].into_iter().chain(then);
     let history: Vec<_> = events.map(|event| serde_json::to_string(&event).expect("JSON")).collect();
     has_history::<Reservation>(writes, Uuid::from_u128(order), &history);
 }
@@ -80,8 +80,8 @@ fn shows(inventory: &Running, line: &str) {
         if metrics.lines().any(|shown| shown == line) {
             return;
         }
-        let held = metrics.lines().find(|shown| shown.starts_with("stock_reserved_units "));
-        assert!(began.elapsed() < Duration::from_secs(20), "waited in vain for {line}: {held:?}");
+        let reserved = metrics.lines().find(|shown| shown.starts_with("stock_reserved_units "));
+        assert!(began.elapsed() < Duration::from_secs(20), "waited in vain for {line}: {reserved:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

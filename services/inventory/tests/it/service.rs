@@ -74,8 +74,8 @@ fn orders_in_same_batch_share_stock_in_order() {
     let before = warehouse.published().len();
     warehouse.takes_batch(&orders);
     let names: Vec<_> = warehouse.published()[before..].iter().map(|fact| fact.fact_type().name()).collect();
-    let (held, short) = ("StockReserved", "StockReservationFailed");
-    assert_eq!(names, [held, held, held, short, short]);
+    let (reserved, short) = ("StockReserved", "StockReservationFailed");
+    assert_eq!(names, [reserved, reserved, reserved, short, short]);
     assert_eq!(stock(&warehouse, "mug"), (0, 3, 0));
 }
 
@@ -175,7 +175,7 @@ fn confirmation_without_reservation_is_dead_lettered_at_last() {
 }
 
 #[test]
-fn cancellation_releases_reserved_quantities_whatever_it_names() {
+fn cancellation_with_other_quantities_releases_reserved_ones() {
     let mut warehouse = warehouse();
     warehouse.receives(created(ORDER, &[("mug", 2)]));
     warehouse
@@ -186,7 +186,7 @@ fn cancellation_releases_reserved_quantities_whatever_it_names() {
 
 /// An operator edited the order, so later facts name other lines than those reserved.
 #[test]
-fn cancellation_releases_reserved_skus_whatever_it_names() {
+fn cancellation_with_other_skus_releases_reserved_ones() {
     let mut warehouse = warehouse();
     warehouse.receives(created(ORDER, &[("mug", 2)]));
     warehouse.receives(created(OTHER_ORDER, &[("beans", 1)]));
@@ -262,14 +262,14 @@ fn product_is_listed_once() {
 #[test]
 fn concurrent_replenishment_adds_pieces_once() {
     let mut warehouse = warehouse();
-    let look = |number: u128| Stimulus::Command {
+    let check = |number: u128| Stimulus::Command {
         id: Uuid::from_u128(number),
         saga: Uuid::from_u128(number),
         command: of("mug", ProductCommand::Replenish { threshold: 5, amount: 20 }),
         key: None,
     };
     let before = warehouse.published().len();
-    warehouse.takes_batch(&[look(1), look(2), look(3)]);
+    warehouse.takes_batch(&[check(1), check(2), check(3)]);
     let replenished = StockReplenished { sku: "mug".to_owned(), quantity: 20, on_hand: 23 };
     assert_eq!(warehouse.published()[before..], [Fact::StockReplenished(replenished)]);
 }
@@ -279,8 +279,8 @@ fn products_without_replenishment_stay_low() {
     let mut warehouse = ServiceUnderTest::of(InventoryService);
     let listing = Listing { replenish: false, ..listing() };
     warehouse.executes(of("poster", ProductCommand::List(listing, 1)));
-    let look = of("poster", ProductCommand::Replenish { threshold: 5, amount: 20 });
-    warehouse.executes(look).has_outcome("done").changes_nothing();
+    let check = of("poster", ProductCommand::Replenish { threshold: 5, amount: 20 });
+    warehouse.executes(check).has_outcome("done").changes_nothing();
 }
 
 #[test]

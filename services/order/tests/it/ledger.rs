@@ -21,7 +21,7 @@ fn order_view_and_ledger_entry_show_placed_data_and_outcome() {
     cancelled.executes(cancel(ORDER, CancelReason::CustomerRequest));
     let (created, confirmed) = (FactType::OrderCreated, FactType::OrderConfirmed);
     let because = Some(CancelReason::CustomerRequest);
-    for (shop, state, status, reason, said) in [
+    for (shop, state, status, reason, published) in [
         (shop_with_pending_order(), OrderState::Pending, "PENDING", None, vec![created]),
         (shop_with_confirmed_order(), OrderState::Confirmed, "CONFIRMED", None, vec![created, confirmed]),
         (
@@ -37,8 +37,8 @@ fn order_view_and_ledger_entry_show_placed_data_and_outcome() {
         let entry = ledger_entry(ORDER, &order, &shop.history::<Order>(ORDER)).expect("an entry");
         assert_eq!((entry.order, entry.state, entry.cancelled_because), (ORDER, state, reason));
         assert_eq!((&entry.customer[..], entry.total, entry.deadline), ("ada", euros(3300), NOON + TIMEOUT));
-        assert_eq!(entry.published.iter().map(|said| said.fact).collect::<Vec<_>>(), said);
-        assert!(entry.published.iter().all(|said| said.at == NOON));
+        assert_eq!(entry.published.iter().map(|past| past.fact).collect::<Vec<_>>(), published);
+        assert!(entry.published.iter().all(|past| past.at == NOON));
         let view = OrderView::of(ORDER, &order).expect("a view");
         assert_eq!((view.id, &view.status[..], view.cancelled_because), (ORDER, status, reason));
         assert_eq!((&view.customer[..], view.total), ("ada", euros(3300)));
