@@ -103,6 +103,11 @@ pub fn bank_undone() -> Value {
     json(&BankAnswer::Undone)
 }
 
+/// The previous owner of the task lost its lease, and may have made the call.
+pub fn claimed_again(payment: &mut ServiceUnderTest<PaymentService>, task: &Task) {
+    payment.store.tasks.entry(task.id).and_modify(|task| task.claim += 1);
+}
+
 /// Call to the bank that a task asks for.
 pub fn call(task: &Task) -> BankCall {
     let task: BankTask = serde_json::from_str(&task.payload).expect("a task of the bank");

@@ -7,7 +7,6 @@ use payment::domain::{Payment, PaymentRejection};
 use payment::service::{PaymentService, Refund};
 use saga_core::dead_letter::{DeadLetterMessage, ReplayRequested};
 use saga_core::retry::{FailedAttempt, FailureKind};
-use saga_core::waiting::Task;
 use saga_engine::testing::{ATTEMPTS, ServiceUnderTest, Stimulus};
 
 use crate::given::{
@@ -33,11 +32,6 @@ fn failed_refund_is_dead_lettered() {
     let dead_letter = payment.store.dead.first().expect("a dead letter");
     assert_eq!((dead_letter.saga, dead_letter.attempts), (Some(ORDER), ATTEMPTS));
     assert_eq!(payment.row::<Payment>(ORDER).status(), "REFUNDING", "the money is still owed");
-}
-
-/// The previous owner of the task lost its lease, and may have made the call.
-fn claimed_again(payment: &mut ServiceUnderTest<PaymentService>, task: &Task) {
-    payment.store.tasks.entry(task.id).and_modify(|task| task.claim += 1);
 }
 
 /// Money owed is never dropped: the dead letter tells the operator why the bank refused.

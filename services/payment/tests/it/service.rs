@@ -7,7 +7,7 @@ use contract::payment_id;
 use jiff::SignedDuration;
 use payment::bank_task::{BankCall, BankTask, CHARGE, REFUND};
 use payment::domain::Payment;
-use payment::service::{PaymentService, Refund};
+use payment::service::PaymentService;
 use saga_core::row::RowKey;
 use saga_core::waiting::Task;
 use saga_engine::testing::{ServiceUnderTest, Stimulus, consumed_facts};
@@ -15,8 +15,8 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::given::{
-    DEADLINE, ORDER, bank_captured, bank_refused, bank_undone, call, cancelled, captured, charging, context,
-    extended, failed, processed, refunded, reserved, resolved_manually, voided,
+    DEADLINE, ORDER, bank_captured, bank_refused, bank_undone, call, cancelled, captured, charging,
+    claimed_again, context, extended, failed, processed, refunded, reserved, resolved_manually, voided,
 };
 
 #[test]
