@@ -27,6 +27,7 @@ KUBECTL = os.environ.get("KUBECTL", "kubectl")
 SECRETS = ["nats/nats.conf", "admin/http.token", "http/tokens.json", "prometheus/http.token"]
 # The files outside k8s/ and grafana/ that repository.py reads.
 SOURCES = [
+    "docs/kubernetes.md",
     "shared/contract/src/topology.rs",
     "shared/engine/src/host/http/connections.rs",
     "shared/engine/src/host/metrics/names.rs",
@@ -99,7 +100,7 @@ def copy_of_manifests(root):
     for file in SOURCES:
         (root / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / file, root / file)
-    producers = (who.name for who in repository.participants(ROOT / SOURCES[0]) if who.has_stream)
+    producers = (who.name for who in repository.participants(ROOT / "shared/contract/src/topology.rs") if who.has_stream)
     for file in [*SECRETS, *(f"{name}/broker.nk" for name in producers)]:
         secret = root / "k8s/overlays/local/secrets" / file
         secret.parent.mkdir(parents=True, exist_ok=True)
