@@ -73,7 +73,8 @@ mod tests {
     async fn failed_read_is_error_and_not_zero() {
         let store = |kind| SqliteStore::in_memory(vec![kind]).expect("a database in memory");
         assert_eq!(reserved_units(&store(RowKind::of::<Reservation>())).await, Ok(0));
-        let error = reserved_units(&store(RowKind::of::<Product>())).await.expect_err("the table is missing");
-        assert!(error.contains("row_reservation"), "{error}");
+        let error =
+            reserved_units(&store(RowKind::of::<Product>())).await.expect_err("the rows are not declared");
+        assert!(error.contains("reservation"), "{error}");
     }
 }
