@@ -221,7 +221,8 @@ fn operate(
                 let rows = store.rebuild(kind).await?;
                 let after = store.verify().await?;
                 let report = serde_json::json!({
-                    "kind": kind, "rows": rows, "restored_events": restored_events, "digest_before": before.digest, "digest_after": after.digest,
+                    "kind": kind, "rows": rows, "restored_events": restored_events,
+                    "digest_before": before.digest, "digest_after": after.digest,
                     "identical": before.digest == after.digest, "differing": after.differing,
                 });
                 print(&report);
