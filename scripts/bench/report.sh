@@ -25,7 +25,7 @@ describe() {
   broker=$(grep -rhoE --include='*.conf' 'sync_interval: *[a-z0-9]+' "$data" | head -n 1) || broker='sync_interval: the default'
   stop_system
   revision=$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)
-  [[ -z $(git -C "$root" status --porcelain 2>/dev/null) ]] || revision+=', dirty'
+  [[ -z $(git -C "$root" status --porcelain 2>/dev/null) ]] || revision+=' with uncommitted changes'
   machine=$("$tool" machine "$folder") || die "the machine cannot be described"
   note machine "$(jq 'del(.sqlite)' <<<"$machine")"
   [[ ! -e $bin/guided ]] || guided='guided '

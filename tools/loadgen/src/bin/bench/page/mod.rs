@@ -45,15 +45,17 @@ pub fn table(results: &Value) -> String {
 /// Page and charts by file name.
 pub fn files(results: &Value) -> anyhow::Result<Vec<(String, String)>> {
     let mut page = String::from(
-        "# Benchmarks\n\nWritten by `scripts/bench.sh all --write`. `scripts/bench.sh --help` explains each part.\n\
-         The floor is what this machine can do without the system, measured in the same run. Compare shares of it, not \
-         numbers of different machines.\nCost of each part of a saga in each process: \
-         [budget.md](budget.md).\n\n| | |\n| --- | --- |\n",
+        "# Benchmarks\n\nWritten by `scripts/bench.sh all --write`; `scripts/bench.sh --help` explains each part.\n\n\
+         - **Latency** spans from sending `POST /api/orders` until the order is confirmed, seen by the client.\n\
+         - A **sustained** rate holds for the whole run with p99 up to 250 ms, no growing backlog, and balanced ledgers.\n\
+         - A **floor** is what this machine can do without the system, measured in the same run. Compare shares of it, not \
+         numbers of different machines.\n\
+         - [Cost of a saga](budget.md) in each process.\n\n| | |\n| --- | --- |\n",
     );
     for (name, value) in head(results) {
         let _ = writeln!(page, "| {name} | {value} |");
     }
-    page.push_str("\n| what | | beside the floor |\n| --- | ---: | --- |\n");
+    page.push_str("\n| measurement | result | compared with the floor; remarks |\n| --- | ---: | --- |\n");
     for row in rows(results) {
         let _ = writeln!(page, "| {} | {} | {} |", row.what, row.value, row.beside);
     }

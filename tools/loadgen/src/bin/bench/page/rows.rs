@@ -225,7 +225,8 @@ fn counts(results: &Value, _floor: &Floor) -> Vec<Row> {
     let Some(rate) = number(&counts["rate"]) else { return Vec::new() };
     let most = number(&results["throughput"]["sustained_per_s"]).filter(|most| *most > 0.0);
     let share = most.map(|most| format!("{:.0} % of what is sustained", rate * 100.0 / most));
-    let mut rows = vec![row("counted at", format!("{rate:.0} sagas/s"), share.unwrap_or_default())];
+    let mut rows =
+        vec![row("counts below, taken at", format!("{rate:.0} sagas/s"), share.unwrap_or_default())];
     rows.extend(COUNTS.into_iter().filter_map(|(name, label)| {
         Some(row(format!("per saga: {label}"), format!("{:.2}", number(&counts["all"][name])?), ""))
     }));
