@@ -106,7 +106,7 @@ impl Count {
             return None;
         }
         let per_saga = |count| per_saga(count, orders);
-        let mut said =
+        let mut text =
             format!("{service}: {} per saga: {}, stored: {}", self.name, per_saga(new), per_saga(old));
         if let (Some(before), Some(now)) = ((self.parts)(before), (self.parts)(now)) {
             let of = |parts: &BTreeMap<String, u64>, part: &str| parts.get(part).copied().unwrap_or(0);
@@ -115,10 +115,10 @@ impl Count {
             parts.dedup();
             for part in parts.into_iter().filter(|part| of(before, part) != of(now, part)) {
                 let (before, now) = (per_saga(of(before, part)), per_saga(of(now, part)));
-                said.push_str(&format!("\n    {part}: {now}, stored: {before}"));
+                text.push_str(&format!("\n    {part}: {now}, stored: {before}"));
             }
         }
-        Some(said)
+        Some(text)
     }
 }
 
@@ -197,8 +197,8 @@ mod tests {
 
     #[test]
     fn share_per_saga_is_formatted_to_thousandths() {
-        let said =
+        let shares =
             [(0, 200), (200, 200), (8, 200), (201, 200), (1, 3)].map(|(count, of)| per_saga(count, of));
-        assert_eq!(said, ["0", "1", "0.04", "1.005", "0.333"]);
+        assert_eq!(shares, ["0", "1", "0.04", "1.005", "0.333"]);
     }
 }

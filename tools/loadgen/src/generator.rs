@@ -21,6 +21,7 @@ use super::subscription::EndingFact;
 use super::timeline::{Memory, Timeline};
 use super::{products, reconcile, subscription};
 use cli::exit::{self, ExitError};
+use cli::{print, print_json, view};
 use client::http::Http;
 use devstack::{Component, Endpoints, Usage};
 
@@ -75,8 +76,12 @@ pub async fn run(
         _ = interrupted => return Err(so_far("has no result").into()),
     };
     let report = Report::of(&run.shared.measured(), options.may_shed, &cost, rss_mib, reconciliation);
-    report::print(&report, options.json)?;
-    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    if options.json {
+        print_json(&serde_json::to_value(&report)?);
+    } else {
+        print(&report::shown(&report, &view()));
+    }
+    Ok(if report.valid { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn schedule_of(options: &LoadOptions) -> Schedule {

@@ -11,7 +11,7 @@ use super::ledger::Counts;
 use super::measurements::Measurements;
 use super::percentiles::{Percentiles, percentile_table};
 use super::timeline::Second;
-use cli::{View, print_json, view};
+use cli::{View, view};
 use client::reconciliation::{Reconciliation, report_text};
 use devstack::Component;
 
@@ -24,7 +24,8 @@ const LATE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Serialize)]
 pub struct Report {
-    valid: bool,
+    /// True if every order was accepted and ended as intended, the system kept up, and the ledgers agree.
+    pub valid: bool,
     /// Reasons why the run has failed.
     reasons: Vec<String>,
     /// Orders per second of an open loop.
@@ -122,11 +123,6 @@ impl Report {
         report
     }
 
-    /// True if every order was accepted and ended as intended, the system kept up, and the ledgers agree.
-    pub const fn is_good(&self) -> bool {
-        self.valid
-    }
-
     /// Reasons why the run has failed. With `may_shed`, rejections with `Retry-After` are none.
     fn failures(&self, may_shed: bool, sent: u64) -> Vec<String> {
         let tolerated = if may_shed { self.shed } else { 0 };
@@ -168,17 +164,8 @@ fn per_second(count: u64, time: Duration) -> f64 {
     (count as f64 / time.as_secs_f64().max(f64::MIN_POSITIVE) * 10.0).round() / 10.0
 }
 
-/// Prints a report as JSON or as a short table.
-pub fn print(report: &Report, json: bool) -> anyhow::Result<()> {
-    if json {
-        print_json(&serde_json::to_value(report)?);
-    } else {
-        cli::print(&shown(report, &view()));
-    }
-    Ok(())
-}
-
-fn shown(report: &Report, view: &View) -> String {
+/// Short table for people.
+pub fn shown(report: &Report, view: &View) -> String {
     let latencies = [("to the end", report.latency_ms), ("to the answer", report.http_latency_ms)];
     let memory: Vec<_> =
         report.rss_mib.iter().map(|(component, mib)| format!("{component} {mib:.0}")).collect();
