@@ -12,9 +12,6 @@ use crate::settings::AdminSettings;
 pub type AdminApp = App<AdminService, AdminSettings>;
 
 /// Executes a command of admin's own loops.
-///
-/// # Errors
-/// Returns the reason when the command was not executed.
 pub(crate) async fn execute_as_system(app: &AdminApp, kind: CommandKind) -> Result<Reply, String> {
     let command = Command { id: Uuid::now_v7(), by: Actor::system(None), kind };
     match app.engine.process(Input::command(command.id, command.id, command, None)).await {

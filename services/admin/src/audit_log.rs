@@ -20,7 +20,6 @@ pub struct AuditEntry(pub Option<Entry>);
 
 impl AuditEntry {
     /// True if the entry records this change as completed.
-    #[must_use]
     pub fn records_done(&self, action: Action) -> bool {
         self.0.as_ref().is_some_and(|entry| entry.action == action && entry.outcome == DONE)
     }

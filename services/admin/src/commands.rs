@@ -98,7 +98,6 @@ pub enum BulkChange {
 
 impl BulkChange {
     /// Returns the command for each dead letter.
-    #[must_use]
     pub fn command(&self, by: &Actor) -> DeadLetterCommand {
         let by = by.clone();
         match self {
@@ -133,7 +132,6 @@ pub enum Rejection {
 
 impl Command {
     /// Correlation id of the resulting facts and rows: the dead letter, saga or redrive of the command.
-    #[must_use]
     pub const fn correlation_id(&self) -> Uuid {
         match &self.kind {
             CommandKind::Replay(id, _)
@@ -154,7 +152,6 @@ impl Command {
     }
 
     /// Kind of change in the audit log; `None` for routine commands, and for those whose entry is written apart.
-    #[must_use]
     pub fn action(&self) -> Option<Action> {
         match &self.kind {
             CommandKind::Replay(_, Replay { edited: None, .. }) => Some(Action::Replay),
@@ -186,7 +183,6 @@ impl Command {
     }
 
     /// Keys of the rows that the command reads or changes.
-    #[must_use]
     pub fn rows(&self) -> Vec<RowKey> {
         let all = |dead_letters: &[Uuid]| dead_letters.iter().map(RowKey::of::<DeadLetterView>).collect();
         let mut keys: Vec<RowKey> = match &self.kind {

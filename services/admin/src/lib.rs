@@ -14,7 +14,8 @@
 //! - [`settings`]: the section `service`
 //! - [`resolution`]: manual resolution of sagas and dead letters
 //! - [`commands`]: requests of operators and loops
-//! - [`policy`]: what messages and commands change
+//! - `command_handler`: what commands change
+//! - [`policy`]: the service: messages, commands, and what follows from events
 //! - `app`: the running service
 //! - `service_client`: calls to the other services
 //! - [`redrive_driver`]: the loop that drives redrives
@@ -26,6 +27,7 @@
 pub mod api;
 mod app;
 pub mod audit_log;
+mod command_handler;
 pub mod commands;
 pub mod dead_letters;
 pub mod ledgers;
@@ -66,7 +68,6 @@ max_batch = 1000
 require_operator = false
 "#;
 
-#[must_use]
 pub fn program() -> Program<AdminService, AdminSettings> {
     Program {
         producers: producers().collect(),

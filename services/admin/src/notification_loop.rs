@@ -44,9 +44,6 @@ pub(crate) async fn run(app: AdminApp) {
 }
 
 /// Checks once, and returns the notification that follows.
-///
-/// # Errors
-/// Returns the reason when the state cannot be read or changed.
 async fn check(
     app: &AdminApp,
     services: &ServiceClient,

@@ -15,7 +15,8 @@ use saga_core::row::RowKey;
 use saga_core::service::Service;
 use saga_engine::runtime::admission::BreakerView;
 use saga_engine::runtime::engine::Engine;
-use saga_engine::store::{Store, StoreFault};
+use saga_engine::store::StoreFault;
+use saga_engine::store::roles::Queries;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{error, info};
 use uuid::Uuid;
@@ -53,7 +54,7 @@ const BREAKER_CHECK_EVERY: Duration = Duration::from_millis(500);
 pub trait DriverContext: Send + Sync {
     type Service: Service<Command = Command, Reply = Reply>;
 
-    fn store(&self) -> &dyn Store;
+    fn rows(&self) -> &dyn Queries;
 
     fn engine(&self) -> &Engine<Self::Service>;
 
@@ -115,7 +116,7 @@ pub async fn drive(context: impl DriverContext) {
 impl<W: DriverContext> Driver<W> {
     async fn sending(&self) -> Result<Vec<Uuid>, StoreFault> {
         let active =
-            rows::row::<ActiveRedrives>(self.context.store(), ACTIVE_REDRIVES).await?.unwrap_or_default();
+            rows::row::<ActiveRedrives>(self.context.rows(), ACTIVE_REDRIVES).await?.unwrap_or_default();
         Ok(active.sending().collect())
     }
 
@@ -142,7 +143,7 @@ impl<W: DriverContext> Driver<W> {
 
     /// Executes one step of a redrive: stop, replay, or end.
     async fn step(&self, id: Uuid, breakers_checked: &mut Option<Instant>) -> Result<Step, StoreFault> {
-        let store = self.context.store();
+        let store = self.context.rows();
         let redrive = rows::row::<Redrive>(store, id).await?.unwrap_or_default();
         let Some(drive) = redrive.drive().filter(|drive| drive.status.is_sending()) else {
             return Ok(Step::Over);
@@ -212,7 +213,7 @@ impl<W: DriverContext> Driver<W> {
         drive: &Drive,
         breakers_checked: &mut Option<Instant>,
     ) -> Result<Option<String>, StoreFault> {
-        if let Some((id, why)) = progress::failed_again(self.context.store(), drive, tag).await? {
+        if let Some((id, why)) = progress::failed_again(self.context.rows(), drive, tag).await? {
             let in_canary = drive.status == RedriveStatus::Canary;
             let what = if in_canary { "the canary failed again" } else { "the same error came back" };
             return Ok(Some(format!("{what}: {id}: {why}")));
@@ -229,7 +230,7 @@ impl<W: DriverContext> Driver<W> {
     async fn open_breaker(&self, drive: &Drive) -> Result<Option<String>, StoreFault> {
         let mut wanted = progress::to_send(drive);
         wanted.statuses = vec![DeadLetterStatus::Pending, DeadLetterStatus::Replaying];
-        let services = names(self.context.store(), "service", &wanted).await?;
+        let services = names(self.context.rows(), "service", &wanted).await?;
         let asked = services.iter().map(|service| self.open_breaker_of(service, wanted.clone()));
         let open = try_join_all(asked).await?;
         Ok(open.into_iter().flatten().next())
@@ -243,7 +244,7 @@ impl<W: DriverContext> Driver<W> {
         // A service that does not answer is no cause to stop: replays wait for it at the broker.
         let Some(breakers) = self.context.breakers_of(service).await else { return Ok(None) };
         wanted.filter.service = Some(service.to_owned());
-        let steps = names(self.context.store(), "step", &wanted).await?;
+        let steps = names(self.context.rows(), "step", &wanted).await?;
         let concerns = |breaker: &&BreakerView| {
             let is_a_step = breaker.name.starts_with(&format!("{service}-"));
             !is_a_step || steps.contains(&breaker.name)
@@ -257,7 +258,7 @@ impl<W: DriverContext> Driver<W> {
 impl DriverContext for RunningService {
     type Service = AdminService;
 
-    fn store(&self) -> &dyn Store {
+    fn rows(&self) -> &dyn Queries {
         self.app.store.as_ref()
     }
 
@@ -279,7 +280,7 @@ impl DriverContext for RunningService {
 
 /// Returns the services or steps with such dead letters, at most 100.
 async fn names(
-    store: &dyn Store,
+    store: &dyn Queries,
     field: &'static str,
     wanted: &Selection,
 ) -> Result<Vec<String>, StoreFault> {

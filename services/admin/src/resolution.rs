@@ -36,7 +36,6 @@ pub enum Direction {
 }
 
 impl Target {
-    #[must_use]
     pub const fn id(&self) -> Uuid {
         match self {
             Self::DeadLetter(id) | Self::Saga(id, _) => *id,

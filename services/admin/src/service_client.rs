@@ -10,13 +10,11 @@ use futures::future::join_all;
 use reqwest::header::ACCEPT;
 use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode};
 use saga_core::retry::error_chain;
-use saga_core::service_stats::HistoryPosition;
 use saga_core::trace::TRACEPARENT;
 use saga_engine::host::health_report::HealthReport;
 use saga_engine::host::http::{HttpClient, Problem, Readiness};
-use saga_engine::host::queries::{ChangedIds, MESSAGE_PACK, Page};
+use saga_engine::host::queries::{MESSAGE_PACK, Page};
 use saga_engine::runtime::tracer;
-use saga_engine::store::{VerificationPart, VerificationReport};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::debug;
@@ -69,9 +67,7 @@ impl ServiceClient {
     /// # Errors
     /// Returns 503 that names the service.
     pub(crate) async fn get<T: DeserializeOwned>(&self, service: &str, path: &str) -> Result<T, Problem> {
-        let unreachable = |error| does_not_answer(service, error);
-        let response = self.request(Method::GET, service, path)?.send().await.map_err(unreachable)?;
-        response.error_for_status().map_err(unreachable)?.json().await.map_err(unreachable)
+        self.query(service, path, vec![]).await
     }
 
     /// Reads the readiness, of a service that is not ready too.
@@ -85,17 +81,11 @@ impl ServiceClient {
     }
 
     /// Reads the health report of a service.
-    ///
-    /// # Errors
-    /// As [`ServiceClient::get`].
     pub(crate) async fn health_report(&self, service: &str) -> Result<HealthReport, Problem> {
         self.get_soon(service, "/internal/health").await
     }
 
     /// As [`ServiceClient::get`], with a short time limit.
-    ///
-    /// # Errors
-    /// As [`ServiceClient::command`].
     pub(crate) async fn get_soon<T: DeserializeOwned>(
         &self,
         service: &str,
@@ -120,9 +110,6 @@ impl ServiceClient {
     }
 
     /// As [`ServiceClient::command`], with a long time limit.
-    ///
-    /// # Errors
-    /// As [`ServiceClient::command`].
     pub(crate) async fn command_long<T: DeserializeOwned>(
         &self,
         service: &str,
@@ -133,9 +120,6 @@ impl ServiceClient {
     }
 
     /// As [`ServiceClient::command`], for responses without a body.
-    ///
-    /// # Errors
-    /// As [`ServiceClient::command`].
     pub(crate) async fn command_only(
         &self,
         method: Method,
@@ -184,123 +168,30 @@ impl ServiceClient {
         })
     }
 
-    /// Reads the page of a ledger after `after`; the first without it.
-    ///
-    /// # Errors
-    /// As [`ServiceClient::get`].
+    /// Reads a page of a ledger.
     pub(crate) async fn page<T: DeserializeOwned>(
         &self,
         service: &str,
         path: &str,
-        after: Option<&str>,
-    ) -> Result<Page<T>, Problem> {
-        self.paged(service, path, after.map(|after| ("after", after.to_owned())).into_iter().collect()).await
-    }
-
-    /// Reads ledger entries by id, at most 100.
-    ///
-    /// # Errors
-    /// As [`ServiceClient::get`].
-    pub(crate) async fn only<T: DeserializeOwned>(
-        &self,
-        service: &str,
-        path: &str,
-        ids: &[&str],
-    ) -> Result<Page<T>, Problem> {
-        self.paged(service, path, vec![("only", ids.join(","))]).await
-    }
-
-    /// Compares a part of the rows of a service with the fold of their events.
-    ///
-    /// # Errors
-    /// As [`ServiceClient::get`].
-    pub(crate) async fn folds(
-        &self,
-        service: &str,
-        part: VerificationPart,
-    ) -> Result<VerificationReport, Problem> {
-        let VerificationPart { after, events, excluded_kinds } = part;
-        let after = after.map(|after| ("after", after));
-        let excluded = (!excluded_kinds.is_empty()).then(|| ("exclude", excluded_kinds.join(",")));
-        let which = [("events", events.to_string())].into_iter().chain(after).chain(excluded);
-        self.asked(service, "/internal/verify", which.collect()).await
-    }
-
-    /// Compares rows that have changed after a position with the fold of their events, about `events` of them.
-    ///
-    /// # Errors
-    /// As [`ServiceClient::get`].
-    pub(crate) async fn changed_folds(
-        &self,
-        service: &str,
-        since: i64,
-        events: u64,
-    ) -> Result<VerificationReport, Problem> {
-        let which = [("events", events.to_string()), ("since", since.to_string())].into_iter();
-        self.asked(service, "/internal/verify", which.collect()).await
-    }
-
-    /// Reads the history position of the event at `at`; of the last event without it.
-    ///
-    /// # Errors
-    /// As [`ServiceClient::get`].
-    pub(crate) async fn position(&self, service: &str, at: Option<i64>) -> Result<HistoryPosition, Problem> {
-        let which = at.map(|at| ("at", at.to_string())).into_iter().collect();
-        self.asked(service, "/internal/position", which).await
-    }
-
-    /// Lists rows of a kind that have changed after a position, by id or by the field `by`.
-    ///
-    /// # Errors
-    /// As [`ServiceClient::get`].
-    pub(crate) async fn changes(
-        &self,
-        service: &str,
-        kind: &str,
-        after: i64,
-        by: Option<&str>,
-    ) -> Result<ChangedIds, Problem> {
-        let which = [("kind", kind.to_owned()), ("after", after.to_string())];
-        let by = by.map(|by| ("by", by.to_owned()));
-        self.asked(service, "/internal/changes", which.into_iter().chain(by).collect()).await
-    }
-
-    /// Reads rows by id as they were at a history position.
-    ///
-    /// # Errors
-    /// As [`ServiceClient::get`].
-    pub(crate) async fn as_of<T: DeserializeOwned>(
-        &self,
-        service: &str,
-        path: &str,
-        ids: &[&str],
-        at: i64,
-    ) -> Result<Page<T>, Problem> {
-        self.paged(service, path, vec![("only", ids.join(",")), ("as_of", at.to_string())]).await
-    }
-
-    async fn paged<T: DeserializeOwned>(
-        &self,
-        service: &str,
-        path: &str,
-        which: Vec<(&str, String)>,
+        query: Vec<(&str, String)>,
     ) -> Result<Page<T>, Problem> {
         let unreachable = |error| does_not_answer(service, error);
-        let request = self.request(Method::GET, service, path)?.query(&which).header(ACCEPT, MESSAGE_PACK);
+        let request = self.request(Method::GET, service, path)?.query(&query).header(ACCEPT, MESSAGE_PACK);
         let response = request.send().await.map_err(unreachable)?.error_for_status().map_err(unreachable)?;
         let headers = response.headers().clone();
         let body = response.bytes().await.map_err(unreachable)?;
         Page::decode(&headers, &body).map_err(|error| no_answer(service, error.as_ref(), UNREADABLE))
     }
 
-    async fn asked<T: DeserializeOwned>(
+    /// As [`ServiceClient::get`], with a query.
+    pub(crate) async fn query<T: DeserializeOwned>(
         &self,
         service: &str,
         path: &str,
-        which: Vec<(&str, String)>,
+        query: Vec<(&str, String)>,
     ) -> Result<T, Problem> {
         let unreachable = |error| does_not_answer(service, error);
-        let request = self.request(Method::GET, service, path)?.query(&which);
+        let request = self.request(Method::GET, service, path)?.query(&query);
         let response = request.send().await.map_err(unreachable)?;
         response.error_for_status().map_err(unreachable)?.json().await.map_err(unreachable)
     }

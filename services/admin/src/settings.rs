@@ -83,7 +83,6 @@ impl From<ReconcileEvery> for String {
 pub struct Addresses(BTreeMap<String, String>);
 
 impl Addresses {
-    #[must_use]
     pub fn of(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }

@@ -3,11 +3,14 @@
 use std::sync::LazyLock;
 
 use contract::fact::FactRole;
-use contract::{FactType, topology};
-use saga_core::dead_letter::DEAD_LETTER_TYPES;
+use contract::{Fact, FactType, topology};
+use saga_core::dead_letter::{DEAD_LETTER_TYPES, OperatorMessage};
 use saga_core::service::{Step, Subscription};
 
 pub const NAME: &str = topology::OPERATOR;
+
+/// Facts of the shop, and the engine's own messages.
+pub type AdminMessage = OperatorMessage<Fact>;
 
 /// Messages that the admin service consumes: facts of sagas, and reports of dead letters, of every service.
 pub static STEPS: LazyLock<[Step; 2]> = LazyLock::new(|| {

@@ -26,10 +26,8 @@ pub struct OrderView {
     /// Sum of all lines, which is charged.
     pub total: Money,
     /// Time at which the order was placed.
-    #[schema(value_type = String, format = DateTime)]
     pub placed_at: Timestamp,
     /// Time at which the order is cancelled unless confirmed before.
-    #[schema(value_type = String, format = DateTime)]
     pub deadline: Timestamp,
 }
 

@@ -19,7 +19,6 @@ pub struct Actor {
 
 impl Actor {
     /// Describes a change that admin makes itself.
-    #[must_use]
     pub fn system(reason: Option<String>) -> Self {
         Self { operator: "system".to_owned(), reason }
     }

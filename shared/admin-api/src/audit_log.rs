@@ -89,7 +89,6 @@ impl fmt::Display for Action {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Entry {
     /// Time of the request. A service is called after it.
-    #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
     /// Author and reason.
     #[serde(flatten)]

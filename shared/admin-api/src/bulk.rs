@@ -174,7 +174,6 @@ impl BulkOutcome {
     }
 
     /// Number of dead letters or sagas that the change was about.
-    #[must_use]
     pub fn total(&self) -> u64 {
         self.done + self.more_rejected + self.rejected.len() as u64
     }
@@ -185,13 +184,11 @@ impl BulkOutcome {
     }
 
     /// Number of rejections of what still needed the change.
-    #[must_use]
     pub fn failed(&self) -> u64 {
         self.failures().count() as u64 + self.more_rejected.saturating_sub(self.more_ended)
     }
 
     /// Number of rejections because the saga had ended.
-    #[must_use]
     pub fn ended(&self) -> u64 {
         (self.rejected.len() - self.failures().count()) as u64 + self.more_ended
     }

@@ -41,11 +41,9 @@ pub struct Filter {
     pub saga: Option<Uuid>,
     /// Earliest time of the last failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub failed_after: Option<Timestamp>,
     /// End of the period of the last failure, exclusive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub failed_before: Option<Timestamp>,
     /// Text in the error or the type. Case of ASCII letters does not matter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -55,7 +53,6 @@ pub struct Filter {
 
 impl Filter {
     /// True if it matches every dead letter.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -91,10 +88,8 @@ pub struct DeadLetterItem {
     /// Number of failed replays. After three a replay needs force.
     pub replays: u32,
     /// Time of the first failure.
-    #[schema(value_type = String, format = DateTime)]
     pub first_failed_at: Timestamp,
     /// Time of the last failure.
-    #[schema(value_type = String, format = DateTime)]
     pub last_failed_at: Timestamp,
     /// Redrive that replayed it last, unless it was replayed by hand since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -150,7 +145,6 @@ pub struct DeadLetterDetail {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct NoteView {
     /// Time of the note.
-    #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
     /// Name of the operator.
     pub operator: String,
@@ -162,7 +156,6 @@ pub struct NoteView {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct HistoryEntry {
     /// Time at which admin recorded it.
-    #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
     /// Change in the past tense, such as `dead-lettered`, `replayed` or `failed again`.
     pub what: String,
@@ -204,10 +197,8 @@ pub struct ListParams {
     /// Only of this saga.
     pub saga: Option<Uuid>,
     /// Only with a last failure at this time or later.
-    #[param(value_type = Option<String>, format = DateTime)]
     pub failed_after: Option<Timestamp>,
     /// Only with a last failure before this time.
-    #[param(value_type = Option<String>, format = DateTime)]
     pub failed_before: Option<Timestamp>,
     /// Only with this text in the error or the type. Case of ASCII letters does not matter.
     #[param(min_length = 1, max_length = 200)]
@@ -302,10 +293,8 @@ pub struct DeadLetterGroup {
     /// Error of the latest.
     pub reason: String,
     /// Earliest time of a last failure.
-    #[schema(value_type = String, format = DateTime)]
     pub first_failed_at: Timestamp,
     /// Latest time of a last failure.
-    #[schema(value_type = String, format = DateTime)]
     pub last_failed_at: Timestamp,
     /// Id of the latest, as a sample.
     pub sample: Uuid,

@@ -32,15 +32,12 @@ pub struct OpenFinding {
     /// Problem in one line, as it was first seen.
     pub text: String,
     /// Time at which it was first seen.
-    #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
     /// Time of the last delivered notification of it; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub notified_at: Option<Timestamp>,
     /// Time since which it is gone; absent while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub cleared_at: Option<Timestamp>,
 }
 
@@ -69,11 +66,9 @@ pub struct SentNotification {
     /// Content in one line.
     pub text: String,
     /// Time of the decision to send it.
-    #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
     /// Time of the delivery; absent before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub delivered_at: Option<Timestamp>,
     /// Cause of a permanent failure. Its content is sent again with the next notification.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,7 +78,6 @@ pub struct SentNotification {
     pub failure: Option<String>,
     /// Time of the next attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub next_attempt: Option<Timestamp>,
 }
 
@@ -93,6 +87,5 @@ pub struct TestNotification {
     /// Id of the notification, also its `webhook-id`.
     pub id: Uuid,
     /// Time of the decision to send it.
-    #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
 }

@@ -53,7 +53,6 @@ pub struct RetriedEntries {
 pub struct RepublishEntries {
     /// Start of the period whose messages are published again, as far as they are kept.
     #[garde(skip)]
-    #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
     /// Reason, 1 to 500 characters; kept in the audit log. Required.
     #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]

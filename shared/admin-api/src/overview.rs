@@ -19,7 +19,6 @@ use crate::text::counted;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Overview {
     /// Time of the snapshot.
-    #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
     /// True if there is a finding.
     pub needs_human: bool,
@@ -99,7 +98,6 @@ pub struct ServiceStatus {
 
 impl ServiceStatus {
     /// Describes the injected faults in one line; `None` without any.
-    #[must_use]
     pub fn faults_text(&self) -> Option<String> {
         let (first, more) = self.faults.split_at(self.faults.len().min(MAX_FAULTS_NAMED));
         let named = first.iter().map(|fault| match &fault.step {
@@ -110,6 +108,11 @@ impl ServiceStatus {
         let named = named.chain(more).collect::<Vec<_>>().join(", ");
         let count = counted(self.faults.len() as u64, "fault is injected", "faults are injected");
         (!self.faults.is_empty()).then(|| format!("{count} at {}: {named}", self.service))
+    }
+
+    /// Command that clears the injected faults, without the leading `sagactl`; `None` without any.
+    pub fn clear_faults_command(&self) -> Option<String> {
+        (!self.faults.is_empty()).then(|| format!("faults clear {}", self.service))
     }
 }
 
@@ -136,7 +139,6 @@ pub struct FailingCheck {
     /// Problem in one sentence.
     pub text: String,
     /// Start of the problem.
-    #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
 }
 
@@ -147,7 +149,6 @@ pub struct OutboxSummary {
     pub pending: u64,
     /// Time of the oldest pending entry; absent without any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub oldest: Option<Timestamp>,
     /// Entries that the broker rejected for good, and entries blocked behind them.
     pub failed: u64,
@@ -160,7 +161,6 @@ pub struct TaskSummary {
     pub open: u64,
     /// Time of the oldest open call; absent without any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub oldest: Option<Timestamp>,
 }
 
@@ -174,7 +174,6 @@ pub struct StepStatus {
     pub waiting: Option<u64>,
     /// Start of a consumer stall: messages wait and none is processed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub stalled_since: Option<Timestamp>,
     /// True if an injected fault pauses the step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -192,7 +191,6 @@ pub struct OpenBreaker {
     pub forced: bool,
     /// Time since which it has not been closed, failed probes included; of a forced one the time of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub since: Option<Timestamp>,
     /// Cause of the last change of state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -225,11 +223,9 @@ pub struct OldestSaga {
     pub waits_for: Option<String>,
     /// Time of the last fact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub waits_since: Option<Timestamp>,
     /// Deadline of the order; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub waits_until: Option<Timestamp>,
 }
 
@@ -263,7 +259,6 @@ pub struct GroupSummary {
     /// Id of the newest.
     pub newest: Uuid,
     /// Time of the newest failure.
-    #[schema(value_type = String, format = DateTime)]
     pub newest_at: Timestamp,
     /// Dead letters that a saga still waits for.
     pub awaited: u64,
@@ -271,10 +266,8 @@ pub struct GroupSummary {
     pub ended: u64,
     /// Earliest deadline of the waiting orders; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub first_until: Option<Timestamp>,
     /// Latest deadline of the waiting orders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub last_until: Option<Timestamp>,
 }

@@ -30,7 +30,6 @@ pub enum Verdict {
 
 impl Verdict {
     /// Describes the verdict for people.
-    #[must_use]
     pub const fn headline(self) -> &'static str {
         match self {
             Self::Balanced => "the books balance",
@@ -46,7 +45,6 @@ pub struct ReconciliationSummary {
     /// `BALANCED`, `IN_FLIGHT` or `UNBALANCED`.
     pub verdict: Verdict,
     /// Time of the reconciliation.
-    #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
     /// Number of discrepancies.
     pub discrepancies: u64,
@@ -54,7 +52,6 @@ pub struct ReconciliationSummary {
 
 impl ReconciliationSummary {
     /// True if the ledgers disagreed for certain.
-    #[must_use]
     pub fn is_unbalanced(&self) -> bool {
         self.verdict == Verdict::Unbalanced
     }
@@ -109,7 +106,6 @@ pub struct Report {
     #[serde(default)]
     pub scope: Scope,
     /// Time at which all services had answered.
-    #[schema(value_type = String, format = DateTime)]
     pub checked_at: Timestamp,
 }
 
@@ -124,11 +120,9 @@ pub struct Scope {
     pub orders_read: u64,
     /// Time of the checkpoint that an incremental verification started from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub since: Option<Timestamp>,
     /// Time of the last checkpoint after a full verification; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub full_at: Option<Timestamp>,
 }
 
@@ -139,7 +133,6 @@ pub struct InFlight {
     pub what: String,
     /// Start of the oldest; absent when unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub since: Option<Timestamp>,
     /// Event that completes the work.
     pub waits_for: String,
@@ -147,7 +140,6 @@ pub struct InFlight {
 
 impl InFlight {
     /// Describes work whose start is unknown.
-    #[must_use]
     pub fn new(what: impl Into<String>, waits_for: &str) -> Self {
         Self { what: what.into(), since: None, waits_for: waits_for.to_owned() }
     }
@@ -209,7 +201,6 @@ pub struct Discrepancy {
     pub difference: Option<String>,
     /// Time of the last event that it is about; absent when unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub since: Option<Timestamp>,
     /// Next steps for an operator.
     #[serde(default)]
@@ -236,7 +227,6 @@ pub struct ResolvedItem {
     /// Reason of the operator.
     pub reason: String,
     /// Time of the resolution.
-    #[schema(value_type = String, format = DateTime)]
     pub since: Timestamp,
 }
 
@@ -247,7 +237,6 @@ pub struct Baseline {
     /// processed more than its producers remember.
     pub missed: i64,
     /// Time of the acceptance. Facts before it are not looked for in the saga view.
-    #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
 }
 

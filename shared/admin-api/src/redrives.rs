@@ -32,13 +32,11 @@ pub enum RedriveStatus {
 
 impl RedriveStatus {
     /// True while dead letters are replayed.
-    #[must_use]
     pub const fn is_sending(self) -> bool {
         matches!(self, Self::Canary | Self::Running)
     }
 
     /// True once nothing happens any more, unless an operator starts another round.
-    #[must_use]
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Stopped | Self::Cancelled | Self::Done)
     }
@@ -149,10 +147,8 @@ pub struct RedriveView {
     #[schema(required = true)]
     pub round_matching: u64,
     /// Time of the start.
-    #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,
     /// Time of the last change of status.
-    #[schema(value_type = String, format = DateTime)]
     pub updated_at: Timestamp,
 }
 

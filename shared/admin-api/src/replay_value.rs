@@ -18,13 +18,11 @@ pub struct ReplayValue {
     pub saga_status: Option<SagaStatus>,
     /// Deadline of the order; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub until: Option<Timestamp>,
 }
 
 impl ReplayValue {
     /// Evaluates a replay of a step or kind of task for a saga in this status, whose order has this deadline.
-    #[must_use]
     pub fn of(
         origin: DeadLetterOrigin,
         step: &str,
@@ -55,11 +53,9 @@ pub struct ReplayValues {
     pub ended: u64,
     /// Earliest deadline of the waiting orders; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub first_until: Option<Timestamp>,
     /// Latest deadline of the waiting orders.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub last_until: Option<Timestamp>,
 }
 
@@ -90,7 +86,6 @@ impl ReplayValues {
     }
 
     /// Treats all of them as messages from outside this system, which no saga waits for.
-    #[must_use]
     pub fn of_foreign(self) -> Self {
         Self { ended: self.awaited + self.ended, ..Self::default() }
     }

@@ -29,7 +29,6 @@ pub struct SagaItem {
     pub total: Option<Money>,
     /// Deadline of the order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub deadline: Option<Timestamp>,
     /// True if it is past its deadline and the grace period, and its compensation is not stuck.
     pub overdue: bool,
@@ -41,15 +40,12 @@ pub struct SagaItem {
     pub cancelled_because: Option<String>,
     /// Time of the last fact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub last_fact_at: Option<Timestamp>,
     /// Start of the wait for the next step; absent once the saga has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub waits_since: Option<Timestamp>,
     /// End of the wait; absent without a deadline, and once the saga has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub waits_until: Option<Timestamp>,
     /// Manual resolution, with the discrepancies that it accepts; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

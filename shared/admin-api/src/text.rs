@@ -1,13 +1,11 @@
 //! Pure: text for people: counts in words, and validation of what they enter.
 
 /// Formats a count with its noun: `1 saga`, `1,234 sagas`.
-#[must_use]
 pub fn counted(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{} {many}", grouped(count)) }
 }
 
 /// Formats a number with thousands separators: `1,234`.
-#[must_use]
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);

@@ -15,7 +15,6 @@ pub struct ManualResolution {
     /// Reason, and means by which the rest was done.
     pub reason: String,
     /// Time at which the saga was resolved.
-    #[schema(value_type = String, format = DateTime)]
     pub at: Timestamp,
     /// Status of the saga before.
     pub was: SagaStatus,

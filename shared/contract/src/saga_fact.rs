@@ -25,7 +25,6 @@ pub struct SagaFact {
     /// Id of the input that caused the fact.
     pub causation_id: Uuid,
     /// Time at which the input was decided.
-    #[schema(value_type = String, format = DateTime)]
     pub occurred_at: Timestamp,
     /// Members that the view shows.
     pub detail: FactDetail,
@@ -42,7 +41,6 @@ pub struct FactDetail {
     pub total: Option<Money>,
     /// Deadline of the order, after all extensions.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub deadline: Option<Timestamp>,
     /// Reason why the order was cancelled, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -12,7 +12,6 @@ pub struct Check {
     /// Problem in one sentence; `ok` if there is none.
     pub text: String,
     /// Time since which the severity is unchanged, as far as this process knows.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub since: Timestamp,
 }
 

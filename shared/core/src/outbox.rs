@@ -23,7 +23,6 @@ pub struct OutboxItem {
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub last_error: Option<String>,
     /// Time at which it was created.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub created_at: Timestamp,
 }
 
@@ -34,6 +33,5 @@ pub struct Republished {
     /// Messages that the relay publishes again. Consumers that have processed them ignore the duplicates.
     pub republished: u64,
     /// Time before which published messages are no longer kept (`retention.published`).
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub kept_since: Timestamp,
 }

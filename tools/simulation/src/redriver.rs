@@ -6,7 +6,7 @@ use admin::policy::AdminService;
 use admin::redrive_driver::{DriverContext, drive};
 use saga_engine::runtime::admission::BreakerView;
 use saga_engine::runtime::engine::Engine;
-use saga_engine::store::Store;
+use saga_engine::store::roles::Queries;
 use uuid::Uuid;
 
 use crate::instance::InstanceParts;
@@ -28,7 +28,7 @@ struct SimSurroundings {
 impl DriverContext for SimSurroundings {
     type Service = Instrumented<AdminService>;
 
-    fn store(&self) -> &dyn Store {
+    fn rows(&self) -> &dyn Queries {
         self.parts.store.as_ref()
     }
 

@@ -34,7 +34,7 @@ use crate::dead_letters::filter::Selection;
 use crate::dead_letters::grouping;
 use crate::dead_letters::history::History;
 use crate::dead_letters::item::item_of;
-use crate::dead_letters::reading::{self, Violation};
+use crate::dead_letters::reading::{self, Found};
 use crate::dead_letters::replay_values;
 use crate::dead_letters::view::DeadLetterView;
 use crate::rows;
@@ -90,7 +90,7 @@ async fn list(
     };
     let found = reading::find(store, &wanted, true, after.as_ref(), limit);
     let (found, total, unconsumed) = tokio::join!(found, total, admin.unconsumed());
-    let Violation { dead_letters, unreadable, next } = found?;
+    let Found { dead_letters, unreadable, next } = found?;
     let mut dead_letters: Vec<_> = dead_letters.iter().filter_map(|(id, view)| item_of(*id, view)).collect();
     replay_values::set_values(store, &mut dead_letters, admin.app.clock.now()).await?;
     let next = next.as_ref().map(cursor);

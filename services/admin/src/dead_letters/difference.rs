@@ -9,7 +9,6 @@ use serde_json::Value;
 const MAX_TEXT: usize = 1_000;
 
 /// Compares two messages member by member, and lists position by position.
-#[must_use]
 pub fn between(before: &Value, after: &Value) -> Vec<EditedMember> {
     let mut found = Vec::new();
     compare(String::new(), Some(before), Some(after), &mut found);

@@ -31,7 +31,6 @@ pub struct Tag {
 
 impl Tag {
     /// Returns the value of the field `redrive` for this round and status: `<redrive>/<round>/<status>`.
-    #[must_use]
     pub fn course(self, status: &str) -> String {
         format!("{}/{}/{status}", self.redrive, self.round)
     }
@@ -135,7 +134,6 @@ pub enum DeadLetterEvent {
 
 impl DeadLetterEvent {
     /// Revision of a request to the service; `None` for events that it need not know.
-    #[must_use]
     pub const fn revision(&self) -> Option<u64> {
         match self {
             Self::Replayed { revision, .. }

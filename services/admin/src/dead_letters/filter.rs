@@ -24,7 +24,6 @@ pub struct InvalidField {
 }
 
 /// Returns the members of a filter with invalid values; `prefix` goes before their names.
-#[must_use]
 pub fn invalid_fields(filter: &Filter, prefix: &str) -> Vec<InvalidField> {
     let texts = [
         ("fingerprint", &filter.fingerprint),
@@ -45,13 +44,11 @@ pub fn invalid_fields(filter: &Filter, prefix: &str) -> Vec<InvalidField> {
 }
 
 /// Derives an id that is the same for equal filters.
-#[must_use]
 pub fn key_of(filter: &Filter) -> Uuid {
     ids::derived(&["redrive-filter", &serde_json::to_string(filter).unwrap_or_default()])
 }
 
 /// True if a dead letter has the filter's text. The store evaluates the other members.
-#[must_use]
 pub fn has_text(filter: &Filter, dead_letter: &DeadLetterView) -> bool {
     let (Some(text), Some(report)) = (&filter.text, dead_letter.report()) else {
         return filter.text.is_none();
@@ -74,13 +71,11 @@ pub struct Selection {
 }
 
 impl Selection {
-    #[must_use]
     pub fn pending(filter: Filter) -> Self {
         Self { filter, statuses: vec![DeadLetterStatus::Pending], ..Self::default() }
     }
 
     /// Builds the query of the store. It may find dead letters without the filter's text: see [`has_text`].
-    #[must_use]
     pub fn query(&self) -> Query {
         let filter = &self.filter;
         let texts = [
@@ -132,20 +127,17 @@ pub struct Position {
 
 impl Position {
     /// Returns the position of a row that a [`Selection::query`] found, damaged rows included.
-    #[must_use]
     pub fn of(row: &FoundRow) -> Self {
         let micros = if let FieldValue::Integer(micros) = row.ordered_by { micros } else { 0 };
         Self { micros, id: row.id.clone() }
     }
 
     /// Formats the position for a cursor.
-    #[must_use]
     pub fn written(&self) -> String {
         format!("{}/{}", self.micros, self.id)
     }
 
     /// Parses what [`Position::written`] wrote.
-    #[must_use]
     pub fn read(written: &str) -> Option<Self> {
         let (micros, id) = written.split_once('/')?;
         Some(Self { micros: micros.parse().ok()?, id: id.parse::<Uuid>().ok()?.to_string() })

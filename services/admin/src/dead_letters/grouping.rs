@@ -6,7 +6,8 @@ use admin_api::dead_letters::{DeadLetterGroup, Filter};
 use jiff::Timestamp;
 use saga_core::decider::{Decider as _, FieldValue};
 use saga_core::query::{Group, Query};
-use saga_engine::store::{Store, StoreFault};
+use saga_engine::store::StoreFault;
+use saga_engine::store::roles::Queries;
 
 use super::filter::Selection;
 use super::reading::{find_readable, grouped, readable};
@@ -15,7 +16,7 @@ use super::view::DeadLetterView;
 
 /// Returns groups by cause, largest first.
 pub(crate) async fn groups(
-    store: &dyn Store,
+    store: &dyn Queries,
     wanted: &Selection,
     limit: usize,
     now: Timestamp,

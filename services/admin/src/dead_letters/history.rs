@@ -19,9 +19,6 @@ pub struct History {
 
 impl History {
     /// Takes the next event, oldest first.
-    ///
-    /// # Errors
-    /// Returns an error when the event cannot be read.
     pub fn take(&mut self, event: &StoredEvent) -> serde_json::Result<()> {
         let at = event.recorded_at;
         let (what, by, detail) = match serde_json::from_str(&event.data)? {
@@ -69,7 +66,6 @@ impl History {
 
     /// Builds the full dead letter; `None` until the service has reported it. `payload` is the decoded
     /// [`DeadLettered::payload_base64`].
-    #[must_use]
     pub fn detail(self, item: DeadLetterItem, payload: Value) -> Option<DeadLetterDetail> {
         let announced = self.announced?;
         Some(DeadLetterDetail {

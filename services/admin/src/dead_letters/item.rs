@@ -6,7 +6,6 @@ use uuid::Uuid;
 use super::view::DeadLetterView;
 
 /// Returns `None` until the service has reported the dead letter.
-#[must_use]
 pub fn item_of(id: Uuid, dead_letter: &DeadLetterView) -> Option<DeadLetterItem> {
     let report = dead_letter.report()?.clone();
     Some(DeadLetterItem {

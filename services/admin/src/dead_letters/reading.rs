@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{FoundRow, Group, Query};
 use saga_core::retry::error_chain;
-use saga_engine::store::{Store, StoreFault};
+use saga_engine::store::StoreFault;
+use saga_engine::store::roles::Queries;
 use tracing::error;
 use uuid::Uuid;
 
@@ -22,7 +23,7 @@ const MIN_PAGE: usize = 16;
 
 /// Result of a query.
 #[derive(Debug, Default)]
-pub(crate) struct Violation {
+pub(crate) struct Found {
     pub(crate) dead_letters: Vec<(Uuid, DeadLetterView)>,
     /// Ids of damaged rows.
     pub(crate) unreadable: Vec<String>,
@@ -32,12 +33,12 @@ pub(crate) struct Violation {
 
 /// Finds at most `limit` dead letters after `after`, by the time of their last failure.
 pub(crate) async fn find(
-    store: &dyn Store,
+    store: &dyn Queries,
     wanted: &Selection,
     newest_first: bool,
     after: Option<&Position>,
     limit: usize,
-) -> Result<Violation, StoreFault> {
+) -> Result<Found, StoreFault> {
     let mut query = Query { descending: newest_first, limit: limit + 1, ..wanted.query() };
     if wanted.filter.text.is_some() {
         query.limit = query.limit.max(TEXT_CHUNK);
@@ -45,7 +46,7 @@ pub(crate) async fn find(
     if let Some(position) = after {
         position.resume(&mut query);
     }
-    let (mut found, mut last) = (Violation::default(), None);
+    let (mut found, mut last) = (Found::default(), None);
     loop {
         let rows = store.find(DeadLetterView::KIND, query.clone()).await?;
         for row in &rows {
@@ -54,7 +55,7 @@ pub(crate) async fn find(
                 continue;
             }
             if found.dead_letters.len() + found.unreadable.len() == limit {
-                return Ok(Violation { next: last, ..found });
+                return Ok(Found { next: last, ..found });
             }
             last = Some(Position::of(row));
             match read {
@@ -74,7 +75,7 @@ pub(crate) async fn find(
 
 /// As [`find`], without damaged rows. Empty only when no row can be read.
 pub(crate) async fn find_readable(
-    store: &dyn Store,
+    store: &dyn Queries,
     wanted: &Selection,
     newest_first: bool,
     limit: usize,
@@ -90,7 +91,7 @@ pub(crate) async fn find_readable(
 }
 
 /// Reads dead letters by id, without damaged ones.
-pub(crate) async fn by_ids(store: &dyn Store, ids: &[Uuid]) -> Result<Vec<DeadLetterView>, StoreFault> {
+pub(crate) async fn by_ids(store: &dyn Queries, ids: &[Uuid]) -> Result<Vec<DeadLetterView>, StoreFault> {
     let named = ids.iter().map(|id| FieldValue::Text(id.to_string())).collect();
     let query = Query { one_of: vec![("id", named)], limit: ids.len(), ..Query::default() };
     let rows = store.find(DeadLetterView::KIND, query).await?;
@@ -99,7 +100,7 @@ pub(crate) async fn by_ids(store: &dyn Store, ids: &[Uuid]) -> Result<Vec<DeadLe
 
 /// Finds ids of at most `limit` dead letters that accept this replay, oldest failure first.
 pub(crate) async fn find_for(
-    store: &dyn Store,
+    store: &dyn Queries,
     wanted: &Selection,
     replay: &Replay,
     limit: usize,
@@ -123,7 +124,7 @@ pub(crate) fn readable(row: &FoundRow) -> Result<(Uuid, DeadLetterView), StoreFa
 
 /// Counts dead letters by the value of a field, largest group first.
 pub(crate) async fn grouped(
-    store: &dyn Store,
+    store: &dyn Queries,
     by: &'static str,
     wanted: &Selection,
     limit: usize,
@@ -160,7 +161,7 @@ pub(crate) async fn grouped(
     Ok(groups)
 }
 
-pub(crate) async fn count(store: &dyn Store, wanted: &Selection) -> Result<u64, StoreFault> {
+pub(crate) async fn count(store: &dyn Queries, wanted: &Selection) -> Result<u64, StoreFault> {
     if wanted.filter.text.is_none() {
         return Ok(store.counts(DeadLetterView::KIND, "status", wanted.query()).await?.values().sum());
     }

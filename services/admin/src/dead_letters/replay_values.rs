@@ -10,7 +10,8 @@ use jiff::Timestamp;
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus};
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{Join, Query};
-use saga_engine::store::{Store, StoreFault};
+use saga_engine::store::StoreFault;
+use saga_engine::store::roles::Queries;
 use uuid::Uuid;
 
 use super::filter::Selection;
@@ -29,7 +30,7 @@ type Sagas = BTreeMap<Uuid, (SagaStatus, Option<Timestamp>)>;
 
 /// Sets the replay value of each item that is not resolved.
 pub(crate) async fn set_values(
-    store: &dyn Store,
+    store: &dyn Queries,
     items: &mut [DeadLetterItem],
     now: Timestamp,
 ) -> Result<(), StoreFault> {
@@ -42,7 +43,7 @@ pub(crate) async fn set_values(
 
 /// Sums the replay values of the wanted dead letters, by cause.
 pub(crate) async fn by_cause(
-    store: &dyn Store,
+    store: &dyn Queries,
     wanted: &Selection,
     now: Timestamp,
 ) -> Result<BTreeMap<String, ReplayValues>, StoreFault> {
@@ -85,7 +86,7 @@ pub(crate) async fn by_cause(
 
 /// Finds the causes of foreign messages. All dead letters of a cause have the same origin, so that a sample is enough.
 async fn foreign_causes(
-    store: &dyn Store,
+    store: &dyn Queries,
     wanted: &Selection,
     of_no_saga: BTreeSet<String>,
 ) -> Result<Vec<String>, StoreFault> {
@@ -117,7 +118,7 @@ fn value(
     ReplayValue::of(origin, step, status, deadline, now)
 }
 
-async fn sagas(store: &dyn Store, ids: BTreeSet<Uuid>) -> Result<Sagas, StoreFault> {
+async fn sagas(store: &dyn Queries, ids: BTreeSet<Uuid>) -> Result<Sagas, StoreFault> {
     let limit = ids.len();
     let ids = ids.into_iter().map(|id| FieldValue::Text(id.to_string())).collect();
     let query = Query { one_of: vec![("id", ids)], limit, ..Query::default() };

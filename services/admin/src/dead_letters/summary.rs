@@ -7,16 +7,15 @@ use admin_api::overview::{DeadLetterSummary, GroupSummary};
 use jiff::Timestamp;
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus};
 use saga_core::decider::Decider as _;
-use saga_engine::store::{Store, StoreFault};
+use saga_engine::store::StoreFault;
+use saga_engine::store::roles::Queries;
 
 use super::filter::Selection;
 use super::grouping;
 use super::view::DeadLetterView;
 
-/// # Errors
-/// Returns an error when the store fails.
 pub(crate) async fn summary(
-    store: &dyn Store,
+    store: &dyn Queries,
     max_groups: usize,
     now: Timestamp,
 ) -> Result<DeadLetterSummary, StoreFault> {

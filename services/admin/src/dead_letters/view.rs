@@ -89,13 +89,11 @@ struct Sent {
 
 impl DeadLetterView {
     /// Last report of the service.
-    #[must_use]
     pub const fn report(&self) -> Option<&Report> {
         self.report.as_ref()
     }
 
     /// Current status; `None` until the service has reported it.
-    #[must_use]
     pub fn status(&self) -> Option<DeadLetterStatus> {
         let report = self.report.as_ref()?;
         let requested = if self.is_requested_since() { self.requested } else { Requested::Nothing };
@@ -129,7 +127,6 @@ impl DeadLetterView {
     }
 
     /// True if it waits for a human, or for the outcome of a replay.
-    #[must_use]
     pub fn waits(&self) -> bool {
         match self.status() {
             Some(DeadLetterStatus::Pending | DeadLetterStatus::Replaying) => true,
@@ -141,37 +138,31 @@ impl DeadLetterView {
     }
 
     /// Version, which grows with every change.
-    #[must_use]
     pub fn version(&self) -> u64 {
         let report = self.report.as_ref().map_or(0, |report| u64::from(report.replays) + 1);
         self.changes + report + u64::from(self.resolved_after.is_some()) + u64::from(self.forgotten.is_some())
     }
 
     /// Number of failed replays.
-    #[must_use]
     pub fn replays(&self) -> u32 {
         self.report.as_ref().map_or(0, |report| report.replays)
     }
 
     /// Redrive that replayed it last, unless it was replayed by hand since.
-    #[must_use]
     pub fn tag(&self) -> Option<Tag> {
         self.sent.as_ref().map(|sent| sent.tag)
     }
 
     /// Effect of the replay, once the service reported it.
-    #[must_use]
     pub const fn effect(&self) -> Option<&ReplayEffect> {
         self.effect.as_ref()
     }
 
     /// True if this replay would be accepted.
-    #[must_use]
     pub fn may_be_replayed(&self, replay: &Replay) -> bool {
         self.replayable(replay).is_ok()
     }
 
-    #[must_use]
     pub const fn is_edited(&self) -> bool {
         self.edited
     }

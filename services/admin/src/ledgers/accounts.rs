@@ -75,13 +75,11 @@ impl<T> Pages<T> {
     }
 
     /// True if the next page is needed.
-    #[must_use]
     pub fn wants_more(&self) -> bool {
         self.waiting.is_empty() && !self.is_over
     }
 
     /// Key after which the next page starts.
-    #[must_use]
     pub fn after(&self) -> Option<&str> {
         self.after.as_deref()
     }
@@ -94,7 +92,7 @@ impl<T> Pages<T> {
     }
 
     /// Records that entries of sagas with lower ids may have been purged.
-    pub fn lack_before(&mut self, saga: Option<Uuid>) {
+    pub fn mark_purged_before(&mut self, saga: Option<Uuid>) {
         self.purged_before = self.purged_before.max(saga);
     }
 
@@ -150,13 +148,11 @@ impl Default for Accounts {
 
 impl Accounts {
     /// True if a page of some ledger is needed to complete the next account.
-    #[must_use]
     pub fn want_more(&self) -> bool {
         self.ledgers().into_iter().any(|ledger| ledger.wants_more)
     }
 
     /// Id below which entries of some ledger may have been purged.
-    #[must_use]
     pub fn purged_before(&self) -> Option<Uuid> {
         self.ledgers().into_iter().filter_map(|ledger| ledger.purged_before).max()
     }

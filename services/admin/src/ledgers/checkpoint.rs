@@ -16,7 +16,7 @@ pub const CHECKPOINT: &str = "last";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// History position of each service, by name. The totals include everything up to it.
-    pub places: BTreeMap<String, HistoryPosition>,
+    pub positions: BTreeMap<String, HistoryPosition>,
     pub at: Timestamp,
     /// Time of the last checkpoint after a full verification.
     pub full_at: Timestamp,
@@ -29,7 +29,6 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// True if the saga started after the checkpoint.
-    #[must_use]
     pub fn is_before(&self, saga: Uuid) -> bool {
         i128::try_from(saga.as_u128() >> 80).is_ok_and(|began| began >= i128::from(self.at.as_millisecond()))
     }
@@ -45,7 +44,7 @@ pub struct OrderTotals {
     pub refunded: u64,
 }
 
-/// SkuTotals of a product in reservations.
+/// Totals of one product in reservations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkuTotals {
     pub held: u64,
@@ -56,7 +55,7 @@ pub struct SkuTotals {
 /// Event: a new checkpoint, with only those products whose totals changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointSet {
-    places: BTreeMap<String, HistoryPosition>,
+    positions: BTreeMap<String, HistoryPosition>,
     at: Timestamp,
     full_at: Timestamp,
     orders: OrderTotals,
@@ -72,7 +71,7 @@ impl Decider for Checkpoint {
     type Rejection = Infallible;
 
     fn decide(&self, new: &Self) -> Result<Vec<CheckpointSet>, Infallible> {
-        let is_news = new.places != self.places || new.full_at != self.full_at;
+        let is_news = new.positions != self.positions || new.full_at != self.full_at;
         if new.at < self.at || !is_news {
             return Ok(vec![]);
         }
@@ -80,7 +79,7 @@ impl Decider for Checkpoint {
         let skus = new.skus.iter().filter(differs).map(|(sku, pieces)| (sku.clone(), *pieces)).collect();
         let is_gone = |sku: &&String| !new.skus.contains_key(*sku);
         Ok(vec![CheckpointSet {
-            places: new.places.clone(),
+            positions: new.positions.clone(),
             at: new.at,
             full_at: new.full_at,
             orders: new.orders,
@@ -91,7 +90,7 @@ impl Decider for Checkpoint {
     }
 
     fn evolve(&mut self, set: &CheckpointSet) {
-        self.places.clone_from(&set.places);
+        self.positions.clone_from(&set.positions);
         (self.at, self.full_at, self.orders) = (set.at, set.full_at, set.orders);
         self.skus.retain(|sku, _| !set.gone.contains(sku));
         self.skus.extend(set.skus.iter().map(|(sku, pieces)| (sku.clone(), *pieces)));
@@ -112,7 +111,7 @@ mod tests {
         let at = Timestamp::from_second(second).unwrap_or_default();
         let skus = skus.iter().map(|(sku, sold)| ((*sku).to_owned(), SkuTotals { held: 0, sold: *sold }));
         Checkpoint {
-            places: BTreeMap::from([("order".to_owned(), place)]),
+            positions: BTreeMap::from([("order".to_owned(), place)]),
             at,
             full_at: at,
             skus: skus.collect(),

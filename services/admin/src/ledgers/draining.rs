@@ -26,7 +26,6 @@ enum Stage {
 }
 
 impl Draining {
-    #[must_use]
     pub fn since(service_stats: &[ServiceStats]) -> Self {
         let since = service_stats.iter().map(|service| (service.service.clone(), service.at)).collect();
         Self { since, stage: Stage::Publishing }

@@ -4,7 +4,6 @@ use admin_api::reconciliation::InFlight;
 use admin_api::text::counted;
 use saga_core::service_stats::{ServiceStats, StoreStats};
 
-#[must_use]
 pub fn in_flight(service_stats: &[ServiceStats]) -> Vec<InFlight> {
     service_stats.iter().filter(|service| !service.is_quiet()).flat_map(of_service).collect()
 }

@@ -27,7 +27,6 @@ impl ResolvedItems {
     }
 }
 
-#[must_use]
 pub fn accepted(found: &Violation) -> Accepted {
     let Violation { rule, detail, difference, .. } = found;
     Accepted { rule: rule.text().to_owned(), detail: detail.clone(), difference: difference.clone() }
@@ -35,7 +34,6 @@ pub fn accepted(found: &Violation) -> Accepted {
 
 /// Splits violations into those that the resolution does not cover, and those that stand as accepted. An accepted violation
 /// that is gone is a violation too, unless it completes automatically: it may have been done twice, by hand and by a service.
-#[must_use]
 pub fn compare(
     resolution: &ManualResolution,
     subject: &str,

@@ -59,7 +59,6 @@ pub enum Rule {
 
 impl Rule {
     /// Returns the name of the rule in the report.
-    #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
             Self::EveryOrderEnds => "every order ends",
@@ -89,7 +88,6 @@ impl Rule {
     }
 
     /// Returns the commands that show more of a violation, or repair it.
-    #[must_use]
     pub fn advice(self, subject: &str) -> String {
         match self {
             Self::EveryOrderEnds
@@ -144,7 +142,6 @@ impl Rule {
     }
 
     /// True if nothing in flight can resolve a violation.
-    #[must_use]
     pub const fn holds_always(self) -> bool {
         match self {
             Self::TotalIsItsLines
@@ -191,12 +188,10 @@ pub struct Violation {
 }
 
 impl Violation {
-    #[must_use]
     pub const fn new(rule: Rule, detail: String) -> Self {
         Self { rule, detail, difference: None, since: None, certain: rule.holds_always() }
     }
 
-    #[must_use]
     pub fn discrepancy(self, subject: &str) -> Discrepancy {
         let Self { rule, detail, difference, since, certain } = self;
         Discrepancy {

@@ -86,7 +86,6 @@ struct Sku {
 
 impl Ledgers {
     /// Starts at a time of the order service's clock, with the accepted baseline of each step.
-    #[must_use]
     pub fn new(now: Timestamp, baselines: BTreeMap<String, Baseline>) -> Self {
         Self {
             now,
@@ -105,12 +104,12 @@ impl Ledgers {
     }
 
     /// Records that a ledger is missing. From now on only violations within one ledger count.
-    pub const fn lack(&mut self) {
+    pub const fn mark_partial(&mut self) {
         self.is_partial = true;
     }
 
     /// Records that entries of sagas with lower ids may have been purged.
-    pub fn lack_before(&mut self, saga: Option<Uuid>) {
+    pub fn mark_purged_before(&mut self, saga: Option<Uuid>) {
         self.purged_before = self.purged_before.max(saga);
     }
 
@@ -121,13 +120,13 @@ impl Ledgers {
 
     /// Takes a product's stock again, after the reservations. Products and reservations change together: an unchanged
     /// product can be compared with them in a busy system too.
-    pub fn stock_again(&mut self, entry: &StockEntry) {
+    pub fn reread_stock(&mut self, entry: &StockEntry) {
         let sku = self.skus.entry(entry.sku.clone()).or_default();
         sku.has_moved = entry.version == 0 || sku.stock.as_ref() != Some(entry);
     }
 
     /// Records that all stock was read again.
-    pub const fn stock_was_read_again(&mut self) {
+    pub const fn mark_stock_reread(&mut self) {
         self.is_stock_checked = true;
     }
 
@@ -150,7 +149,6 @@ impl Ledgers {
     }
 
     /// The reference that every order is compared with.
-    #[must_use]
     pub fn reference(&self) -> Reference<'_> {
         let since = self.baselines.get(VIEW).map_or(Timestamp::MIN, |baseline| baseline.at);
         Reference { now: self.now, prices: &self.prices, view_complete_since: since }
@@ -182,7 +180,6 @@ impl Ledgers {
     }
 
     /// Starts with the totals of a checkpoint.
-    #[must_use]
     pub fn carried(mut self, checkpoint: &Checkpoint) -> Self {
         let OrderTotals { orders, pending, confirmed, cancelled, captured, refunded } = checkpoint.orders;
         self.summary = Summary { orders, pending, confirmed, cancelled, captured, refunded, ..self.summary };
@@ -195,7 +192,6 @@ impl Ledgers {
     }
 
     /// Returns the totals for a checkpoint; `None` when a ledger is missing, or more was resolved manually than is listed.
-    #[must_use]
     pub fn to_carry(&self) -> Option<(OrderTotals, BTreeMap<String, SkuTotals>, BTreeSet<String>)> {
         let is_whole = !self.is_partial && self.resolved.count == self.resolved.listed.len() as u64;
         let Summary { orders, pending, confirmed, cancelled, captured, refunded, .. } = self.summary;
@@ -289,7 +285,6 @@ impl Ledgers {
 
     /// Compares the products, and returns the result. In a busy system services are not read at the same moment, so that
     /// suspected discrepancies have to be read again.
-    #[must_use]
     pub fn finish(mut self) -> LedgerResult {
         for (name, sku) in std::mem::take(&mut self.skus) {
             for found in sku.violations(self.is_stock_checked, self.purged_is_carried) {

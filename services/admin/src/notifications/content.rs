@@ -50,13 +50,11 @@ pub struct Notification {
 }
 
 impl Notification {
-    #[must_use]
     pub const fn test(id: Uuid, at: Timestamp) -> Self {
         Self { id, kind: NotificationKind::Test, at, new: vec![], still: vec![], cleared: vec![], to: None }
     }
 
     /// Describes the notification in one line.
-    #[must_use]
     pub fn text(&self) -> String {
         match self.kind {
             NotificationKind::Test => "test notification of the order saga".to_owned(),
@@ -78,7 +76,6 @@ impl Notification {
     }
 
     /// Builds the request body: `type`, `timestamp` and `data`, as Standard Webhooks recommends.
-    #[must_use]
     pub fn body(&self) -> String {
         let cut = |lines: &[Line]| lines.iter().take(MAX_LISTED).cloned().collect::<Vec<_>>();
         let rest = |lines: &[Line]| lines.len().saturating_sub(MAX_LISTED);

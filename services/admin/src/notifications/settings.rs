@@ -71,7 +71,6 @@ impl fmt::Debug for WebhookSettings {
 
 impl WebhookSettings {
     /// Identifies a receiver without showing its address; `None` for standard output.
-    #[must_use]
     pub fn digest(&self) -> Option<String> {
         let digest =
             || Sha256::digest(self.url.as_bytes())[..8].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -84,7 +83,6 @@ fn blanked<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
 }
 
 impl NotificationSettings {
-    #[must_use]
     pub fn intervals(&self) -> Intervals {
         let of = |time: Duration| SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
         Intervals {

@@ -49,7 +49,6 @@ impl Secret {
 }
 
 /// Returns the header `webhook-signature` for a body sent at this second since 1970: one signature for each key.
-#[must_use]
 pub fn signatures(secrets: &[Secret], id: &str, second: i64, body: &str) -> String {
     let signed = format!("{id}.{second}.{body}");
     secrets.iter().map(|secret| secret.signature(&signed)).collect::<Vec<_>>().join(" ")

@@ -127,7 +127,6 @@ pub enum NotificationEvent {
 }
 
 impl NotificationState {
-    #[must_use]
     pub const fn open(&self) -> &BTreeMap<String, Open> {
         &self.open
     }
@@ -137,13 +136,11 @@ impl NotificationState {
         self.recent.iter()
     }
 
-    #[must_use]
     pub const fn in_flight(&self) -> Option<&Notification> {
         self.in_flight.as_ref()
     }
 
     /// True if this observation changes anything. Most do not, and are not stored.
-    #[must_use]
     pub fn is_changed_by(&self, seen: &Observation, intervals: &Intervals, now: Timestamp) -> bool {
         !self.observe(seen, intervals, Uuid::nil(), now).is_empty()
     }
@@ -173,7 +170,7 @@ impl NotificationState {
             let key = finding.key.clone();
             match self.open.get(&key) {
                 Some(Open { cleared_at: None, .. }) => {}
-                // It was gone for a moment only, or nobody has heard of it yet.
+                // It was gone only for a moment, or was not reported yet.
                 Some(Open { cleared_at: Some(gone), notified_at, .. })
                     if notified_at.is_none() || !has_passed(intervals.min_interval, *gone, at) =>
                 {

@@ -64,7 +64,6 @@ fn address(url: &str) -> Result<Url, String> {
 }
 
 /// Returns the part of the receiver's address that may be shown. Its path is often the only secret.
-#[must_use]
 pub fn shown(url: &str) -> Option<String> {
     address(url).ok().map(|url| url.origin().ascii_serialization())
 }

@@ -2,14 +2,15 @@
 //! no rules of their own. Problems that resolve themselves are no findings.
 
 use admin_api::overview::{
-    FailingCheck, Finding, FindingCode, GroupSummary, OpenBreaker, Overview, ServiceStatus, StepStatus,
+    FailingCheck, Finding, FindingCode, OpenBreaker, Overview, ServiceStatus, StepStatus,
 };
 use admin_api::reconciliation::ReconciliationSummary;
-use admin_api::text::{counted, grouped};
+use admin_api::text::counted;
 use contract::money::Money;
 use contract::saga::{self, SagaStatus};
 use jiff::{SignedDuration, Timestamp};
 
+use super::dead_letter_findings::dead_letters;
 use crate::notifications::settings::RECEIVER;
 use crate::topology::NAME;
 
@@ -35,7 +36,6 @@ pub struct Affected {
 }
 
 /// Returns the overview with its findings.
-#[must_use]
 pub fn with_findings(overview: Overview, affected: &Affected) -> Overview {
     let findings = findings(&overview, affected);
     Overview { needs_human: !findings.is_empty(), findings, ..overview }
@@ -45,47 +45,18 @@ pub fn with_findings(overview: Overview, affected: &Affected) -> Overview {
 fn findings(overview: &Overview, affected: &Affected) -> Vec<Finding> {
     let mut findings: Vec<_> = overview.services.iter().flat_map(of_readiness).collect();
     findings.extend(compensation_stuck(overview, affected));
-    findings.extend(of_dead_letters(overview, affected.dead_letter_threshold));
+    findings.extend(dead_letters(overview, affected.dead_letter_threshold));
     findings.extend(overview.services.iter().flat_map(|service| of_backlog(service, overview.at)));
     findings.extend(sagas_overdue(overview, affected));
     let unbalanced = overview.reconciliation.as_ref().filter(|last| last.is_unbalanced());
     findings.extend(unbalanced.map(ledgers_unbalanced));
     findings.extend(overview.unavailable.iter().map(|missing| {
         let text = format!("{} unavailable: {}", missing.what, missing.problem);
-        let finding = finding(FindingCode::Unavailable, &missing.what, text);
+        let finding = Finding::new(FindingCode::Unavailable, &missing.what, text);
         Finding { may_pass: true, ..finding }
             .explained("The overview could not read it in time. Ask again.", &["status", "dlq count"])
     }));
     findings
-}
-
-fn finding(code: FindingCode, subject: &str, text: String) -> Finding {
-    let key = if subject.is_empty() { code.to_string() } else { format!("{code}:{subject}") };
-    Finding {
-        code,
-        key,
-        service: None,
-        text,
-        explanation: String::new(),
-        since: None,
-        count: None,
-        amounts: vec![],
-        deadline: None,
-        commands: vec![],
-        urgent: false,
-        may_pass: false,
-    }
-}
-
-trait Explained {
-    fn explained(self, explanation: impl Into<String>, commands: &[&str]) -> Self;
-}
-
-impl Explained for Finding {
-    fn explained(self, explanation: impl Into<String>, commands: &[&str]) -> Self {
-        let commands = commands.iter().map(|&command| command.to_owned()).collect();
-        Self { explanation: explanation.into(), commands, ..self }
-    }
 }
 
 /// Evaluates the health of a service. A stalled step is reported instead of the check that detects it.
@@ -113,7 +84,7 @@ fn unreachable(service: &str, problem: &str) -> Finding {
         service: Some(service.to_owned()),
         urgent: true,
         may_pass: true,
-        ..finding(FindingCode::Unreachable, service, problem.to_owned())
+        ..Finding::new(FindingCode::Unreachable, service, problem.to_owned())
     }
     .explained(explanation, &[])
 }
@@ -137,7 +108,7 @@ fn not_ready(service: &str, check: &FailingCheck) -> Finding {
         service: Some(service.to_owned()),
         since: Some(*since),
         may_pass: true,
-        ..finding(
+        ..Finding::new(
             FindingCode::NotReady,
             &format!("{service}/{name}"),
             format!("{service} is not ready ({name}): {text}"),
@@ -150,7 +121,7 @@ fn consumer_stall(service: &ServiceStatus, step: &StepStatus) -> Finding {
     let StepStatus { step: name, waiting, stalled_since, paused } = step;
     let backlog = waiting.map(|waiting| counted(waiting, "message waits", "messages wait"));
     let backlog = backlog.unwrap_or_else(|| "messages wait".to_owned());
-    let clear = clear_faults(service).filter(|_| *paused);
+    let clear = service.clear_faults_command().filter(|_| *paused);
     let by_fault = if *paused { ", paused by an injected fault" } else { "" };
     let explanation = if clear.is_some() {
         "An injected fault pauses it until that is cleared; then it continues. Orders that need it wait until their \
@@ -169,17 +140,12 @@ fn consumer_stall(service: &ServiceStatus, step: &StepStatus) -> Finding {
         urgent: true,
         explanation: explanation.to_owned(),
         commands,
-        ..finding(
+        ..Finding::new(
             FindingCode::ConsumerStall,
             &format!("{}/{name}", service.service),
             format!("{name} of {} is stalled: {backlog}{by_fault}", service.service),
         )
     }
-}
-
-/// Command that clears the injected faults of a service, if it has any.
-fn clear_faults(service: &ServiceStatus) -> Option<String> {
-    (!service.faults.is_empty()).then(|| format!("faults clear {}", service.service))
 }
 
 fn compensation_stuck(overview: &Overview, affected: &Affected) -> Option<Finding> {
@@ -193,99 +159,13 @@ fn compensation_stuck(overview: &Overview, affected: &Affected) -> Option<Findin
         count: Some(count),
         amounts: affected.stuck.clone(),
         urgent: true,
-        ..finding(FindingCode::CompensationStuck, "", text)
+        ..Finding::new(FindingCode::CompensationStuck, "", text)
     };
     let explanation = "Stock or money is not back until the dead letter is resolved. No deadline ends this. Restore what \
                        was discarded. If it can never succeed, do it by hand, then resolve the saga.";
     let list = format!("saga list --status {status}");
     let commands = [&list, "dlq groups", "dlq list --status DISCARDED", RESTORE, RESOLVE_SAGA];
     (count > 0).then(|| found.explained(explanation, &commands))
-}
-
-fn of_dead_letters(overview: &Overview, threshold: u64) -> Vec<Finding> {
-    let Some(dead_letters) = &overview.dead_letters else { return vec![] };
-    let pending = dead_letters.pending;
-    let listed: u64 = dead_letters.groups.iter().map(|group| group.count).sum();
-    let more = pending.saturating_sub(listed);
-    let words = |count| counted(count, "dead letter", "dead letters");
-    let mut findings: Vec<_> =
-        dead_letters.groups.iter().map(|group| dead_letter_group(overview, group)).collect();
-    if more > 0 {
-        let text = format!("{} of other causes", words(more));
-        let found = Finding { count: Some(more), ..finding(FindingCode::MoreDeadLetters, "", text) };
-        findings.push(found.explained("There are more causes than are listed.", &["dlq groups --limit 200"]));
-    }
-    if pending >= threshold {
-        let text = format!("{} in all", words(pending));
-        let found =
-            Finding { count: Some(pending), urgent: true, ..finding(FindingCode::ManyDeadLetters, "", text) };
-        findings
-            .push(found.explained("The number of dead letters has reached the threshold.", &["dlq groups"]));
-    }
-    findings
-}
-
-fn dead_letter_group(overview: &Overview, group: &GroupSummary) -> Finding {
-    let GroupSummary { fingerprint, newest, step, service, count, .. } = group;
-    // A message that an injected fault fails would fail again after any replay.
-    let status = overview.services.iter().find(|status| status.service == *service);
-    let injected = status.and_then(clear_faults).filter(|_| group.reason.contains("injected: "));
-    let mut commands: Vec<_> = injected.into_iter().collect();
-    commands.push(format!("dlq show {newest}"));
-    if group.first_until.is_some() {
-        commands.push(format!(
-            "saga extend --fingerprint {fingerprint} --for 10m --reason \"time to fix the cause\""
-        ));
-    }
-    if group.awaited == 0 {
-        let because = if group.foreign { "not a message of this system" } else { "no saga waits for it" };
-        commands.push(format!("dlq discard --fingerprint {fingerprint} --reason \"{because}\""));
-    } else {
-        commands.push(format!("dlq redrive --fingerprint {fingerprint} --preview"));
-        commands.push(format!("dlq redrive --fingerprint {fingerprint} --reason \"the cause is fixed\""));
-        if group.last_until.is_none() {
-            commands.push(format!("dlq resolve --fingerprint {fingerprint} --reason \"done by hand\""));
-        }
-    }
-    let text = format!("{} at {step} of {service}", counted(*count, "dead letter", "dead letters"));
-    Finding {
-        service: Some(service.clone()),
-        since: Some(group.newest_at),
-        count: Some(*count),
-        deadline: group.first_until,
-        explanation: format!("Cause: {}\n{}", group.reason, replay_value_text(group)),
-        commands,
-        ..finding(FindingCode::DeadLetters, fingerprint, format!("{text}, fingerprint {fingerprint}"))
-    }
-}
-
-fn replay_value_text(group: &GroupSummary) -> String {
-    if group.foreign {
-        return "These messages are from outside this system: no saga waits for them, and a replay changes nothing. \
-                Check who else can publish at the broker."
-            .to_owned();
-    }
-    let no_deadline = match group.last_until {
-        None if group.awaited > 0 => {
-            ", and no deadline ends the wait: if they can never succeed, do it by hand, then resolve them"
-        }
-        Some(_) | None => "",
-    };
-    let waiting = match group.awaited {
-        0 => "No saga waits for them any more.".to_owned(),
-        1 => format!("1 is awaited by its saga{no_deadline}."),
-        count => format!("{} are awaited by their sagas{no_deadline}.", grouped(count)),
-    };
-    let ended = match group.ended {
-        0 => String::new(),
-        count => {
-            format!(
-                " {} ended without them: a replay of those changes nothing.",
-                counted(count, "saga", "sagas")
-            )
-        }
-    };
-    waiting + &ended
 }
 
 fn of_backlog(service: &ServiceStatus, now: Timestamp) -> Vec<Finding> {
@@ -308,7 +188,7 @@ fn messages_rejected(service: &str, count: u64) -> Finding {
     Finding {
         service: Some(service.to_owned()),
         count: Some(count),
-        ..finding(
+        ..Finding::new(
             FindingCode::MessagesRejected,
             service,
             format!("the broker rejected messages of {service}: {entries} FAILED or blocked behind one"),
@@ -327,7 +207,7 @@ fn breaker_open(service: &str, breaker: &OpenBreaker) -> Finding {
     let found = Finding {
         service: Some(service.to_owned()),
         since: *since,
-        ..finding(FindingCode::BreakerOpen, &subject, format!("breaker {subject} is {state}"))
+        ..Finding::new(FindingCode::BreakerOpen, &subject, format!("breaker {subject} is {state}"))
     };
     let reset = format!("breakers reset {subject}");
     if service == NAME && name == RECEIVER {
@@ -353,7 +233,11 @@ fn tasks_overdue(service: &str, count: u64, oldest: Option<Timestamp>) -> Findin
         service: Some(service.to_owned()),
         since: oldest,
         count: Some(count),
-        ..finding(FindingCode::TasksOverdue, service, format!("{calls} of {service} unanswered for too long"))
+        ..Finding::new(
+            FindingCode::TasksOverdue,
+            service,
+            format!("{calls} of {service} unanswered for too long"),
+        )
     };
     // Admin calls nothing but the receiver of notifications.
     if service == NAME {
@@ -380,7 +264,7 @@ fn sagas_overdue(overview: &Overview, affected: &Affected) -> Option<Finding> {
         count: Some(count),
         amounts: affected.overdue.clone(),
         urgent: true,
-        ..finding(FindingCode::SagasOverdue, "", text)
+        ..Finding::new(FindingCode::SagasOverdue, "", text)
     };
     let explanation = "The service that owes the next step has not done it, and no dead letter explains that. Check which \
                        step it is. If it never completes, do it by hand, then resolve the saga.";
@@ -394,7 +278,7 @@ fn ledgers_unbalanced(last: &ReconciliationSummary) -> Finding {
         since: Some(last.at),
         count: Some(last.discrepancies),
         urgent: true,
-        ..finding(FindingCode::LedgersUnbalanced, "", format!("the ledgers are UNBALANCED: {count}"))
+        ..Finding::new(FindingCode::LedgersUnbalanced, "", format!("the ledgers are UNBALANCED: {count}"))
     }
     .explained(
         "Orders, stock, money or messages disagree, and nothing in flight resolves that. A reconciliation shows the \

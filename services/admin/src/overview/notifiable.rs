@@ -8,7 +8,6 @@ use crate::notifications::settings::RECEIVER;
 use crate::topology::NAME;
 
 /// Returns the findings to notify people of: all but those about the notifications themselves.
-#[must_use]
 pub fn notifiable(overview: &Overview) -> Vec<Finding> {
     let groups = overview.dead_letters.iter().flat_map(|dead_letters| &dead_letters.groups);
     let own = groups.filter(|group| group.service == NAME && group.step == NOTIFICATION_TASK);
@@ -23,7 +22,6 @@ pub fn notifiable(overview: &Overview) -> Vec<Finding> {
 }
 
 /// Returns prefixes of keys that this overview could not evaluate. Findings with such a key may still be open.
-#[must_use]
 pub fn unknown_keys(overview: &Overview) -> Vec<String> {
     let of = |code: FindingCode| code.to_string();
     let mut unknown: Vec<String> = overview.services.iter().flat_map(unknown_of).collect();

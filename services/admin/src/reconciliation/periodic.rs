@@ -139,9 +139,6 @@ async fn is_full_verification_due(app: &AdminApp) -> bool {
 }
 
 /// Reconciles, and stores the result.
-///
-/// # Errors
-/// Returns an error when admin's own database fails.
 pub(crate) async fn reconcile_and_store(
     app: &AdminApp,
     services: &ServiceClient,

@@ -1,5 +1,5 @@
-//! Shell: request every service for its ledger, each question within its time. What does not answer is told of, and
-//! others are read all the same.
+//! Shell: requests the ledgers of all services, each within its time limit. A service that does not answer is reported, and
+//! the others are read all the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -48,7 +48,7 @@ const CONCURRENT_PAGES: usize = 2;
 /// time of the others.
 const STATS_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// StoreStats of all services that answered.
+/// Statistics of all services that answered.
 #[derive(Debug, Default)]
 pub(super) struct AllStats {
     pub service_stats: Vec<ServiceStats>,
@@ -111,16 +111,16 @@ impl Request<'_> {
         let mut ledgers = Ledgers::new(stats.clock_of_orders(), baselines);
         let (away, mut unanswered) = (stats.away(), Vec::new());
         if !away.is_empty() {
-            ledgers.lack();
+            ledgers.mark_partial();
         }
         let copies = self.take_all(&away, COPIES, &mut ledgers, Ledgers::copy).await;
         let stock = self.take_all(&away, STOCK, &mut ledgers, Ledgers::stock).await;
         let (of_accounts, folds) = self.take_accounts(&away, &mut ledgers).await;
         unanswered.extend(of_accounts);
-        let again = |ledgers: &mut Ledgers, entry: StockEntry| ledgers.stock_again(&entry);
+        let again = |ledgers: &mut Ledgers, entry: StockEntry| ledgers.reread_stock(&entry);
         let again = self.take_all(&away, STOCK, &mut ledgers, again).await;
         if again.is_ok() && !away.contains(INVENTORY) {
-            ledgers.stock_was_read_again();
+            ledgers.mark_stock_reread();
         }
         unanswered.extend([copies, stock, again].into_iter().filter_map(Result::err));
         for (service, folds, missing) in folds {
@@ -154,15 +154,15 @@ impl Request<'_> {
                     // An order that changed since the checkpoint may have been purged since.
                     return None;
                 }
-                ledgers.lack_before(purged_before);
+                ledgers.mark_purged_before(purged_before);
                 before?.values().for_each(|account| ledgers.remove(account));
                 accounts.iter().for_each(|(key, account)| ledgers.account(key, account));
                 unreadable.iter().for_each(|(service, rows)| ledgers.unreadable(service, rows));
             }
         }
-        let again = |ledgers: &mut Ledgers, entry: StockEntry| ledgers.stock_again(&entry);
+        let again = |ledgers: &mut Ledgers, entry: StockEntry| ledgers.reread_stock(&entry);
         self.take_all(&nobody, STOCK, &mut ledgers, again).await.ok()?;
-        ledgers.stock_was_read_again();
+        ledgers.mark_stock_reread();
         for (service, VerificationReport { rows, differing, .. }, missing) in
             self.changed_rows(checkpoint).await
         {
@@ -175,19 +175,19 @@ impl Request<'_> {
     }
 
     /// Reads the history position of every service; or, of a checkpoint, whether its positions still exist.
-    ///
-    /// # Errors
-    /// Returns the service that did not answer.
     pub async fn positions(
         &self,
         then: Option<&Checkpoint>,
     ) -> Result<BTreeMap<String, HistoryPosition>, Unanswered> {
         let of = |service: &'static str| async move {
-            let at = then.and_then(|then| then.places.get(service)).map(|place| place.event);
+            let at = then.and_then(|then| then.positions.get(service)).map(|position| position.event);
             let asked = async {
                 match service {
                     NAME => position(self.app.store.as_ref(), at).await,
-                    _ => self.services.position(service, at).await,
+                    _ => {
+                        let query = at.map(|at| ("at", at.to_string())).into_iter().collect();
+                        self.services.query(service, "/internal/position", query).await
+                    }
                 }
             };
             Ok((service.to_owned(), self.in_time(service, "its history position", asked).await?))
@@ -199,12 +199,17 @@ impl Request<'_> {
     async fn changed(&self, checkpoint: &Checkpoint) -> Result<Option<BTreeSet<String>>, Unanswered> {
         let mut orders = checkpoint.resolved.clone();
         for (service, kind, by) in CHANGING {
-            let mut after = checkpoint.places.get(service).map(|place| place.event);
+            let mut after = checkpoint.positions.get(service).map(|position| position.event);
             while let Some(from) = after {
                 let page = async {
                     match service {
                         NAME => changed_ids(self.app.store.as_ref(), kind, from, by).await,
-                        _ => self.services.changes(service, kind, from, by).await,
+                        _ => {
+                            let query = [("kind", kind.to_owned()), ("after", from.to_string())];
+                            let by = by.map(|by| ("by", by.to_owned()));
+                            let query = query.into_iter().chain(by).collect();
+                            self.services.query(service, "/internal/changes", query).await
+                        }
                     }
                 };
                 let page = self.in_time(service, "its changes", page).await?;
@@ -260,8 +265,9 @@ impl Request<'_> {
         orders: &[&str],
         checkpoint: &Checkpoint,
     ) -> Result<Page<T>, Unanswered> {
-        let at = checkpoint.places.get(service).map_or(0, |place| place.event);
-        let asked = self.services.as_of(service, path, orders, at);
+        let at = checkpoint.positions.get(service).map_or(0, |position| position.event);
+        let query = vec![("only", orders.join(",")), ("as_of", at.to_string())];
+        let asked = self.services.page(service, path, query);
         self.in_time(service, path, asked).await
     }
 
@@ -278,9 +284,8 @@ impl Request<'_> {
         }
         let mut after = None;
         loop {
-            let asked = self.services.page::<T>(service, path, after.as_deref());
-            let page = self.in_time(service, path, asked).await;
-            let page = page.inspect_err(|_| ledgers.lack())?;
+            let page = self.next_page::<T>((service, path), after).await;
+            let page = page.inspect_err(|_| ledgers.mark_partial())?;
             ledgers.unreadable(service, &page.unreadable);
             page.entries.into_iter().for_each(|entry| take(ledgers, entry));
             match page.next {
@@ -291,9 +296,6 @@ impl Request<'_> {
     }
 
     /// Reads the current entries of orders and products.
-    ///
-    /// # Errors
-    /// Returns the service that did not answer.
     pub async fn fresh(&self, orders: &[&str], skus: &[&str]) -> Result<Fresh, Unanswered> {
         let mut fresh = Fresh::default();
         if !orders.is_empty() {
@@ -330,7 +332,7 @@ impl Request<'_> {
         (service, path): (&str, &str),
         ids: &[&str],
     ) -> Result<Page<T>, Unanswered> {
-        let asked = self.services.only(service, path, ids);
+        let asked = self.services.page(service, path, vec![("only", ids.join(","))]);
         self.in_time(service, path, asked).await
     }
 }

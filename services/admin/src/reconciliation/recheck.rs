@@ -102,7 +102,7 @@ fn compared(stats: &AllStats, fresh: &Fresh, baselines: &BTreeMap<String, Baseli
     let mut ledgers = Ledgers::new(stats.clock_of_orders(), baselines.clone());
     fresh.copies.iter().for_each(|copy: &CopyEntry| ledgers.copy(copy.clone()));
     fresh.stock.iter().for_each(|stock: &StockEntry| ledgers.stock(stock.clone()));
-    ledgers.lack_before(fresh.purged_before);
+    ledgers.mark_purged_before(fresh.purged_before);
     fresh.accounts.iter().for_each(|(key, account)| ledgers.account(key, account));
     ledgers.messages(&stats.service_stats);
     ledgers.finish().discrepancies.listed

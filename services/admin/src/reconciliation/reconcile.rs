@@ -54,9 +54,6 @@ pub(crate) struct Outcome {
 
 /// Reconciles all ledgers. A busy system has `patience` to come to rest, and the answer comes within it, unless the reading
 /// may take longer. Without it the system is judged as it is, within ten seconds.
-///
-/// # Errors
-/// Returns an error when admin's own database fails.
 pub(crate) async fn reconcile(
     app: &AdminApp,
     services: &ServiceClient,
@@ -149,9 +146,9 @@ async fn compare(
     };
     let full_at = if scope.full { Some(at) } else { scope.full_at };
     let checkpoint = match (positions, totals, full_at) {
-        (Some(places), Some((orders, skus, resolved)), Some(full_at)) => {
+        (Some(positions), Some((orders, skus, resolved)), Some(full_at)) => {
             scope.full_at = Some(full_at);
-            Some(Checkpoint { places, at, full_at, orders, skus, resolved })
+            Some(Checkpoint { positions, at, full_at, orders, skus, resolved })
         }
         _ => None,
     };
@@ -168,7 +165,7 @@ async fn read(
     let scope = Scope { full_at: last.map(|last| last.full_at), ..Scope::default() };
     // A new database, or an older copy that took another course, is read fully.
     if let Some(from) = from
-        && request.positions(Some(from)).await.is_ok_and(|positions| positions == from.places)
+        && request.positions(Some(from)).await.is_ok_and(|positions| positions == from.positions)
         && let Some((ledgers, orders_read)) = request.read_changes(before, baselines.clone(), from).await
     {
         let scope = Scope { orders_read, since: Some(from.at), ..scope };

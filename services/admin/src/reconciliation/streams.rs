@@ -60,13 +60,13 @@ impl Request<'_> {
                         match refilled {
                             Ok((service, rows)) => ledgers.unreadable(service, &rows),
                             Err(missing) => {
-                                ledgers.lack();
+                                ledgers.mark_partial();
                                 unanswered.push(missing);
                             }
                         }
                     }
                 }
-                ledgers.lack_before(accounts.purged_before());
+                ledgers.mark_purged_before(accounts.purged_before());
                 let Some((key, account)) = accounts.pop() else { return unanswered };
                 ledgers.account(&key, &account);
             }
@@ -93,12 +93,19 @@ impl Request<'_> {
             return None;
         }
         let page = |after: Option<String>| -> BoxFuture<'_, Answered<T>> {
-            Box::pin(async move {
-                let asked = self.services.page(service, path, after.as_deref());
-                self.in_time(service, path, asked).await
-            })
+            Box::pin(self.next_page((service, path), after))
         };
         Some(self.send(service, page, to).await)
+    }
+
+    /// Reads the page of a ledger after `after`; the first without it.
+    pub async fn next_page<T: DeserializeOwned>(
+        &self,
+        (service, path): (&str, &str),
+        after: Option<String>,
+    ) -> Answered<T> {
+        let query = after.map(|after| ("after", after)).into_iter().collect();
+        self.in_time(service, path, self.services.page(service, path, query)).await
     }
 
     /// Sends every page of admin's saga view.
@@ -127,7 +134,7 @@ impl Request<'_> {
                     let _ = first.send(checked.kind());
                 }
                 if to.send(page).await.is_err() {
-                    checked.leave_off();
+                    checked.mark_partial();
                     break;
                 }
                 if after.is_none() {
@@ -196,7 +203,7 @@ async fn refill<'s, T>(
 /// Takes a page of a ledger, and returns its damaged rows.
 pub(super) fn take_page<T>(pages: &mut Pages<T>, page: Page<T>) -> Vec<String> {
     let Page { entries, next, unreadable, purged_before, folds: _ } = page;
-    pages.lack_before(purged_before);
+    pages.mark_purged_before(purged_before);
     pages.take(entries, next);
     unreadable
 }

@@ -26,11 +26,25 @@ enum Rows {
 
 impl Rows {
     /// Returns the rest after a part.
-    fn behind(self, next: String) -> Self {
+    fn after(self, next: String) -> Self {
         match self {
             Self::All(part) => Self::All(VerificationPart { after: Some(next), ..part }),
             // An invalid position would restart without end.
             Self::Changed(since) => Self::Changed(next.parse().unwrap_or(i64::MAX).max(since)),
+        }
+    }
+
+    /// Returns the query for a service.
+    fn query(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::All(VerificationPart { after, events, excluded_kinds }) => {
+                let after = after.clone().map(|after| ("after", after));
+                let excluded = (!excluded_kinds.is_empty()).then(|| ("exclude", excluded_kinds.join(",")));
+                [("events", events.to_string())].into_iter().chain(after).chain(excluded).collect()
+            }
+            Self::Changed(since) => {
+                vec![("events", EVENTS_PER_CALL.to_string()), ("since", since.to_string())]
+            }
         }
     }
 }
@@ -39,7 +53,7 @@ impl Request<'_> {
     /// Verifies every row that has changed since a checkpoint.
     pub async fn changed_rows(&self, checkpoint: &Checkpoint) -> Vec<ServiceFolds> {
         let of = |service: &'static str| {
-            let since = checkpoint.places.get(service).map_or(0, |at| at.event);
+            let since = checkpoint.positions.get(service).map_or(0, |position| position.event);
             self.verify(service, Rows::Changed(since))
         };
         join_all(all().into_iter().chain([NAME]).map(of)).await
@@ -62,15 +76,12 @@ impl Request<'_> {
                     (NAME, Rows::Changed(since)) => {
                         Ok(self.app.store.verify_changed(*since, EVENTS_PER_CALL).await?)
                     }
-                    (_, Rows::All(part)) => self.services.folds(service, part.clone()).await,
-                    (_, Rows::Changed(since)) => {
-                        self.services.changed_folds(service, *since, EVENTS_PER_CALL).await
-                    }
+                    (_, rows) => self.services.query(service, "/internal/verify", rows.query()).await,
                 }
             };
             match self.in_time(service, "its rows", asked).await {
                 Ok(part) => match add(&mut folds, part) {
-                    Some(next) => rows = rows.behind(next),
+                    Some(next) => rows = rows.after(next),
                     None => return (service, folds, None),
                 },
                 Err(missing) => return (service, folds, Some(missing)),
@@ -108,7 +119,7 @@ pub(super) struct Checked {
 
 impl Checked {
     /// Records that not every page was read.
-    pub const fn leave_off(&mut self) {
+    pub const fn mark_partial(&mut self) {
         self.is_partial = true;
     }
 

@@ -41,7 +41,6 @@ pub struct Drive {
 
 impl Redrive {
     /// Returns the redrive, once it was started.
-    #[must_use]
     pub const fn drive(&self) -> Option<&Drive> {
         self.0.as_ref()
     }
@@ -52,18 +51,15 @@ impl Redrive {
 pub struct Counted {
     /// Replays in flight, those of earlier rounds included.
     pub in_flight: u64,
-    /// Replays of the canary of this round.
-    pub canary: u64,
     /// Resolved replays of the canary.
     pub resolved: u64,
 }
 
 impl Drive {
     /// Number of dead letters that may still be replayed, apart from the rate.
-    #[must_use]
     pub fn room(&self, counted: &Counted) -> u64 {
         match self.status {
-            RedriveStatus::Canary => u64::from(self.plan.canary).saturating_sub(self.canary(counted)),
+            RedriveStatus::Canary => u64::from(self.plan.canary).saturating_sub(self.sent),
             RedriveStatus::Running => MAX_IN_FLIGHT.saturating_sub(counted.in_flight),
             RedriveStatus::Paused
             | RedriveStatus::Stopped
@@ -73,7 +69,6 @@ impl Drive {
     }
 
     /// Number of dead letters that the rate allows now.
-    #[must_use]
     pub fn granted(&self, now: Timestamp) -> u64 {
         self.rate_limit(now).map_or(u64::MAX, |(rate, limit)| limit.holds(rate, now))
     }
@@ -84,10 +79,9 @@ impl Drive {
     }
 
     /// Next step when nothing can be replayed; `None` while a replay is in flight.
-    #[must_use]
     pub fn ending(&self, counted: &Counted) -> Option<RedriveCommand> {
-        let Counted { in_flight, resolved, .. } = *counted;
-        let canary = self.canary(counted);
+        let Counted { in_flight, resolved } = *counted;
+        let canary = self.sent;
         match self.status {
             RedriveStatus::Canary if in_flight == 0 && resolved >= canary => {
                 Some(RedriveCommand::PassCanary(self.round, self.sent))
@@ -108,17 +102,10 @@ impl Drive {
         }
     }
 
-    /// Number of replays of the canary, which may be counted late.
-    fn canary(&self, counted: &Counted) -> u64 {
-        self.sent.max(counted.canary)
-    }
-
-    #[must_use]
     pub const fn tag(&self, redrive: Uuid) -> Tag {
         Tag { redrive, round: self.round }
     }
 
-    #[must_use]
     pub fn replay(&self, redrive: Uuid) -> Replay {
         Replay { force: self.plan.force, tag: Some(self.tag(redrive)), ..Replay::default() }
     }

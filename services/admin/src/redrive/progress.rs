@@ -4,7 +4,8 @@ use admin_api::redrives::{RedriveStatus, RedriveView};
 use saga_core::dead_letter::DeadLetterStatus;
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::Query;
-use saga_engine::store::{Store, StoreFault};
+use saga_engine::store::StoreFault;
+use saga_engine::store::roles::Queries;
 use uuid::Uuid;
 
 use super::decider::{Counted, Drive, Redrive};
@@ -18,7 +19,7 @@ use crate::rows::{parsed, row};
 const MAX_ROUNDS: usize = 100;
 
 /// Reads a redrive with its progress; `None` when there is none.
-pub(crate) async fn view(store: &dyn Store, id: Uuid) -> Result<Option<RedriveView>, StoreFault> {
+pub(crate) async fn view(store: &dyn Queries, id: Uuid) -> Result<Option<RedriveView>, StoreFault> {
     match row::<Redrive>(store, id).await?.as_ref().and_then(Redrive::drive) {
         Some(drive) => view_of(store, id, drive.clone()).await.map(Some),
         None => Ok(None),
@@ -26,7 +27,7 @@ pub(crate) async fn view(store: &dyn Store, id: Uuid) -> Result<Option<RedriveVi
 }
 
 /// Counts the progress of a redrive.
-pub(crate) async fn view_of(store: &dyn Store, id: Uuid, drive: Drive) -> Result<RedriveView, StoreFault> {
+pub(crate) async fn view_of(store: &dyn Queries, id: Uuid, drive: Drive) -> Result<RedriveView, StoreFault> {
     let [mut sent, mut resolved, mut in_vain, mut failed, mut in_flight] = [0; 5];
     for (status, count) in courses(store, &id.to_string()).await? {
         sent += count;
@@ -74,7 +75,6 @@ pub(crate) async fn view_of(store: &dyn Store, id: Uuid, drive: Drive) -> Result
 }
 
 /// Query of the dead letters that this round has not replayed.
-#[must_use]
 pub(crate) fn to_send(drive: &Drive) -> Selection {
     Selection {
         before: Some(drive.round_started_at),
@@ -84,20 +84,19 @@ pub(crate) fn to_send(drive: &Drive) -> Selection {
 }
 
 /// Counts the dead letters of a redrive, or of `<redrive>/<round>`, by status, [`AGAIN`] or [`IN_VAIN`].
-async fn courses(store: &dyn Store, of: &str) -> Result<Vec<(String, u64)>, StoreFault> {
+async fn courses(store: &dyn Queries, of: &str) -> Result<Vec<(String, u64)>, StoreFault> {
     let counts = store.counts(DeadLetterView::KIND, "redrive", below(of)).await?;
     let status = |course: &str| course.rsplit('/').next().unwrap_or_default().to_owned();
     Ok(counts.into_iter().map(|(course, count)| (status(&course), count)).collect())
 }
 
 /// Counts the outcome of replays, as far as the status of the redrive needs it.
-pub(crate) async fn counted(store: &dyn Store, drive: &Drive, tag: Tag) -> Result<Counted, StoreFault> {
+pub(crate) async fn counted(store: &dyn Queries, drive: &Drive, tag: Tag) -> Result<Counted, StoreFault> {
     // Counted first: what is not in flight any more is resolved or failed by the time that is counted.
     let in_flight = in_flight(store, tag).await?;
     let mut counted = Counted { in_flight, ..Counted::default() };
     if drive.status == RedriveStatus::Canary {
         for (status, count) in courses(store, &format!("{}/{}", tag.redrive, tag.round)).await? {
-            counted.canary += count;
             if status == IN_VAIN || DeadLetterStatus::named(&status) == Some(DeadLetterStatus::Resolved) {
                 counted.resolved += count;
             }
@@ -107,10 +106,7 @@ pub(crate) async fn counted(store: &dyn Store, drive: &Drive, tag: Tag) -> Resul
 }
 
 /// Counts the replays in flight, those of earlier rounds included.
-///
-/// # Errors
-/// Returns an error when the store fails.
-pub async fn in_flight(store: &dyn Store, tag: Tag) -> Result<u64, StoreFault> {
+pub async fn in_flight(store: &dyn Queries, tag: Tag) -> Result<u64, StoreFault> {
     let replaying =
         |round| FieldValue::Text(Tag { round, ..tag }.course(DeadLetterStatus::Replaying.as_str()));
     let rounds = (1..=tag.round).rev().take(MAX_ROUNDS).map(replaying).collect();
@@ -127,7 +123,7 @@ fn below(prefix: &str) -> Query {
 /// Finds a dead letter that failed again since this round started, and its error: one of any round with the same
 /// fingerprint, or one of this round's canary with any.
 pub(crate) async fn failed_again(
-    store: &dyn Store,
+    store: &dyn Queries,
     drive: &Drive,
     tag: Tag,
 ) -> Result<Option<(String, String)>, StoreFault> {

@@ -13,21 +13,18 @@ pub struct RateLimit(Timestamp);
 
 impl RateLimit {
     /// Starts with one token.
-    #[must_use]
     pub fn new(per_second: u32, now: Timestamp) -> Self {
         // Rounded down: it must not hold a little less than one.
         Self(after(now, (capacity(per_second) - TOKEN) / rate(per_second)))
     }
 
     /// Number of available tokens.
-    #[must_use]
     pub fn holds(self, per_second: u32, now: Timestamp) -> u64 {
         let held = capacity(per_second) - self.lacks(per_second, now);
         u64::try_from(held / TOKEN).unwrap_or(0)
     }
 
     /// Takes tokens.
-    #[must_use]
     pub fn without(self, count: u64, per_second: u32, now: Timestamp) -> Self {
         let taken = i64::try_from(count).unwrap_or(i64::MAX).saturating_mul(TOKEN);
         let lacks = self.lacks(per_second, now).saturating_add(taken);

@@ -10,7 +10,8 @@ use contract::saga_view::SagaView;
 use jiff::Timestamp;
 use saga_core::decider::Decider as _;
 use saga_core::query::{FoundRow, Query};
-use saga_engine::store::{Store, StoreFault};
+use saga_engine::store::StoreFault;
+use saga_engine::store::roles::Queries;
 use tokio::time::timeout;
 
 use super::overdue::GRACE;
@@ -27,7 +28,7 @@ pub(crate) type Amounts = BTreeMap<&'static str, Money>;
 
 /// Counts rows; `None` when that takes long.
 pub(crate) async fn count_soon(
-    store: &dyn Store,
+    store: &dyn Queries,
     kind: &'static str,
     by: &'static str,
     query: Query,
@@ -36,9 +37,7 @@ pub(crate) async fn count_soon(
     Some(counts.values().sum())
 }
 
-/// # Errors
-/// Returns an error when the store fails.
-pub(crate) async fn summary(store: &dyn Store, now: Timestamp) -> Result<SagaSummary, StoreFault> {
+pub(crate) async fn summary(store: &dyn Queries, now: Timestamp) -> Result<SagaSummary, StoreFault> {
     let all = timeout(COUNT_TIMEOUT, store.counts(SagaView::KIND, "status", Query::default()));
     let oldest = store.find(SagaView::KIND, Query { limit: 1, ..unfinished() });
     let overdue = store.counts(SagaView::KIND, "status", overdue(now));
@@ -80,10 +79,7 @@ pub(crate) fn overdue_before(now: Timestamp) -> Timestamp {
 
 /// Sums the totals of the oldest sagas that a query finds, by currency. Damaged sagas, and those without an order so far,
 /// are left out.
-///
-/// # Errors
-/// Returns an error when the store fails.
-pub(crate) async fn amounts(store: &dyn Store, query: Query) -> Result<Amounts, StoreFault> {
+pub(crate) async fn amounts(store: &dyn Queries, query: Query) -> Result<Amounts, StoreFault> {
     let oldest = store.find(SagaView::KIND, Query { limit: MAX_SUMMED, ..query }).await?;
     let mut amounts = Amounts::new();
     for total in oldest.iter().filter_map(|row| parsed::<SagaView>(row).ok()?.total) {

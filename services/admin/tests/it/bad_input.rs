@@ -1,4 +1,4 @@
-//! Shell: whatever is wrong with a request is said by name, and nothing is changed.
+//! Shell: invalid requests are rejected with the name of the member, and change nothing.
 
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ use crate::harness::AdminHarness;
 
 const UNKNOWN: &str = "01890000-0000-7000-8000-000000000001";
 
-/// Method, path, body, status, and the field at fault.
+/// Method, path, body, status, and invalid field.
 type Resolution = (Method, String, Option<Value>, u16, &'static str);
 
-async fn refused(admin: &AdminHarness, cases: Vec<Resolution>) {
+async fn rejected(admin: &AdminHarness, cases: Vec<Resolution>) {
     let before = admin.everything().await;
     for (method, path, body, status, field) in cases {
         let what = format!("{method} {path} {}", body.as_ref().map(Value::to_string).unwrap_or_default());
@@ -44,7 +44,7 @@ async fn admin_with_a_dead_letter(flags: &[&str]) -> (AdminHarness, Uuid) {
 }
 
 #[tokio::test]
-async fn bad_questions_are_refused_by_field() {
+async fn invalid_queries_are_rejected_by_field() {
     let (admin, id) = admin_with_a_dead_letter(&[]).await;
     let long = "x".repeat(201);
     let questions = [
@@ -87,11 +87,11 @@ async fn bad_questions_are_refused_by_field() {
     let case = |(path, status, field): (&str, u16, &'static str)| {
         (Method::GET, path.to_owned(), None, status, field)
     };
-    refused(&admin, questions.map(case).to_vec()).await;
+    rejected(&admin, questions.map(case).to_vec()).await;
 }
 
 #[tokio::test]
-async fn bad_commands_concerning_dead_letters_are_refused_by_field() {
+async fn invalid_dead_letter_commands_are_rejected_by_field() {
     let (admin, id) = admin_with_a_dead_letter(&[]).await;
     let long = "x".repeat(501);
     let one = |what: &str| format!("/dlq/{id}/{what}");
@@ -164,7 +164,7 @@ async fn bad_commands_concerning_dead_letters_are_refused_by_field() {
     cases.push((Method::DELETE, format!("/dlq/{id}?why=x"), None, 400, "why"));
     cases.push((Method::DELETE, format!("/dlq/{id}"), Some(json!({"reason": ""})), 422, "reason"));
     cases.push((Method::PUT, format!("/dlq/{id}"), None, 405, ""));
-    refused(&admin, cases).await;
+    rejected(&admin, cases).await;
     let posts = |what: &str, body: String| {
         admin.request(Method::POST, &one(what)).header("content-type", "application/json").body(body)
     };
@@ -175,7 +175,7 @@ async fn bad_commands_concerning_dead_letters_are_refused_by_field() {
 }
 
 #[tokio::test]
-async fn bad_redrives_are_refused_by_field() {
+async fn invalid_redrives_are_rejected_by_field() {
     let (admin, _) = admin_with_a_dead_letter(&[]).await;
     let filter = json!({"service": "payment"});
     let commands = [
@@ -208,18 +208,18 @@ async fn bad_redrives_are_refused_by_field() {
         cases.push((Method::POST, format!("/dlq/redrive/{UNKNOWN}/{what}"), Some(empty), 422, "reason"));
     }
     cases.push((Method::POST, format!("/dlq/redrive/{UNKNOWN}/cancel"), None, 422, "reason"));
-    refused(&admin, cases).await;
+    rejected(&admin, cases).await;
 }
 
 #[tokio::test]
-async fn impossible_faults_and_unknown_breakers_are_refused_by_field() {
+async fn invalid_faults_and_unknown_breakers_are_rejected_by_field() {
     let (admin, _) = admin_with_a_dead_letter(&["faults.enabled=true"]).await;
     let fault = |fault: Value, field| (Method::POST, "/faults".to_owned(), Some(fault), 422, field);
     let breaker = |path: &str, body: Value, status, field| {
         (Method::POST, format!("/breakers/{path}"), Some(body), status, field)
     };
     let step = "admin-saga-view";
-    refused(
+    rejected(
         &admin,
         vec![
             fault(json!({}), "service"),
@@ -264,9 +264,8 @@ async fn impossible_faults_and_unknown_breakers_are_refused_by_field() {
     .await;
 }
 
-/// These ask the service, so they are in the log, with what it said.
 #[tokio::test]
-async fn what_a_service_refuses_is_told_as_it_says_it_and_written_down() {
+async fn rejection_of_a_service_is_passed_on_and_logged() {
     let (admin, _) = admin_with_a_dead_letter(&["faults.enabled=true"]).await;
     for service in ["admin", "payment"] {
         for (fault, field) in [
@@ -298,7 +297,7 @@ async fn what_a_service_refuses_is_told_as_it_says_it_and_written_down() {
 }
 
 #[tokio::test]
-async fn faults_that_are_off_are_refused_by_the_name_of_the_setting() {
+async fn disabled_faults_are_rejected_with_the_name_of_the_setting() {
     let (admin, _) = admin_with_a_dead_letter(&[]).await;
     for service in ["admin", "order"] {
         let request =
@@ -311,7 +310,7 @@ async fn faults_that_are_off_are_refused_by_the_name_of_the_setting() {
 }
 
 #[tokio::test]
-async fn an_operator_has_a_name_that_can_be_printed() {
+async fn operator_name_must_be_printable() {
     let (admin, id) = admin_with_a_dead_letter(&[]).await;
     let before = admin.everything().await;
     for name in ["", " ", "\u{7f}", "Zoë", &"x".repeat(101)] {
@@ -327,7 +326,7 @@ async fn an_operator_has_a_name_that_can_be_printed() {
 }
 
 #[tokio::test]
-async fn where_it_is_required_whoever_changes_something_says_who_they_are() {
+async fn change_without_operator_is_rejected_when_one_is_required() {
     let (admin, id) = admin_with_a_dead_letter(&["service.require_operator=true"]).await;
     let cases = [
         (Method::POST, format!("/dlq/{id}/replay"), json!({})),
@@ -361,6 +360,6 @@ async fn where_it_is_required_whoever_changes_something_says_who_they_are() {
         (Method::POST, "/outbox/admin/retry".to_owned(), json!({})),
     ];
     let case = |(method, path, body)| (method, path, Some(body), 422, "X-Operator");
-    refused(&admin, cases.map(case).to_vec()).await;
+    rejected(&admin, cases.map(case).to_vec()).await;
     admin.post(&format!("/dlq/{id}/replay"), &json!({}), 202).await;
 }

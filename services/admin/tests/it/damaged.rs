@@ -1,4 +1,4 @@
-//! Rows of admin's own that are damaged: each is one bad row in a list, and keeps nobody from the others.
+//! Shell: damaged rows are listed as unreadable, and do not hide others.
 
 use admin::audit_log::AuditEntry;
 use admin::dead_letters::view::DeadLetterView;
@@ -12,7 +12,7 @@ use crate::given::{announced, handled};
 use crate::harness::{AdminHarness, each};
 use crate::routes::numbered;
 
-/// Its state is no JSON any more; everything that is searched by is as it was.
+/// Damages the state of a row and keeps its indexed fields.
 pub async fn is_damaged<D: Decider>(admin: &AdminHarness, id: &str) {
     let (store, key) = (&admin.app.store, RowKey::of::<D>(id));
     let history = store.events(key.clone(), 0, usize::MAX).await.expect("the store works");
@@ -32,13 +32,14 @@ fn id_of(number: u64) -> String {
 
 async fn admin_with(dead_letters: u64) -> AdminHarness {
     let admin = AdminHarness::new().await;
-    admin.hears_all(&(0..dead_letters).map(|number| announced(&numbered(number))).collect::<Vec<_>>()).await;
+    admin
+        .receives_all(&(0..dead_letters).map(|number| announced(&numbered(number))).collect::<Vec<_>>())
+        .await;
     admin
 }
 
-/// Newest first: the damaged ones are the last of the first page, the whole second one, and the first of the third.
 #[tokio::test]
-async fn damaged_dead_letters_are_named_in_their_list_and_end_no_page() {
+async fn damaged_dead_letters_are_listed_as_unreadable_without_ending_a_page() {
     let admin = admin_with(7).await;
     for number in [2, 3, 4, 5] {
         is_damaged::<DeadLetterView>(&admin, &id_of(number)).await;
@@ -60,9 +61,8 @@ async fn damaged_dead_letters_are_named_in_their_list_and_end_no_page() {
     assert_eq!(each(&admin.get("/dlq?text=no").await["dead_letters"], "id"), ids(&[6, 1, 0]));
 }
 
-/// The latest of a cause, which stands for it, and another one.
 #[tokio::test]
-async fn a_cause_is_shown_by_the_latest_that_can_be_read() {
+async fn group_sample_is_the_latest_readable_dead_letter() {
     let admin = admin_with(6).await;
     is_damaged::<DeadLetterView>(&admin, &id_of(5)).await;
     is_damaged::<DeadLetterView>(&admin, &id_of(4)).await;
@@ -73,27 +73,26 @@ async fn a_cause_is_shown_by_the_latest_that_can_be_read() {
     assert_eq!((&charge["count"], &charge["sample"]), (&json!(4), &json!(id_of(2))), "{charge}");
 }
 
-/// The one that failed longest ago is sent first, were it not damaged.
 #[tokio::test]
-async fn a_redrive_sends_the_others() {
+async fn redrive_skips_damaged_dead_letters() {
     let admin = admin_with(6).await;
     for number in [0, 1, 2] {
         is_damaged::<DeadLetterView>(&admin, &id_of(number)).await;
     }
-    let asked = json!({"filter": {"service": "payment"}, "reason": "the bank is back", "canary": 1});
-    admin.post("/dlq/redrive", &asked, 202).await;
-    let sent = admin.tells_at_least(1).await;
+    let request = json!({"filter": {"service": "payment"}, "reason": "the bank is back", "canary": 1});
+    admin.post("/dlq/redrive", &request, 202).await;
+    let sent = admin.publishes_at_least(1).await;
     assert_eq!(sent.len(), 1, "the canary goes alone");
     admin.receives(&handled(&numbered(3))).await;
-    assert_eq!(admin.tells_at_least(2).await.len(), 2, "and the rest follows");
+    assert_eq!(admin.publishes_at_least(2).await.len(), 2, "and the rest follows");
 }
 
 #[tokio::test]
-async fn damaged_redrives_and_entries_of_the_log_are_named_in_their_lists() {
+async fn damaged_redrives_and_audit_entries_are_listed_as_unreadable() {
     let admin = AdminHarness::new().await;
     for nobody in ["nobody", "nobody else"] {
-        let asked = json!({"filter": {"service": nobody}, "reason": "to have two"});
-        admin.post("/dlq/redrive", &asked, 202).await;
+        let request = json!({"filter": {"service": nobody}, "reason": "to have two"});
+        admin.post("/dlq/redrive", &request, 202).await;
     }
     let ids = each(&admin.get("/dlq/redrive").await["redrives"], "id");
     is_damaged::<Redrive>(&admin, ids[0].as_str().expect("an id")).await;

@@ -1,4 +1,4 @@
-//! The running admin service: what it says of its routes.
+//! Shell: the description of the routes of a running admin service.
 
 use saga_engine::testing::description::assert_describes;
 use saga_engine::testing::program::Running;

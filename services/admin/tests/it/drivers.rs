@@ -1,4 +1,4 @@
-//! Several instances of admin, whose drivers look at the same redrive.
+//! Shell: drivers of several instances of admin on the same redrive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,6 +29,7 @@ use saga_engine::runtime::injected_faults::InjectedFaults;
 use saga_engine::runtime::task_runner::NoTasks;
 use saga_engine::runtime::tracer::Tracer;
 use saga_engine::runtime::{self, Runtime, RuntimeDeps};
+use saga_engine::store::roles::Queries;
 use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{Store, StoredOverrides};
 use saga_engine::testing::service_under_test::envelope;
@@ -112,13 +113,13 @@ impl Instance {
     }
 }
 
-/// Where a driver runs whose question for breakers takes as long as this does.
+/// Context of a driver whose request for breakers takes as long as this future.
 struct Around<F>(Instance, F);
 
 impl<F: Fn() -> BoxFuture<'static, ()> + Send + Sync> DriverContext for Around<F> {
     type Service = AdminService;
 
-    fn store(&self) -> &dyn Store {
+    fn rows(&self) -> &dyn Queries {
         self.0.store.as_ref()
     }
 
@@ -136,7 +137,7 @@ impl<F: Fn() -> BoxFuture<'static, ()> + Send + Sync> DriverContext for Around<F
     }
 }
 
-/// Drives until this holds.
+/// Drives until a condition holds.
 async fn drive_until<F>(around: Around<F>, what: &str, holds: impl AsyncFn() -> bool)
 where
     F: Fn() -> BoxFuture<'static, ()> + Send + Sync,
@@ -152,13 +153,13 @@ where
     }
 }
 
-/// Nobody answers; while a driver asks for breakers the first time, another one sends these.
+/// Runs a driver without answers; while it first requests breakers, another driver sends these.
 async fn driven_beside_another(instance: &Instance, redrive: Uuid, sent: u64) {
-    let asked = Arc::new(AtomicU32::new(0));
+    let request = Arc::new(AtomicU32::new(0));
     let asking = {
-        let (instance, asked) = (instance.clone(), asked.clone());
+        let (instance, request) = (instance.clone(), request.clone());
         move || -> BoxFuture<'static, ()> {
-            let (instance, is_first) = (instance.clone(), asked.fetch_add(1, Ordering::SeqCst) == 0);
+            let (instance, is_first) = (instance.clone(), request.fetch_add(1, Ordering::SeqCst) == 0);
             Box::pin(async move {
                 if is_first {
                     let tag = Tag { redrive, round: 1 };
@@ -170,13 +171,13 @@ async fn driven_beside_another(instance: &Instance, redrive: Uuid, sent: u64) {
     };
     let before = instance.drive(redrive).await.status;
     drive_until(Around(instance.clone(), asking), "its first look is over", async || {
-        asked.load(Ordering::SeqCst) > 1 || instance.drive(redrive).await.status != before
+        request.load(Ordering::SeqCst) > 1 || instance.drive(redrive).await.status != before
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_redrive_is_not_done_while_what_another_driver_sent_is_on_its_way() {
+async fn redrive_is_not_done_while_replays_of_another_driver_are_in_flight() {
     let instance = Instance::with(20).await;
     let redrive = instance.starts(0, None).await;
     driven_beside_another(&instance, redrive, 20).await;
@@ -185,7 +186,7 @@ async fn a_redrive_is_not_done_while_what_another_driver_sent_is_on_its_way() {
 }
 
 #[tokio::test]
-async fn a_canary_is_not_passed_while_what_another_driver_sent_is_on_its_way() {
+async fn canary_does_not_pass_while_replays_of_another_driver_are_in_flight() {
     let instance = Instance::with(3).await;
     let redrive = instance.starts(5, None).await;
     driven_beside_another(&instance, redrive, 3).await;
@@ -198,7 +199,7 @@ fn at_once() -> BoxFuture<'static, ()> {
 }
 
 #[tokio::test]
-async fn several_instances_together_are_no_faster_than_told() {
+async fn instances_together_keep_the_rate() {
     let instance = Instance::with(40).await;
     let redrive = instance.starts(0, Some(1)).await;
     let sent = async || {
@@ -216,9 +217,8 @@ async fn several_instances_together_are_no_faster_than_told() {
     assert!(sent[1].duration_since(sent[0]) >= SignedDuration::from_secs(1), "one a second: {sent:?}");
 }
 
-/// One after the other, each would wait for what the next asks.
 #[tokio::test]
-async fn redrives_do_not_wait_one_after_another_for_a_service_that_hangs() {
+async fn hanging_service_does_not_serialize_redrives() {
     let instance = Instance::with(9).await;
     let mut redrives = Vec::new();
     for step in ["payment-processing", "payment-refund"] {

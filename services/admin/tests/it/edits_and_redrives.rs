@@ -1,4 +1,4 @@
-//! An edit under way, of which the redrive cannot send the dead letter.
+//! Shell: a redrive of dead letters with edits in flight.
 
 use admin::commands::{Command, CommandKind};
 use admin::dead_letters::events::Replay;
@@ -11,10 +11,9 @@ use crate::given::{announced, by_ada};
 use crate::redrives::{admin_with, numbers, started};
 use crate::routes::numbered;
 
-/// The oldest, more than are looked at together, were handed back and then edited by force; the first replays of them
-/// failed before the edits were heard.
+/// The oldest dead letters, more than one page, have edits in flight that their service has not received.
 #[tokio::test]
-async fn dead_letters_with_edits_under_way_keep_no_other_from_being_sent() {
+async fn pending_edits_do_not_block_a_redrive() {
     let (admin, services) = admin_with(40).await;
     let ask = async |id: Uuid, replay: Replay| {
         let command = Command { id: Uuid::now_v7(), by: by_ada(), kind: CommandKind::Replay(id, replay) };
@@ -34,8 +33,8 @@ async fn dead_letters_with_edits_under_way_keep_no_other_from_being_sent() {
 
     // Their service does not answer for now; the others wait, in no need of it.
     let redrive = started(&admin, json!({"canary": 1})).await;
-    let sent = admin.tells_at_least(1).await;
-    let sent = services.asked(&sent[0]).expect("a dead letter").id;
+    let sent = admin.publishes_at_least(1).await;
+    let sent = services.requested(&sent[0]).expect("a dead letter").id;
     assert!(oldest.iter().all(|dead| dead.id != sent));
     let shown = admin.get(&format!("/dlq/redrive/{redrive}")).await;
     assert_eq!((&shown["status"], numbers(&shown)[1]), (&json!("CANARY"), 1), "{shown}");

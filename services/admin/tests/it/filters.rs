@@ -1,4 +1,4 @@
-//! Pure: which dead letters a filter means, and how a list goes on; which redrives are under way.
+//! Pure: filters of dead letters, cursors, and active redrives.
 
 use admin::dead_letters::events::MAX_REPLAYS;
 use admin::dead_letters::filter::{Position, Selection, invalid_fields, key_of};
@@ -13,7 +13,7 @@ const LATE: Timestamp = Timestamp::constant(1_900_000_000, 0);
 const EARLY: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
 #[test]
-fn a_text_is_as_long_as_it_may_be_and_not_empty() {
+fn filter_text_has_limits() {
     let of = |length: usize| Some("ö".repeat(length));
     let fields = |filter: Filter| -> Vec<String> {
         invalid_fields(&filter, "filter.").into_iter().map(|invalid| invalid.field).collect()
@@ -34,9 +34,8 @@ fn a_text_is_as_long_as_it_may_be_and_not_empty() {
     assert_eq!(fields(wrong), names);
 }
 
-/// Two redrives of the same dead letters are the same, however their filters were written.
 #[test]
-fn filters_have_one_key_when_they_are_the_same() {
+fn equal_filters_have_the_same_key() {
     let of = |service: &str| Filter { service: Some(service.to_owned()), ..Filter::default() };
     assert_eq!(key_of(&of("payment")), key_of(&of("payment")));
     assert_ne!(key_of(&of("payment")), key_of(&of("order")));
@@ -47,7 +46,7 @@ fn filters_have_one_key_when_they_are_the_same() {
 }
 
 #[test]
-fn a_filter_is_looked_up_member_by_member() {
+fn filter_becomes_a_query_member_by_member() {
     let text = |text: &str| FieldValue::Text(text.to_owned());
     let micros = |at: Timestamp| FieldValue::Integer(at.as_microsecond());
     let saga = Uuid::from_u128(7);
@@ -91,7 +90,7 @@ fn a_filter_is_looked_up_member_by_member() {
 }
 
 #[test]
-fn a_list_goes_on_behind_its_cursor_and_nowhere_else() {
+fn list_continues_after_its_cursor() {
     let position = Position { micros: -7, id: Uuid::from_u128(5).to_string() };
     assert_eq!(Position::read(&position.written()), Some(position.clone()));
     for wrong in ["", "7", "7/", "/00000000-0000-0000-0000-000000000005", "x/y"] {
@@ -104,7 +103,7 @@ fn a_list_goes_on_behind_its_cursor_and_nowhere_else() {
 }
 
 #[test]
-fn so_many_redrives_are_under_way_at_once_and_one_of_each_filter() {
+fn active_redrives_are_bounded_and_unique_by_filter() {
     let mut roster = ActiveRedrives::default();
     let id = |number: usize| Uuid::from_u128(number as u128);
     let enter = |filter, redrive| ActiveChange::Started { filter: id(filter), redrive: id(redrive) };

@@ -88,7 +88,7 @@ fn keys(change: impl FnOnce(&mut Overview)) -> Vec<String> {
     overview.findings.into_iter().map(|finding| finding.key).collect()
 }
 
-/// Every problem that there is a rule for.
+/// An overview with every problem that has a rule.
 fn everything(all: &mut Overview) {
     let payment = &mut all.services[1];
     payment.failing_checks = vec![check("consumer_stall", true), check("store", true)];
@@ -226,7 +226,6 @@ fn foreign_and_ended_dead_letters_are_to_be_discarded() {
     assert!(without_deadline.contains("dlq redrive") && without_deadline.contains("dlq resolve"));
 }
 
-/// A receiver that does not answer cannot be notified of that.
 #[test]
 fn findings_about_notifications_are_in_the_overview_and_not_notified() {
     let overview = evaluated(|all| {

@@ -1,4 +1,4 @@
-//! Forced redrives, and what is on its way already.
+//! Pure: forced redrives and replays in flight.
 
 use admin::commands::{Command, CommandKind, Reply};
 use admin::dead_letters::events::Tag;
@@ -23,7 +23,7 @@ fn of(service: Option<&str>, step: Option<&str>) -> Filter {
     Filter { service: service.map(text), step: step.map(text), ..Filter::default() }
 }
 
-/// How many of these the first round of the redrive sends.
+/// Number of these that the first round of the redrive sends.
 pub fn send(admin: &mut Admin, number: u128, redrive: u128, dead_letters: &[Uuid]) -> u64 {
     let tag = Tag { redrive: command_id(redrive), round: 1 };
     match admin.executes(asks(number, CommandKind::Send { tag, dead_letters: dead_letters.to_vec() })).reply()
@@ -40,9 +40,8 @@ fn admin_with_three() -> (Admin, [Uuid; 3]) {
     (admin, dead_letters.map(|dead| dead.id))
 }
 
-/// Two instances of admin look at the same moment: both see the same one wait, at a pace of one.
 #[test]
-fn two_drivers_of_a_forced_redrive_do_not_both_send_it_and_count_it_twice() {
+fn two_drivers_of_a_forced_redrive_count_a_canary_once() {
     let (mut admin, dead) = admin_with_three();
     admin.executes(forced(1, 2, of(Some("payment"), None)));
     assert_eq!(send(&mut admin, 2, 1, &dead[..1]), 1);
@@ -52,16 +51,15 @@ fn two_drivers_of_a_forced_redrive_do_not_both_send_it_and_count_it_twice() {
 }
 
 #[test]
-fn two_drivers_of_a_forced_redrive_do_not_both_send_the_rest() {
+fn two_drivers_of_a_forced_redrive_send_the_rest_once() {
     let (mut admin, dead) = admin_with_three();
     admin.executes(forced(1, 0, of(Some("payment"), None)));
     assert_eq!(send(&mut admin, 2, 1, &dead), 3);
     assert_eq!(send(&mut admin, 3, 1, &dead), 0, "all three are on their way");
 }
 
-/// An operator hands one back between the look of the driver and its word.
 #[test]
-fn a_forced_redrive_does_not_take_what_was_handed_back_meanwhile() {
+fn forced_redrive_skips_dead_letters_replayed_meanwhile() {
     let (mut admin, dead) = admin_with_three();
     admin.executes(forced(1, 0, of(Some("payment"), None)));
     admin.executes(asks(2, replay(dead[0]))).has_outcome("done");
@@ -69,9 +67,8 @@ fn a_forced_redrive_does_not_take_what_was_handed_back_meanwhile() {
     assert_eq!(admin.row::<DeadLetterView>(dead[0]).tag(), None);
 }
 
-/// Two redrives with filters that overlap: what one has under way, the other leaves alone.
 #[test]
-fn a_forced_redrive_does_not_take_what_another_has_sent() {
+fn forced_redrive_skips_replays_of_another_redrive() {
     let (mut admin, dead) = admin_with_three();
     admin.executes(forced(1, 1, of(Some("payment"), None)));
     admin.executes(forced(2, 1, of(None, Some("payment-processing"))));

@@ -1,4 +1,4 @@
-//! Pure: the facts that the admin service's tests are made of.
+//! Pure: facts, dead letters and commands for the tests of admin.
 
 use admin::audit_log::AuditEntry;
 use admin::commands::{Command, CommandKind};
@@ -30,7 +30,7 @@ use saga_core::ids::derived;
 use saga_engine::testing::{NOON, ServiceUnderTest};
 use uuid::Uuid;
 
-/// Admin as policy and properties see it.
+/// Admin as a pure service.
 pub type Admin = ServiceUnderTest<AdminService>;
 
 pub const ORDER: Uuid = Uuid::from_u128(1);
@@ -43,14 +43,14 @@ pub fn deadline() -> Timestamp {
     NOON + SignedDuration::from_secs(60)
 }
 
-/// Names of all types that there are, those of the shop first.
+/// Names of all message types, those of the shop first.
 pub fn all_types() -> impl Iterator<Item = &'static str> + Clone {
     let of_the_shop = FactType::ALL.iter().map(|fact_type| fact_type.name());
     let of_the_engine = DEAD_LETTER_TYPES.into_iter().chain(OPERATOR_COMMANDS);
     of_the_shop.chain(of_the_engine.map(|message_type| message_type.name))
 }
 
-/// The message of the type with this name about an order. A dead letter is one of a step that undoes.
+/// A message of this type about an order. Dead letters are of a compensation.
 pub fn fact(name: &str, order: Uuid) -> AdminMessage {
     let dead = dead_letter("payment-refund", Some(order), 0);
     let (dead_letter, service, revision) = (dead.id, "payment".to_owned(), 3);
@@ -117,7 +117,7 @@ fn of_the_shop(fact_type: FactType, order: Uuid) -> Fact {
     }
 }
 
-/// What an order is given beyond its deadline.
+/// Extended deadline of an order.
 pub fn extended() -> Timestamp {
     deadline() + SignedDuration::from_mins(5)
 }
@@ -130,12 +130,12 @@ pub fn cancelled(order: Uuid, reason: CancelReason) -> AdminMessage {
     AdminMessage::Fact(OrderCancelled { order, lines: mugs(), reason }.into())
 }
 
-/// The dead letter of a refund that [`ORDER`] is owed, when this many replays of it have failed.
+/// Dead letter of the refund of [`ORDER`], after so many failed replays.
 pub fn dead_refund(replays: u32) -> DeadLettered {
     dead_letter("payment-refund", Some(ORDER), replays)
 }
 
-/// The dead letter of payment about a saga, when this many replays of it have failed.
+/// Dead letter of payment for a saga, after so many failed replays.
 pub fn dead_letter(step: &str, saga: Option<Uuid>, replays: u32) -> DeadLettered {
     let reason = format!("failed {} times", replays + 1);
     DeadLettered {
@@ -160,17 +160,17 @@ pub fn dead_letter(step: &str, saga: Option<Uuid>, replays: u32) -> DeadLettered
     }
 }
 
-/// What payment says of this dead letter.
+/// Report of a dead letter.
 pub fn announced(dead: &DeadLettered) -> AdminMessage {
     DeadLetterMessage::DeadLettered(Box::new(dead.clone())).into()
 }
 
-/// What payment says when a replay of this dead letter went well.
+/// Report of a successful replay.
 pub fn handled(dead: &DeadLettered) -> AdminMessage {
     DeadLetterMessage::DeadLetterResolved(resolved(dead)).into()
 }
 
-/// What payment says when it has this dead letter no more, and this was asked of it.
+/// Report that a dead letter is gone.
 pub fn forgotten(dead: &DeadLettered, revision: u64) -> AdminMessage {
     let (dead_letter, service) = (dead.id, dead.service.clone());
     DeadLetterMessage::DeadLetterForgotten(DeadLetterForgotten { dead_letter, service, revision }).into()
@@ -188,23 +188,22 @@ pub fn resolved(dead: &DeadLettered) -> DeadLetterResolved {
     }
 }
 
-/// The revision of what is asked of a dead letter at noon, with so much asked before it.
+/// Revision of a request at noon, after so many requests.
 pub fn revision(before: u64) -> u64 {
     u64::try_from(NOON.as_microsecond()).expect("after 1970") + before
 }
 
 pub fn replay_requested(dead: &DeadLettered, revision: u64) -> AdminMessage {
     let (dead_letter, service) = (dead.id, dead.service.clone());
-    let asked = ReplayRequested { dead_letter, service, revision, edited: None };
-    DeadLetterMessage::ReplayRequested(asked).into()
+    let request = ReplayRequested { dead_letter, service, revision, edited: None };
+    DeadLetterMessage::ReplayRequested(request).into()
 }
 
-/// Ada asks, for a good reason.
 pub fn by_ada() -> Actor {
     Actor { operator: "ada".to_owned(), reason: Some("the bank is back".to_owned()) }
 }
 
-/// What Ada asks for, under the `number`-th id.
+/// Command of Ada with the `number`-th id.
 pub fn asks(number: u128, kind: CommandKind) -> Command {
     Command { id: command_id(number), by: by_ada(), kind }
 }
@@ -213,7 +212,6 @@ pub fn command_id(number: u128) -> Uuid {
     Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_0000 + number)
 }
 
-/// A replay of a dead letter, without force.
 pub fn replay(dead_letter: Uuid) -> CommandKind {
     CommandKind::Replay(dead_letter, Replay::default())
 }
@@ -222,7 +220,7 @@ pub fn dead_letter_id(saga: Option<Uuid>) -> Uuid {
     derived(&["letter", &saga.unwrap_or_default().to_string()])
 }
 
-/// An admin that knows of one dead letter.
+/// Admin with one dead letter.
 pub fn with_a_dead_letter() -> (Admin, DeadLettered) {
     let (mut admin, dead) = (Admin::of(AdminService), dead_refund(0));
     admin.receives(announced(&dead));

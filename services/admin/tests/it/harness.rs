@@ -1,6 +1,6 @@
-//! Shell: the admin service in this process: its real routes, engine, store and driver, without a broker. The test
-//! plays the services: it says what they would say, and takes from the outbox what they would hear. Their internal
-//! routes are admin's own, which are the same in all services.
+//! Shell: the admin service in this process: its real routes, engine, store and driver, without a broker. The test acts as
+//! the services: it sends their messages and takes messages to them from the outbox. Internal routes of services are served
+//! by admin's own, which are the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// Longest wait for anything.
+/// Time limit of every wait.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Names of the services that admin calls.
@@ -60,13 +60,13 @@ impl AdminHarness {
         Self::with(&[]).await
     }
 
-    /// With some settings of its own, in which `{base}` is its own address.
+    /// Starts with more settings, in which `{base}` is the address of admin.
     pub async fn with(flags: &[&str]) -> Self {
         let store = Arc::new(SqliteStore::in_memory(AdminService::rows()).expect("a database in memory"));
         Self::over(store, flags).await
     }
 
-    /// Over a database that may have been another one's, which is gone.
+    /// Starts on an existing database.
     pub async fn over(store: Arc<dyn Store>, flags: &[&str]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let scheme =
@@ -165,7 +165,7 @@ impl AdminHarness {
         answered(self.request(Method::GET, path), 200)
     }
 
-    /// Ada asks for something.
+    /// Posts as the operator `ada`.
     #[track_caller]
     pub fn post(&self, path: &str, body: &Value, status: u16) -> impl Future<Output = Value> {
         answered(self.request(Method::POST, path).header("X-Operator", "ada").json(body), status)
@@ -176,7 +176,7 @@ impl AdminHarness {
         answered(self.request(Method::DELETE, path).header("X-Operator", "ada"), status)
     }
 
-    /// The ids of everything in a list, which is asked for page by page.
+    /// Ids of all pages of a list.
     pub async fn ids(&self, path: &str, list: &str) -> Vec<Value> {
         let (mut ids, mut next) = (Vec::new(), path.to_owned());
         loop {
@@ -189,20 +189,20 @@ impl AdminHarness {
         }
     }
 
-    /// A service says something.
+    /// Processes a message of a service.
     pub async fn receives(&self, message: &AdminMessage) {
-        let outcome = self.app.engine.process(said(message)).await.expect("the store works");
+        let outcome = self.app.engine.process(input_of(message)).await.expect("the store works");
         assert!(matches!(outcome, Outcome::Message(MessageOutcome::Done)), "{outcome:?}");
     }
 
-    /// Services say many things at once.
-    pub async fn hears_all(&self, messages: &[AdminMessage]) {
+    /// Processes many messages concurrently.
+    pub async fn receives_all(&self, messages: &[AdminMessage]) {
         for messages in messages.chunks(1_000) {
             join_all(messages.iter().map(|message| self.receives(message))).await;
         }
     }
 
-    /// What services would hear, and have not heard yet.
+    /// Takes the unpublished messages from the outbox.
     pub async fn publishes(&self) -> Vec<AdminMessage> {
         let now = Timestamp::now() + SignedDuration::from_secs(1);
         let pending = self.app.store.pending_entries(1_000).await.expect("the outbox");
@@ -218,25 +218,25 @@ impl AdminHarness {
         opened.collect()
     }
 
-    /// The same, waited for until they are this many.
-    pub async fn tells_at_least(&self, number: usize) -> Vec<AdminMessage> {
-        let (mut told, until) = (Vec::new(), Instant::now() + PATIENCE);
-        while told.len() < number {
-            told.extend(self.publishes().await);
-            assert!(Instant::now() < until, "waited in vain for {number} messages: {told:?}");
+    /// Takes messages until there are so many.
+    pub async fn publishes_at_least(&self, number: usize) -> Vec<AdminMessage> {
+        let (mut sent, until) = (Vec::new(), Instant::now() + PATIENCE);
+        while sent.len() < number {
+            sent.extend(self.publishes().await);
+            assert!(Instant::now() < until, "waited in vain for {number} messages: {sent:?}");
             tokio::task::yield_now().await;
         }
-        told
+        sent
     }
 
-    /// The broker will never take this entry.
+    /// Records that the broker rejected an entry.
     pub async fn refuse(&self, seq: i64, now: Timestamp) {
         let published =
             PublishOutcome { rejected: vec![(seq, "too large".to_owned())], ..PublishOutcome::default() };
         self.settles(published, now).await;
     }
 
-    /// This became of what was published.
+    /// Records the outcome of a publication.
     pub async fn settles(&self, published: PublishOutcome, now: Timestamp) {
         assert!(
             self.app.store.settle(&self.lease, published, now).await.expect("settled"),
@@ -244,7 +244,7 @@ impl AdminHarness {
         );
     }
 
-    /// What anybody could have changed: dead letters, redrives, the audit log, breakers and faults, and what is told.
+    /// Everything that a request can change: dead letters, redrives, audit log, breakers, faults, and the outbox.
     pub async fn everything(&self) -> Value {
         let log = self.get("/audit").await;
         let (dead_letters, redrives) = (self.get("/dlq").await, self.get("/dlq/redrive").await);
@@ -253,10 +253,9 @@ impl AdminHarness {
         serde_json::json!([log, dead_letters, redrives, breakers, faults, outbox])
     }
 
-    /// Waits until a redrive is in this status, playing the services meanwhile: `answer` is what they say to each
-    /// thing they hear.
+    /// Waits until a redrive has this status. `answer` is the reply of the services to each message.
     #[track_caller]
-    pub fn plays(
+    pub fn drive_until_status(
         &self,
         redrive: &str,
         status: &str,
@@ -268,7 +267,7 @@ impl AdminHarness {
             loop {
                 let answers: Vec<AdminMessage> =
                     self.publishes().await.iter().filter_map(&mut answer).collect();
-                self.hears_all(&answers).await;
+                self.receives_all(&answers).await;
                 let view = self.get(&format!("/dlq/redrive/{redrive}")).await;
                 if view["status"] == status {
                     return view;
@@ -280,7 +279,7 @@ impl AdminHarness {
     }
 }
 
-/// The body of an answer of this status.
+/// Body of a response with this status.
 #[track_caller]
 pub fn answered(request: RequestBuilder, status: u16) -> impl Future<Output = Value> {
     let caller = std::panic::Location::caller();
@@ -292,14 +291,14 @@ pub fn answered(request: RequestBuilder, status: u16) -> impl Future<Output = Va
     }
 }
 
-/// This member of each in a list.
+/// Member of each element of a list.
 #[track_caller]
 pub fn each(list: &Value, member: &str) -> Vec<Value> {
     list.as_array().expect("a list").iter().map(|one| one[member].clone()).collect()
 }
 
-/// A message that says this, of the service that says such facts; of payment, what every service says.
-fn said(message: &AdminMessage) -> Input<AdminService> {
+/// Input with a message, from the producer of its type, or from payment.
+fn input_of(message: &AdminMessage) -> Input<AdminService> {
     let name = message.message_type().name;
     let step =
         AdminService::steps().iter().find(|step| step.consumes_type(name)).expect("some step hears this");
@@ -307,7 +306,7 @@ fn said(message: &AdminMessage) -> Input<AdminService> {
     Input::message(step, envelope(producer, message).into(), Uuid::nil(), 0)
 }
 
-/// Gives admin a breaker that is no step's, as the services that it stands in for have; nothing is called.
+/// Gives admin a breaker of a dependency, as services have. Makes no calls.
 struct Outside;
 
 impl TaskHandler for Outside {

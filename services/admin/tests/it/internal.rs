@@ -1,4 +1,4 @@
-//! What a service says of the dead letters that it keeps.
+//! Shell: the list of dead letters at a service.
 
 use saga_core::decision::{Reads, Writes};
 use serde_json::Value;
@@ -7,10 +7,11 @@ use crate::harness::{AdminHarness, answered};
 use crate::routes::numbered;
 
 #[tokio::test]
-async fn a_list_of_dead_letters_that_is_cut_off_says_so() {
-    for (parked, more) in [(1_000, false), (1_001, true)] {
+async fn truncated_list_of_dead_letters_is_marked() {
+    for (dead_lettered, more) in [(1_000, false), (1_001, true)] {
         let admin = AdminHarness::new().await;
-        let writes = Writes { new_dead_letters: (0..parked).map(numbered).collect(), ..Writes::default() };
+        let writes =
+            Writes { new_dead_letters: (0..dead_lettered).map(numbered).collect(), ..Writes::default() };
         admin
             .app
             .store

@@ -27,23 +27,13 @@ const PASSING: &str = "unreachable:";
 const URGENT: &str = "urgent:";
 
 pub fn finding(key: &str) -> Finding {
+    let is_of_dead_letters = key.starts_with("dead_letters:");
+    let code = if is_of_dead_letters { FindingCode::DeadLetters } else { FindingCode::Unreachable };
     Finding {
-        code: if key.starts_with("dead_letters:") {
-            FindingCode::DeadLetters
-        } else {
-            FindingCode::Unreachable
-        },
         key: key.to_owned(),
-        service: None,
-        text: format!("{key} is wrong"),
-        explanation: String::new(),
-        since: None,
-        count: None,
-        amounts: vec![],
-        deadline: None,
-        commands: vec![],
         urgent: key.starts_with(URGENT),
         may_pass: key.starts_with(PASSING),
+        ..Finding::new(code, "", format!("{key} is wrong"))
     }
 }
 
@@ -51,7 +41,6 @@ fn seen(keys: &[&str]) -> Observation {
     Observation { findings: keys.iter().copied().map(finding).collect(), ..Observation::default() }
 }
 
-/// The state of the notifications, and the time.
 #[derive(Default)]
 struct Notifier {
     state: NotificationState,
@@ -228,7 +217,6 @@ fn new_receiver_is_told_what_is_open() {
     assert_eq!(observe(2_000, None, &["a"]), None);
 }
 
-/// Its path is often the only secret.
 #[test]
 fn address_of_receiver_is_kept_as_digest() {
     let digest = |url: &str| WebhookSettings { url: url.to_owned(), ..WebhookSettings::default() }.digest();
@@ -408,7 +396,7 @@ proptest! {
     #[test]
     fn finding_is_not_reported_twice_without_being_gone_for_the_minimum_interval(steps in steps()) {
         let mut notifier = Notifier::default();
-        let (mut told, mut gone_from, mut longest) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+        let (mut published, mut gone_from, mut longest) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
         for (pause, step, _) in steps {
             let (second, keys) = (notifier.second + pause, found(&step));
             for key in KEYS {
@@ -422,7 +410,7 @@ proptest! {
             let Some(sent) = notifier.observe(second, &keys) else { continue };
             for key in keys_of(&sent.new) {
                 let was_gone = longest.remove(&key).is_some_and(|longest| longest >= 60);
-                prop_assert!(told.insert(key.clone()) || was_gone, "{key} is reported again at {second}");
+                prop_assert!(published.insert(key.clone()) || was_gone, "{key} is reported again at {second}");
             }
             notifier.execute(NotificationCommand::Deliver(sent.id));
         }

@@ -1,4 +1,4 @@
-//! Shell: notices, from what is wrong to a receiver that may be bad or away.
+//! Shell: notifications, from a finding to a receiver that may misbehave or be away.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::given::{announced, dead_letter, handled};
 use crate::harness::{AdminHarness, PATIENCE, each};
 use crate::receiver::{Manner, Received, Receiver, SECRET};
 
-fn parked(fingerprint: &str, number: u128) -> DeadLettered {
+fn dead_lettered(fingerprint: &str, number: u128) -> DeadLettered {
     let id = uuid::Uuid::from_u128(number);
     DeadLettered { id, fingerprint: fingerprint.to_owned(), ..dead_letter("payment-processing", None, 0) }
 }
@@ -26,7 +26,7 @@ fn database() -> Arc<dyn Store> {
     Arc::new(SqliteStore::in_memory(AdminService::rows()).expect("a database in memory"))
 }
 
-/// Admin whose notices go to this receiver, with these settings beside.
+/// Admin with this receiver of notifications, and more settings.
 async fn admin_over(store: Arc<dyn Store>, receiver: &Receiver, more: &[&str]) -> AdminHarness {
     let settings = receiver.settings();
     let flags: Vec<_> = settings.iter().map(String::as_str).chain(more.iter().copied()).collect();
@@ -49,7 +49,7 @@ fn wait_until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> impl Future<O
     }
 }
 
-/// The ids of notices, each once, in the order in which they came first.
+/// Distinct ids of notifications, in the order of their arrival.
 fn ids(received: &[Received]) -> Vec<String> {
     let mut ids: Vec<_> = received.iter().map(|notice| notice.id.clone()).collect();
     ids.dedup();
@@ -63,10 +63,10 @@ async fn delivered(admin: &AdminHarness) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_dead_letter_is_told_with_a_signature_that_verifies_and_so_is_its_end() {
+async fn notifications_of_dead_letter_and_recovery_are_signed() {
     let receiver = Receiver::new(Manner::status(204)).await;
     let admin = admin_for(&receiver).await;
-    let (first, second) = (parked("f", 1), parked("f", 2));
+    let (first, second) = (dead_lettered("f", 1), dead_lettered("f", 2));
     admin.receives(&announced(&first)).await;
     wait_until("somebody is told", async || receiver.received().len() == 1).await;
     admin.receives(&announced(&second)).await;
@@ -97,15 +97,15 @@ async fn a_dead_letter_is_told_with_a_signature_that_verifies_and_so_is_its_end(
 }
 
 #[tokio::test]
-async fn a_receiver_that_was_away_gets_exactly_what_it_missed() {
+async fn receiver_gets_missed_notifications_after_an_outage() {
     let receiver = Receiver::new(Manner::status(500)).await;
     let admin = admin_for(&receiver).await;
-    admin.receives(&announced(&parked("f", 1))).await;
+    admin.receives(&announced(&dead_lettered("f", 1))).await;
     wait_until("its breaker is open", async || {
         admin.get("/notifications").await["breaker"]["state"] == "OPEN"
     })
     .await;
-    admin.receives(&announced(&parked("g", 2))).await;
+    admin.receives(&announced(&dead_lettered("g", 2))).await;
     let port = receiver.port;
     let before = ids(&receiver.received());
     assert_eq!(before.len(), 1, "it is one notice, however often it is sent");
@@ -123,10 +123,10 @@ async fn a_receiver_that_was_away_gets_exactly_what_it_missed() {
 }
 
 #[tokio::test]
-async fn a_notice_outlives_admin() {
+async fn notification_survives_a_restart_of_admin() {
     let (store, receiver) = (database(), Receiver::new(Manner::Hangs).await);
     let admin = admin_over(store.clone(), &receiver, &[]).await;
-    admin.receives(&announced(&parked("f", 1))).await;
+    admin.receives(&announced(&dead_lettered("f", 1))).await;
     wait_until("it is sent", async || !receiver.received().is_empty()).await;
     drop(admin);
     receiver.answers(Manner::status(200));
@@ -136,12 +136,11 @@ async fn a_notice_outlives_admin() {
     assert_eq!(ids(&receiver.received()), sent, "under the same id, and nothing else");
 }
 
-/// Who gets notices from now on has heard of nothing yet.
 #[tokio::test]
-async fn another_receiver_is_told_what_is_still_so() {
+async fn new_receiver_gets_the_open_findings() {
     let (store, before) = (database(), Receiver::new(Manner::status(200)).await);
     let admin = admin_over(store.clone(), &before, &[]).await;
-    admin.receives(&announced(&parked("f", 1))).await;
+    admin.receives(&announced(&dead_lettered("f", 1))).await;
     wait_until("it has arrived", async || delivered(&admin).await.len() == 1).await;
     drop(admin);
     let receiver = Receiver::new(Manner::status(200)).await;
@@ -152,9 +151,8 @@ async fn another_receiver_is_told_what_is_still_so() {
     assert_eq!(before.received().len(), 1);
 }
 
-/// Each of them is told of, is no answer, and holds nobody up.
 #[tokio::test]
-async fn whatever_a_bad_receiver_does_the_notice_waits_until_it_is_good() {
+async fn notification_waits_for_a_misbehaving_receiver() {
     let elsewhere = Receiver::new(Manner::status(200)).await;
     let redirect = format!(
         "HTTP/1.1 307 Temporary Redirect\r\nlocation: http://127.0.0.1:{}/notices\r\ncontent-length: 0\r\n\r\n",
@@ -172,7 +170,7 @@ async fn whatever_a_bad_receiver_does_the_notice_waits_until_it_is_good() {
     for manner in bad {
         let receiver = Receiver::new(manner.clone()).await;
         let admin = admin_for(&receiver).await;
-        admin.receives(&announced(&parked("f", 1))).await;
+        admin.receives(&announced(&dead_lettered("f", 1))).await;
         wait_until("it is tried again", async || receiver.received().len() > 1).await;
         assert!(delivered(&admin).await.is_empty(), "{manner:?}");
         wait_until("it is said why", async || {
@@ -190,41 +188,41 @@ async fn whatever_a_bad_receiver_does_the_notice_waits_until_it_is_good() {
 }
 
 #[tokio::test]
-async fn an_answer_without_an_end_is_not_read() {
+async fn endless_response_of_the_receiver_is_not_read() {
     let receiver = Receiver::new(Manner::Floods).await;
     let admin = admin_for(&receiver).await;
-    admin.receives(&announced(&parked("f", 1))).await;
+    admin.receives(&announced(&dead_lettered("f", 1))).await;
     wait_until("it has arrived", async || !delivered(&admin).await.is_empty()).await;
     assert_eq!(receiver.received().len(), 1);
     assert!(receiver.flooded() < 32 * 1024 * 1024, "{} bytes", receiver.flooded());
 }
 
 #[tokio::test]
-async fn two_instances_of_admin_tell_once() {
+async fn two_instances_send_one_notification() {
     let (store, receiver) = (database(), Receiver::new(Manner::status(200)).await);
     let one = admin_over(store.clone(), &receiver, &["instance=one"]).await;
     let _other = admin_over(store.clone(), &receiver, &["instance=other"]).await;
     for (number, fingerprint) in ["f", "g", "h"].into_iter().enumerate() {
-        one.receives(&announced(&parked(fingerprint, number as u128))).await;
+        one.receives(&announced(&dead_lettered(fingerprint, number as u128))).await;
         let key = format!("dead_letters:{fingerprint}");
         wait_until("it is told", async || {
-            let told = receiver.received();
-            told.iter().any(|notice| each(&notice.body["data"]["new"], "key").contains(&json!(key)))
+            let published = receiver.received();
+            published.iter().any(|notice| each(&notice.body["data"]["new"], "key").contains(&json!(key)))
         })
         .await;
     }
-    let told = receiver.received();
-    let new: Vec<_> = told.iter().flat_map(|notice| each(&notice.body["data"]["new"], "key")).collect();
+    let published = receiver.received();
+    let new: Vec<_> = published.iter().flat_map(|notice| each(&notice.body["data"]["new"], "key")).collect();
     assert_eq!(new, ["dead_letters:f", "dead_letters:g", "dead_letters:h"]);
-    assert_eq!(ids(&told).len(), told.len(), "each was sent once");
+    assert_eq!(ids(&published).len(), published.len(), "each was sent once");
 }
 
 #[tokio::test]
-async fn many_dead_letters_are_one_more_reason() {
+async fn many_dead_letters_are_a_finding_of_their_own() {
     let receiver = Receiver::new(Manner::status(200)).await;
     let admin = admin_over(database(), &receiver, &["service.notifications.dead_letter_threshold=3"]).await;
-    let all: Vec<_> = (0..3).map(|number| announced(&parked("f", number))).collect();
-    admin.hears_all(&all).await;
+    let all: Vec<_> = (0..3).map(|number| announced(&dead_lettered("f", number))).collect();
+    admin.receives_all(&all).await;
     let new = async || -> Vec<Value> {
         receiver.received().iter().flat_map(|notice| each(&notice.body["data"]["new"], "key")).collect()
     };
@@ -232,21 +230,20 @@ async fn many_dead_letters_are_one_more_reason() {
     assert!(new().await.contains(&json!("many_dead_letters")));
 }
 
-/// Or notices that the books do not balance would stop with a restart, or come from one instance alone.
+/// Otherwise each restart would lose the finding of unbalanced ledgers.
 #[tokio::test]
-async fn what_the_books_came_to_outlives_admin() {
+async fn reconciliation_result_survives_a_restart_of_admin() {
     let store = database();
     let admin = AdminHarness::over(store.clone(), &[]).await;
     assert_eq!(admin.get("/overview").await["reconciliation"], Value::Null);
     let report = admin.get("/reconciliation?wait=1").await;
     drop(admin);
-    let books = AdminHarness::over(store, &[]).await.get("/overview").await["reconciliation"].clone();
-    assert_eq!((&books["verdict"], &books["at"]), (&report["verdict"], &report["checked_at"]));
+    let ledgers = AdminHarness::over(store, &[]).await.get("/overview").await["reconciliation"].clone();
+    assert_eq!((&ledgers["verdict"], &ledgers["at"]), (&report["verdict"], &report["checked_at"]));
 }
 
-/// Nobody asks at three in the morning.
 #[tokio::test]
-async fn books_that_do_not_balance_are_told_although_nobody_asked_for_an_audit() {
+async fn periodic_reconciliation_notifies_of_unbalanced_ledgers() {
     let receiver = Receiver::new(Manner::status(200)).await;
     let admin = admin_over(
         database(),
@@ -254,9 +251,9 @@ async fn books_that_do_not_balance_are_told_although_nobody_asked_for_an_audit()
         &["service.reconcile_every=100ms", "service.notifications.min_interval=1ms"],
     )
     .await;
-    let books = async || admin.get("/overview").await["reconciliation"].clone();
-    wait_until("the books were looked at", async || books().await["verdict"] == "IN_FLIGHT").await;
-    let dead = parked("f", 1);
+    let ledgers = async || admin.get("/overview").await["reconciliation"].clone();
+    wait_until("the ledgers were reconciled", async || ledgers().await["verdict"] == "IN_FLIGHT").await;
+    let dead = dead_lettered("f", 1);
     admin.receives(&announced(&dead)).await;
     is_damaged::<DeadLetterView>(&admin, &dead.id.to_string()).await;
     let keys = || {
@@ -267,21 +264,21 @@ async fn books_that_do_not_balance_are_told_although_nobody_asked_for_an_audit()
             .collect::<Vec<_>>()
     };
     wait_until("somebody is told", async || keys().contains(&json!("ledgers_unbalanced"))).await;
-    let books = books().await;
-    assert_eq!(books["verdict"], "UNBALANCED");
+    let ledgers = ledgers().await;
+    assert_eq!(ledgers["verdict"], "UNBALANCED");
     let log = admin.get("/audit").await;
     assert_eq!(log["entries"], json!([]), "it is daily work");
 }
 
 #[tokio::test]
-async fn a_test_arrives_and_there_is_one_at_a_time() {
+async fn test_notification_arrives_one_at_a_time() {
     let receiver = Receiver::new(Manner::Hangs).await;
     let admin = admin_for(&receiver).await;
     let sent = admin.post("/notifications/test", &json!({"reason": "new receiver"}), 202).await;
-    let refused = admin.post("/notifications/test", &json!({}), 409).await;
+    let rejected = admin.post("/notifications/test", &json!({}), 409).await;
     assert!(
-        refused["detail"].as_str().is_some_and(|why| why.contains("has not been delivered")),
-        "{refused}"
+        rejected["detail"].as_str().is_some_and(|why| why.contains("has not been delivered")),
+        "{rejected}"
     );
     receiver.answers(Manner::status(200));
     wait_until("it has arrived", async || delivered(&admin).await.len() == 1).await;

@@ -1,4 +1,4 @@
-//! What the sagas that have not ended are worth, as metrics show it: of the rows, whichever process has seen them begin.
+//! Shell: the metric of the amounts of open sagas, which is computed from rows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,6 @@ use crate::damaged::is_damaged;
 use crate::given::fact;
 use crate::harness::{AdminHarness, PATIENCE};
 
-/// Admin looks all the time.
 const LOOKING: &[&str] = &["service.notifications.check_every=5ms"];
 
 fn placed(order: u128, total: Money) -> AdminMessage {
@@ -32,7 +31,7 @@ fn euros(minor: i64) -> Money {
     Money::new(minor, Currency::EUR)
 }
 
-/// Waits until the gauge has these series, and no others.
+/// Waits until the gauge has exactly these series.
 #[track_caller]
 fn shows(admin: &AdminHarness, wanted: &[&str]) -> impl Future<Output = ()> {
     let caller = std::panic::Location::caller();
@@ -53,7 +52,7 @@ fn shows(admin: &AdminHarness, wanted: &[&str]) -> impl Future<Output = ()> {
 }
 
 #[tokio::test]
-async fn stuck_sagas_are_worth_the_same_after_a_restart_in_each_currency() {
+async fn open_amounts_are_the_same_after_a_restart() {
     let store = Arc::new(SqliteStore::in_memory(AdminService::rows()).expect("a database in memory"));
     let first = AdminHarness::over(store.clone(), LOOKING).await;
     shows(&first, &["{currency=\"EUR\"} 0.0"]).await;
@@ -87,11 +86,11 @@ async fn stuck_sagas_are_worth_the_same_after_a_restart_in_each_currency() {
 }
 
 #[tokio::test]
-async fn of_many_sagas_the_thousand_oldest_are_weighed() {
+async fn open_amounts_sum_the_thousand_oldest_sagas() {
     let admin = AdminHarness::with(LOOKING).await;
     let cheap: Vec<_> = (1..=1_000).map(|order| placed(order, euros(1))).collect();
     admin.receives(&placed(1_001, euros(1_000_000))).await;
-    admin.hears_all(&cheap).await;
+    admin.receives_all(&cheap).await;
     shows(&admin, &["{currency=\"EUR\"} 1000.0"]).await;
     admin.receives(&fact("OrderConfirmed", Uuid::from_u128(1))).await;
     shows(&admin, &["{currency=\"EUR\"} 1000999.0"]).await;

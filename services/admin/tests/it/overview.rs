@@ -1,4 +1,4 @@
-//! Shell: how everything is, in one look, through the real route.
+//! Shell: the overview through its route.
 
 use admin::policy::AdminMessage;
 use admin::sagas::overdue::GRACE;
@@ -18,14 +18,13 @@ fn codes(overview: &Value) -> Vec<Value> {
     each(&overview["findings"], "code")
 }
 
-/// Nobody listens where the harness says that the bank is.
 fn without_bank(overview: &Value) -> Vec<Value> {
     assert_eq!(codes(overview).first(), Some(&json!("unreachable")), "{overview:#}");
     codes(overview).split_off(1)
 }
 
 #[tokio::test]
-async fn a_service_that_is_away_is_named_and_the_others_are_shown_all_the_same() {
+async fn overview_names_an_unreachable_service_and_shows_the_others() {
     let admin = AdminHarness::new().await;
     let began = Instant::now();
     let overview = admin.get("/overview").await;
@@ -44,9 +43,8 @@ async fn a_service_that_is_away_is_named_and_the_others_are_shown_all_the_same()
     assert_eq!(overview["reconciliation"], Value::Null, "nobody has looked");
 }
 
-/// It says so, and does not wait for it.
 #[tokio::test]
-async fn a_service_that_hangs_holds_nobody_up() {
+async fn hanging_service_does_not_delay_the_overview() {
     let deaf = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = format!("service.bank=http://{}", deaf.local_addr().expect("an address"));
     let admin = AdminHarness::with(&[&address]).await;
@@ -58,7 +56,7 @@ async fn a_service_that_hangs_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn the_first_dead_letter_needs_somebody_until_it_is_handled() {
+async fn dead_letter_is_a_finding_until_it_is_resolved() {
     let admin = AdminHarness::new().await;
     assert!(without_bank(&admin.get("/overview").await).is_empty());
     let saga = Uuid::now_v7();
@@ -81,7 +79,7 @@ async fn the_first_dead_letter_needs_somebody_until_it_is_handled() {
 }
 
 #[tokio::test]
-async fn sagas_that_failed_or_are_overdue_and_breakers_that_are_held_need_somebody() {
+async fn stuck_and_overdue_sagas_and_forced_breakers_are_findings() {
     let admin = AdminHarness::new().await;
     let saga = Uuid::now_v7();
     let AdminMessage::Fact(Fact::OrderCreated(created)) = fact("OrderCreated", saga) else {
@@ -113,7 +111,7 @@ async fn sagas_that_failed_or_are_overdue_and_breakers_that_are_held_need_somebo
 }
 
 #[tokio::test]
-async fn what_the_broker_refused_needs_somebody() {
+async fn rejected_message_is_a_finding() {
     let admin = AdminHarness::new().await;
     let dead = dead_letter("payment-refund", None, 0);
     admin.receives(&announced(&dead)).await;
@@ -127,7 +125,7 @@ async fn what_the_broker_refused_needs_somebody() {
 }
 
 #[tokio::test]
-async fn lists_say_how_many_there_are_and_how_far_they_are_behind() {
+async fn lists_show_total_and_unconsumed_messages() {
     let admin = AdminHarness::new().await;
     for number in 0..3 {
         admin.receives(&fact("OrderCreated", Uuid::from_u128(0x100 + number))).await;

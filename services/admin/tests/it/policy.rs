@@ -1,4 +1,4 @@
-//! Pure: whatever the services say, admin keeps a view of it.
+//! Pure: the saga view, resolutions, the audit log and notifications, through the policy.
 
 use std::collections::BTreeSet;
 
@@ -33,17 +33,17 @@ use crate::given::{
 };
 
 #[test]
-fn a_completed_saga_owes_nothing() {
+fn completed_saga_has_no_remaining_step() {
     let mut admin = Admin::of(AdminService);
-    for (heard, next) in [
+    for (received, next) in [
         ("OrderCreated", Some("inventory-stock-reservation")),
         ("StockReserved", Some("payment-processing")),
         ("PaymentProcessed", Some("order-confirmation")),
         ("OrderConfirmed", None),
     ] {
-        admin.receives(fact(heard, ORDER)).records(&[heard]).publishes([]);
+        admin.receives(fact(received, ORDER)).records(&[received]).publishes([]);
         let owed = admin.row::<SagaView>(ORDER).remaining().into_iter().next();
-        assert_eq!(owed.map(|owed| owed.step).as_deref(), next, "after {heard}");
+        assert_eq!(owed.map(|owed| owed.step).as_deref(), next, "after {received}");
     }
     let view: SagaView = admin.row(ORDER);
     assert_eq!(
@@ -53,10 +53,10 @@ fn a_completed_saga_owes_nothing() {
 }
 
 #[test]
-fn a_saga_is_compensated_when_everybody_has_answered_however_late() {
+fn saga_is_compensated_after_all_answers_in_any_order() {
     let mut admin = Admin::of(AdminService);
-    let mut status_after = |heard: AdminMessage| {
-        admin.receives(heard).has_outcome("done");
+    let mut status_after = |received: AdminMessage| {
+        admin.receives(received).has_outcome("done");
         admin.row::<SagaView>(ORDER).status()
     };
     status_after(fact("OrderCreated", ORDER));
@@ -68,22 +68,22 @@ fn a_saga_is_compensated_when_everybody_has_answered_however_late() {
 }
 
 #[test]
-fn a_saga_whose_compensation_is_parked_has_failed() {
+fn saga_with_dead_lettered_compensation_is_stuck() {
     let mut admin = Admin::of(AdminService);
-    for heard in ["OrderCreated", "StockReserved", "PaymentProcessed"] {
-        admin.receives(fact(heard, ORDER));
+    for received in ["OrderCreated", "StockReserved", "PaymentProcessed"] {
+        admin.receives(fact(received, ORDER));
     }
     admin.receives(cancelled(ORDER, CancelReason::CustomerRequest));
-    let parked = admin.receives(announced(&dead_refund(0)));
-    parked.records(&["DeadLettered", "DeadLettered"]).publishes([]);
+    let dead_lettered = admin.receives(announced(&dead_refund(0)));
+    dead_lettered.records(&["DeadLettered", "DeadLettered"]).publishes([]);
     assert_eq!(admin.row::<SagaView>(ORDER).status(), SagaStatus::CompensationStuck);
 }
 
 #[test]
-fn a_saga_whose_compensation_was_replayed_and_handled_has_not_failed() {
+fn saga_with_replayed_compensation_is_not_stuck() {
     let mut admin = Admin::of(AdminService);
-    for heard in ["OrderCreated", "StockReserved", "PaymentProcessed"] {
-        admin.receives(fact(heard, ORDER));
+    for received in ["OrderCreated", "StockReserved", "PaymentProcessed"] {
+        admin.receives(fact(received, ORDER));
     }
     admin.receives(cancelled(ORDER, CancelReason::CustomerRequest));
     admin.receives(fact("DeadLettered", ORDER));
@@ -92,9 +92,8 @@ fn a_saga_whose_compensation_was_replayed_and_handled_has_not_failed() {
     assert_eq!(status(&admin), Some(DeadLetterStatus::Resolved));
 }
 
-/// Somebody looked what is in its way, and then another was parked.
 #[test]
-fn a_saga_is_not_settled_with_a_dead_letter_when_another_has_come_since() {
+fn resolution_of_dead_letter_leaves_saga_with_a_newer_dead_letter_open() {
     let (mut admin, dead) = with_a_dead_letter();
     let later = DeadLettered { id: Uuid::from_u128(9), message_id: Uuid::from_u128(8), ..dead.clone() };
     admin.receives(announced(&later));
@@ -117,36 +116,36 @@ fn a_saga_is_not_settled_with_a_dead_letter_when_another_has_come_since() {
     assert_eq!(admin.row::<SagaView>(ORDER).manual_resolution.expect("it is settled").accepted, accepted);
 }
 
-/// Payment remembers what it heard last, and takes nothing older; admin may have lost its database since.
+/// Payment ignores older revisions, and admin may have lost its database.
 #[test]
-fn what_is_settled_is_newer_than_all_before_though_the_database_was_lost_or_the_clock_put_back() {
+fn revision_of_resolution_grows_after_loss_of_database_and_clock_change() {
     let rule = "cancelled = money back".to_owned();
     let accepted = vec![Accepted { rule, detail: "payment OPEN".to_owned(), difference: None }];
-    let asked = |admin: &mut Admin, settling: Direction| {
+    let request = |admin: &mut Admin, settling: Direction| {
         let case =
             Resolution { target: Target::Saga(ORDER, accepted.clone()), along: vec![], blocking: [].into() };
         admin.executes(asks(1, CommandKind::Resolve(settling, case))).has_outcome("done");
-        let told = admin.published().into_iter().filter_map(|told| match told {
-            AdminMessage::Fact(Fact::ManualResolutionRequested(asked)) => Some(asked.revision),
+        let messages = admin.published().into_iter().filter_map(|messages| match messages {
+            AdminMessage::Fact(Fact::ManualResolutionRequested(request)) => Some(request.revision),
             AdminMessage::Fact(_) | AdminMessage::DeadLetter(_) => None,
         });
-        told.max().expect("payment is told")
+        messages.max().expect("payment is told")
     };
-    let mut heard = 0;
+    let mut received = 0;
     for minutes in [0, 1] {
         let mut admin = with_a_dead_letter().0;
         admin.now = NOON + SignedDuration::from_mins(minutes);
         for settling in [Direction::Resolve, Direction::Withdraw, Direction::Resolve] {
-            let revision = asked(&mut admin, settling);
-            assert!(revision > heard, "{settling:?} is {revision}, after {heard}");
-            heard = revision;
+            let revision = request(&mut admin, settling);
+            assert!(revision > received, "{settling:?} is {revision}, after {received}");
+            received = revision;
             admin.now -= SignedDuration::from_secs(1);
         }
     }
 }
 
 #[test]
-fn an_entry_of_the_log_is_written_once_and_ended_once() {
+fn audit_entry_is_written_once_and_closed_once() {
     let mut admin = Admin::of(AdminService);
     let (action, target) = (Action::BreakerOpen, "payment/bank".to_owned());
     admin.executes(asks(1, CommandKind::OpenEntry { action, target, detail: None })).records(&["Written"]);
@@ -158,7 +157,7 @@ fn an_entry_of_the_log_is_written_once_and_ended_once() {
 }
 
 #[test]
-fn what_operators_look_for_is_searchable() {
+fn rows_are_indexed_by_what_operators_search() {
     let mut admin = Admin::of(AdminService);
     admin.receives(fact("OrderCreated", ORDER));
     let fields = admin.row::<SagaView>(ORDER).fields(&ORDER.to_string());
@@ -190,27 +189,26 @@ fn what_operators_look_for_is_searchable() {
     assert_eq!(named(DeadLetterView::FIELDS, admin.row::<DeadLetterView>(dead.id).fields("1")), wanted);
 }
 
-/// Admin hears everything that belongs to a saga; of products it hears nothing.
 #[test]
-fn every_fact_of_a_saga_is_heard_and_kept() {
+fn every_saga_fact_is_consumed_and_stored() {
     // What operators wish is admin's own word: what comes of it the services say.
     let own = ["DeadlineExtensionRequested", "ManualResolutionRequested"];
-    let is_heard = |said: &&str| fact(said, ORDER).saga().is_some() && !own.contains(said);
-    let of_sagas = all_types().filter(is_heard);
+    let is_consumed = |name: &&str| fact(name, ORDER).saga().is_some() && !own.contains(name);
+    let of_sagas = all_types().filter(is_consumed);
     // Of which saga it was, nobody knows any more.
-    let heard = of_sagas.clone().chain(["DeadLetterForgotten"]).collect::<BTreeSet<_>>();
-    assert_eq!(heard, consumed_facts::<AdminService>());
-    for heard in of_sagas {
+    let received = of_sagas.clone().chain(["DeadLetterForgotten"]).collect::<BTreeSet<_>>();
+    assert_eq!(received, consumed_facts::<AdminService>());
+    for received in of_sagas {
         let mut admin = Admin::of(AdminService);
-        admin.receives(fact(heard, ORDER)).has_outcome("done");
-        admin.receives(fact(heard, ORDER)).has_outcome("done").changes_nothing();
-        assert!(admin.row::<SagaView>(ORDER).facts.contains_key(heard), "{heard}");
+        admin.receives(fact(received, ORDER)).has_outcome("done");
+        admin.receives(fact(received, ORDER)).has_outcome("done").changes_nothing();
+        assert!(admin.row::<SagaView>(ORDER).facts.contains_key(received), "{received}");
     }
 }
 
-/// Or nobody would be told anything any more: there is no other notice before the last has arrived.
+/// Otherwise it would block all later notifications.
 #[test]
-fn a_notice_that_cannot_be_read_any_more_is_given_up_and_told_again() {
+fn unreadable_notification_is_given_up_and_reported_again() {
     let mut admin = Admin::of(AdminService);
     let seen = Observation { findings: vec![finding("fire")], ..Observation::default() };
     let command = asks(
@@ -232,9 +230,8 @@ fn a_notice_that_cannot_be_read_any_more_is_given_up_and_told_again() {
     assert!(given_up.is_some_and(|why| why.contains("the task has no valid notification")), "{state:?}");
 }
 
-/// Admin looks by itself, also while a service is away: what was found must not be hidden by that.
 #[test]
-fn books_that_did_not_balance_stay_so_until_a_look_can_tell() {
+fn unbalanced_result_stays_until_a_conclusive_reconciliation() {
     let mut admin = Admin::of(AdminService);
     let look = |verdict, second| {
         let at = NOON + SignedDuration::from_secs(second);
@@ -255,9 +252,8 @@ fn books_that_did_not_balance_stay_so_until_a_look_can_tell() {
     admin.executes(look(Verdict::InFlight, 6)).records(&["Recorded"]);
 }
 
-/// What was wrong is still wrong, and nobody is told that it is not known.
 #[test]
-fn what_could_not_be_settled_leaves_the_last_look_at_the_books_as_it_is() {
+fn rejected_resolution_keeps_the_last_reconciliation() {
     let mut admin = Admin::of(AdminService);
     let look = ReconciliationSummary { verdict: Verdict::Unbalanced, at: NOON, discrepancies: 1 };
     admin

@@ -1,4 +1,4 @@
-//! Pure: what operators ask of a dead letter, what its service says of it, and what comes of both.
+//! Pure: requests of operators and reports of services about dead letters.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,7 +30,7 @@ use crate::given::{
 };
 
 #[test]
-fn a_dead_letter_without_a_saga_touches_none() {
+fn dead_letter_without_saga_changes_no_saga() {
     let mut admin = Admin::of(AdminService);
     let dead = dead_letter("payment-processing", None, 0);
     admin.receives(announced(&dead)).records(&["DeadLettered"]);
@@ -39,7 +39,7 @@ fn a_dead_letter_without_a_saga_touches_none() {
 }
 
 #[test]
-fn a_dead_letter_that_failed_again_replaces_the_older_one_and_never_the_other_way_round() {
+fn newer_report_replaces_older_report_in_any_order() {
     let mut admin = Admin::of(AdminService);
     let [first, again] = [0, 1].map(dead_refund);
     admin.receives(announced(&again));
@@ -49,7 +49,7 @@ fn a_dead_letter_that_failed_again_replaces_the_older_one_and_never_the_other_wa
 }
 
 #[test]
-fn a_replay_tells_the_service_and_is_written_down_all_at_once() {
+fn replay_publishes_request_and_writes_audit_entry() {
     let (mut admin, dead) = with_a_dead_letter();
     let then = admin.executes(asks(1, replay(dead.id)));
     let reply =
@@ -62,7 +62,7 @@ fn a_replay_tells_the_service_and_is_written_down_all_at_once() {
 }
 
 #[test]
-fn a_replay_that_failed_waits_for_a_human_again_and_one_that_went_well_is_over() {
+fn failed_replay_is_pending_again_and_successful_replay_is_resolved() {
     let (mut admin, dead) = with_a_dead_letter();
     admin.executes(asks(1, replay(dead.id)));
     let again = dead_refund(1);
@@ -76,9 +76,9 @@ fn a_replay_that_failed_waits_for_a_human_again_and_one_that_went_well_is_over()
     assert_eq!(status(&admin), Some(DeadLetterStatus::Resolved));
 }
 
-/// The resolution may overtake the announcement of the failure before it.
+/// The resolution may overtake the report of the failure before it.
 #[test]
-fn a_dead_letter_that_is_handled_before_it_is_announced_is_never_pending() {
+fn dead_letter_resolved_before_its_report_is_never_pending() {
     let (mut admin, dead) = (Admin::of(AdminService), dead_refund(0));
     admin.receives(handled(&dead));
     assert_eq!(status(&admin), None);
@@ -87,7 +87,7 @@ fn a_dead_letter_that_is_handled_before_it_is_announced_is_never_pending() {
 }
 
 #[test]
-fn a_refused_command_changes_nothing_and_is_not_written_down() {
+fn rejected_command_changes_nothing_and_has_no_audit_entry() {
     let (mut admin, dead) = with_a_dead_letter();
     let mut refusal = |number, kind| match admin.executes(asks(number, kind)).rejection() {
         Rejection::DeadLetter(rejection) => rejection,
@@ -108,7 +108,7 @@ fn a_refused_command_changes_nothing_and_is_not_written_down() {
 }
 
 #[test]
-fn what_is_given_up_and_taken_up_again_is_told_with_rising_revisions() {
+fn discard_and_restore_are_published_with_rising_revisions() {
     let (mut admin, dead) = with_a_dead_letter();
     let (dead_letter, service) = (dead.id, || "payment".to_owned());
     let given_up =
@@ -123,9 +123,9 @@ fn what_is_given_up_and_taken_up_again_is_told_with_rising_revisions() {
     assert_eq!(entry(&admin, 2).1, Action::Restore);
 }
 
-/// Its service deletes what was given up, after a while. Whoever takes it up again must not wait for ever.
+/// The service deletes discarded dead letters after a while.
 #[test]
-fn what_its_service_has_no_more_is_given_up_until_it_is_there_again() {
+fn forgotten_dead_letter_is_discarded_until_reported_again() {
     let (mut admin, dead) = with_a_dead_letter();
     admin.executes(asks(1, CommandKind::Discard(dead.id)));
     admin.executes(asks(2, CommandKind::Restore(dead.id)));
@@ -138,9 +138,9 @@ fn what_its_service_has_no_more_is_given_up_until_it_is_there_again() {
     // It may be there again, as after the right copy of a database was put back: only its service knows.
     admin.executes(asks(4, CommandKind::Restore(dead.id)));
     assert_eq!(status(&admin), Some(DeadLetterStatus::Pending));
-    let asked = admin.row::<DeadLetterView>(dead.id);
+    let request = admin.row::<DeadLetterView>(dead.id);
     admin.receives(forgotten(&dead, revision(3))).records(&["Forgotten"]);
-    assert_eq!(status(&admin), Some(DeadLetterStatus::Discarded), "{asked:?}");
+    assert_eq!(status(&admin), Some(DeadLetterStatus::Discarded), "{request:?}");
     // Parked once more, it waits for somebody again.
     let later = |minutes| NOON + SignedDuration::from_mins(minutes);
     let anew = DeadLettered { last_failed_at: later(60), ..dead };
@@ -152,29 +152,27 @@ fn what_its_service_has_no_more_is_given_up_until_it_is_there_again() {
     assert_eq!(status(&admin), Some(DeadLetterStatus::Resolved));
 }
 
-/// What is parked anew has no replays, however many there were of what was forgotten.
 #[test]
-fn what_is_parked_anew_is_news_though_it_was_replayed_less() {
+fn new_report_after_forgetting_counts_replays_from_zero() {
     let mut view = DeadLetterView::default();
     let at = |minutes| NOON + SignedDuration::from_mins(minutes);
     let anew = DeadLettered { last_failed_at: at(60), ..dead_refund(0) };
-    let said = |dead: DeadLettered| DeadLetterCommand::Announce(Box::new(dead));
+    let announce = |dead: DeadLettered| DeadLetterCommand::Announce(Box::new(dead));
     let forgotten = DeadLetterCommand::Forget(Forgotten { revision: 1, at: at(10) });
     for (command, status) in [
-        (said(dead_refund(2)), DeadLetterStatus::Pending),
+        (announce(dead_refund(2)), DeadLetterStatus::Pending),
         (forgotten, DeadLetterStatus::Discarded),
-        (said(anew), DeadLetterStatus::Pending),
+        (announce(anew), DeadLetterStatus::Pending),
     ] {
-        let events = view.decide(&(command, NOON)).expect("a service is not refused");
+        let events = view.decide(&(command, NOON)).expect("a service is not rejected");
         events.iter().for_each(|event| view.evolve(event));
         assert_eq!((events.len(), view.status()), (1, Some(status)));
     }
     assert_eq!(view.replays(), 0);
 }
 
-/// A request to replay that got lost: whoever forces another must not be told that it is under way.
 #[test]
-fn a_lost_replay_can_be_forced() {
+fn lost_replay_can_be_forced() {
     let (mut admin, dead) = with_a_dead_letter();
     admin.executes(asks(1, replay(dead.id)));
     admin.executes(asks(2, replay(dead.id))).rejection();
@@ -182,9 +180,9 @@ fn a_lost_replay_can_be_forced() {
     admin.executes(asks(3, forced)).publishes([replay_requested(&dead, revision(1))]);
 }
 
-/// A plain replay that overtakes an edit on its way would swallow it: the operator would be told yes for nothing.
+/// A plain replay that overtakes an edit would supersede it.
 #[test]
-fn a_plain_replay_is_refused_while_an_edit_is_under_way() {
+fn plain_replay_is_rejected_while_an_edit_is_in_flight() {
     let (mut admin, dead) = with_a_dead_letter();
     let edit = |number| {
         let edited = EditedMessage { message_id: Uuid::from_u128(number), payload_base64: String::new() };
@@ -193,22 +191,21 @@ fn a_plain_replay_is_refused_while_an_edit_is_under_way() {
     };
     let forced = || CommandKind::Replay(dead.id, Replay { force: true, ..Replay::default() });
     admin.executes(asks(1, edit(8)));
-    let refused = || Rejection::DeadLetter(DeadLetterRejection::EditInFlight);
-    assert_eq!(admin.executes(asks(2, forced())).rejection(), refused());
+    let rejection = || Rejection::DeadLetter(DeadLetterRejection::EditInFlight);
+    assert_eq!(admin.executes(asks(2, forced())).rejection(), rejection());
     // What its service says of an earlier replay is no answer to the edit.
     let failed = |message_id, replays| announced(&DeadLettered { message_id, ..dead_refund(replays) });
     admin.receives(failed(dead.message_id, 1));
-    assert_eq!(admin.executes(asks(3, replay(dead.id))).rejection(), refused());
-    // Another edit is not refused: it is newer, whichever is heard first.
+    assert_eq!(admin.executes(asks(3, replay(dead.id))).rejection(), rejection());
+    // Another edit is not rejected: it is newer, whichever is heard first.
     admin.executes(asks(4, edit(9))).has_outcome("done");
     admin.receives(failed(Uuid::from_u128(9), 2));
     admin.executes(asks(5, replay(dead.id))).has_outcome("done");
 }
 
-/// It would be announced to the very step that fails: dead letters about dead letters, without an end.
-/// Admin may hear of the failed edit without having asked for it: its database was made anew.
+/// Otherwise dead letters about dead letters would never end.
 #[test]
-fn a_dead_letter_that_failed_in_an_edited_form_is_an_edited_one() {
+fn dead_letter_reported_after_an_edit_is_marked_edited() {
     let mut admin = Admin::of(AdminService);
     let dead = dead_refund(0);
     admin.receives(announced(&dead));
@@ -222,10 +219,10 @@ fn a_dead_letter_that_failed_in_an_edited_form_is_an_edited_one() {
 }
 
 #[test]
-fn what_is_said_of_a_dead_letter_is_never_parked_itself() {
+fn reports_of_dead_letters_are_never_dead_lettered() {
     let step = AdminService::steps().iter().find(|step| step.name == "admin-dead-letters").expect("it");
-    let parked = announced(&dead_refund(0));
-    let payload = envelope("payment", &parked);
+    let dead_lettered = announced(&dead_refund(0));
+    let payload = envelope("payment", &dead_lettered);
     let id = Envelope::from_bytes(&payload).expect("an envelope").id;
     let failed = |kind| Some(FailedAttempt::new(kind, "injected"));
     let mut longest = SignedDuration::ZERO;
@@ -290,7 +287,7 @@ fn rules() -> DecisionConfig {
 }
 
 #[test]
-fn of_many_those_that_can_be_are_replayed_and_the_others_are_named() {
+fn bulk_replay_lists_rejections_and_replays_the_rest() {
     let (mut admin, dead) = with_a_dead_letter();
     let (other, unknown) = (dead_letter("payment-refund", None, 0), Uuid::from_u128(404));
     admin.receives(announced(&other));
@@ -300,13 +297,13 @@ fn of_many_those_that_can_be_are_replayed_and_the_others_are_named() {
     let then = admin.executes(asks(2, many)).publishes([replay_requested(&other, revision(0))]);
     let reply = then.records(&["Replayed"]).reply();
     let Reply::Many(many) = reply else { panic!("{reply:?} is not about many") };
-    let refused: Vec<_> = many.rejected.iter().map(|refused| (refused.id, refused.detail.as_str())).collect();
+    let rejected: Vec<_> = many.rejected.iter().map(|one| (one.id, one.detail.as_str())).collect();
     let wanted = [(dead.id, "the dead letter is DISCARDED"), (unknown, "there is no such dead letter")];
-    assert_eq!((many.done, refused), (1, wanted.to_vec()));
+    assert_eq!((many.done, rejected), (1, wanted.to_vec()));
 }
 
 #[test]
-fn notes_are_for_people_and_tell_nobody() {
+fn notes_publish_nothing() {
     let (mut admin, dead) = with_a_dead_letter();
     let note = CommandKind::Note(dead.id, "called the bank".to_owned());
     admin.executes(asks(1, note)).records(&["Noted", "Written"]).publishes([]);
@@ -317,28 +314,27 @@ fn notes_are_for_people_and_tell_nobody() {
     assert_eq!(one_more, Rejection::DeadLetter(DeadLetterRejection::TooManyNotes));
 }
 
-/// The service that parked it remembers what it was asked last, and does nothing older.
+/// The service ignores older revisions, and admin may have lost its database.
 #[test]
-fn what_is_asked_of_a_dead_letter_is_newer_than_all_before_though_the_database_was_lost_or_the_clock_put_back()
- {
-    let mut heard = 0;
+fn revision_of_request_grows_after_loss_of_database_and_clock_change() {
+    let mut received = 0;
     for minutes in [0, 1] {
         let (mut admin, DeadLettered { id: dead, .. }) = with_a_dead_letter();
         admin.now = NOON + SignedDuration::from_mins(minutes);
         for command in [CommandKind::Discard(dead), CommandKind::Restore(dead), CommandKind::Discard(dead)] {
             admin.executes(asks(1, command)).has_outcome("done");
-            let told = admin.published().into_iter().filter_map(|told| match told {
-                AdminMessage::DeadLetter(DeadLetterMessage::DeadLetterDiscarded(asked)) => {
-                    Some(asked.revision)
+            let messages = admin.published().into_iter().filter_map(|messages| match messages {
+                AdminMessage::DeadLetter(DeadLetterMessage::DeadLetterDiscarded(request)) => {
+                    Some(request.revision)
                 }
-                AdminMessage::DeadLetter(DeadLetterMessage::DeadLetterRestored(asked)) => {
-                    Some(asked.revision)
+                AdminMessage::DeadLetter(DeadLetterMessage::DeadLetterRestored(request)) => {
+                    Some(request.revision)
                 }
                 AdminMessage::DeadLetter(_) | AdminMessage::Fact(_) => None,
             });
-            let revision = told.max().expect("its service is told");
-            assert!(revision > heard, "{revision}, after {heard}");
-            heard = revision;
+            let revision = messages.max().expect("its service is told");
+            assert!(revision > received, "{revision}, after {received}");
+            received = revision;
             admin.now -= SignedDuration::from_secs(1);
         }
     }

@@ -1,4 +1,4 @@
-//! Pure: redrives, as operators steer them and their driver asks.
+//! Pure: commands of operators and drivers to redrives.
 
 use admin::audit_log::AuditEntry;
 use admin::commands::{Command, CommandKind, Rejection};
@@ -24,14 +24,14 @@ use crate::given::{
 };
 use crate::routes::numbered;
 
-/// Ada starts a redrive under the `number`-th id.
+/// Start of a redrive with the `number`-th id.
 fn starts(number: u128, filter: Filter) -> Command {
     let (canary, rate, force, matching) = (1, None, false, 1);
     let plan = Plan { filter, canary, rate, force, by: by_ada(), matching };
     steers(number, number, RedriveCommand::Start(Box::new(plan)))
 }
 
-/// Ada asks something of the `redrive`-th redrive.
+/// Command to the `redrive`-th redrive.
 fn steers(number: u128, redrive: u128, command: RedriveCommand) -> Command {
     asks(number, CommandKind::Redrive(command_id(redrive), command))
 }
@@ -41,7 +41,7 @@ fn all_of_payment() -> Filter {
 }
 
 #[test]
-fn only_one_redrive_of_the_same_dead_letters_is_under_way() {
+fn second_redrive_with_the_same_filter_is_rejected() {
     let mut admin = Admin::of(AdminService);
     admin.executes(starts(1, all_of_payment())).records(&["Started", "Started", "Written"]);
     let second = admin.executes(starts(2, all_of_payment())).rejection();
@@ -63,7 +63,7 @@ fn only_one_redrive_of_the_same_dead_letters_is_under_way() {
 }
 
 #[test]
-fn a_stopped_redrive_begins_again_only_while_no_other_of_its_kind_is_under_way() {
+fn stopped_redrive_resumes_only_without_another_of_its_filter() {
     let mut admin = Admin::of(AdminService);
     admin.executes(starts(1, all_of_payment()));
     let stop = RedriveCommand::Stop(1, "the canary failed".to_owned());
@@ -76,9 +76,8 @@ fn a_stopped_redrive_begins_again_only_while_no_other_of_its_kind_is_under_way()
     admin.executes(steers(6, 1, RedriveCommand::Resume)).records(&["RoundStarted", "Started", "Written"]);
 }
 
-/// What the driver saw a moment ago does not outlive an operator's word.
 #[test]
-fn nothing_is_sent_once_a_redrive_is_paused_or_in_another_round() {
+fn paused_redrive_and_old_round_send_nothing() {
     let (mut admin, dead) = with_a_dead_letter();
     admin.executes(starts(1, all_of_payment()));
     let send =
@@ -96,7 +95,7 @@ fn nothing_is_sent_once_a_redrive_is_paused_or_in_another_round() {
 }
 
 #[test]
-fn a_dead_letter_says_where_it_stands_in_its_redrive() {
+fn dead_letter_is_indexed_by_its_position_in_a_redrive() {
     let (mut admin, dead) = with_a_dead_letter();
     admin.executes(starts(1, all_of_payment()));
     let tag = Tag { redrive: command_id(1), round: 1 };
@@ -125,7 +124,6 @@ fn a_dead_letter_says_where_it_stands_in_its_redrive() {
     assert_eq!(course(&admin), FieldValue::Text(tag.course("AGAIN")));
 }
 
-/// Two instances of admin look at the same moment, and each sees a canary that has not been sent yet.
 #[test]
 fn two_drivers_send_one_canary() {
     let mut admin = Admin::of(AdminService);
@@ -146,7 +144,7 @@ fn ending(admin: &Admin, counted: &Counted) -> Option<RedriveCommand> {
 }
 
 #[test]
-fn neither_canary_nor_redrive_ends_while_anything_is_on_its_way() {
+fn canary_and_redrive_do_not_end_while_replays_are_in_flight() {
     let mut admin = Admin::of(AdminService);
     admin.executes(starts(1, all_of_payment()));
     let (under_way, none) = (Counted { in_flight: 1, ..Counted::default() }, Counted::default());
@@ -157,9 +155,8 @@ fn neither_canary_nor_redrive_ends_while_anything_is_on_its_way() {
     assert!(matches!(ending(&admin, &none), Some(RedriveCommand::Finish(1, 0))));
 }
 
-/// Nothing is on its way, and nothing failed again; but somebody gave one up, or handed it back by hand.
 #[test]
-fn a_canary_of_which_something_else_became_stops_its_redrive() {
+fn canary_discarded_or_replayed_by_hand_stops_its_redrive() {
     let (mut admin, dead) = with_a_dead_letter();
     admin.executes(starts(1, all_of_payment()));
     let tag = Tag { redrive: command_id(1), round: 1 };
@@ -173,9 +170,8 @@ fn a_canary_of_which_something_else_became_stops_its_redrive() {
     assert!(matches!(ending(&admin, &resolved(1)), Some(RedriveCommand::PassCanary(1, 1))));
 }
 
-/// Each driver says what it has seen; another one may have sent something since.
 #[test]
-fn nothing_ends_on_what_was_seen_before_another_driver_sent_more() {
+fn outdated_count_ends_neither_canary_nor_redrive() {
     let (mut admin, dead) = with_a_dead_letter();
     admin.executes(starts(1, all_of_payment()));
     let seen = ending(&admin, &Counted::default()).expect("the canary passes");
@@ -191,9 +187,9 @@ fn nothing_ends_on_what_was_seen_before_another_driver_sent_more() {
         .has_outcome("done");
 }
 
-/// What comes back at once may come back before the second driver has spoken.
+/// A failed replay may be reported before the second driver sends.
 #[test]
-fn a_round_sends_a_dead_letter_once() {
+fn round_sends_a_dead_letter_once() {
     let (mut admin, dead) = with_a_dead_letter();
     admin.executes(starts(1, all_of_payment()));
     let tag = Tag { redrive: command_id(1), round: 1 };
@@ -204,9 +200,8 @@ fn a_round_sends_a_dead_letter_once() {
     admin.executes(asks(4, send())).publishes([]);
 }
 
-/// What is paused goes on once somebody says so: whoever watches it goes on watching.
 #[test]
-fn what_stopped_was_cancelled_or_is_done_is_over() {
+fn stopped_cancelled_and_done_redrives_are_over() {
     use RedriveStatus::{Canary, Cancelled, Done, Paused, Running, Stopped};
     let [on, over] = [[Canary, Running, Paused], [Stopped, Cancelled, Done]];
     assert!(over.iter().all(|status| status.is_over()) && !on.iter().any(|status| status.is_over()));

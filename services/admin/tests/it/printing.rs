@@ -1,4 +1,4 @@
-//! Shell: without a receiver, notices are lines on standard output.
+//! Shell: notifications on standard output, without a receiver.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use crate::harness::others;
 
 #[test]
-fn without_a_receiver_each_notice_is_a_line_in_plain_words() {
+fn without_receiver_each_notification_is_one_line_of_output() {
     let folder = tempfile::tempdir().expect("a folder");
     let database = format!("store.url=sqlite:{}", folder.path().join("admin.db").display());
     // Nobody listens there.

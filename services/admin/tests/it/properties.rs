@@ -1,4 +1,4 @@
-//! Pure: what holds of admin's views in whatever order, and however often, their facts are heard.
+//! Pure: properties of the views under any order and repetition of messages.
 
 use admin::dead_letters::events::{DeadLetterCommand, DeadLetterEvent, Replay, Tag};
 use admin::dead_letters::view::DeadLetterView;
@@ -26,7 +26,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn a_dead_letter_takes_any_sequence_of_commands(commands in prop::collection::vec(command(), 0..24)) {
+    fn dead_letter_accepts_any_sequence_of_commands(commands in prop::collection::vec(command(), 0..24)) {
         let adds_up = |(command, _): &(DeadLetterCommand, Timestamp)| {
             matches!(command, DeadLetterCommand::Replay(..) | DeadLetterCommand::Note(..))
         };
@@ -34,19 +34,19 @@ proptest! {
         any_sequence::<DeadLetterView>(&commands, adds_up, |dead_letter, events| {
             assert!(events.is_empty() || dead_letter.version() > version, "every event is a new version");
             version = dead_letter.version();
-            for asked in events.iter().filter_map(DeadLetterEvent::revision) {
-                assert!(asked > revision, "its service hears the newest, whatever the clock says");
-                revision = asked;
+            for request in events.iter().filter_map(DeadLetterEvent::revision) {
+                assert!(request > revision, "its service hears the newest, whatever the clock says");
+                revision = request;
             }
-            newest = newest.max(dead_letter.report().map(|said| said.replays));
-            assert_eq!(dead_letter.report().map(|said| said.replays), newest, "what it shows is the newest");
+            newest = newest.max(dead_letter.report().map(|report| report.replays));
+            assert_eq!(dead_letter.report().map(|report| report.replays), newest, "what it shows is the newest");
         });
     }
 
-    /// Operators act one after another; what services say may come in any order, and again.
+    /// Commands are ordered; reports may come in any order, and again.
     #[test]
-    fn a_dead_letter_is_the_same_whatever_the_order_and_repetition_of_what_its_service_said(
-        commands in prop::collection::vec(command(), 1..16), places in prop::collection::vec(any::<prop::sample::Index>(), 32),
+    fn dead_letter_is_independent_of_order_and_repetition_of_reports(
+        commands in prop::collection::vec(command(), 1..16), positions in prop::collection::vec(any::<prop::sample::Index>(), 32),
     ) {
         let mut dead_letter = DeadLetterView::default();
         let mut events = Vec::new();
@@ -56,9 +56,9 @@ proptest! {
                 events.push(event);
             }
         }
-        let is_said = |event: &DeadLetterEvent| matches!(event, DeadLetterEvent::Announced(_) | DeadLetterEvent::Resolved(_));
-        let (said, mut shuffled): (Vec<_>, Vec<_>) = events.iter().cloned().partition(is_said);
-        for (event, place) in said.iter().chain(&said).zip(&places) {
+        let is_report = |event: &DeadLetterEvent| matches!(event, DeadLetterEvent::Announced(_) | DeadLetterEvent::Resolved(_));
+        let (reports, mut shuffled): (Vec<_>, Vec<_>) = events.iter().cloned().partition(is_report);
+        for (event, place) in reports.iter().chain(&reports).zip(&positions) {
             shuffled.insert(place.index(shuffled.len() + 1), event.clone());
         }
         let mut other = DeadLetterView::default();
@@ -67,7 +67,7 @@ proptest! {
     }
 
     #[test]
-    fn however_many_ask_at_once_a_dead_letter_goes_back_once(others in 1_usize..8, together: bool) {
+    fn concurrent_replays_publish_one_request(others in 1_usize..8, together: bool) {
         let mut admin = Admin::of(AdminService);
         let dead = dead_refund(0);
         admin.receives(announced(&dead));
@@ -84,14 +84,14 @@ proptest! {
     }
 
     #[test]
-    fn a_saga_view_takes_any_sequence_of_facts(facts in prop::collection::vec(heard(), 0..16)) {
-        let heard: Vec<_> = facts.iter().map(|fact| SagaCommand::RecordFact(heard_fact(fact))).collect();
-        any_sequence::<SagaView>(&heard, |_| false, |view, _| assert!(view.last_fact_at().is_some()));
+    fn saga_view_accepts_any_sequence_of_facts(facts in prop::collection::vec(received(), 0..16)) {
+        let received: Vec<_> = facts.iter().map(|fact| SagaCommand::RecordFact(heard_fact(fact))).collect();
+        any_sequence::<SagaView>(&received, |_| false, |view, _| assert!(view.last_fact_at().is_some()));
     }
 
     #[test]
-    fn the_views_are_the_same_whatever_the_order_and_repetition_of_what_is_heard(
-        (facts, shuffled) in prop::collection::vec(heard(), 1..16).prop_flat_map(|facts| {
+    fn views_are_independent_of_order_and_repetition_of_messages(
+        (facts, shuffled) in prop::collection::vec(received(), 1..16).prop_flat_map(|facts| {
             let repeated: Vec<_> = facts.iter().chain(&facts).cloned().collect();
             (Just(facts), Just(repeated).prop_shuffle())
         }),
@@ -106,18 +106,18 @@ proptest! {
     }
 
     #[test]
-    fn a_batch_does_what_its_inputs_do_one_by_one(
-        facts in prop::collection::vec(heard().prop_map(Stimulus::Fact), 1..32), size in 2_usize..33, use_inbox: bool,
+    fn batch_equals_its_inputs_one_by_one(
+        facts in prop::collection::vec(received().prop_map(Stimulus::Fact), 1..32), size in 2_usize..33, use_inbox: bool,
     ) {
         batches_do_what_single_inputs_do(|| AdminService, &facts, size, use_inbox);
     }
 }
 
-/// Any command to a dead letter, by a clock that may be put back.
+/// Any command to a dead letter, with a clock that may be put back.
 fn command() -> impl Strategy<Value = (DeadLetterCommand, Timestamp)> {
     let dead = |replays| DeadLettered { fingerprint: format!("f{}", replays % 2), ..dead_refund(replays) };
     let tag = prop::option::of((1_u32..3).prop_map(|round| Tag { redrive: ORDER, round }));
-    let asked = prop_oneof![
+    let request = prop_oneof![
         4 => (0_u32..5).prop_map(move |replays| DeadLetterCommand::Announce(Box::new(dead(replays)))),
         1 => (0_u32..5).prop_map(move |replays| DeadLetterCommand::Resolve(Box::new(resolved(&dead(replays))))),
         3 => (any::<bool>(), tag).prop_map(|(force, tag)| {
@@ -129,16 +129,16 @@ fn command() -> impl Strategy<Value = (DeadLetterCommand, Timestamp)> {
         1 => Just(DeadLetterCommand::WithdrawResolution(by_ada())),
         1 => Just(DeadLetterCommand::Note(by_ada(), "noted".to_owned())),
     ];
-    (asked, (0_i64..3).prop_map(|second| NOON + SignedDuration::from_secs(second)))
+    (request, (0_i64..3).prop_map(|second| NOON + SignedDuration::from_secs(second)))
 }
 
-/// Any fact of two sagas; a dead letter may have died again.
-fn heard() -> impl Strategy<Value = AdminMessage> {
+/// Any fact of two sagas.
+fn received() -> impl Strategy<Value = AdminMessage> {
     let types: Vec<_> = consumed_facts::<AdminService>().into_iter().collect();
     let order = || prop::sample::select(ORDERS.to_vec());
     let died_again = (order(), 0_u32..3);
     prop_oneof![
-        6 => (prop::sample::select(types), order()).prop_map(|(heard, order)| fact(heard, order)),
+        6 => (prop::sample::select(types), order()).prop_map(|(received, order)| fact(received, order)),
         1 => died_again.prop_map(|(order, at)| announced(&dead_letter("payment-refund", Some(order), at))),
     ]
 }

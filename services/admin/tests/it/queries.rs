@@ -1,4 +1,4 @@
-//! What a filter finds through the API, in lists and groups.
+//! Shell: filters in lists and groups of the API.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::harness::each;
 use crate::routes::{admin_with, numbered};
 
 #[tokio::test]
-async fn filters_find_what_they_say_and_nothing_else() {
+async fn filters_find_exactly_the_matching_dead_letters() {
     let admin = admin_with(12).await;
     let dead = numbered(3);
     admin.post(&format!("/dlq/{}/replay", dead.id), &json!({}), 202).await;
@@ -43,9 +43,9 @@ async fn filters_find_what_they_say_and_nothing_else() {
     }
 }
 
-/// A text is looked for a thousand dead letters at a time.
+/// Text is searched a thousand dead letters at a time.
 #[tokio::test]
-async fn a_text_is_found_however_many_lack_it() {
+async fn text_filter_finds_the_last_of_many() {
     let admin = admin_with(1_002).await;
     let page = admin.get("/dlq?text=call%200:").await;
     assert_eq!(each(&page["dead_letters"], "id"), [numbered(0).id.to_string()]);

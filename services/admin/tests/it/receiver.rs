@@ -1,4 +1,4 @@
-//! Shell: a receiver of notices, as good or as bad as a test wants it.
+//! Shell: a receiver of notifications with configurable behaviour.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// A secret that the receiver knows.
+/// Key of the receiver.
 pub const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// How it answers.
+/// Behaviour of the receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Manner {
-    /// With these words: a status line, and what follows it.
+    /// Sends this response.
     Says(String),
-    /// Never.
+    /// Sends nothing.
     Hangs,
-    /// A letter of its head every few milliseconds, without an end.
+    /// Sends an endless head, one byte every few milliseconds.
     Drips,
-    /// That all is well, and then a body without an end.
+    /// Sends 200 and an endless body.
     Floods,
 }
 
@@ -34,22 +34,22 @@ impl Manner {
     }
 }
 
-/// A notice as it came.
+/// A received notification.
 #[derive(Debug, Clone)]
 pub struct Received {
     pub id: String,
     pub body: Value,
     pub signature: String,
-    /// What the signature must be.
+    /// Expected signature.
     pub wanted: String,
 }
 
-/// What it has heard, and how it answers from now on.
+/// Received notifications and current behaviour.
 #[derive(Debug)]
 struct State {
     manner: Manner,
     received: Vec<Received>,
-    /// Bytes of bodies without an end that found somebody who takes them.
+    /// Bytes of endless bodies that were accepted.
     flooded: usize,
 }
 
@@ -64,7 +64,7 @@ impl Receiver {
         Self::at(0, manner).await
     }
 
-    /// On this port, on which nobody may be yet.
+    /// Starts on this port.
     pub async fn at(port: u16, manner: Manner) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", port)).await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
@@ -84,7 +84,7 @@ impl Receiver {
         self.state.lock().manner = manner;
     }
 
-    /// Everything that came, whatever was answered.
+    /// All received notifications.
     pub fn received(&self) -> Vec<Received> {
         self.state.lock().received.clone()
     }
@@ -93,7 +93,7 @@ impl Receiver {
         self.state.lock().flooded
     }
 
-    /// The settings that send notices here, quickly.
+    /// Settings of admin for this receiver, with short intervals.
     pub fn settings(&self) -> Vec<String> {
         [
             format!("service.notifications.webhook.url=http://127.0.0.1:{}/notices", self.port),
@@ -139,7 +139,7 @@ async fn serve(mut connection: TcpStream, state: Arc<Mutex<State>>) {
     }
 }
 
-/// The request on a connection; `None` when it ends before.
+/// Reads the request of a connection; `None` when it ends before.
 async fn request(connection: &mut TcpStream) -> Option<Received> {
     let mut bytes = Vec::new();
     loop {

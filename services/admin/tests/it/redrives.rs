@@ -1,4 +1,4 @@
-//! Shell: redrives, driven by the real driver; the test plays the services.
+//! Shell: redrives with the real driver; the test acts as the services.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::given::{announced, handled};
 use crate::harness::{AdminHarness, each};
 use crate::routes::numbered;
 
-/// The services as the test plays them.
+/// Fake services with their dead letters.
 pub struct Services(pub BTreeMap<Uuid, DeadLettered>);
 
 impl Services {
@@ -24,22 +24,22 @@ impl Services {
 
     pub async fn announce(&self, admin: &AdminHarness) {
         let facts: Vec<_> = self.0.values().map(announced).collect();
-        admin.hears_all(&facts).await;
+        admin.receives_all(&facts).await;
     }
 
-    pub fn asked(&self, fact: &AdminMessage) -> Option<DeadLettered> {
-        let AdminMessage::DeadLetter(DeadLetterMessage::ReplayRequested(asked)) = fact else { return None };
-        self.0.get(&asked.dead_letter).cloned()
+    pub fn requested(&self, fact: &AdminMessage) -> Option<DeadLettered> {
+        let AdminMessage::DeadLetter(DeadLetterMessage::ReplayRequested(body)) = fact else { return None };
+        self.0.get(&body.dead_letter).cloned()
     }
 
-    /// The replay goes well.
+    /// Resolves a replay.
     pub fn handles(&self, fact: &AdminMessage) -> Option<AdminMessage> {
-        self.asked(fact).map(|dead| handled(&dead))
+        self.requested(fact).map(|dead| handled(&dead))
     }
 
-    /// The replay fails, as it had before or in another way.
+    /// Fails a replay with this fingerprint.
     pub fn fails(&self, fact: &AdminMessage, fingerprint: Option<&str>) -> Option<AdminMessage> {
-        let dead = self.asked(fact)?;
+        let dead = self.requested(fact)?;
         Some(announced(&DeadLettered {
             replays: dead.replays + 1,
             last_failed_at: jiff::Timestamp::now(),
@@ -49,7 +49,7 @@ impl Services {
     }
 }
 
-/// An admin that this many dead letters were announced to, and the services that hold them.
+/// Admin with so many dead letters, and the services that have them.
 pub async fn admin_with(dead_letters: u64) -> (AdminHarness, Services) {
     let (admin, services) = (AdminHarness::new().await, Services::of(dead_letters));
     services.announce(&admin).await;
@@ -61,10 +61,10 @@ pub fn id_of(redrive: &Value) -> String {
 }
 
 pub async fn started(admin: &AdminHarness, more: Value) -> String {
-    let mut asked = json!({"filter": {"service": "payment"}, "reason": "the bank is back"});
+    let mut body = json!({"filter": {"service": "payment"}, "reason": "the bank is back"});
     let members = more.as_object().expect("members").clone();
-    asked.as_object_mut().expect("an object").extend(members);
-    id_of(&admin.post("/dlq/redrive", &asked, 202).await)
+    body.as_object_mut().expect("an object").extend(members);
+    id_of(&admin.post("/dlq/redrive", &body, 202).await)
 }
 
 pub fn numbers(redrive: &Value) -> [i64; 6] {
@@ -72,7 +72,7 @@ pub fn numbers(redrive: &Value) -> [i64; 6] {
         .map(|member| redrive[member].as_i64().expect("a number"))
 }
 
-/// Another redrive, which finds nothing, is done once the driver has looked at all of them twice.
+/// Runs an empty redrive, so that the driver has checked all redrives twice.
 pub async fn driver_has_looked(admin: &AdminHarness) {
     let nothing = json!({"filter": {"service": "nobody"}, "reason": "to see the driver look"});
     let redrive = id_of(&admin.post("/dlq/redrive", &nothing, 202).await);
@@ -84,13 +84,13 @@ pub async fn driver_has_looked(admin: &AdminHarness) {
 }
 
 #[tokio::test]
-async fn a_preview_tells_what_would_happen_and_changes_nothing() {
+async fn preview_of_redrive_changes_nothing() {
     let (admin, _) = admin_with(9).await;
     let worn = DeadLettered { replays: 3, ..numbered(4) };
     admin.receives(&announced(&worn)).await;
     let before = admin.everything().await;
-    let asked = json!({"filter": {"service": "payment"}, "preview": true});
-    let preview = admin.post("/dlq/redrive", &asked, 200).await;
+    let body = json!({"filter": {"service": "payment"}, "preview": true});
+    let preview = admin.post("/dlq/redrive", &body, 200).await;
     assert_eq!([&preview["matching"], &preview["replayable"], &preview["over_limit"]], [9, 8, 1]);
     assert_eq!(preview["groups"].as_array().map(Vec::len), Some(2));
     let forced = json!({"filter": {"service": "payment"}, "preview": true, "force": true});
@@ -113,26 +113,27 @@ async fn a_preview_tells_what_would_happen_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn the_canary_goes_first_and_the_rest_follows_once_it_is_resolved() {
+async fn rest_is_sent_after_the_canary_is_resolved() {
     let (admin, services) = admin_with(50).await;
     let redrive = started(&admin, json!({"canary": 3})).await;
     // Nobody answers: the canary waits, and nothing follows it.
     let waiting = admin.get(&format!("/dlq/redrive/{redrive}")).await;
     assert_eq!(waiting["status"], "CANARY");
-    let mut heard = admin.tells_at_least(3).await;
+    let mut received = admin.publishes_at_least(3).await;
     driver_has_looked(&admin).await;
-    heard.extend(admin.publishes().await);
-    assert_eq!(heard.len(), 3);
-    let oldest: Vec<_> = heard.iter().filter_map(|fact| services.asked(fact)).map(|dead| dead.id).collect();
+    received.extend(admin.publishes().await);
+    assert_eq!(received.len(), 3);
+    let oldest: Vec<_> =
+        received.iter().filter_map(|fact| services.requested(fact)).map(|dead| dead.id).collect();
     assert_eq!(oldest, [0, 1, 2].map(|number| numbered(number).id), "the oldest first");
-    for fact in &heard[..2] {
+    for fact in &received[..2] {
         admin.receives(&services.handles(fact).expect("an answer")).await;
     }
     driver_has_looked(&admin).await;
     let shown = admin.get(&format!("/dlq/redrive/{redrive}")).await;
     assert_eq!((&shown["status"], numbers(&shown)), (&json!("CANARY"), [50, 3, 2, 0, 1, 47]));
-    admin.receives(&services.handles(&heard[2]).expect("an answer")).await;
-    let done = admin.plays(&redrive, "DONE", |fact| services.handles(fact)).await;
+    admin.receives(&services.handles(&received[2]).expect("an answer")).await;
+    let done = admin.drive_until_status(&redrive, "DONE", |fact| services.handles(fact)).await;
     assert_eq!(numbers(&done), [50, 50, 50, 0, 0, 0]);
     assert_eq!(admin.get("/dlq/count").await["total"], 0);
     let shown = admin.get(&format!("/dlq/{}", numbered(9).id)).await;
@@ -140,10 +141,11 @@ async fn the_canary_goes_first_and_the_rest_follows_once_it_is_resolved() {
 }
 
 #[tokio::test]
-async fn a_canary_that_fails_again_stops_the_redrive_and_another_round_may_do_better() {
+async fn failed_canary_stops_the_redrive_and_another_round_can_succeed() {
     let (admin, services) = admin_with(20).await;
     let redrive = started(&admin, json!({})).await;
-    let stopped = admin.plays(&redrive, "STOPPED", |fact| services.fails(fact, Some("another"))).await;
+    let stopped =
+        admin.drive_until_status(&redrive, "STOPPED", |fact| services.fails(fact, Some("another"))).await;
     assert_eq!(numbers(&stopped), [20, 1, 0, 1, 0, 19]);
     let because = stopped["stopped_because"].as_str().expect("a reason");
     assert!(because.contains("the canary") && because.contains(&numbered(0).id.to_string()), "{because}");
@@ -159,25 +161,25 @@ async fn a_canary_that_fails_again_stops_the_redrive_and_another_round_may_do_be
     };
     let [sent, to_come, matching] = of_round(&again);
     assert_eq!((sent + to_come, matching), (20, 20), "{again}");
-    let done = admin.plays(&redrive, "DONE", |fact| services.handles(fact)).await;
+    let done = admin.drive_until_status(&redrive, "DONE", |fact| services.handles(fact)).await;
     assert_eq!(numbers(&done), [20, 20, 20, 0, 0, 0]);
     assert_eq!(of_round(&done), [20, 0, 20]);
     assert!(done.get("stopped_because").is_none(), "{done}");
 }
 
-/// Dead letters of a round that stopped may still be on their way when the next round has nothing left to send.
+/// Replays of a stopped round may be in flight when the next round has nothing left to send.
 #[tokio::test]
-async fn late_dead_letters_of_an_earlier_round_are_waited_for() {
+async fn redrive_waits_for_replays_of_earlier_rounds() {
     let (admin, services) = admin_with(40).await;
     let redrive = started(&admin, json!({"canary": 0, "rate": 20})).await;
-    let mut heard = admin.tells_at_least(1).await;
+    let mut received = admin.publishes_at_least(1).await;
     let path = "/breakers/payment/outside";
     admin.post(path, &json!({"action": "open", "reason": "a test"}), 200).await;
     let mut goes_astray = |fact: &AdminMessage| {
-        heard.push(fact.clone());
+        received.push(fact.clone());
         None
     };
-    let stopped = admin.plays(&redrive, "STOPPED", &mut goes_astray).await;
+    let stopped = admin.drive_until_status(&redrive, "STOPPED", &mut goes_astray).await;
     let late = numbers(&stopped)[4];
     assert!((1..40).contains(&late), "{stopped}");
     admin.post(path, &json!({"action": "reset"}), 200).await;
@@ -186,14 +188,14 @@ async fn late_dead_letters_of_an_earlier_round_are_waited_for() {
     let until = Instant::now() + Duration::from_secs(20);
     while numbers_or_none(&nothing_left) != Some([40, 40, 40 - late, 0, late, 0]) {
         assert!(Instant::now() < until, "{nothing_left}");
-        nothing_left = admin.plays(&redrive, "RUNNING", |fact| services.handles(fact)).await;
+        nothing_left = admin.drive_until_status(&redrive, "RUNNING", |fact| services.handles(fact)).await;
     }
     driver_has_looked(&admin).await;
     assert_eq!(admin.get(&format!("/dlq/redrive/{redrive}")).await["status"], "RUNNING");
-    for fact in &heard {
+    for fact in &received {
         admin.receives(&services.handles(fact).expect("an answer")).await;
     }
-    let done = admin.plays(&redrive, "DONE", |fact| services.handles(fact)).await;
+    let done = admin.drive_until_status(&redrive, "DONE", |fact| services.handles(fact)).await;
     assert_eq!(numbers(&done), [40, 40, 40, 0, 0, 0]);
 }
 
@@ -202,13 +204,14 @@ fn numbers_or_none(redrive: &Value) -> Option<[i64; 6]> {
 }
 
 #[tokio::test]
-async fn the_same_error_again_stops_it_and_another_does_not() {
+async fn same_error_stops_a_redrive_and_another_error_does_not() {
     let (admin, services) = admin_with(20).await;
     let redrive = started(&admin, json!({"canary": 0})).await;
-    let is =
-        |fact: &AdminMessage, number| services.asked(fact).is_some_and(|dead| dead.id == numbered(number).id);
+    let is = |fact: &AdminMessage, number| {
+        services.requested(fact).is_some_and(|dead| dead.id == numbered(number).id)
+    };
     let done = admin
-        .plays(&redrive, "DONE", |fact| match is(fact, 7) {
+        .drive_until_status(&redrive, "DONE", |fact| match is(fact, 7) {
             true => services.fails(fact, Some("something else")),
             false => services.handles(fact),
         })
@@ -217,53 +220,53 @@ async fn the_same_error_again_stops_it_and_another_does_not() {
 
     let (admin, services) = admin_with(20).await;
     let redrive = started(&admin, json!({"canary": 0, "rate": 1})).await;
-    let stopped = admin.plays(&redrive, "STOPPED", |fact| services.fails(fact, None)).await;
+    let stopped = admin.drive_until_status(&redrive, "STOPPED", |fact| services.fails(fact, None)).await;
     let because = stopped["stopped_because"].as_str().expect("a reason");
     assert!(because.contains("the same error came back"), "{because}");
     assert!(numbers(&stopped)[5] > 0, "the rest was not sent: {stopped}");
 }
 
 #[tokio::test]
-async fn an_open_breaker_stops_it_before_anything_is_sent() {
+async fn open_breaker_stops_a_redrive_before_it_sends() {
     let (admin, services) = admin_with(5).await;
     // `outside` is the name of no step: it may be what the steps need.
     let path = "/breakers/payment/outside";
     admin.post(path, &json!({"action": "open", "reason": "a test"}), 200).await;
     let redrive = started(&admin, json!({})).await;
-    let stopped = admin.plays(&redrive, "STOPPED", |_| None).await;
+    let stopped = admin.drive_until_status(&redrive, "STOPPED", |_| None).await;
     assert_eq!(stopped["stopped_because"], "the breaker outside of payment is open");
     assert_eq!(numbers(&stopped), [5, 0, 0, 0, 0, 5]);
     admin.post(path, &json!({"action": "reset"}), 200).await;
     admin.post(&format!("/dlq/redrive/{redrive}/resume"), &json!({"reason": "it is back"}), 200).await;
-    admin.plays(&redrive, "DONE", |fact| services.handles(fact)).await;
+    admin.drive_until_status(&redrive, "DONE", |fact| services.handles(fact)).await;
 }
 
 #[tokio::test]
-async fn a_service_that_is_away_is_no_reason_to_stop() {
+async fn unreachable_service_does_not_stop_a_redrive() {
     let admin = AdminHarness::with(&["service.order=http://127.0.0.1:9"]).await;
     let mut services = Services::of(5);
     services.0.values_mut().for_each(|dead| dead.service = "order".to_owned());
     services.announce(&admin).await;
     let redrive = started(&admin, json!({"filter": {"service": "order"}})).await;
-    let done = admin.plays(&redrive, "DONE", |fact| services.handles(fact)).await;
+    let done = admin.drive_until_status(&redrive, "DONE", |fact| services.handles(fact)).await;
     assert_eq!(numbers(&done), [5, 5, 5, 0, 0, 0]);
 }
 
 #[tokio::test]
-async fn worn_dead_letters_are_left_alone_unless_forced() {
+async fn dead_letters_with_three_failed_replays_need_force() {
     let (admin, services) = admin_with(4).await;
     let worn = DeadLettered { replays: 3, ..numbered(2) };
     admin.receives(&announced(&worn)).await;
     let redrive = started(&admin, json!({})).await;
-    let done = admin.plays(&redrive, "DONE", |fact| services.handles(fact)).await;
+    let done = admin.drive_until_status(&redrive, "DONE", |fact| services.handles(fact)).await;
     assert_eq!(numbers(&done), [4, 3, 3, 0, 0, 0]);
     let forced = started(&admin, json!({"force": true})).await;
-    let done = admin.plays(&forced, "DONE", |fact| services.handles(fact)).await;
+    let done = admin.drive_until_status(&forced, "DONE", |fact| services.handles(fact)).await;
     assert_eq!(numbers(&done), [1, 1, 1, 0, 0, 0]);
 }
 
 #[tokio::test]
-async fn a_redrive_is_paused_resumed_and_cancelled() {
+async fn redrive_is_paused_resumed_and_cancelled() {
     let (admin, services) = admin_with(6).await;
     let redrive = started(&admin, json!({"rate": 1, "canary": 1})).await;
     let same = json!({"filter": {"service": "payment"}, "reason": "twice"});
@@ -274,7 +277,7 @@ async fn a_redrive_is_paused_resumed_and_cancelled() {
     admin.post(&path("pause"), &json!({}), 409).await;
     admin.post("/dlq/redrive", &same, 409).await;
     assert_eq!(admin.post(&path("resume"), &json!({}), 200).await["status"], "CANARY");
-    admin.plays(&redrive, "RUNNING", |fact| services.handles(fact)).await;
+    admin.drive_until_status(&redrive, "RUNNING", |fact| services.handles(fact)).await;
     let cancelled = admin.post(&path("cancel"), &json!({"reason": "a test"}), 200).await;
     assert_eq!(cancelled["status"], "CANCELLED");
     admin.post(&path("resume"), &json!({}), 409).await;
@@ -284,45 +287,43 @@ async fn a_redrive_is_paused_resumed_and_cancelled() {
     assert_eq!(actions, ["redrive.cancel", "redrive.resume", "redrive.pause", "redrive.start"]);
     // Now another one may have the dead letters.
     let next = id_of(&admin.post("/dlq/redrive", &same, 202).await);
-    admin.plays(&next, "DONE", |fact| services.handles(fact)).await;
+    admin.drive_until_status(&next, "DONE", |fact| services.handles(fact)).await;
     let listed = admin.get("/dlq/redrive?limit=1").await;
     assert_eq!((&listed["redrives"][0]["id"], &listed["next"]), (&json!(next), &json!(next)));
     let rest = admin.get(&format!("/dlq/redrive?cursor={next}")).await;
     assert_eq!((&rest["redrives"][0]["id"], rest.get("next")), (&json!(redrive), None));
 }
 
-/// The driver remembers nothing: another one takes the redrive up where its row and the dead letters are.
 #[tokio::test]
-async fn a_redrive_survives_the_death_of_admin() {
+async fn redrive_continues_after_a_crash_of_admin() {
     let (admin, services) = admin_with(40).await;
     let redrive = started(&admin, json!({"rate": 20, "canary": 2})).await;
-    admin.plays(&redrive, "RUNNING", |fact| services.handles(fact)).await;
+    admin.drive_until_status(&redrive, "RUNNING", |fact| services.handles(fact)).await;
     let store = admin.app.store.clone();
     drop(admin);
     let admin = AdminHarness::over(store, &[]).await;
-    let done = admin.plays(&redrive, "DONE", |fact| services.handles(fact)).await;
+    let done = admin.drive_until_status(&redrive, "DONE", |fact| services.handles(fact)).await;
     assert_eq!(numbers(&done), [40, 40, 40, 0, 0, 0]);
 }
 
 #[tokio::test]
-async fn a_redrive_is_no_faster_than_told() {
+async fn redrive_keeps_its_rate() {
     let (admin, services) = admin_with(6).await;
     let began = Instant::now();
     let redrive = started(&admin, json!({"rate": 10, "canary": 0})).await;
-    admin.plays(&redrive, "DONE", |fact| services.handles(fact)).await;
+    admin.drive_until_status(&redrive, "DONE", |fact| services.handles(fact)).await;
     // One goes at once, each other earns its tenth of a second.
     assert!(began.elapsed() >= Duration::from_millis(500), "{:?}", began.elapsed());
 }
 
-/// However many there are, each is sent once, and quickly.
 #[tokio::test]
-async fn thousands_are_sent_each_once() {
+async fn redrive_sends_thousands_once_each() {
     let (admin, services) = admin_with(3_000).await;
     let redrive = started(&admin, json!({"canary": 5})).await;
     let mut times = BTreeMap::<Uuid, u32>::new();
     let done = admin
-        .plays(&redrive, "DONE", |fact| {
-            services.asked(fact).into_iter().for_each(|dead| *times.entry(dead.id).or_default() += 1);
+        .drive_until_status(&redrive, "DONE", |fact| {
+            services.requested(fact).into_iter().for_each(|dead| *times.entry(dead.id).or_default() += 1);
             services.handles(fact)
         })
         .await;
@@ -331,12 +332,12 @@ async fn thousands_are_sent_each_once() {
 }
 
 #[tokio::test]
-async fn a_redrive_counts_its_own_dead_letters_alone() {
+async fn redrive_counts_only_its_own_dead_letters() {
     let (admin, _) = admin_with(9).await;
     let mut redrives = Vec::new();
     for fingerprint in ["f-charge", "f-refund"] {
         redrives.push(started(&admin, json!({"filter": {"fingerprint": fingerprint}, "canary": 1})).await);
-        admin.tells_at_least(1).await;
+        admin.publishes_at_least(1).await;
     }
     for redrive in redrives {
         let shown = admin.get(&format!("/dlq/redrive/{redrive}")).await;
@@ -345,14 +346,14 @@ async fn a_redrive_counts_its_own_dead_letters_alone() {
 }
 
 #[tokio::test]
-async fn watchers_see_it_move_and_are_let_go_at_the_end() {
+async fn event_stream_shows_progress_and_ends_with_the_redrive() {
     let (admin, services) = admin_with(4).await;
     let redrive = started(&admin, json!({})).await;
     let request = admin.request(Method::GET, &format!("/dlq/redrive/{redrive}/events"));
     let answer = request.send().await.expect("an answer");
     assert_eq!(answer.headers()["content-type"], "text/event-stream");
     let watching = tokio::spawn(timeout(Duration::from_secs(20), answer.text()));
-    admin.plays(&redrive, "DONE", |fact| services.handles(fact)).await;
+    admin.drive_until_status(&redrive, "DONE", |fact| services.handles(fact)).await;
     let text = watching.await.expect("no panic").expect("it ends").expect("text");
     let events: Vec<_> = text.split("\n\n").filter(|event| event.starts_with("event:")).collect();
     let (end, progress) = events.split_last().expect("events");
@@ -367,7 +368,7 @@ async fn watchers_see_it_move_and_are_let_go_at_the_end() {
 }
 
 #[tokio::test]
-async fn watchers_are_let_go_when_admin_stops() {
+async fn event_stream_ends_when_admin_stops() {
     let (admin, _) = admin_with(4).await;
     let redrive = started(&admin, json!({})).await;
     let request = admin.request(Method::GET, &format!("/dlq/redrive/{redrive}/events"));
@@ -380,7 +381,7 @@ async fn watchers_are_let_go_when_admin_stops() {
 }
 
 #[tokio::test]
-async fn watchers_are_bounded() {
+async fn number_of_event_streams_is_bounded() {
     let (admin, _) = admin_with(1).await;
     let redrive = started(&admin, json!({})).await;
     let path = format!("/dlq/redrive/{redrive}/events");

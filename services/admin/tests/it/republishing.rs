@@ -1,4 +1,4 @@
-//! Shell: publishing again what a broker lost, when that is more than anybody waits for.
+//! Shell: republication that takes longer than its client waits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,13 +13,12 @@ use uuid::Uuid;
 
 use crate::harness::{AdminHarness, PATIENCE};
 
-/// More than is marked in one transaction.
+/// Number of entries, more than one transaction marks.
 const MANY: u64 = 12_000;
 
-/// Whoever asked may be gone before all is marked; what was begun goes on to its end, or the broker would be told the
-/// oldest of it alone, however often one asked.
+/// A republication that stops with its client would only ever publish the oldest entries.
 #[tokio::test]
-async fn what_is_to_be_published_again_is_marked_to_the_end_though_nobody_waits_for_it() {
+async fn republication_completes_after_its_client_is_gone() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = SqliteStore::open(&folder.path().join("admin.db"), AdminService::rows()).expect("a database");
     let store: Arc<dyn Store> = Arc::new(store);

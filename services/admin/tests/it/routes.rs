@@ -1,4 +1,4 @@
-//! Shell: what operators see of dead letters and do with them, through the real routes.
+//! Shell: routes of dead letters, breakers, faults, outboxes and the audit log.
 
 use admin::policy::AdminMessage;
 use base64::Engine as _;
@@ -17,10 +17,10 @@ use uuid::Uuid;
 use crate::given::{ORDER, announced, cancelled, dead_letter, dead_refund, fact, handled};
 use crate::harness::{AdminHarness, answered, each};
 
-/// When the first of many dead letters failed: before any test runs.
+/// Time of the first failure, before any test runs.
 const LONG_AGO: Timestamp = Timestamp::constant(1_700_000_000, 0);
 
-/// The `number`-th of many dead letters; the later, the higher. Every third is of another cause and step.
+/// The `number`-th of many dead letters, in the order of time. Every third has another cause and step.
 pub fn numbered(number: u64) -> DeadLettered {
     let is_other = number.is_multiple_of(3);
     let (step, fingerprint) =
@@ -41,10 +41,10 @@ pub fn numbered(number: u64) -> DeadLettered {
     }
 }
 
-/// A dead letter whose message asks for a refund of an order, and the message.
+/// A dead letter of a refund, and its message.
 pub fn editable() -> (DeadLettered, Value) {
-    let heard = cancelled(ORDER, CancelReason::CustomerRequest);
-    let payload = envelope("order", &heard);
+    let received = cancelled(ORDER, CancelReason::CustomerRequest);
+    let payload = envelope("order", &received);
     let dead = DeadLettered { payload_base64: BASE64.encode(&payload), ..dead_refund(0) };
     (dead, serde_json::from_slice(&payload).expect("JSON"))
 }
@@ -52,16 +52,16 @@ pub fn editable() -> (DeadLettered, Value) {
 pub async fn admin_with(dead_letters: u64) -> AdminHarness {
     let admin = AdminHarness::new().await;
     let facts: Vec<_> = (0..dead_letters).map(|number| announced(&numbered(number))).collect();
-    admin.hears_all(&facts).await;
+    admin.receives_all(&facts).await;
     admin
 }
 
 #[tokio::test]
-async fn dead_letters_are_listed_by_their_last_failure_page_by_page_each_once() {
+async fn dead_letters_are_listed_by_last_failure_page_by_page() {
     let admin = admin_with(25).await;
     // Three that failed at the same time are told apart by their ids.
     let twins = [1, 2, 3].map(|id| DeadLettered { id: Uuid::from_u128(id), ..numbered(10) });
-    admin.hears_all(&twins.each_ref().map(announced)).await;
+    admin.receives_all(&twins.each_ref().map(announced)).await;
     let seen = admin.ids("/dlq?limit=4", "dead_letters").await;
     let mut all: Vec<DeadLettered> = (0..25).map(numbered).chain(twins).collect();
     all.sort_by_key(|dead| std::cmp::Reverse((dead.last_failed_at, dead.id)));
@@ -69,7 +69,7 @@ async fn dead_letters_are_listed_by_their_last_failure_page_by_page_each_once() 
 }
 
 #[tokio::test]
-async fn counts_and_groups_come_from_admins_own_view() {
+async fn counts_and_groups_come_from_the_view_of_admin() {
     let admin = admin_with(12).await;
     admin.receives(&handled(&numbered(0))).await;
     admin.delete(&format!("/dlq/{}?reason=hopeless", numbered(1).id), 200).await;
@@ -100,7 +100,7 @@ async fn counts_and_groups_come_from_admins_own_view() {
 }
 
 #[tokio::test]
-async fn a_dead_letter_shows_everything_that_is_known_of_it() {
+async fn dead_letter_detail_has_report_notes_and_history() {
     let admin = AdminHarness::new().await;
     let (dead, payload) = editable();
     admin.receives(&announced(&dead)).await;
@@ -130,7 +130,7 @@ async fn a_dead_letter_shows_everything_that_is_known_of_it() {
 }
 
 #[tokio::test]
-async fn a_dead_letter_that_is_no_json_is_shown_all_the_same() {
+async fn dead_letter_without_json_payload_is_shown() {
     let admin = AdminHarness::new().await;
     let foreign = DeadLettered {
         origin: DeadLetterOrigin::Foreign,
@@ -145,7 +145,7 @@ async fn a_dead_letter_that_is_no_json_is_shown_all_the_same() {
 }
 
 #[tokio::test]
-async fn two_who_replay_at_once_are_one_replay_and_one_refusal() {
+async fn second_of_two_concurrent_replays_is_rejected() {
     let admin = admin_with(1).await;
     let dead = numbered(0);
     let path = format!("/dlq/{}/replay", dead.id);
@@ -157,7 +157,7 @@ async fn two_who_replay_at_once_are_one_replay_and_one_refusal() {
 }
 
 #[tokio::test]
-async fn after_three_failed_replays_it_takes_force_and_a_reason() {
+async fn replay_after_three_failures_needs_force_and_reason() {
     let admin = AdminHarness::new().await;
     let dead = DeadLettered { replays: 3, ..numbered(1) };
     admin.receives(&announced(&dead)).await;
@@ -167,22 +167,24 @@ async fn after_three_failed_replays_it_takes_force_and_a_reason() {
     assert_eq!((&forced["status"], &forced["version"]), (&json!("REPLAYING"), &json!(5)));
     admin.post(&path, &json!({"reason": "again"}), 409).await;
     admin.post(&path, &json!({"force": true, "reason": "it got lost"}), 202).await;
-    let asked = asked_to_replay(&admin).await;
-    assert_eq!(asked.len(), 2);
-    assert!(asked[0] < asked[1], "{asked:?}");
+    let wanted_body = asked_to_replay(&admin).await;
+    assert_eq!(wanted_body.len(), 2);
+    assert!(wanted_body[0] < wanted_body[1], "{wanted_body:?}");
 }
 
-/// The revisions of the replays that a service was asked for.
+/// Revisions of the requested replays.
 async fn asked_to_replay(admin: &AdminHarness) -> Vec<u64> {
-    let of = |told| match told {
-        AdminMessage::DeadLetter(DeadLetterMessage::ReplayRequested(asked)) => Some(asked.revision),
+    let of = |published| match published {
+        AdminMessage::DeadLetter(DeadLetterMessage::ReplayRequested(wanted_body)) => {
+            Some(wanted_body.revision)
+        }
         AdminMessage::DeadLetter(_) | AdminMessage::Fact(_) => None,
     };
     admin.publishes().await.into_iter().filter_map(of).collect()
 }
 
 #[tokio::test]
-async fn a_dead_letter_is_given_up_and_taken_up_again() {
+async fn dead_letter_is_discarded_and_restored() {
     let admin = admin_with(1).await;
     let path = format!("/dlq/{}", numbered(0).id);
     assert_eq!(admin.delete(&format!("{path}?reason=a%20test"), 200).await["status"], "DISCARDED");
@@ -190,8 +192,9 @@ async fn a_dead_letter_is_given_up_and_taken_up_again() {
     admin.delete(&path, 422).await;
     admin.post(&format!("{path}/replay"), &json!({}), 409).await;
     assert_eq!(admin.post(&format!("{path}/restore"), &json!({}), 200).await["status"], "PENDING");
-    let told: Vec<_> = admin.publishes().await.iter().map(|told| told.message_type().name).collect();
-    assert_eq!(told, ["DeadLetterDiscarded", "DeadLetterRestored"]);
+    let published: Vec<_> =
+        admin.publishes().await.iter().map(|published| published.message_type().name).collect();
+    assert_eq!(published, ["DeadLetterDiscarded", "DeadLetterRestored"]);
     let log = admin.get(&format!("/audit?target={}", numbered(0).id)).await;
     let actions = each(&log["entries"], "action");
     assert_eq!(actions, ["dlq.restore", "dlq.discard"]);
@@ -199,7 +202,7 @@ async fn a_dead_letter_is_given_up_and_taken_up_again() {
 }
 
 #[tokio::test]
-async fn many_are_replayed_at_once_by_their_ids_or_their_cause() {
+async fn bulk_replay_selects_by_ids_or_cause() {
     let admin = admin_with(6).await;
     let [one, two] = [1, 2].map(|number| numbered(number).id);
     let reason = "the bank is back";
@@ -226,30 +229,31 @@ async fn many_are_replayed_at_once_by_their_ids_or_their_cause() {
 }
 
 #[tokio::test]
-async fn a_group_that_is_too_large_for_one_request_is_a_redrives_work() {
+async fn bulk_replay_of_too_large_group_is_rejected() {
     let admin = AdminHarness::new().await;
     let many: Vec<_> = (0..1_001)
         .map(|number| announced(&DeadLettered { fingerprint: "f-many".to_owned(), ..numbered(number) }))
         .collect();
-    admin.hears_all(&many).await;
-    let asked = json!({"filter": {"fingerprint": "f-many"}, "reason": "the bank is back"});
-    let problem = admin.post("/dlq/replay", &asked, 422).await;
+    admin.receives_all(&many).await;
+    let wanted_body = json!({"filter": {"fingerprint": "f-many"}, "reason": "the bank is back"});
+    let problem = admin.post("/dlq/replay", &wanted_body, 422).await;
     assert_eq!(problem["errors"][0]["field"], "filter");
     assert!(admin.publishes().await.is_empty());
 }
 
 pub async fn edited(admin: &AdminHarness) -> (Uuid, Envelope) {
-    let told = admin.publishes().await;
-    let [AdminMessage::DeadLetter(DeadLetterMessage::ReplayRequested(asked))] = told.as_slice() else {
-        panic!("one replay, not {told:?}")
+    let published = admin.publishes().await;
+    let [AdminMessage::DeadLetter(DeadLetterMessage::ReplayRequested(wanted_body))] = published.as_slice()
+    else {
+        panic!("one replay, not {published:?}")
     };
-    let edited = asked.edited.as_ref().expect("an edited message");
+    let edited = wanted_body.edited.as_ref().expect("an edited message");
     let bytes = BASE64.decode(&edited.payload_base64).expect("base64");
     (edited.message_id, Envelope::from_bytes(&bytes).expect("an envelope"))
 }
 
 #[tokio::test]
-async fn an_edit_replaces_the_data_and_keeps_the_envelope_under_a_new_id() {
+async fn edit_replaces_data_and_keeps_the_envelope_under_a_new_id() {
     let admin = AdminHarness::new().await;
     let (dead, before) = editable();
     admin.receives(&announced(&dead)).await;
@@ -283,9 +287,9 @@ async fn an_edit_replaces_the_data_and_keeps_the_envelope_under_a_new_id() {
     assert_eq!(detail["original"]["payload_base64"], json!(dead.payload_base64));
 }
 
-/// The customer was promised two mugs for so much; the operator may mend the message, and not the promise.
+/// Other services act on lines and payment already.
 #[tokio::test]
-async fn an_edit_may_not_change_what_others_act_on_already() {
+async fn edit_of_immutable_member_is_rejected() {
     let admin = AdminHarness::new().await;
     let payload = envelope("order", &fact("OrderCreated", ORDER));
     let message_type = Some("OrderCreated".to_owned());
@@ -321,7 +325,7 @@ async fn an_edit_may_not_change_what_others_act_on_already() {
 }
 
 #[tokio::test]
-async fn what_a_step_could_not_read_is_refused_with_the_path_that_is_wrong() {
+async fn edit_that_step_cannot_decode_is_rejected_with_the_path() {
     let admin = AdminHarness::new().await;
     let (dead, before) = editable();
     admin.receives(&announced(&dead)).await;
@@ -363,12 +367,12 @@ async fn what_a_step_could_not_read_is_refused_with_the_path_that_is_wrong() {
 }
 
 #[tokio::test]
-async fn calls_and_unreadable_messages_are_not_edited_by_their_data() {
+async fn calls_and_unreadable_messages_cannot_be_edited_by_data() {
     let admin = AdminHarness::new().await;
     let call = DeadLettered { origin: DeadLetterOrigin::Task, message_type: None, ..numbered(1) };
     let foreign =
         DeadLettered { origin: DeadLetterOrigin::Foreign, payload_base64: BASE64.encode("?"), ..numbered(2) };
-    admin.hears_all(&[announced(&call), announced(&foreign)]).await;
+    admin.receives_all(&[announced(&call), announced(&foreign)]).await;
     let edit = json!({"data": {}, "reason": "a test"});
     let problem = admin.post(&format!("/dlq/{}/edit", call.id), &edit, 409).await;
     assert_eq!(problem["detail"], "a call cannot be edited");
@@ -377,7 +381,7 @@ async fn calls_and_unreadable_messages_are_not_edited_by_their_data() {
 }
 
 #[tokio::test]
-async fn breakers_are_forced_and_reset_and_it_is_written_down() {
+async fn forced_and_reset_breakers_have_audit_entries() {
     let admin = AdminHarness::new().await;
     let all = admin.get("/breakers").await;
     assert_eq!(each(&all, "service"), ["admin", "order", "inventory", "payment"]);
@@ -396,10 +400,10 @@ async fn breakers_are_forced_and_reset_and_it_is_written_down() {
 }
 
 #[tokio::test]
-async fn faults_are_made_shown_and_ended() {
+async fn faults_are_injected_listed_and_cleared() {
     let admin = AdminHarness::with(&["faults.enabled=true", "faults.seed=7"]).await;
-    let asked = json!({"service": "admin", "kind": "fail_transiently", "step": "admin-saga-view", "next": 2, "probability": 50});
-    let made = admin.post("/faults", &asked, 201).await;
+    let wanted_body = json!({"service": "admin", "kind": "fail_transiently", "step": "admin-saga-view", "next": 2, "probability": 50});
+    let made = admin.post("/faults", &wanted_body, 201).await;
     assert_eq!(
         (&made["service"], &made["hits"], &made["probability"]),
         (&json!("admin"), &json!(0), &json!(50))
@@ -420,7 +424,7 @@ async fn faults_are_made_shown_and_ended() {
 }
 
 #[tokio::test]
-async fn refused_entries_are_published_after_all() {
+async fn rejected_outbox_entries_are_retried() {
     let admin = admin_with(1).await;
     admin.post(&format!("/dlq/{}/replay", numbered(0).id), &json!({}), 202).await;
     let seq = admin.app.store.outbox_items(1).await.expect("the outbox")[0].seq;
@@ -439,7 +443,7 @@ async fn refused_entries_are_published_after_all() {
 }
 
 #[tokio::test]
-async fn what_was_published_is_published_once_more_for_whoever_says_why() {
+async fn republication_needs_a_reason() {
     let admin = admin_with(1).await;
     admin.post(&format!("/dlq/{}/replay", numbered(0).id), &json!({}), 202).await;
     assert_eq!(admin.publishes().await.len(), 1);
@@ -450,8 +454,8 @@ async fn what_was_published_is_published_once_more_for_whoever_says_why() {
         assert_eq!(answer["republished"], republished, "since {since}");
         assert!(answer["kept_since"].as_str().is_some_and(|kept| kept > early), "{answer}");
     }
-    let told = admin.publishes().await;
-    assert_eq!(told.len(), 1, "the same once more");
+    let published = admin.publishes().await;
+    assert_eq!(published.len(), 1, "the same once more");
     admin.post("/outbox/payment/republish", &json!({"since": early, "reason": "disk"}), 200).await;
     admin.post("/outbox/nobody/republish", &json!({"since": early}), 404).await;
     admin.post("/outbox/admin/republish", &json!({}), 422).await;
@@ -461,7 +465,7 @@ async fn what_was_published_is_published_once_more_for_whoever_says_why() {
 }
 
 #[tokio::test]
-async fn the_log_is_read_page_by_page() {
+async fn audit_log_is_paged() {
     let admin = admin_with(1).await;
     for number in 0..7 {
         let note = json!({"text": number.to_string()});
@@ -472,7 +476,6 @@ async fn the_log_is_read_page_by_page() {
     assert!(seen.is_sorted_by(|newer, older| newer.as_str() > older.as_str()), "newest first: {seen:?}");
 }
 
-/// Every route is in the documentation, with its parameters where they are.
 #[tokio::test]
 async fn every_route_is_documented() {
     let admin = AdminHarness::new().await;

@@ -1,5 +1,4 @@
-//! Pure: what a dead letter and a redrive answer in every status to every command, and where a saga stands after every
-//! fact, printed.
+//! Pure: printed tables: dead letters and redrives by status and command, sagas by status and fact.
 
 use admin::dead_letters::events::{DeadLetterCommand, Replay, Tag};
 use admin::dead_letters::view::DeadLetterView;
@@ -57,8 +56,10 @@ fn every_status_of_a_dead_letter_answers_every_command() {
     let names = Names {
         state: |dead: &DeadLetterView| {
             let status = dead.status().map_or("unknown", |status| status.as_str());
-            let kind =
-                dead.report().filter(|said| said.origin == DeadLetterOrigin::Task).map_or("", |_| " call");
+            let kind = dead
+                .report()
+                .filter(|report| report.origin == DeadLetterOrigin::Task)
+                .map_or("", |_| " call");
             format!("{status}{kind} v{} after {}", dead.version(), dead.replays())
         },
         command: |(command, _)| named(command),
@@ -165,7 +166,7 @@ fn every_status_of_a_redrive_answers_every_command() {
     printed("redrive", &table::<Redrive>(&states, &commands, &names));
 }
 
-/// The state after these commands.
+/// State after these commands.
 fn after<D: Decider<Rejection: std::fmt::Debug>>(story: &[D::Command]) -> D {
     let mut state = D::default();
     for command in story {
@@ -182,7 +183,7 @@ fn printed(name: &str, text: &str) {
 }
 
 #[test]
-fn every_fact_moves_every_saga() {
+fn every_status_of_a_saga_takes_every_fact() {
     let stories: [(&str, &[&str]); 7] = [
         ("unheard of", &[]),
         ("created", &["OrderCreated"]),
@@ -197,8 +198,8 @@ fn every_fact_moves_every_saga() {
     ];
     let mut lines =
         vec![["then".to_owned()].into_iter().chain(stories.map(|(name, _)| name.to_owned())).collect()];
-    let heard = consumed_facts::<AdminService>();
-    for then in all_types().filter(|name| heard.contains(name)) {
+    let received = consumed_facts::<AdminService>();
+    for then in all_types().filter(|name| received.contains(name)) {
         let status = |(_, story): &(&str, &[&str])| status_after(story.iter().chain([&then]));
         lines.push([then.to_owned()].into_iter().chain(stories.iter().map(status)).collect::<Vec<_>>());
     }
@@ -209,8 +210,8 @@ fn every_fact_moves_every_saga() {
 
 fn status_after<'a>(story: impl Iterator<Item = &'a &'a str>) -> String {
     let mut admin = Admin::of(AdminService);
-    for heard in story {
-        admin.receives(fact(heard, ORDER)).has_outcome("done");
+    for received in story {
+        admin.receives(fact(received, ORDER)).has_outcome("done");
     }
     admin.row::<SagaView>(ORDER).status().as_str().to_owned()
 }

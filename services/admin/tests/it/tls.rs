@@ -1,4 +1,4 @@
-//! Shell: admin asks services over TLS, and trusts those whom it is told to trust.
+//! Shell: calls to services over TLS.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::harness::{AdminHarness, answered};
 
-/// An authority, a certificate of it for this machine, and that one's key, as files of this folder.
+/// Files of an authority, a certificate for this machine, and its key.
 fn signed(folder: &Path) -> [PathBuf; 3] {
     let (own_key, key) = (KeyPair::generate().expect("a key"), KeyPair::generate().expect("a key"));
     let mut params = CertificateParams::default();
@@ -27,7 +27,7 @@ fn signed(folder: &Path) -> [PathBuf; 3] {
 }
 
 #[tokio::test]
-async fn services_that_speak_tls_are_asked_by_an_admin_that_trusts_their_authority() {
+async fn admin_calls_tls_services_of_a_trusted_authority() {
     let folder = tempfile::tempdir().expect("a folder");
     let [ca, cert, key] = signed(folder.path());
     let tls = [format!("http.tls.cert={}", cert.display()), format!("http.tls.key={}", key.display())];

@@ -1,5 +1,4 @@
-//! Shell: where tokens are on: who may ask admin for what, in whose name it is written down, and how admin asks the
-//! services itself.
+//! Shell: tokens: roles, the recorded operator, and admin's calls to services.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -26,7 +25,7 @@ fn private(file: &Path, text: &str) {
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).expect("it is ours");
 }
 
-/// Admin with four tokens, one of them its own, unless it is to have none.
+/// Admin with tokens for all roles, with or without one of its own.
 async fn guarded(has_own: bool) -> (AdminHarness, TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut tokens = Tokens::default();
@@ -51,7 +50,7 @@ fn ask(admin: &AdminHarness, method: Method, path: &str, name: &str) -> RequestB
 }
 
 #[tokio::test]
-async fn the_name_of_the_token_is_the_operator_whoever_somebody_says_to_be() {
+async fn operator_is_the_holder_of_the_token() {
     let (admin, _folder) = guarded(true).await;
     let dead = numbered(1);
     admin.receives(&announced(&dead)).await;
@@ -69,12 +68,12 @@ async fn the_name_of_the_token_is_the_operator_whoever_somebody_says_to_be() {
     assert!(!log.to_string().contains("saga_"), "no token is shown: {log}");
     // It does not count, and has to make sense all the same, as it does where tokens are off.
     let nonsense = ask(&admin, Method::POST, &note, "oscar").header("X-Operator", "x".repeat(101));
-    let refused = answered(nonsense.json(&json!({"text": "seen"})), 422).await;
-    assert_eq!(refused["errors"][0]["field"], "X-Operator", "{refused}");
+    let rejected = answered(nonsense.json(&json!({"text": "seen"})), 422).await;
+    assert_eq!(rejected["errors"][0]["field"], "X-Operator", "{rejected}");
 }
 
 #[tokio::test]
-async fn viewers_look_operators_mend_and_admins_overrule() {
+async fn roles_limit_what_tokens_may_do() {
     let (admin, _folder) = guarded(true).await;
     let dead = numbered(1);
     admin.receives(&announced(&dead)).await;
@@ -84,7 +83,7 @@ async fn viewers_look_operators_mend_and_admins_overrule() {
     let many = json!({"filter": {"service": "payment"}, "reason": "a test", "force": true});
     let redrive = json!({"filter": {"service": "payment"}, "reason": "a test", "force": true});
     let fault = json!({"service": "order", "kind": "pause"});
-    let refused = |problem: &Value, role: &str| {
+    let rejected = |problem: &Value, role: &str| {
         let detail = problem["detail"].as_str().unwrap_or_default();
         assert!(detail.contains(&format!("needs the role {role}")), "{problem}");
     };
@@ -93,7 +92,7 @@ async fn viewers_look_operators_mend_and_admins_overrule() {
         answered(admin.request(Method::GET, path), 401).await;
     }
     for (path, body) in [(&*replay, &json!({})), ("/dlq/replay", &many), ("/dlq/redrive", &redrive)] {
-        refused(&answered(ask(&admin, Method::POST, path, "vera").json(body), 403).await, "operator");
+        rejected(&answered(ask(&admin, Method::POST, path, "vera").json(body), 403).await, "operator");
     }
     for (path, body) in [
         (&*replay, &forced),
@@ -103,7 +102,7 @@ async fn viewers_look_operators_mend_and_admins_overrule() {
         ("/faults", &fault),
         ("/breakers/order/admin-saga-view", &json!({"action": "open", "reason": "a test"})),
     ] {
-        refused(&answered(ask(&admin, Method::POST, path, "oscar").json(body), 403).await, "admin");
+        rejected(&answered(ask(&admin, Method::POST, path, "oscar").json(body), 403).await, "admin");
     }
     let item = answered(ask(&admin, Method::GET, &format!("/dlq/{}", dead.id), "vera"), 200).await;
     assert_eq!(item["status"], "PENDING", "nothing was done: {item}");
@@ -113,7 +112,7 @@ async fn viewers_look_operators_mend_and_admins_overrule() {
 }
 
 #[tokio::test]
-async fn admin_asks_the_services_with_a_token_of_its_own_and_says_when_they_do_not_take_it() {
+async fn admin_calls_services_with_its_token_and_reports_its_rejection() {
     let (admin, _folder) = guarded(true).await;
     let breakers = answered(ask(&admin, Method::GET, "/breakers", "vera"), 200).await;
     assert_eq!(breakers[1]["problem"], Value::Null, "{breakers}");
@@ -129,9 +128,8 @@ async fn admin_asks_the_services_with_a_token_of_its_own_and_says_when_they_do_n
     assert!(answer["detail"].as_str().is_some_and(|detail| detail.contains("http.token")), "{answer}");
 }
 
-/// Whoever listens when his token is taken back hears no more, however long there is something to tell.
 #[tokio::test]
-async fn a_stream_of_events_ends_with_the_token_it_was_opened_with() {
+async fn event_stream_ends_when_its_token_is_removed() {
     let (admin, folder) = guarded(true).await;
     admin.receives(&announced(&numbered(1))).await;
     let plan = json!({"filter": {"service": "payment"}, "canary": 1, "rate": 1, "reason": "a test"});
@@ -160,9 +158,8 @@ async fn a_stream_of_events_ends_with_the_token_it_was_opened_with() {
     assert!(next.expect("it goes on").is_some());
 }
 
-/// Every route that is guarded says so, and which answers it has for whom it does not take.
 #[tokio::test]
-async fn the_description_says_which_routes_take_a_token() {
+async fn openapi_lists_the_role_of_each_route() {
     let (admin, _folder) = guarded(true).await;
     let open = AdminHarness::new().await;
     let described = async |admin: &AdminHarness| {

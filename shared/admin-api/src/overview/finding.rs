@@ -21,7 +21,6 @@ pub struct Finding {
     pub explanation: String,
     /// Start of the problem, when known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub since: Option<Timestamp>,
     /// Number of affected sagas, dead letters, entries, calls or discrepancies, where they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,7 +30,6 @@ pub struct Finding {
     pub amounts: Vec<Money>,
     /// Next deadline of an affected order, when there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, format = DateTime)]
     pub deadline: Option<Timestamp>,
     /// Commands to go on with, in this order, without the leading `sagactl`. `ORDER` stands for the id of an order.
     pub commands: Vec<String>,
@@ -41,6 +39,34 @@ pub struct Finding {
     /// True for problems that a restart causes too. Notifications report them after a grace period.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_pass: bool,
+}
+
+impl Finding {
+    /// Starts a finding about a subject, such as `payment/bank`; of the whole system with an empty one.
+    pub fn new(code: FindingCode, subject: &str, text: String) -> Self {
+        let key = if subject.is_empty() { code.to_string() } else { format!("{code}:{subject}") };
+        Self {
+            code,
+            key,
+            service: None,
+            text,
+            explanation: String::new(),
+            since: None,
+            count: None,
+            amounts: vec![],
+            deadline: None,
+            commands: vec![],
+            urgent: false,
+            may_pass: false,
+        }
+    }
+
+    /// Adds the explanation, and the commands to go on with.
+    #[must_use]
+    pub fn explained(self, explanation: impl Into<String>, commands: &[&str]) -> Self {
+        let commands = commands.iter().map(|&command| command.to_owned()).collect();
+        Self { explanation: explanation.into(), commands, ..self }
+    }
 }
 
 /// Kinds of problems that need a human.

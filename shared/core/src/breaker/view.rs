@@ -51,11 +51,10 @@ pub struct BreakerView {
     /// Policy by which the breaker opens and closes.
     pub policy: BreakerPolicy,
     /// Time at which an open breaker will admit probes; absent if it is not open or forced open.
-    #[cfg_attr(feature = "openapi", schema(required = true, value_type = Option<String>, format = DateTime))]
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub open_until: Option<Timestamp>,
     /// Time since which the breaker is not closed, failed probes included; absent while it is closed or forced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, format = DateTime))]
     pub not_closed_since: Option<Timestamp>,
     /// Last twenty transitions, oldest first.
     pub transitions: Vec<TransitionView>,
@@ -66,7 +65,6 @@ pub struct BreakerView {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TransitionView {
     /// Time of day of the transition.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub at: Timestamp,
     /// State that the breaker left.
     pub from: State,

@@ -116,10 +116,8 @@ pub struct DeadLettered {
     /// Attempts made, including those of replays.
     pub attempts: u32,
     /// Time of the first failed attempt.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub first_failed_at: Timestamp,
     /// Time of the last failed attempt.
-    #[cfg_attr(feature = "openapi", schema(value_type = String, format = DateTime))]
     pub last_failed_at: Timestamp,
     /// Number of replays that failed.
     pub replays: u32,

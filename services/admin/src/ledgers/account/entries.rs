@@ -24,14 +24,12 @@ pub struct Account {
 
 impl Account {
     /// True if the order is past its deadline and the grace period, and has not ended.
-    #[must_use]
     pub fn is_overdue(&self, now: Timestamp) -> bool {
         let is_late = |order: &OrderEntry| now.duration_since(order.deadline) > GRACE;
         self.order.as_ref().is_some_and(|order| order.state == OrderState::Pending && is_late(order))
     }
 
     /// True if payment calls the bank, or is to, and nobody has resolved that manually.
-    #[must_use]
     pub fn has_open_call(&self) -> bool {
         self.payment
             .as_ref()
@@ -52,7 +50,7 @@ impl Account {
     }
 
     /// Facts in the histories of the services.
-    pub(super) fn said(&self) -> impl Iterator<Item = &PublishedFact> {
+    pub(super) fn published_facts(&self) -> impl Iterator<Item = &PublishedFact> {
         let ordered = self.order.iter().flat_map(|order| &order.published);
         let reserved = self.reservation.iter().flat_map(|reservation| &reservation.published);
         let paid = self.payment.iter().flat_map(|payment| &payment.published);
@@ -60,8 +58,8 @@ impl Account {
     }
 
     /// Facts in the saga view with their times, without reports of dead letters.
-    pub(super) fn heard(&self) -> impl Iterator<Item = (FactType, Timestamp)> {
-        let heard = self.view.iter().flat_map(|view| &view.facts);
-        heard.filter_map(|(name, at)| Some((FactType::named(name)?, *at)))
+    pub(super) fn viewed_facts(&self) -> impl Iterator<Item = (FactType, Timestamp)> {
+        let facts = self.view.iter().flat_map(|view| &view.facts);
+        facts.filter_map(|(name, at)| Some((FactType::named(name)?, *at)))
     }
 }

@@ -16,8 +16,8 @@ const WITHOUT_AUTHOR: &str = "no history has it: it came from outside, or its se
 impl Account {
     /// Checks an order that no service knows for facts in the saga view.
     pub(super) fn check_unknown_order(&self, since: Timestamp, violations: &mut Violations) {
-        let heard = self.heard().filter(|(_, at)| *at >= since);
-        let names = in_order(heard.map(|(fact, _)| fact));
+        let facts = self.viewed_facts().filter(|(_, at)| *at >= since);
+        let names = in_order(facts.map(|(fact, _)| fact));
         violations.require(names.is_empty(), Rule::FactsHaveAnAuthor, || {
             format!("no service knows this order, view has {}; {WITHOUT_AUTHOR}", list(names))
         });
@@ -31,16 +31,16 @@ impl Account {
             named(reservation),
             named(payment),
             list(self.moved().flat_map(|charge| &charge.captured)),
-            list(in_order(self.heard().map(|(fact, _)| fact))),
+            list(in_order(self.viewed_facts().map(|(fact, _)| fact))),
         )
     }
 
     /// Checks that the saga view has every fact of the histories, at its time, and no other.
     pub(super) fn check_view(&self, order: &OrderEntry, since: Timestamp, violations: &mut Violations) {
-        let said = Times::of(self.said().map(|PublishedFact { fact, at }| (*fact, *at)));
-        let heard = Times::of(self.heard());
+        let published = Times::of(self.published_facts().map(|PublishedFact { fact, at }| (*fact, *at)));
+        let viewed = Times::of(self.viewed_facts());
         for fact in FactType::ALL {
-            match (said.earliest(*fact), heard.earliest(*fact)) {
+            match (published.earliest(*fact), viewed.earliest(*fact)) {
                 (None, None) => {}
                 (None, Some(at)) => violations.require(at < since, Rule::FactsHaveAnAuthor, || {
                     format!("{} in view at {at}; {WITHOUT_AUTHOR}", fact.name())
@@ -49,10 +49,10 @@ impl Account {
                     format!("{} published {at}, missing in view", fact.name())
                 }),
                 // Histories keep microseconds.
-                (Some(said), Some(heard)) => {
-                    let agree = said.as_microsecond() == heard.as_microsecond();
+                (Some(published), Some(viewed)) => {
+                    let agree = published.as_microsecond() == viewed.as_microsecond();
                     violations.require(agree, Rule::ViewIsWhatWasPublished, || {
-                        format!("{} published {said}, in view at {heard}", fact.name())
+                        format!("{} published {published}, in view at {viewed}", fact.name())
                     });
                 }
             }

@@ -15,7 +15,6 @@ use crate::ledgers::rules::{Rule, Violation};
 
 impl Account {
     /// All violations, each with amount and time.
-    #[must_use]
     pub fn violations(&self, reference: Reference<'_>) -> Vec<Violation> {
         let found = |(rule, detail): Broken| Violation {
             difference: self.difference(rule),
@@ -26,7 +25,6 @@ impl Account {
     }
 
     /// Violations, and apart from them those that a manual resolution accepts.
-    #[must_use]
     pub fn judged(&self, key: &str, reference: Reference<'_>) -> (Vec<Violation>, Vec<ResolvedItem>) {
         let found = self.violations(reference);
         match self.view.as_ref().and_then(|view| Some((view, view.manual_resolution.as_ref()?))) {
@@ -36,7 +34,6 @@ impl Account {
     }
 
     /// Open work of an order so old that its other entries may have been purged.
-    #[must_use]
     pub fn open_work(&self) -> Vec<Violation> {
         let order = self.order.as_ref().filter(|order| order.state == OrderState::Pending);
         let reservation = self.reservation.as_ref();
@@ -82,8 +79,8 @@ impl Account {
         if rule == Rule::EveryOrderEnds {
             return self.order.as_ref().map(|order| order.deadline);
         }
-        let said = self.said().map(|said| said.at).max();
-        said.or_else(|| self.heard().map(|(_, at)| at).max())
+        let published = self.published_facts().map(|fact| fact.at).max();
+        published.or_else(|| self.viewed_facts().map(|(_, at)| at).max())
     }
 
     /// Amount too much, where it is an amount.

@@ -1,4 +1,4 @@
-//! Pure: every corruption of what the services say, and exactly what the reconciliation makes of it.
+//! Pure: every corruption of the ledgers, and the discrepancies that it causes.
 
 use admin::ledgers::rules::{Discrepancies, Rule};
 use admin::ledgers::totals::Ledgers;
@@ -14,11 +14,11 @@ use super::shop::{
     CANCELLED, CONFIRMED, DECLINED, KINDNESS, PENDING, REFUSED, REVERSED, Shop, at, euro, id, line,
 };
 
-/// What was done, in words, and the doing of it.
+/// Description of a corruption, and the change.
 pub type Corruption = (&'static str, fn(&mut Shop));
 
 #[test]
-fn a_consistent_shop_has_no_discrepancy_whatever_the_length_of_a_page() {
+fn consistent_ledgers_have_no_discrepancy_for_any_page_size() {
     let shop = Shop::consistent();
     let whole = shop.reconciled(2_000);
     let wanted = Summary {
@@ -60,7 +60,7 @@ fn every_corruption_is_found_and_named() {
 }
 
 #[test]
-fn an_order_is_overdue_once_it_is_half_a_minute_late() {
+fn order_is_overdue_after_the_grace_period() {
     let mut shop = Shop::consistent();
     shop.now = shop.orders[PENDING].deadline + SignedDuration::from_secs(30);
     assert_eq!(shop.discrepancies(), [""; 0]);
@@ -68,9 +68,8 @@ fn an_order_is_overdue_once_it_is_half_a_minute_late() {
     assert_eq!(broken(&shop), [Rule::EveryOrderEnds.text()]);
 }
 
-/// What the bank took and what payment says that it took agree with each other; with the order they do not.
 #[test]
-fn money_of_which_both_ledgers_of_it_say_the_same_is_held_against_the_order_too() {
+fn money_that_both_ledgers_agree_on_is_compared_with_the_order() {
     type Corrupt = fn(&mut Shop);
     let corrupt: [(&str, Corrupt); 4] = [
         ("a cent less was captured", |shop| {
@@ -99,7 +98,7 @@ fn money_of_which_both_ledgers_of_it_say_the_same_is_held_against_the_order_too(
         })
         .map(|(name, _)| name)
         .collect();
-    assert_eq!(unfound, [""; 0], "the books balance");
+    assert_eq!(unfound, [""; 0], "the ledgers agree");
 }
 
 fn broken(shop: &Shop) -> Vec<String> {
@@ -107,7 +106,7 @@ fn broken(shop: &Shop) -> Vec<String> {
 }
 
 #[test]
-fn two_hundred_findings_are_listed_and_all_are_counted() {
+fn discrepancies_are_listed_up_to_a_limit_and_all_counted() {
     let mut findings = Discrepancies::default();
     for number in 0..201 {
         findings.report(Rule::OneCharge, &number.to_string(), String::new());
@@ -115,9 +114,8 @@ fn two_hundred_findings_are_listed_and_all_are_counted() {
     assert_eq!((findings.listed.len(), findings.count), (200, 201));
 }
 
-/// Of every service, and not of the last one alone.
 #[test]
-fn what_all_services_have_is_added_up() {
+fn summary_adds_up_all_ledgers() {
     let mut shop = Shop::consistent();
     for service in &mut shop.service_stats {
         service.stats.dead_letters = 2;
@@ -133,17 +131,16 @@ fn what_all_services_have_is_added_up() {
     assert_eq!((summary.dead_letters, summary.facts_published), (2 * services, 3 * services));
 }
 
-/// What cannot be added up is no reason to add up what follows.
 #[test]
-fn a_line_too_dear_to_count_is_not_left_out_of_the_total() {
+fn overflowing_line_total_is_a_discrepancy() {
     let mut shop = Shop::consistent();
     shop.orders[CONFIRMED].lines.insert(0, line("gem", u32::MAX, i64::MAX));
     assert!(broken(&shop).contains(&Rule::TotalIsItsLines.text().to_owned()));
 }
 
-/// The bank remembers the calls that it declined; without an order they are nothing to worry about.
+/// The bank keeps declined calls.
 #[test]
-fn a_charge_that_came_to_nothing_is_no_trace_and_any_other_is() {
+fn charge_without_money_is_no_trace_of_an_unknown_order() {
     let traces = |state, captured: &[Money], refunded: &[Money]| {
         let mut shop = Shop::consistent();
         shop.charge(PENDING, state, captured.to_vec(), refunded.to_vec());
@@ -162,7 +159,7 @@ fn a_charge_that_came_to_nothing_is_no_trace_and_any_other_is() {
     }
 }
 
-/// The table has an example of every rule between ledgers, and of the rules that hold whatever is under way.
+/// Each rule between ledgers, and each that holds whatever is in flight, has an example.
 #[test]
 fn every_rule_is_broken_by_some_corruption() {
     let mut broken = Vec::new();
@@ -200,7 +197,7 @@ fn every_rule_is_broken_by_some_corruption() {
     assert!(certain > 0);
 }
 
-/// Those that show in orders that have ended, whose facts the harness has already told.
+/// Corruptions of ended orders.
 pub fn of_ended_orders() -> Vec<Corruption> {
     let of_pending = |name: &str| {
         [

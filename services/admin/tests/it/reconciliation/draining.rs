@@ -1,4 +1,4 @@
-//! Pure: whether what was under way has arrived, whatever comes after it.
+//! Pure: draining: whether work that was in flight has completed.
 
 use admin::ledgers::draining::Draining;
 use jiff::{SignedDuration, Timestamp};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use saga_core::service_stats::{ServiceStats, StepStats, StoreStats};
 use saga_engine::testing::NOON;
 
-/// One producer and one listener, who were asked at a moment.
+/// Statistics of one producer and one consumer at a time.
 fn look(second: i64, oldest: Option<i64>, newest: u64, acknowledged: u64) -> Vec<ServiceStats> {
     let at = |second| NOON + SignedDuration::from_secs(second);
     let of = |name: &str, stats, newest, steps| ServiceStats {
@@ -38,7 +38,7 @@ fn look(second: i64, oldest: Option<i64>, newest: u64, acknowledged: u64) -> Vec
 }
 
 #[test]
-fn what_was_to_be_published_is_published_and_heard_before_all_has_arrived() {
+fn draining_ends_after_outboxes_and_consumers_caught_up() {
     let mut draining = Draining::since(&look(0, Some(-1), 5, 3));
     assert!(!draining.advance(&look(1, Some(-1), 5, 5)), "the old entry is not even published");
     assert!(!draining.advance(&look(2, Some(1), 6, 5)), "it is, and its place is to be measured");
@@ -48,7 +48,7 @@ fn what_was_to_be_published_is_published_and_heard_before_all_has_arrived() {
 }
 
 #[test]
-fn a_step_that_waits_for_nothing_has_heard_all() {
+fn step_without_waiting_messages_has_drained() {
     let mut draining = Draining::since(&look(0, None, 5, 5));
     assert!(!draining.advance(&look(1, None, 5, 5)));
     assert!(!draining.advance(&look(2, None, 5, 5)));
@@ -56,7 +56,7 @@ fn a_step_that_waits_for_nothing_has_heard_all() {
 }
 
 #[test]
-fn what_is_to_be_tried_again_and_a_broker_that_says_nothing_have_not_arrived() {
+fn waiting_retries_and_unknown_backlog_have_not_drained() {
     for spoil in [
         (|looks: &mut Vec<ServiceStats>| looks[1].stats.retries = 1) as fn(&mut Vec<ServiceStats>),
         |looks| looks[1].steps[0].waiting = None,
@@ -71,24 +71,24 @@ fn what_is_to_be_tried_again_and_a_broker_that_says_nothing_have_not_arrived() {
 }
 
 proptest! {
-    /// A message that was written before the first look is heard by the time that all has arrived, at whatever pace.
+    /// Every message that was in the outbox at the start is processed when draining ends.
     #[test]
-    fn nothing_that_was_under_way_is_forgotten(paces in prop::collection::vec((1..4_u64, 0..4_u64, 0..4_u64), 1..60)) {
+    fn draining_covers_all_work_in_flight(paces in prop::collection::vec((1..4_u64, 0..4_u64, 0..4_u64), 1..60)) {
         // Written, published and heard so far; what was written up to the first look is number `wanted`.
-        let (mut written, mut published, mut heard) = (9_u64, 5_u64, 2_u64);
+        let (mut written, mut published, mut received) = (9_u64, 5_u64, 2_u64);
         let wanted = written;
         let at = |number: u64| if number <= wanted { -1 } else { i64::try_from(number).expect("a few") };
-        let seen = |written: u64, published: u64, heard: u64| {
+        let seen = |written: u64, published: u64, received: u64| {
             let oldest = (published < written).then(|| at(published + 1));
-            look(0, oldest, published, heard)
+            look(0, oldest, published, received)
         };
-        let mut draining = Draining::since(&seen(written, published, heard));
+        let mut draining = Draining::since(&seen(written, published, received));
         for (writes, publishes, hears) in paces {
             written += writes;
             published = written.min(published + publishes);
-            heard = published.min(heard + hears);
-            if draining.advance(&seen(written, published, heard)) {
-                prop_assert!(heard >= wanted);
+            received = published.min(received + hears);
+            if draining.advance(&seen(written, published, received)) {
+                prop_assert!(received >= wanted);
             }
         }
     }

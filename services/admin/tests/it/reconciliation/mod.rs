@@ -1,4 +1,4 @@
-//! The reconciliation: what it says of every corruption, and how it asks the services.
+//! The reconciliation: its rules, and its calls to the services.
 
 mod corruptions;
 mod draining;

@@ -1,4 +1,4 @@
-//! Pure: what the entries of ledgers are after they were sent packed, whatever is in them.
+//! Pure: ledger pages in JSON and MessagePack.
 
 use axum::body::to_bytes;
 use contract::money::{Currency, Money};
@@ -40,7 +40,7 @@ async fn same<T: Clone + PartialEq + std::fmt::Debug + Serialize + DeserializeOw
 }
 
 #[tokio::test]
-async fn entries_are_the_same_in_either_form_and_none_is_cut_short() {
+async fn entries_are_equal_in_json_and_message_pack() {
     let mut shop = Shop::consistent();
     let extreme = Money::new(i64::MIN, Currency::JPY);
     shop.orders[CONFIRMED].total = extreme;

@@ -1,5 +1,5 @@
-//! Shell: the services that the reconciliation asks, played: they answer over HTTP what a consistent shop would, page by
-//! page, but for what a test spoils.
+//! Shell: fake services for the reconciliation: they serve the ledgers of a shop over HTTP, page by page, with the faults
+//! that a test sets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,64 +40,64 @@ pub fn quiet_shop() -> Shop {
     shop
 }
 
-/// Admin, and the services that it asks.
-pub struct ReconciliationState {
+/// Admin with fake services.
+pub struct ReconciliationHarness {
     pub admin: AdminHarness,
     pub played: Arc<Mutex<Played>>,
     _serving: JoinSet<()>,
 }
 
-/// What the played services answer.
+/// State of the fake services.
 pub struct Played {
     pub shop: Shop,
     /// Entries in one page.
     pub page: usize,
     pub service_stats: BTreeMap<String, ServiceStats>,
     pub folds: BTreeMap<String, VerificationReport>,
-    /// What each page of orders says of its rows; an earlier build says nothing.
+    /// Verification result of each page of orders.
     pub checked: Option<Folds>,
-    /// So many pages of orders say it, the others nothing; without it all do.
+    /// Number of pages with that result; all without it.
     pub checked_pages: Option<usize>,
-    /// Which rows were asked for apart from those, of which service.
+    /// Separate verifications, with the service.
     pub verified: Vec<String>,
-    /// Whose rows cannot be asked for apart from those.
+    /// Service that rejects separate verifications.
     pub unverified: Option<&'static str>,
-    /// Rows of reservations that cannot be read.
+    /// Unreadable reservations.
     pub unreadable: Vec<String>,
-    /// The order service says something whenever it is asked how it is.
+    /// The order service publishes a fact before each of its statistics.
     pub publishes_meanwhile: bool,
-    /// So many times the payment service has still something to publish when it is asked how it is.
+    /// Number of statistics in which payment has an unpublished entry.
     pub busy_looks: u32,
-    /// Others order without end: whenever somebody is asked how it is, more has been said, and more waits.
+    /// Endless traffic: in each statistics more is published, and more waits.
     pub has_traffic: bool,
-    /// What the shop is like by the time that single orders and products are asked for.
+    /// Shop from the first request for single entries on.
     pub mended: Option<Shop>,
-    /// Who does not answer; the other says whether it refuses, or says nothing at all.
+    /// Service that does not answer, and whether it hangs.
     pub away: Option<(&'static str, bool)>,
 }
 
-impl ReconciliationState {
-    /// Everybody agrees, and admin has heard it all.
+impl ReconciliationHarness {
+    /// Starts with consistent services and a complete saga view.
     pub async fn of(shop: Shop) -> Self {
-        let books = Self::deaf(shop, NOON).await;
-        let shop = books.played.lock().shop.clone();
-        for (entry, said) in shop.orders.iter().zip(said(&shop)) {
-            for said in said {
-                books.admin.receives(&message(entry, said.fact)).await;
+        let harness = Self::without_view(shop, NOON).await;
+        let shop = harness.played.lock().shop.clone();
+        for (entry, facts) in shop.orders.iter().zip(published_facts(&shop)) {
+            for published in facts {
+                harness.admin.receives(&message(entry, published.fact)).await;
             }
         }
-        books
+        harness
     }
 
-    /// The same, all said at this time, and admin has heard nothing.
-    pub async fn deaf(mut shop: Shop, at: Timestamp) -> Self {
+    /// Starts with all facts published at this time, and an empty saga view.
+    pub async fn without_view(mut shop: Shop, at: Timestamp) -> Self {
         let orders = shop.orders.iter_mut().map(|entry| &mut entry.published);
         let reservations = shop.reservations.iter_mut().map(|entry| &mut entry.published);
         let payments = shop.payments.iter_mut().map(|entry| &mut entry.published);
-        orders.chain(reservations).chain(payments).flatten().for_each(|said| said.at = at);
+        orders.chain(reservations).chain(payments).flatten().for_each(|published| published.at = at);
         let mut service_stats: BTreeMap<_, _> = others().map(|name| (name.to_owned(), quiet(name))).collect();
-        for said in said(&shop).concat() {
-            let subject = subject(said.fact);
+        for published in published_facts(&shop).concat() {
+            let subject = subject(published.fact);
             let producer = subject.split('.').next().expect("a producer");
             *service_stats.get_mut(producer).expect("it is played").published.entry(subject).or_default() +=
                 1;
@@ -129,16 +129,16 @@ impl ReconciliationState {
         Self { admin, played, _serving: serving }
     }
 
-    pub async fn audit_within(&self, seconds: u32) -> Value {
+    pub async fn reconcile_within(&self, seconds: u32) -> Value {
         answered(self.admin.request(Method::GET, &format!("/reconciliation?wait={seconds}")), 200).await
     }
 
-    pub async fn audit(&self) -> Value {
+    pub async fn reconcile(&self) -> Value {
         answered(self.admin.request(Method::GET, "/reconciliation"), 200).await
     }
 
-    /// Payment says something, and admin hears it.
-    pub async fn says(&self, message: &AdminMessage) {
+    /// Publishes a message of payment to admin.
+    pub async fn payment_publishes(&self, message: &AdminMessage) {
         self.admin.receives(message).await;
         let subject = message.message_type().subject("payment", "");
         let mut played = self.played.lock();
@@ -150,7 +150,7 @@ impl ReconciliationState {
         self.played.lock().service_stats.get_mut("payment").expect("it is played").stats.tasks = tasks;
     }
 
-    /// The last step of inventory.
+    /// Changes the statistics of the last step of inventory.
     pub fn change_step(&self, change: fn(&mut StepStats)) {
         let mut played = self.played.lock();
         let inventory = played.service_stats.get_mut("inventory").expect("it is played");
@@ -233,12 +233,11 @@ async fn answer(State(played): State<Arc<Mutex<Played>>>, encoding: Encoding, ur
     }
 }
 
-/// As a service sends it: packed to whoever says that it reads that.
 fn sent<T: Serialize>(page: &Page<T>, encoding: Encoding) -> Response {
     page.encode(encoding).into_response()
 }
 
-/// Which entries are asked for.
+/// Requested entries.
 enum Which<'a> {
     First,
     After(&'a str),
@@ -261,7 +260,7 @@ fn page_of<T: Clone>(all: &[T], key: fn(&T) -> String, which: &Which<'_>, length
     Page { entries, next, unreadable: vec![], purged_before: None, folds: None }
 }
 
-/// One more fact is said, and handled; there is always one that is not.
+/// Adds one published and processed fact; one is always left.
 fn trade(service_stats: &mut ServiceStats) {
     let newest = service_stats.newest.unwrap_or_default() + 1;
     service_stats.newest = Some(newest);
@@ -299,8 +298,8 @@ pub fn step(name: &str, subjects: &[&str], handled: u64) -> StepStats {
     }
 }
 
-/// What was said of each order, by everybody.
-fn said(shop: &Shop) -> Vec<Vec<PublishedFact>> {
+/// Published facts of each order.
+fn published_facts(shop: &Shop) -> Vec<Vec<PublishedFact>> {
     let of = |index: usize| {
         let (order, reservation) = (&shop.orders[index].published, &shop.reservations[index].published);
         [order.clone(), reservation.clone(), shop.payments[index].published.clone()].concat()
@@ -312,11 +311,11 @@ fn subject(fact_type: FactType) -> String {
     fact_type.message_type().subject(fact_type.producer(), "")
 }
 
-/// A fact about an order, as its service would say it.
+/// A fact about an order, as its service publishes it.
 fn message(entry: &OrderEntry, fact_type: FactType) -> AdminMessage {
     let OrderEntry { order, customer, lines, total, deadline, .. } = entry.clone();
-    let said = fact(fact_type.name(), order);
-    match said {
+    let message = fact(fact_type.name(), order);
+    match message {
         AdminMessage::Fact(contract::Fact::OrderCreated(_)) => {
             let payment =
                 PaymentContext { customer, total, token: "tok_ok".to_owned(), id: payment_id(order) };
@@ -326,6 +325,6 @@ fn message(entry: &OrderEntry, fact_type: FactType) -> AdminMessage {
             let reason = entry.cancelled_because.expect("it is cancelled");
             AdminMessage::Fact(OrderCancelled { reason, ..cancelled }.into())
         }
-        AdminMessage::Fact(_) | AdminMessage::DeadLetter(_) => said,
+        AdminMessage::Fact(_) | AdminMessage::DeadLetter(_) => message,
     }
 }

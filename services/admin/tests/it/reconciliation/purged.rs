@@ -1,4 +1,4 @@
-//! Pure: orders that have left with their age, of one service before another.
+//! Pure: orders that some services have purged and others have not.
 
 use admin::ledgers::rules::Rule;
 use contract::manual_resolution::ManualResolution;
@@ -7,7 +7,7 @@ use saga_engine::testing::NOON;
 
 use super::shop::{CANCELLED, CONFIRMED, PENDING, REFUSED, Shop, id};
 
-/// Lets the confirmed and the cancelled order leave the services whose bits are set.
+/// Purges the confirmed and the cancelled order in the services whose bits are set.
 fn left(services: u32) -> Shop {
     let mut shop = Shop::consistent();
     let leave = |service: u32| services & (1 << service) != 0;
@@ -25,7 +25,7 @@ fn left(services: u32) -> Shop {
 }
 
 #[test]
-fn whichever_services_an_old_order_has_left_nothing_is_wrong() {
+fn partly_purged_order_is_no_discrepancy() {
     for services in 0..32 {
         let mut shop = left(services);
         shop.left_before = Some(id(REFUSED));
@@ -41,7 +41,7 @@ fn whichever_services_an_old_order_has_left_nothing_is_wrong() {
 }
 
 #[test]
-fn what_is_open_of_an_old_order_is_told_whatever_has_left_of_it() {
+fn open_work_of_partly_purged_order_is_reported() {
     let mut shop = Shop::consistent();
     shop.left_before = Some(id(PENDING + 1));
     let rules = |shop: &Shop| -> Vec<String> {
@@ -57,13 +57,12 @@ fn what_is_open_of_an_old_order_is_told_whatever_has_left_of_it() {
     assert_eq!(rules(&shop), all[1..2]);
 }
 
-/// The order is gone, and what of it was never undone looks like that of any other that has ended.
 #[test]
-fn an_old_saga_that_waits_for_somebody_is_told_until_it_is_settled() {
+fn stuck_saga_of_purged_order_is_reported_until_resolved() {
     let mut shop = left(0b0101);
     shop.left_before = Some(id(REFUSED));
     assert_eq!(shop.discrepancies(), [""; 0]);
-    shop.park(CANCELLED, "inventory-stock-release");
+    shop.dead_letter(CANCELLED, "inventory-stock-release");
     let found = shop.discrepancies();
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].contains("order 1 · the saga is COMPENSATION_STUCK and waits for a human"), "{found:?}");
@@ -80,7 +79,7 @@ fn an_old_saga_that_waits_for_somebody_is_told_until_it_is_settled() {
 }
 
 #[test]
-fn what_reservations_have_sold_that_have_left_still_counts() {
+fn sold_units_of_purged_reservations_count() {
     let mut shop = left(2);
     shop.left_before = Some(id(REFUSED));
     shop.stock[0].purged -= 1;

@@ -35,7 +35,7 @@ pub const REVERSED: usize = 5;
 /// Confirmed, and refunded by an operator out of kindness: ida's two teas.
 pub const KINDNESS: usize = 6;
 
-/// What every service says; orders, and what belongs to them, in the order of the constants above.
+/// Ledgers of all services. Orders are in the order of the constants above.
 #[derive(Debug, Clone)]
 pub struct Shop {
     pub orders: Vec<OrderEntry>,
@@ -48,7 +48,7 @@ pub struct Shop {
     pub service_stats: Vec<ServiceStats>,
     pub baselines: BTreeMap<String, Baseline>,
     pub now: Timestamp,
-    /// Of orders with lower ids, reservations may have left.
+    /// Reservations of orders with lower ids may have been purged.
     pub left_before: Option<Uuid>,
 }
 
@@ -60,7 +60,6 @@ pub fn id(order: usize) -> Uuid {
     Uuid::from_u128(order as u128 + 1)
 }
 
-/// So many seconds after the order was placed.
 pub fn at(order: usize, seconds: i64) -> Timestamp {
     NOON + SignedDuration::from_mins(order as i64) + SignedDuration::from_secs(seconds)
 }
@@ -74,7 +73,7 @@ pub fn line(sku: &str, quantity: u32, cents: i64) -> Line {
 }
 
 impl Shop {
-    /// One order of each fate; everybody agrees about all of them.
+    /// Consistent ledgers with one order of each outcome.
     pub fn consistent() -> Self {
         use FactType::{
             OrderCancelled, OrderConfirmed, OrderCreated, PaymentFailed, PaymentProcessed, PaymentRefunded,
@@ -86,8 +85,8 @@ impl Shop {
         let failed = [OrderCreated, StockReserved, PaymentFailed, OrderCancelled, StockReleased];
         shop.order("ada", &[line("tea", 1, 300), line("cup", 2, 500)], None, &paid);
         shop.order("bob", &[line("pot", 1, 1_200)], Some(CancelReason::CustomerRequest), &undone);
-        let refused = [OrderCreated, StockReservationFailed, OrderCancelled, PaymentVoided];
-        shop.order("eve", &[line("pot", 9, 1_200)], Some(CancelReason::OutOfStock), &refused);
+        let rejected = [OrderCreated, StockReservationFailed, OrderCancelled, PaymentVoided];
+        shop.order("eve", &[line("pot", 9, 1_200)], Some(CancelReason::OutOfStock), &rejected);
         shop.order("fay", &[line("cup", 1, 500)], Some(CancelReason::PaymentFailed), &failed);
         shop.order("gil", &[line("tea", 1, 300)], None, &[OrderCreated, StockReserved]);
         shop.order(
@@ -164,7 +163,7 @@ impl Shop {
             line.unit_price.times(line.quantity).and_then(|price| sum.plus(price)).expect("a small sum")
         });
         let has = |fact| facts.contains(&fact);
-        let said = |own: &[FactType]| {
+        let facts_of = |own: &[FactType]| {
             let all = facts.iter().zip(0..).filter(|(fact, _)| own.contains(fact));
             all.map(|(fact, second)| PublishedFact { fact: *fact, at: at(number, second) })
                 .collect::<Vec<_>>()
@@ -183,7 +182,11 @@ impl Shop {
             total,
             payment: payment_id(order),
             deadline: at(number, 60),
-            published: said(&[FactType::OrderCreated, FactType::OrderConfirmed, FactType::OrderCancelled]),
+            published: facts_of(&[
+                FactType::OrderCreated,
+                FactType::OrderConfirmed,
+                FactType::OrderCancelled,
+            ]),
         });
         self.reservations.push(ReservationEntry {
             order,
@@ -193,7 +196,7 @@ impl Shop {
                 OrderState::Cancelled => ReservationState::Free,
             },
             lines: if has(FactType::StockReserved) { pieces(lines) } else { vec![] },
-            published: said(&[
+            published: facts_of(&[
                 FactType::StockReserved,
                 FactType::StockReservationFailed,
                 FactType::StockReleased,
@@ -217,7 +220,7 @@ impl Shop {
             refunded: refunded.clone(),
             refunded_by_operator: false,
             resolved_manually: false,
-            published: said(&[
+            published: facts_of(&[
                 FactType::PaymentProcessed,
                 FactType::PaymentFailed,
                 FactType::PaymentRefunded,
@@ -227,10 +230,10 @@ impl Shop {
         if charged != ChargeState::None {
             self.charge(number, charged, captured, refunded);
         }
-        self.views.push((order.to_string(), self.heard(number, facts)));
+        self.views.push((order.to_string(), self.view_after(number, facts)));
     }
 
-    /// A charge of the bank's for this order.
+    /// Adds a charge at the bank.
     pub fn charge(&mut self, order: usize, state: ChargeState, captured: Vec<Money>, refunded: Vec<Money>) {
         let OrderEntry { order: id, total, .. } = self.orders[order];
         self.charges.push(ChargeEntry {
@@ -244,8 +247,8 @@ impl Shop {
         });
     }
 
-    /// What admin makes of these facts about an order.
-    fn heard(&self, order: usize, facts: &[FactType]) -> SagaView {
+    /// Saga view after these facts.
+    fn view_after(&self, order: usize, facts: &[FactType]) -> SagaView {
         let mut view = SagaView::default();
         for (fact, second) in facts.iter().zip(0..) {
             self.receives(&mut view, order, *fact, second);
@@ -253,7 +256,7 @@ impl Shop {
         view
     }
 
-    /// Admin hears a fact about an order.
+    /// Records a fact in a saga view.
     pub fn receives(&self, view: &mut SagaView, order: usize, fact: FactType, second: i64) {
         let OrderEntry { customer, total, deadline, cancelled_because, .. } = self.orders[order].clone();
         let detail = match fact {
@@ -289,24 +292,26 @@ impl Shop {
         });
     }
 
-    /// What the step was to do for this order was given up, and admin has heard of that, not of what it would have told.
-    pub fn park(&mut self, order: usize, step: &str) {
+    /// Records a dead letter of a step in the saga view.
+    pub fn dead_letter(&mut self, order: usize, step: &str) {
         use FactType::{OrderCancelled, OrderCreated, PaymentProcessed, PaymentRefunded, StockReserved};
-        let mut view = self
-            .heard(order, &[OrderCreated, StockReserved, PaymentProcessed, OrderCancelled, PaymentRefunded]);
-        let parked = DeadLetterRef { dead_letter: Uuid::nil(), step: step.to_owned() };
+        let mut view = self.view_after(
+            order,
+            &[OrderCreated, StockReserved, PaymentProcessed, OrderCancelled, PaymentRefunded],
+        );
+        let dead_letter_of = DeadLetterRef { dead_letter: Uuid::nil(), step: step.to_owned() };
         view.record(&SagaFact {
             message_id: Uuid::max(),
             message_type: "DeadLettered".to_owned(),
             producer: "inventory".to_owned(),
             causation_id: Uuid::nil(),
             occurred_at: at(order, 9),
-            detail: FactDetail { dead_lettered: Some(parked), ..FactDetail::default() },
+            detail: FactDetail { dead_lettered: Some(dead_letter_of), ..FactDetail::default() },
         });
         self.views[order].1 = view;
     }
 
-    /// What the reconciliation finds when every ledger comes in pages of this length.
+    /// Reconciles with pages of this length.
     pub fn reconciled(&self, page: usize) -> (Summary, Discrepancies) {
         let mut ledgers = Ledgers::new(self.now, self.baselines.clone());
         self.copies.iter().for_each(|copy| ledgers.copy(copy.clone()));
@@ -317,12 +322,12 @@ impl Shop {
                 hand(&mut accounts.orders, &self.orders, |entry| entry.order.to_string(), page);
                 hand(&mut accounts.reservations, &self.reservations, |entry| entry.order.to_string(), page);
                 hand(&mut accounts.payments, &self.payments, |entry| entry.order.to_string(), page);
-                accounts.reservations.lack_before(self.left_before);
+                accounts.reservations.mark_purged_before(self.left_before);
                 // Whole references, as the bank does.
                 hand(&mut accounts.charges, &self.charges, |entry| entry.reference.clone(), page.max(3));
                 hand(&mut accounts.views, &self.views, |(saga, _)| saga.clone(), page);
             }
-            ledgers.lack_before(accounts.purged_before());
+            ledgers.mark_purged_before(accounts.purged_before());
             match accounts.pop() {
                 Some((key, account)) => ledgers.account(&key, &account),
                 None => break,
@@ -333,7 +338,7 @@ impl Shop {
         (closed.summary, closed.discrepancies)
     }
 
-    /// The same, as lines for people: `rule · order or product · detail`, orders by their number.
+    /// Discrepancies as lines: `rule · order or product · detail`, orders by their number.
     pub fn discrepancies(&self) -> Vec<String> {
         let whole = self.reconciled(2_000).1;
         let text = |Discrepancy { rule, subject, detail, .. }: &Discrepancy| {
@@ -344,7 +349,7 @@ impl Shop {
     }
 }
 
-/// Hands over the next page, if one is wanted.
+/// Passes the next page, if it is needed.
 fn hand<T: Clone>(pages: &mut Pages<T>, all: &[T], key: fn(&T) -> String, length: usize) {
     if pages.wants_more() {
         let after = pages.after().map(str::to_owned);

@@ -23,7 +23,6 @@ pub struct EventView {
     /// Id of the input that caused the event.
     pub causation_id: Uuid,
     /// Time at which the event was recorded.
-    #[schema(value_type = String, format = DateTime)]
     pub recorded_at: Timestamp,
     /// True if a message publishes the event to other services.
     pub published: bool,

@@ -1,0 +1,95 @@
+//! Pure: the rules by which dead letters need a human.
+
+use admin_api::overview::{Finding, FindingCode, GroupSummary, Overview, ServiceStatus};
+use admin_api::text::{counted, grouped};
+
+/// Evaluates the pending dead letters, one finding for each listed cause.
+pub(super) fn dead_letters(overview: &Overview, threshold: u64) -> Vec<Finding> {
+    let Some(dead_letters) = &overview.dead_letters else { return vec![] };
+    let pending = dead_letters.pending;
+    let listed: u64 = dead_letters.groups.iter().map(|group| group.count).sum();
+    let more = pending.saturating_sub(listed);
+    let words = |count| counted(count, "dead letter", "dead letters");
+    let mut findings: Vec<_> =
+        dead_letters.groups.iter().map(|group| dead_letter_group(overview, group)).collect();
+    if more > 0 {
+        let text = format!("{} of other causes", words(more));
+        let found = Finding { count: Some(more), ..Finding::new(FindingCode::MoreDeadLetters, "", text) };
+        findings.push(found.explained("There are more causes than are listed.", &["dlq groups --limit 200"]));
+    }
+    if pending >= threshold {
+        let text = format!("{} in all", words(pending));
+        let found = Finding {
+            count: Some(pending),
+            urgent: true,
+            ..Finding::new(FindingCode::ManyDeadLetters, "", text)
+        };
+        findings
+            .push(found.explained("The number of dead letters has reached the threshold.", &["dlq groups"]));
+    }
+    findings
+}
+
+fn dead_letter_group(overview: &Overview, group: &GroupSummary) -> Finding {
+    let GroupSummary { fingerprint, newest, step, service, count, .. } = group;
+    // A message that an injected fault fails would fail again after any replay.
+    let status = overview.services.iter().find(|status| status.service == *service);
+    let injected =
+        status.and_then(ServiceStatus::clear_faults_command).filter(|_| group.reason.contains("injected: "));
+    let mut commands: Vec<_> = injected.into_iter().collect();
+    commands.push(format!("dlq show {newest}"));
+    if group.first_until.is_some() {
+        commands.push(format!(
+            "saga extend --fingerprint {fingerprint} --for 10m --reason \"time to fix the cause\""
+        ));
+    }
+    if group.awaited == 0 {
+        let because = if group.foreign { "not a message of this system" } else { "no saga waits for it" };
+        commands.push(format!("dlq discard --fingerprint {fingerprint} --reason \"{because}\""));
+    } else {
+        commands.push(format!("dlq redrive --fingerprint {fingerprint} --preview"));
+        commands.push(format!("dlq redrive --fingerprint {fingerprint} --reason \"the cause is fixed\""));
+        if group.last_until.is_none() {
+            commands.push(format!("dlq resolve --fingerprint {fingerprint} --reason \"done by hand\""));
+        }
+    }
+    let text = format!("{} at {step} of {service}", counted(*count, "dead letter", "dead letters"));
+    Finding {
+        service: Some(service.clone()),
+        since: Some(group.newest_at),
+        count: Some(*count),
+        deadline: group.first_until,
+        explanation: format!("Cause: {}\n{}", group.reason, replay_value_text(group)),
+        commands,
+        ..Finding::new(FindingCode::DeadLetters, fingerprint, format!("{text}, fingerprint {fingerprint}"))
+    }
+}
+
+fn replay_value_text(group: &GroupSummary) -> String {
+    if group.foreign {
+        return "These messages are from outside this system: no saga waits for them, and a replay changes nothing. \
+                Check who else can publish at the broker."
+            .to_owned();
+    }
+    let no_deadline = match group.last_until {
+        None if group.awaited > 0 => {
+            ", and no deadline ends the wait: if they can never succeed, do it by hand, then resolve them"
+        }
+        Some(_) | None => "",
+    };
+    let waiting = match group.awaited {
+        0 => "No saga waits for them any more.".to_owned(),
+        1 => format!("1 is awaited by its saga{no_deadline}."),
+        count => format!("{} are awaited by their sagas{no_deadline}.", grouped(count)),
+    };
+    let ended = match group.ended {
+        0 => String::new(),
+        count => {
+            format!(
+                " {} ended without them: a replay of those changes nothing.",
+                counted(count, "saga", "sagas")
+            )
+        }
+    };
+    waiting + &ended
+}
