@@ -40,8 +40,8 @@ pub enum SagaCommand {
     /// Extend the deadlines of orders, by their ids or of matching dead letters, so that there is time for a repair. Orders
     /// that are cancelled or past their deadline are rejected; ended ones are only counted
     Extend(ExtendOptions),
-    /// Resolve sagas manually (e.g. a refund that was paid by cheque): they end, no service is asked for the rest, and
-    /// reconciliation accepts their current discrepancies, and no others
+    /// Resolve sagas manually, e.g. if a refund was paid by cheque. They end, and no service is asked for the rest.
+    /// Reconciliation accepts their current discrepancies, and no others
     Resolve(OrderOptions),
     /// Withdraw the resolution: the sagas are open again, and the bank is called again
     WithdrawResolution(OrderOptions),

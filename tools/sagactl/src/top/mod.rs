@@ -33,8 +33,8 @@ pub struct TopOptions {
     /// Watch for a second, print the state, and end. Exit codes as those of status.
     #[arg(long)]
     once: bool,
-    /// Print one JSON object: that of `status`, with cpu_percent of each process, and saga_rates: sagas started and ended per
-    /// second, and their durations (p50_ms, p99_ms; at most the longest that is measured).
+    /// Print one JSON object: that of `status`, with cpu_percent of each process, and saga_rates. These are sagas started and
+    /// ended per second, and the quantiles of their durations (p50_ms, p99_ms).
     #[arg(long, requires = "once")]
     json: bool,
 }
