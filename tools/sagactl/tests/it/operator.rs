@@ -110,7 +110,7 @@ async fn waiting(system: &System) -> Option<u64> {
 async fn faults_are_injected_listed_and_cleared() {
     let system = System::start(&["inventory.faults.enabled=false"]);
     system.list("pen", 10).await;
-    assert!(system.sagactl(&["faults"]).starts_with("no faults are injected"));
+    assert!(system.sagactl(&["faults"]).starts_with("no active faults"));
     system.sagactl(&["faults", "inject", "bank", "bank_latency", "--delay", "50ms", "--probability", "50"]);
     system
         .sagactl(&["faults", "inject", "payment", "delay", "--step", STEP, "--delay", "1ms", "--seed", "7"]);
@@ -189,7 +189,7 @@ async fn not_found_and_unreachable_have_their_own_exit_codes() {
     // The products that it began with were announced; that they were is written down a little later.
     let is_empty = async || system.sagactl(&["outbox"]) == "nothing waits to be published\n";
     wait_until("nothing waits to be published", is_empty).await;
-    assert!(system.sagactl(&["outbox", "retry", "order", "--reason", "mended"]).contains("order"));
+    assert!(system.sagactl(&["outbox", "retry", "order", "--reason", "repaired"]).contains("order"));
     system.assert_rejected(&["outbox", "retry", "order", "99999"], 4, "99999");
     system.assert_rejected(&["outbox", "retry", "order"], 2, "--reason");
 
