@@ -1,5 +1,6 @@
 //! Tests of the inventory service: state tables, handlers, properties, and the running program.
 
+mod database;
 mod given;
 mod ledger;
 mod openapi;

@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 use contract::money::{Currency, Money};
 use inventory::domain::{Listing, Product, ProductEvent};
 use jiff::Timestamp;
-use saga_core::decision::{Reads, Writes};
-use saga_core::row::RowKind;
-use saga_engine::store::roles::Transactions as _;
-use saga_engine::store::sqlite::SqliteStore;
+use saga_core::decision::Writes;
 use saga_engine::testing::histories::has_history;
 use saga_engine::testing::program::{Folder, Running};
 use serde_json::json;
+
+use crate::database::write;
 
 /// Number of products that the monitor reads per page.
 const POSTERS: usize = 500;
@@ -28,10 +27,10 @@ fn products_that_stay_low_do_not_hide_others_from_replenishment() {
     let folder = Arc::new(Folder::new());
     let mut writes = Writes { decided_at: Timestamp::UNIX_EPOCH, ..Writes::default() };
     for number in 0..2 * POSTERS {
-        is_listed(&mut writes, &format!("poster-{number:03}"), 1, number.is_multiple_of(2));
+        list(&mut writes, &format!("poster-{number:03}"), 1, number.is_multiple_of(2));
     }
-    is_listed(&mut writes, "tea", 0, true);
-    is_written(&folder, writes);
+    list(&mut writes, "tea", 0, true);
+    write(&folder, writes);
 
     let inventory = Running::start_in(&folder, env!("CARGO_BIN_EXE_inventory"), CONFIG);
     let on_hand = |sku: &str| inventory.get(&format!("/api/products/{sku}")).body["on_hand"].clone();
@@ -45,17 +44,8 @@ fn products_that_stay_low_do_not_hide_others_from_replenishment() {
 }
 
 /// Writes the row and event of a listed product.
-fn is_listed(writes: &mut Writes, sku: &str, pieces: u32, replenish: bool) {
+fn list(writes: &mut Writes, sku: &str, pieces: u32, replenish: bool) {
     let listing = Listing { name: sku.to_owned(), unit_price: Money::new(300, Currency::EUR), replenish };
     let listed = serde_json::to_string(&ProductEvent::Listed(listing, pieces)).expect("JSON");
     has_history::<Product>(writes, sku, &[listed]);
-}
-
-fn is_written(folder: &Folder, writes: Writes) {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    runtime.block_on(async {
-        let store =
-            SqliteStore::open(&folder.database(), vec![RowKind::of::<Product>()]).expect("a database");
-        store.transact(Reads::default(), Box::new(move |_| writes.clone())).await.expect("a commit");
-    });
 }

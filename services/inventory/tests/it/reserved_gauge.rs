@@ -5,15 +5,13 @@ use std::time::{Duration, Instant};
 
 use contract::order::StockLine;
 use inventory::domain::{Reservation, ReservationEvent};
-use inventory::service::InventoryService;
 use jiff::Timestamp;
-use saga_core::decision::{Reads, Writes};
-use saga_core::service::Service as _;
-use saga_engine::store::roles::Transactions as _;
-use saga_engine::store::sqlite::SqliteStore;
+use saga_core::decision::Writes;
 use saga_engine::testing::histories::has_history;
 use saga_engine::testing::program::{Folder, Running};
 use uuid::Uuid;
+
+use crate::database::write;
 
 /// Configuration without a reachable broker: no message changes the reservations.
 const CONFIG: &str = "[bus]\nurl = \"nats://127.0.0.1:1\"\n";
@@ -29,7 +27,7 @@ fn reserved_gauge_is_restored_after_restart() {
     if let Some(damaged) = writes.rows.last_mut() {
         damaged.projected.state = "damaged".to_owned();
     }
-    is_written(&folder, writes);
+    write(&folder, writes);
     for _ in 0..2 {
         let inventory = Running::start_in(&folder, env!("CARGO_BIN_EXE_inventory"), CONFIG);
         shows(&inventory, "stock_reserved_units 4294967300.0");
@@ -43,7 +41,7 @@ fn reserved_gauge_counts_thousand_oldest_reservations() {
         reserves(&mut writes, order, &[1], None);
     }
     reserves(&mut writes, 1_001, &[1_000_000], None);
-    is_written(&folder, writes);
+    write(&folder, writes);
     shows(
         &Running::start_in(&folder, env!("CARGO_BIN_EXE_inventory"), CONFIG),
         "stock_reserved_units 1000.0",
@@ -61,14 +59,6 @@ fn reserves(writes: &mut Writes, order: u128, quantities: &[u32], then: Option<R
     let events = [reserved].into_iter().chain(then);
     let history: Vec<_> = events.map(|event| serde_json::to_string(&event).expect("JSON")).collect();
     has_history::<Reservation>(writes, Uuid::from_u128(order), &history);
-}
-
-fn is_written(folder: &Folder, writes: Writes) {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    runtime.block_on(async {
-        let store = SqliteStore::open(&folder.database(), InventoryService::rows()).expect("a database");
-        store.transact(Reads::default(), Box::new(move |_| writes.clone())).await.expect("a commit");
-    });
 }
 
 #[track_caller]
