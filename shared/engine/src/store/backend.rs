@@ -1,4 +1,4 @@
-//! Shell: what the roles of a store need from a database: a connection for each kind of work, and transactions.
+//! Shell: interface between the roles of a store and its database: a connection for each kind of work, and transactions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) enum Lane {
 /// Urgency and length of a write transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Urgency {
-    /// Committed at once.
+    /// Committed at once, without waiting for other work.
     Immediate,
     /// May wait for another commit, for a short time at most.
     Deferrable,
@@ -42,13 +42,11 @@ pub(super) type Work<C, A, T> = for<'c> fn(&'c C, &'c A) -> BoxFuture<'c, Result
 
 /// Database that a store uses.
 pub(super) trait Backend: Send + Sync {
-    /// Connection of the database.
     type Conn: Sql;
 
     /// Minimum interval between settlements of published runs.
     const MIN_SETTLE_INTERVAL: Duration;
 
-    /// Kinds of rows.
     fn kinds(&self) -> &Arc<Kinds>;
 
     /// Progress of a verification in parts.
@@ -85,7 +83,6 @@ pub(super) trait Backend: Send + Sync {
     fn check_location(&self) -> Result<(), StoreFault>;
 }
 
-/// Declared kinds of rows.
 pub(super) struct Kinds(pub(super) Vec<RowKind>);
 
 impl Kinds {

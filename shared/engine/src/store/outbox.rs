@@ -28,7 +28,7 @@ const ENTRY: &str = "seq, id, saga, subject, payload, trace";
 const REPUBLISHED_FRACTION: i64 = 4;
 
 const READING: &str = "reading the outbox";
-const SETTLING: &str = "settling published entries";
+const SETTLEMENT: &str = "settling published entries";
 
 /// Outbox entry to be published.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,13 +78,13 @@ impl<B: Backend> Outbox for B {
     fn settle(&self, lease: &Lease, outcome: PublishOutcome, now: Timestamp) -> Answer<'_, bool> {
         let args = (lease.clone(), outcome, now);
         self.write(Urgency::Immediate, args, |db, (lease, outcome, now)| {
-            Box::pin(async move { settle(db, lease, outcome, *now).await.map_err(db_fault(SETTLING)) })
+            Box::pin(async move { settle(db, lease, outcome, *now).await.map_err(db_fault(SETTLEMENT)) })
         })
     }
 
     fn settle_run(&self, lease: &Lease, run: PublishedRun) -> Answer<'_, bool> {
         self.write(Urgency::Deferrable, (lease.clone(), run), |db, (lease, run)| {
-            Box::pin(async move { settle_run(db, lease, run).await.map_err(db_fault(SETTLING)) })
+            Box::pin(async move { settle_run(db, lease, run).await.map_err(db_fault(SETTLEMENT)) })
         })
     }
 

@@ -1,4 +1,4 @@
-//! Shell: overrides by operators.
+//! Shell: overrides of behaviour, such as forced circuit breakers, that operators have set.
 
 use super::Answer;
 use super::backend::{Backend, Lane, Urgency};

@@ -1,4 +1,4 @@
-//! Shell: what a database remembers of purged rows.
+//! Shell: records of purged rows: sums over them, and the sagas that they may belong to.
 
 use std::collections::BTreeMap;
 

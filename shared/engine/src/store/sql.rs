@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::encoding::{hex, timestamp};
 use super::sql_error::SqlError;
 
-/// Parameter of a statement.
+/// Parameter that both databases accept.
 pub(super) trait Parameter: tokio_postgres::types::ToSql + rusqlite::types::ToSql + Sync {}
 
 impl<T: tokio_postgres::types::ToSql + rusqlite::types::ToSql + Sync> Parameter for T {}

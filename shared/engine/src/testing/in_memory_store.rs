@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use saga_core::dead_letter::{DEAD_LETTER_TYPES, DeadLetterStatus, DeadLettered, StoredDeadLetter};
 use saga_core::decider::Decider;
-use saga_core::decision::{EventWrite, InboxState, KeyedAnswer, Loaded, OutboxWrite, Reads, Writes};
+use saga_core::decision::{
+    EventWrite, InboxState, KeyedAnswer, Loaded, OutboxWrite, Reads, TaskRetry, Writes,
+};
 use saga_core::message::{Envelope, Message};
 use saga_core::metric::{Measurement, Metric};
 use saga_core::row::{Projected, RowKey, StoredRow};
@@ -59,8 +61,8 @@ impl InMemoryStore {
     /// If an event cannot be read.
     pub fn events_with_facts<D: Decider>(&self) -> impl Iterator<Item = (D::Event, Option<&str>)> {
         self.events.iter().filter(|(key, ..)| key.kind == D::KIND).map(|(key, version, _, data, _)| {
-            let is_match = |message: &&OutboxMessage| message.event == Some((key.clone(), *version));
-            let fact = self.outbox.iter().find(is_match).map(|message| message.message_type.as_str());
+            let publishes = |message: &&OutboxMessage| message.event == Some((key.clone(), *version));
+            let fact = self.outbox.iter().find(publishes).map(|message| message.message_type.as_str());
             (serde_json::from_str(data).expect("a stored event can be read"), fact)
         })
     }
@@ -84,23 +86,23 @@ impl InMemoryStore {
             let (version, projected) = self.rows.get(key)?;
             Some((key.clone(), StoredRow { version: *version, state: projected.state.clone() }))
         };
-        let state = |key: &(&'static str, Uuid)| {
+        let inbox_state = |message: &(&'static str, Uuid)| {
             let is_dead_lettered = || {
                 self.dead_letters
                     .values()
-                    .any(|stored| (stored.dead_letter.step.as_str(), stored.inbox_id) == *key)
+                    .any(|stored| (stored.dead_letter.step.as_str(), stored.inbox_id) == *message)
             };
             let state = match () {
-                () if self.inbox.contains(key) => InboxState::Processed,
-                () if self.retries.contains_key(&(key.0.to_owned(), key.1)) => InboxState::Retrying,
+                () if self.inbox.contains(message) => InboxState::Processed,
+                () if self.retries.contains_key(&(message.0.to_owned(), message.1)) => InboxState::Retrying,
                 () if is_dead_lettered() => InboxState::DeadLettered,
                 () => return None,
             };
-            Some((*key, state))
+            Some((*message, state))
         };
         Loaded {
             rows: reads.rows.iter().filter_map(row).collect(),
-            inbox: reads.inbox.iter().filter_map(state).collect(),
+            inbox: reads.inbox.iter().filter_map(inbox_state).collect(),
             tasks: reads.tasks.iter().filter_map(|id| Some((*id, self.tasks.get(id)?.claim))).collect(),
             keys: reads
                 .keys
@@ -117,6 +119,7 @@ impl InMemoryStore {
         }
     }
 
+    /// Applies a batch, and checks it.
     pub(super) fn apply<S: Service>(&mut self, writes: Writes) {
         for entry in &writes.outbox {
             let message = OutboxMessage::of::<S>(entry, &writes.events);
@@ -133,23 +136,8 @@ impl InMemoryStore {
             self.check_fold::<S>(&row.key, row.version, &row.projected);
             self.rows.insert(row.key, (row.version, row.projected));
         }
-        for id in writes.tasks_done {
-            self.tasks.remove(&id);
-        }
-        for task in writes.tasks {
-            assert!(
-                self.called.iter().all(|called| called.id != task.id),
-                "{} is added under a used id",
-                task.kind
-            );
-            self.called.push(task.clone());
-            self.tasks.insert(task.id, task);
-        }
-        for retry in writes.task_retries {
-            let task = self.tasks.get_mut(&retry.id).expect("a task that is retried is open");
-            task.attempts = retry.attempts;
-            task.trace = retry.trace.or(task.trace);
-        }
+        self.apply_tasks(writes.tasks_done, writes.tasks, writes.task_retries, writes.tasks_again);
+        self.inbox.extend(writes.inbox);
         for (step, id) in writes.retries_done {
             self.retries.remove(&(step.to_owned(), id));
         }
@@ -159,26 +147,46 @@ impl InMemoryStore {
         for retry in writes.retries_again {
             self.retries.entry((retry.step.clone(), retry.message_id)).or_insert(retry);
         }
-        self.inbox.extend(writes.inbox);
-        for dead_letter in writes.new_dead_letters {
+        self.apply_dead_letters(writes.new_dead_letters, writes.changed_dead_letters);
+        self.keys.extend(writes.keys);
+        self.measured.extend(writes.measured.into_iter().map(|(_, measurement)| measurement));
+    }
+
+    fn apply_tasks(&mut self, done: Vec<Uuid>, new: Vec<Task>, retries: Vec<TaskRetry>, again: Vec<Task>) {
+        for id in done {
+            self.tasks.remove(&id);
+        }
+        for task in new {
+            let is_new = self.called.iter().all(|called| called.id != task.id);
+            assert!(is_new, "{} is added under a used id", task.kind);
+            self.called.push(task.clone());
+            self.tasks.insert(task.id, task);
+        }
+        for retry in retries {
+            let task = self.tasks.get_mut(&retry.id).expect("a task that is retried is open");
+            task.attempts = retry.attempts;
+            task.trace = retry.trace.or(task.trace);
+        }
+        for task in again {
+            self.tasks.entry(task.id).or_insert(task);
+        }
+    }
+
+    fn apply_dead_letters(&mut self, new: Vec<DeadLettered>, changed: Vec<StoredDeadLetter>) {
+        for dead_letter in new {
             self.dead.push(dead_letter.clone());
             let (status, inbox_id) = (DeadLetterStatus::Pending, dead_letter.message_id);
             let stored = StoredDeadLetter { status, revision: 0, inbox_id, dead_letter };
             let before = self.dead_letters.insert(stored.dead_letter.id, stored);
             assert_eq!(before, None, "a new dead letter is new");
         }
-        for stored in writes.changed_dead_letters {
+        for stored in changed {
             let before = self.dead_letters.insert(stored.dead_letter.id, stored.clone());
             let before = before.expect("a changed dead letter exists");
             if before.dead_letter.replays < stored.dead_letter.replays {
                 self.dead.push(stored.dead_letter);
             }
         }
-        for task in writes.tasks_again {
-            self.tasks.entry(task.id).or_insert(task);
-        }
-        self.keys.extend(writes.keys);
-        self.measured.extend(writes.measured.into_iter().map(|(_, measurement)| measurement));
     }
 
     /// Checks that a row is the fold of its events, and its version their number.

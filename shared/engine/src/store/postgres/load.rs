@@ -8,6 +8,7 @@ use saga_core::row::{RowKey, StoredRow};
 use uuid::Uuid;
 
 use super::pool::Connection;
+use super::statements::values;
 use super::values::{Owned, Ready, is_storable_id, pipelined};
 use crate::store::StoreFault;
 use crate::store::backend::Kinds;
@@ -16,31 +17,17 @@ use crate::store::sql_error::db_fault;
 
 const CONTEXT: &str = "reading what a batch needs";
 
-/// State of a message that is `asked` for, by its [`number_of`]: one row, or none. Where there are no retries or dead letters
-/// at all, they are not searched for each message. That is checked at the end of an index whose beginning is full of deleted
-/// entries.
-macro_rules! state {
-    () => {
-        "LATERAL (SELECT 0 AS state FROM inbox WHERE step = asked.step AND message_id = asked.id
-                  UNION ALL SELECT 1 FROM retry
-                      WHERE (SELECT max(next_attempt) FROM retry) IS NOT NULL AND step = asked.step AND message_id = asked.id
-                  UNION ALL SELECT 2 FROM dead_letter
-                      WHERE (SELECT max(last_failed_at) FROM dead_letter) IS NOT NULL AND step = asked.step AND message_id = asked.id
-                  LIMIT 1) AS current"
-    };
-}
-
 const INBOX_STATES: &str = concat!(
     "SELECT asked.step, asked.id, current.state
      FROM unnest($1::text[], $2::uuid[]) AS asked (step, id) CROSS JOIN ",
-    state!()
+    include_str!("sql/message_state.sql")
 );
 
 /// Message whose state is not what it was, if the head has another generation than this.
 pub(super) const CHANGED_STATE: &str = concat!(
     "SELECT asked.step FROM unnest($1::text[], $2::uuid[], $3::integer[]) AS asked (step, id, was) LEFT JOIN ",
-    state!(),
-    " ON true
+    include_str!("sql/message_state.sql"),
+    "ON true
      WHERE coalesce(current.state, -1) <> asked.was AND (SELECT generation FROM head) <> $4 LIMIT 1"
 );
 
@@ -80,97 +67,111 @@ impl Assumptions {
     }
 }
 
+/// Content of the rows that a statement returns.
+enum Part {
+    Head,
+    Rows(&'static str),
+    Tasks,
+    DeadLetters,
+    Inbox,
+    Keys,
+    PurgedBefore,
+}
+
 /// Loads and locks what a batch reads.
 pub(super) async fn load(
     conn: &Connection,
     kinds: &Kinds,
     reads: &Reads,
 ) -> Result<(Assumptions, Loaded), StoreFault> {
+    let (mut parts, mut ready) = (Vec::new(), Vec::new());
+    for (part, sql, values) in statements(kinds, reads)? {
+        parts.push(part);
+        ready.push(Ready::of(conn, &sql, values).await.map_err(db_fault(CONTEXT))?);
+    }
+    let (mut generation, mut loaded) = (None, Loaded::default());
+    for (part, rows) in parts.into_iter().zip(pipelined(conn, &ready).await) {
+        let rows = rows.map_err(db_fault(CONTEXT))?;
+        match part {
+            Part::Head => generation = rows.first().map(|row| row.get(0)),
+            Part::Rows(kind) => loaded.rows.extend(rows.iter().map(|row| row_of(kind, row))),
+            Part::Tasks => {
+                loaded.tasks.extend(rows.iter().map(|row| (row.get::<_, Uuid>(0), row.get::<_, i64>(1))));
+            }
+            Part::DeadLetters => {
+                for row in &rows {
+                    let stored = Row::Postgres(row).dead_letter();
+                    loaded
+                        .dead_letters
+                        .insert(row.get(4), stored.map_err(db_fault("reading a dead letter"))?);
+                }
+            }
+            Part::Inbox => loaded.inbox = inbox_of(reads, &rows),
+            Part::Keys => loaded.keys.extend(rows.iter().map(|row| {
+                (row.get::<_, String>(0), KeyedAnswer { fingerprint: row.get(1), reply: row.get(2) })
+            })),
+            Part::PurgedBefore => loaded.purged_before = rows.first().map(|row| row.get(0)),
+        }
+    }
+    let generation = generation
+        .ok_or_else(|| StoreFault::Unusable("the database is damaged, its head is missing".to_owned()))?;
+    Ok((Assumptions::of(generation, reads, &loaded), loaded))
+}
+
+/// Statements that load what a batch reads.
+fn statements(kinds: &Kinds, reads: &Reads) -> Result<Vec<(Part, String, Owned)>, StoreFault> {
     let mut by_kind: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
     for key in &reads.rows {
         kinds.of_name(key.kind)?;
-        if !is_storable_id(&key.id) {
-            continue;
+        if is_storable_id(&key.id) {
+            by_kind.entry(key.kind).or_default().push(key.id.clone());
         }
-        by_kind.entry(key.kind).or_default().push(key.id.clone());
     }
-    let mut asked: Vec<(String, Owned)> = vec![(
-        // First: everything after it has this generation or a later one.
-        "SELECT generation FROM head".to_owned(),
-        vec![],
-    )];
-    for (kind, ids) in &by_kind {
+    // First: everything after it has this generation or a later one.
+    let mut all: Vec<(Part, String, Owned)> =
+        vec![(Part::Head, "SELECT generation FROM head".to_owned(), vec![])];
+    let mut add = |part, sql: &str, values| all.push((part, sql.to_owned(), values));
+    for (kind, ids) in by_kind {
         let sql = format!(
             "SELECT id, version, state FROM row_{kind} WHERE id = ANY ($1::text[]) ORDER BY id FOR UPDATE"
         );
-        asked.push((sql, vec![Box::new(ids.clone())]));
+        add(Part::Rows(kind), &sql, values![ids]);
     }
     if !reads.tasks.is_empty() {
         let ids: Vec<Uuid> = reads.tasks.iter().copied().collect();
         let sql = "SELECT id, claim FROM task WHERE id = ANY ($1) ORDER BY id FOR UPDATE";
-        asked.push((sql.to_owned(), vec![Box::new(ids)]));
+        add(Part::Tasks, sql, values![ids]);
     }
     if !reads.dead_letters.is_empty() {
         let ids: Vec<Uuid> = reads.dead_letters.iter().copied().collect();
-        let sql = "SELECT content, status, revision, message_id, id FROM dead_letter WHERE id = ANY ($1) ORDER BY id FOR UPDATE";
-        asked.push((sql.to_owned(), vec![Box::new(ids)]));
+        let sql = "SELECT content, status, revision, message_id, id FROM dead_letter WHERE id = ANY ($1)
+             ORDER BY id FOR UPDATE";
+        add(Part::DeadLetters, sql, values![ids]);
     }
     if !reads.inbox.is_empty() {
         let (steps, ids) = messages_of(reads);
-        asked.push((INBOX_STATES.to_owned(), vec![Box::new(steps), Box::new(ids)]));
+        add(Part::Inbox, INBOX_STATES, values![steps, ids]);
     }
     if !reads.keys.is_empty() {
         let keys: Vec<String> = reads.keys.iter().cloned().collect();
         let sql = "SELECT key, fingerprint, reply FROM idempotency_key WHERE key = ANY ($1::text[])";
-        asked.push((sql.to_owned(), vec![Box::new(keys)]));
+        add(Part::Keys, sql, values![keys]);
     }
     // Last: covers rows that are purged while the others are read.
-    asked.push(("SELECT saga FROM purged_before LIMIT 1".to_owned(), vec![]));
-    let mut statements = Vec::with_capacity(asked.len());
-    for (sql, values) in asked {
-        statements.push(Ready::of(conn, &sql, values).await.map_err(db_fault(CONTEXT))?);
-    }
-    let answers: Result<Vec<_>, _> = pipelined(conn, &statements).await.into_iter().collect();
-    let mut answers = answers.map_err(db_fault(CONTEXT))?.into_iter();
-    let mut next = || answers.next().unwrap_or_default();
-    let mut loaded = Loaded::default();
-    let head = next();
-    let Some(head) = head.first() else {
-        return Err(StoreFault::Unusable("the database is damaged, its head is missing".to_owned()));
+    add(Part::PurgedBefore, "SELECT saga FROM purged_before LIMIT 1", vec![]);
+    Ok(all)
+}
+
+/// States of the messages, without new ones.
+fn inbox_of(reads: &Reads, rows: &[tokio_postgres::Row]) -> BTreeMap<(&'static str, Uuid), InboxState> {
+    let states: BTreeMap<(&str, Uuid), i32> =
+        rows.iter().map(|row| ((row.get(0), row.get(1)), row.get(2))).collect();
+    let state = |message: &(&'static str, Uuid)| match states.get(message)? {
+        0 => Some((*message, InboxState::Processed)),
+        1 => Some((*message, InboxState::Retrying)),
+        _ => Some((*message, InboxState::DeadLettered)),
     };
-    let generation = head.get(0);
-    for kind in by_kind.keys() {
-        loaded.rows.extend(next().iter().map(|row| row_of(kind, row)));
-    }
-    if !reads.tasks.is_empty() {
-        loaded.tasks.extend(next().iter().map(|row| (row.get::<_, Uuid>(0), row.get::<_, i64>(1))));
-    }
-    if !reads.dead_letters.is_empty() {
-        for row in next() {
-            let stored = Row::Postgres(&row).dead_letter().map_err(db_fault("reading a dead letter"))?;
-            loaded.dead_letters.insert(row.get(4), stored);
-        }
-    }
-    if !reads.inbox.is_empty() {
-        let states: BTreeMap<(String, Uuid), i32> =
-            next().iter().map(|row| ((row.get(0), row.get(1)), row.get(2))).collect();
-        for (step, id) in &reads.inbox {
-            let state = match states.get(&((*step).to_owned(), *id)) {
-                None => continue,
-                Some(0) => InboxState::Processed,
-                Some(1) => InboxState::Retrying,
-                Some(_) => InboxState::DeadLettered,
-            };
-            loaded.inbox.insert((step, *id), state);
-        }
-    }
-    if !reads.keys.is_empty() {
-        loaded.keys.extend(next().iter().map(|row| {
-            (row.get::<_, String>(0), KeyedAnswer { fingerprint: row.get(1), reply: row.get(2) })
-        }));
-    }
-    loaded.purged_before = next().first().map(|row| row.get(0));
-    Ok((Assumptions::of(generation, reads, &loaded), loaded))
+    reads.inbox.iter().filter_map(state).collect()
 }
 
 /// Number of a state in SQL.

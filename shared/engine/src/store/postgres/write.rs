@@ -19,7 +19,7 @@ use super::values::{Owned, Ready, array_of, pipelined, type_of};
 use super::write_waiting::{write_dead_letters, write_retries, write_tasks};
 use crate::store::backend::Kinds;
 use crate::store::encoding::micros;
-use crate::store::sql::quoted;
+use crate::store::sql::{limit_of, quoted};
 use crate::store::sql_error::db_fault;
 use crate::store::{OutboxEntry, StoreFault};
 
@@ -43,9 +43,8 @@ pub(super) async fn write(
     token: Uuid,
 ) -> Result<(Vec<OutboxEntry>, i64), StoreFault> {
     let at = micros(writes.decided_at);
-    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let mut statements = Statements::default();
-    let (events, entries) = (count(writes.events.len()), count(writes.outbox.len()));
+    let (events, entries) = (limit_of(writes.events.len()), limit_of(writes.outbox.len()));
     let now = micros(jiff::Timestamp::now());
     statements.push(LOCK_HEAD, values![events, entries, token, now], Returned::Head);
     let undisturbed = undisturbed_generation(&assumptions, writes);
@@ -80,21 +79,18 @@ pub(super) async fn write(
             Returned::Nothing => {}
         }
     }
-    let first = last - count(writes.outbox.len()) + 1;
-    let entry =
-        |(seq, OutboxWrite { id, saga, subject, payload, trace, .. }): (i64, &OutboxWrite)| OutboxEntry {
-            seq,
-            id: *id,
-            saga: *saga,
-            subject: subject.clone(),
-            payload: payload.clone(),
-            trace: *trace,
-        };
-    let entries = match is_any_out_of_sequence {
-        true => vec![],
-        false => (first..).zip(&writes.outbox).map(entry).collect(),
-    };
+    let entries = if is_any_out_of_sequence { vec![] } else { entries_until(last, writes) };
     Ok((entries, generation))
+}
+
+/// Outbox entries of a batch, the last of which has this position.
+fn entries_until(last: i64, writes: &Writes) -> Vec<OutboxEntry> {
+    let first = last - limit_of(writes.outbox.len()) + 1;
+    let entry = |(seq, write): (i64, &OutboxWrite)| {
+        let OutboxWrite { id, saga, subject, payload, trace, .. } = write.clone();
+        OutboxEntry { seq, id, saga, subject, payload, trace }
+    };
+    (first..).zip(&writes.outbox).map(entry).collect()
 }
 
 /// Generation that the batch makes if nothing was written since its load. Then what was missing at the load is still missing,
@@ -250,30 +246,15 @@ fn write_messages(
         let marks: BTreeSet<_> = writes.inbox.iter().copied().collect();
         let (marked_steps, marked_ids): (Vec<&str>, Vec<Uuid>) = marks.into_iter().unzip();
         let if_new = if_new(4, "inbox AS kept WHERE kept.step = made.step AND kept.message_id = made.id");
-        let sql = format!(
-            "WITH new AS (
-                 INSERT INTO inbox (step, message_id, handled_at)
-                 SELECT step, id, $7::bigint FROM unnest($5::text[], $6::uuid[]) AS made (step, id)
-                 WHERE {if_new} RETURNING step),
-             handled AS (
-                 INSERT INTO message_count (outcome, name, count) SELECT 'handled', step, count(*) FROM new GROUP BY step
-                 ON CONFLICT (outcome, name) DO UPDATE SET count = message_count.count + excluded.count)
-             {CHANGED_STATE}"
-        );
+        let sql = include_str!("sql/write_inbox.sql")
+            .replace("{if_new}", &if_new)
+            .replace("{changed_state}", CHANGED_STATE);
         let values = values![steps, ids, states, undisturbed, marked_steps, marked_ids, at];
         statements.push(sql, values, Returned::Conflict);
     }
     if !unused_keys.is_empty() || !writes.keys.is_empty() {
         let if_new = if_new(2, "idempotency_key AS kept WHERE kept.key = made.key");
-        let sql = format!(
-            "WITH new AS (
-                 INSERT INTO idempotency_key (key, fingerprint, reply, created_at)
-                 SELECT key, fingerprint, reply, $6::bigint FROM unnest($3::text[], $4::text[], $5::text[])
-                     AS made (key, fingerprint, reply)
-                 WHERE {if_new})
-             SELECT key FROM idempotency_key
-             WHERE key = ANY ($1 || $3) AND (SELECT generation FROM head) <> $2 LIMIT 1"
-        );
+        let sql = include_str!("sql/write_keys.sql").replace("{if_new}", &if_new);
         let values = values![
             unused_keys,
             undisturbed,

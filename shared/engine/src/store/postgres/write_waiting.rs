@@ -26,9 +26,7 @@ pub(super) fn write_retries(statements: &mut Statements, writes: &Writes) -> Res
     insert_retries(
         statements,
         &last.into_values().collect::<Vec<_>>(),
-        "DO UPDATE SET payload = excluded.payload, attempts = excluded.attempts, next_attempt = excluded.next_attempt,
-             first_failed_at = excluded.first_failed_at, last_error = excluded.last_error,
-             delivery = excluded.delivery, dead_letter_id = excluded.dead_letter_id, owner = NULL, claimed_until = NULL",
+        include_str!("sql/replace_retries.sql"),
     )?;
     insert_retries(statements, &writes.retries_again.iter().collect::<Vec<_>>(), "DO NOTHING")
 }
@@ -38,12 +36,7 @@ fn insert_retries(statements: &mut Statements, retries: &[&Retry], conflict: &st
         return Ok(());
     }
     let delivery = |retry: &&Retry| retry.delivery.as_ref().map(json).transpose();
-    let sql = format!(
-        "INSERT INTO retry (step, message_id, payload, attempts, next_attempt, first_failed_at, last_error, delivery, dead_letter_id)
-         SELECT * FROM unnest($1::text[], $2::uuid[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[],
-                              $8::text[], $9::uuid[])
-         ON CONFLICT (step, message_id) {conflict}"
-    );
+    let sql = format!("{}{conflict}", include_str!("sql/insert_retries.sql"));
     statements.push(
         sql,
         values![
@@ -68,10 +61,7 @@ pub(super) fn write_dead_letters(statements: &mut Statements, writes: &Writes) -
     let dead_letters: Vec<&DeadLettered> = last.into_values().collect();
     if !dead_letters.is_empty() {
         statements.push(
-            "INSERT INTO dead_letter (id, step, message_id, saga, origin, content, last_failed_at)
-             SELECT * FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::bigint[])
-             ON CONFLICT (id) DO UPDATE SET status = 'PENDING', saga = excluded.saga, content = excluded.content,
-                 last_failed_at = excluded.last_failed_at",
+            include_str!("sql/insert_dead_letters.sql"),
             values![
                 column(&dead_letters, |dead| dead.id),
                 column(&dead_letters, |dead| dead.step.clone()),
@@ -89,11 +79,7 @@ pub(super) fn write_dead_letters(statements: &mut Statements, writes: &Writes) -
     let changed: Vec<&StoredDeadLetter> = last.into_values().collect();
     if !changed.is_empty() {
         statements.push(
-            "UPDATE dead_letter AS kept SET content = made.content, status = made.status, revision = made.revision,
-                 saga = made.saga, last_failed_at = made.last_failed_at
-             FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::uuid[])
-                 AS made (id, content, status, revision, last_failed_at, saga)
-             WHERE kept.id = made.id",
+            include_str!("sql/update_dead_letters.sql"),
             values![
                 column(&changed, |stored| stored.dead_letter.id),
                 changed.iter().map(|stored| json(&stored.dead_letter)).collect::<Result<Vec<_>, _>>()?,
@@ -125,11 +111,7 @@ pub(super) fn write_tasks(statements: &mut Statements, writes: &Writes) {
     let retries: Vec<_> = last.into_values().collect();
     if !retries.is_empty() {
         statements.push(
-            "UPDATE task SET attempts = made.attempts, next_attempt = made.next_attempt, last_error = made.last_error,
-                 owner = NULL, lease_until = NULL, trace = coalesce(made.trace, task.trace)
-             FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::bytea[])
-                 AS made (id, attempts, next_attempt, last_error, trace)
-             WHERE task.id = made.id",
+            include_str!("sql/retry_tasks.sql"),
             values![
                 column(&retries, |retry| retry.id),
                 column(&retries, |retry| i64::from(retry.attempts)),
@@ -152,14 +134,7 @@ fn insert_tasks(
         return;
     }
     let (owner, until) = (claim.map(|(owner, _)| owner.clone()), claim.map(|(_, until)| micros(*until)));
-    let sql = format!(
-        "INSERT INTO task (id, kind, correlation_id, payload, attempts, claim, owner, lease_until, next_attempt, created_at,
-                           dead_letter_id, trace)
-         SELECT id, kind, saga, payload, attempts, claim, $10::text, $11::bigint, created_at, created_at, dead_letter_id, trace
-         FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
-                     $8::uuid[], $9::bytea[])
-             AS made (id, kind, saga, payload, attempts, claim, created_at, dead_letter_id, trace) {conflict}"
-    );
+    let sql = format!("{}{conflict}", include_str!("sql/insert_tasks.sql"));
     statements.push(
         sql,
         values![

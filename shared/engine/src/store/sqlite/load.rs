@@ -74,7 +74,7 @@ fn load_rows(
     Ok(rows)
 }
 
-/// Loads everything but rows.
+/// Loads the states of messages, tasks, idempotency keys and dead letters.
 fn load_others(conn: &Connection, reads: &Reads) -> Result<Loaded, SqlError> {
     let mut loaded = Loaded {
         purged_before: conn

@@ -181,7 +181,6 @@ impl Backend for SqliteStore {
         &self.log_scan
     }
 
-    /// Reads in one snapshot.
     fn read<A: Send + Sync + 'static, T: Send + 'static>(
         &self,
         lane: Lane,

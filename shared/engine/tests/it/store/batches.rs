@@ -11,9 +11,9 @@ use crate::support::{
     state, task,
 };
 
-type Promise = Result<(), StoreFault>;
+type Outcome = Result<(), StoreFault>;
 
-pub async fn written_batch_is_read_back(store: &Arc<dyn Store>) -> Promise {
+pub async fn written_batch_is_read_back(store: &Arc<dyn Store>) -> Outcome {
     let history = [ShelfEvent::Listed, put(3)];
     commit(store.as_ref(), recorded("tea", &[], &history)).await?;
     let later = Writes { decided_at: at(60), ..recorded("tea", &history, &[put(4)]) };
@@ -31,7 +31,7 @@ pub async fn written_batch_is_read_back(store: &Arc<dyn Store>) -> Promise {
     Ok(())
 }
 
-pub async fn missing_row_is_not_loaded(store: &Arc<dyn Store>) -> Promise {
+pub async fn missing_row_is_not_loaded(store: &Arc<dyn Store>) -> Outcome {
     commit(store.as_ref(), recorded("tea", &[], &[put(3)])).await?;
     let reads = Reads {
         rows: [shelf("tea"), shelf("coffee")].into(),
@@ -49,7 +49,7 @@ pub async fn missing_row_is_not_loaded(store: &Arc<dyn Store>) -> Promise {
 }
 
 /// Law 5: of two batches that read the same version, only one can write.
-pub async fn update_of_row_changed_meanwhile_conflicts_and_leaves_nothing(store: &Arc<dyn Store>) -> Promise {
+pub async fn update_of_row_changed_meanwhile_conflicts_and_leaves_nothing(store: &Arc<dyn Store>) -> Outcome {
     commit(store.as_ref(), recorded("tea", &[], &[put(3)])).await?;
     commit(store.as_ref(), recorded("tea", &[put(3)], &[put(4)])).await?;
     let stale = everything_about("tea", &[put(3)], &[put(5)]);
@@ -60,7 +60,7 @@ pub async fn update_of_row_changed_meanwhile_conflicts_and_leaves_nothing(store:
 }
 
 /// Law 5, for a row that two batches create at once.
-pub async fn insert_of_row_created_meanwhile_conflicts_and_leaves_nothing(store: &Arc<dyn Store>) -> Promise {
+pub async fn insert_of_row_created_meanwhile_conflicts_and_leaves_nothing(store: &Arc<dyn Store>) -> Outcome {
     commit(store.as_ref(), recorded("tea", &[], &[put(3)])).await?;
     let second_first = everything_about("tea", &[], &[put(5)]);
     is_conflict(commit(store.as_ref(), second_first).await);
@@ -71,7 +71,7 @@ pub async fn insert_of_row_created_meanwhile_conflicts_and_leaves_nothing(store:
     nothing_of_everything(store).await
 }
 
-pub async fn batch_that_fails_late_leaves_nothing(store: &Arc<dyn Store>) -> Promise {
+pub async fn batch_that_fails_late_leaves_nothing(store: &Arc<dyn Store>) -> Outcome {
     let mut writes = everything_about("tea", &[], &[put(5)]);
     // The same key twice: the database refuses the second when the rows are long written.
     writes.keys.push(keyed("key", "{}"));
@@ -82,7 +82,7 @@ pub async fn batch_that_fails_late_leaves_nothing(store: &Arc<dyn Store>) -> Pro
 }
 
 /// The process continues, so that the store must recover.
-pub async fn batch_that_panics_leaves_nothing_and_next_batch_succeeds(store: &Arc<dyn Store>) -> Promise {
+pub async fn batch_that_panics_leaves_nothing_and_next_batch_succeeds(store: &Arc<dyn Store>) -> Outcome {
     let panicking = store.clone();
     let answer = tokio::spawn(async move {
         let decide = Box::new(|_| panic!("a decision has a bug"));
@@ -95,7 +95,7 @@ pub async fn batch_that_panics_leaves_nothing_and_next_batch_succeeds(store: &Ar
     Ok(())
 }
 
-pub async fn failing_batch_fails_no_other(store: &Arc<dyn Store>) -> Promise {
+pub async fn failing_batch_fails_no_other(store: &Arc<dyn Store>) -> Outcome {
     commit(store.as_ref(), recorded("tea", &[], &[put(1)])).await?;
     let batches = (0..40).map(|number| {
         let store = store.clone();
@@ -123,7 +123,7 @@ pub async fn failing_batch_fails_no_other(store: &Arc<dyn Store>) -> Promise {
 }
 
 /// Law 5: no update is lost under concurrency.
-pub async fn concurrent_updates_of_one_row_are_all_kept(store: &Arc<dyn Store>) -> Promise {
+pub async fn concurrent_updates_of_one_row_are_all_kept(store: &Arc<dyn Store>) -> Outcome {
     let changes = (0..30).map(|_| {
         let store = store.clone();
         tokio::spawn(async move {
@@ -143,7 +143,7 @@ pub async fn concurrent_updates_of_one_row_are_all_kept(store: &Arc<dyn Store>) 
     Ok(())
 }
 
-pub async fn row_of_undeclared_kind_is_rejected(store: &Arc<dyn Store>) -> Promise {
+pub async fn row_of_undeclared_kind_is_rejected(store: &Arc<dyn Store>) -> Outcome {
     let mut writes = recorded("tea", &[], &[put(1)]);
     writes.rows[0].key.kind = "cellar";
     for answer in [
@@ -174,7 +174,7 @@ fn everything_about(label: &str, before: &[ShelfEvent], new: &[ShelfEvent]) -> W
     }
 }
 
-async fn nothing_of_everything(store: &Arc<dyn Store>) -> Promise {
+async fn nothing_of_everything(store: &Arc<dyn Store>) -> Outcome {
     let stats = store.stats().await?;
     let waiting = [stats.outbox_pending, stats.retries, stats.tasks, stats.dead_letters];
     assert_eq!(waiting, [0; 4], "outbox, retries, tasks, dead letters");
@@ -194,7 +194,7 @@ async fn nothing_of_everything(store: &Arc<dyn Store>) -> Promise {
 }
 
 #[track_caller]
-fn is_conflict(answer: Promise) {
+fn is_conflict(answer: Outcome) {
     match answer {
         Err(StoreFault::Conflict(key)) => assert_eq!(key, shelf("tea")),
         other => panic!("expected a conflict, got {other:?}"),

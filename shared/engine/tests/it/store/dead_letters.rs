@@ -1,7 +1,5 @@
 //! Conformance: dead letters, and how inboxes and counts treat them.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use saga_core::dead_letter::{
     DeadLetterOrigin, DeadLetterStatus, DeadLettered, DeliveryInfo, OriginalMessage, StoredDeadLetter,
@@ -13,9 +11,9 @@ use uuid::Uuid;
 
 use crate::support::{at, commit, dead, due_query, id, load, retry, task, tasks};
 
-type Promise = Result<(), StoreFault>;
+type Outcome = Result<(), StoreFault>;
 
-pub async fn dead_letter_is_read_as_stored(store: &Arc<dyn Store>) -> Promise {
+pub async fn dead_letter_is_read_as_stored(store: &dyn Store) -> Outcome {
     let dead_letter = everything_about(1);
     park(store, [dead_letter.clone()]).await?;
     let stored =
@@ -25,14 +23,14 @@ pub async fn dead_letter_is_read_as_stored(store: &Arc<dyn Store>) -> Promise {
     Ok(())
 }
 
-pub async fn missing_dead_letter_is_not_loaded(store: &Arc<dyn Store>) -> Promise {
+pub async fn missing_dead_letter_is_not_loaded(store: &dyn Store) -> Outcome {
     park(store, [everything_about(1)]).await?;
     assert_eq!(loaded(store, id(1)).await?, None, "that is its message");
     Ok(())
 }
 
 /// The edited message has a new id, while the broker redelivers the original one.
-pub async fn edited_dead_letter_keeps_inbox_id(store: &Arc<dyn Store>) -> Promise {
+pub async fn edited_dead_letter_keeps_inbox_id(store: &dyn Store) -> Outcome {
     let dead_letter = everything_about(1);
     park(store, [dead_letter.clone()]).await?;
     let changed = StoredDeadLetter {
@@ -48,11 +46,10 @@ pub async fn edited_dead_letter_keeps_inbox_id(store: &Arc<dyn Store>) -> Promis
         revision: u64::from(u32::MAX) * 2,
         inbox_id: id(1),
     };
-    commit(store.as_ref(), Writes { changed_dead_letters: vec![changed.clone()], ..Writes::default() })
-        .await?;
+    commit(store, Writes { changed_dead_letters: vec![changed.clone()], ..Writes::default() }).await?;
     assert_eq!(loaded(store, changed.dead_letter.id).await?, Some(changed.clone()));
-    assert_eq!(known(store, id(1)).await?, Some(InboxState::DeadLettered));
-    assert_eq!(known(store, id(2)).await?, None);
+    assert_eq!(inbox_state(store, id(1)).await?, Some(InboxState::DeadLettered));
+    assert_eq!(inbox_state(store, id(2)).await?, None);
     // The newest failure is first, also when it is of an old dead letter.
     park(store, [dead("filling", 9, at(400))]).await?;
     assert_eq!(store.dead_letters(1).await?.readable, [changed]);
@@ -60,31 +57,31 @@ pub async fn edited_dead_letter_keeps_inbox_id(store: &Arc<dyn Store>) -> Promis
 }
 
 /// Laws 2 and 8: a redelivered message is a duplicate, also after its dead letter was replayed.
-pub async fn dead_letter_stays_in_inbox_of_its_step(store: &Arc<dyn Store>) -> Promise {
+pub async fn dead_letter_stays_in_inbox_of_its_step(store: &dyn Store) -> Outcome {
     let dead_letter = everything_about(1);
     park(store, [dead_letter.clone()]).await?;
     for status in DeadLetterStatus::ALL {
         changed(store, &dead_letter, *status).await?;
-        assert_eq!(known(store, id(1)).await?, Some(InboxState::DeadLettered), "{status:?}");
+        assert_eq!(inbox_state(store, id(1)).await?, Some(InboxState::DeadLettered), "{status:?}");
     }
     let waiting = Writes { retries: vec![retry("filling", 1, at(1))], ..Writes::default() };
-    commit(store.as_ref(), waiting).await?;
-    assert_eq!(known(store, id(1)).await?, Some(InboxState::Retrying), "a replay waits");
+    commit(store, waiting).await?;
+    assert_eq!(inbox_state(store, id(1)).await?, Some(InboxState::Retrying), "a replay waits");
     let handled = Writes {
         retries_done: vec![("filling", id(1))],
         inbox: vec![("filling", id(1))],
         ..Writes::default()
     };
-    commit(store.as_ref(), handled).await?;
-    assert_eq!(known(store, id(1)).await?, Some(InboxState::Processed));
+    commit(store, handled).await?;
+    assert_eq!(inbox_state(store, id(1)).await?, Some(InboxState::Processed));
     Ok(())
 }
 
 /// Law 2: published = processed + waiting + dead-lettered at every moment.
-pub async fn open_dead_letters_are_counted_in_stats_and_message_counts(store: &Arc<dyn Store>) -> Promise {
+pub async fn open_dead_letters_are_counted_in_stats_and_message_counts(store: &dyn Store) -> Outcome {
     let dead_letter = everything_about(1);
     park(store, [dead_letter.clone()]).await?;
-    for (status, for_humans, in_the_tallies) in [
+    for (status, for_humans, in_message_counts) in [
         (DeadLetterStatus::Pending, 1, 1),
         // Its retry is counted instead.
         (DeadLetterStatus::Replaying, 1, 0),
@@ -94,18 +91,18 @@ pub async fn open_dead_letters_are_counted_in_stats_and_message_counts(store: &A
         changed(store, &dead_letter, status).await?;
         assert_eq!(store.stats().await?.dead_letters, for_humans, "{status:?}");
         let dead = store.message_counts().await?.dead.get("filling").copied().unwrap_or(0);
-        assert_eq!(dead, in_the_tallies, "{status:?}");
+        assert_eq!(dead, in_message_counts, "{status:?}");
     }
     Ok(())
 }
 
-pub async fn foreign_message_is_in_no_message_count(store: &Arc<dyn Store>) -> Promise {
+pub async fn foreign_message_is_in_no_message_count(store: &dyn Store) -> Outcome {
     let foreign = DeadLettered { origin: DeadLetterOrigin::Foreign, ..dead("filling", 1, at(0)) };
     let call = DeadLettered { origin: DeadLetterOrigin::Task, ..dead("filling", 2, at(0)) };
     park(store, [foreign.clone(), call]).await?;
     let waiting = |number, dead_letter| Retry { dead_letter, ..retry("filling", number, at(1)) };
     let retries = vec![waiting(1, Some(foreign.id)), waiting(3, None)];
-    commit(store.as_ref(), Writes { retries, ..Writes::default() }).await?;
+    commit(store, Writes { retries, ..Writes::default() }).await?;
     let counts = store.message_counts().await?;
     assert_eq!(counts.dead, [].into());
     assert_eq!(counts.retrying, [("filling".to_owned(), 1)].into(), "the message alone");
@@ -113,22 +110,22 @@ pub async fn foreign_message_is_in_no_message_count(store: &Arc<dyn Store>) -> P
     Ok(())
 }
 
-pub async fn retry_keeps_dead_letter_id_and_delivery(store: &Arc<dyn Store>) -> Promise {
+pub async fn retry_keeps_dead_letter_id_and_delivery(store: &dyn Store) -> Outcome {
     let written = Retry {
         delivery: Some(place()),
         dead_letter: Some(id(7)),
         payload: Bytes::from_static(b"\x00\xff"),
         ..retry("filling", 1, at(1))
     };
-    commit(store.as_ref(), Writes { retries: vec![written.clone()], ..Writes::default() }).await?;
+    commit(store, Writes { retries: vec![written.clone()], ..Writes::default() }).await?;
     assert_eq!(store.claim_due(due_query(at(1), 9, "depot-1", at(2))).await?.retries, [written]);
     Ok(())
 }
 
 /// Law 4: a replayed task keeps its id.
-pub async fn replayed_task_is_unclaimed_and_due_at_once(store: &Arc<dyn Store>) -> Promise {
+pub async fn replayed_task_is_unclaimed_and_due_at_once(store: &dyn Store) -> Outcome {
     let again = Task { dead_letter: Some(id(7)), attempts: 0, claim: 0, ..task(1, at(5)) };
-    commit(store.as_ref(), Writes { tasks_again: vec![again.clone()], ..Writes::default() }).await?;
+    commit(store, Writes { tasks_again: vec![again.clone()], ..Writes::default() }).await?;
     assert_eq!(
         store.claim_due(due_query(at(4), 9, "depot-2", at(60))).await?.tasks,
         [],
@@ -140,11 +137,11 @@ pub async fn replayed_task_is_unclaimed_and_due_at_once(store: &Arc<dyn Store>) 
     Ok(())
 }
 
-pub async fn open_task_is_not_created_twice(store: &Arc<dyn Store>) -> Promise {
+pub async fn open_task_is_not_created_twice(store: &dyn Store) -> Outcome {
     let open = Task { attempts: 3, ..task(1, at(0)) };
-    commit(store.as_ref(), tasks([open.clone()], "depot-1", at(60))).await?;
+    commit(store, tasks([open.clone()], "depot-1", at(60))).await?;
     let again = Task { claim: 0, attempts: 0, ..task(1, at(5)) };
-    commit(store.as_ref(), Writes { tasks_again: vec![again], ..Writes::default() }).await?;
+    commit(store, Writes { tasks_again: vec![again], ..Writes::default() }).await?;
     assert_eq!(
         store.claim_due(due_query(at(59), 9, "depot-2", at(99))).await?.tasks,
         [],
@@ -178,28 +175,28 @@ fn place() -> DeliveryInfo {
     }
 }
 
-async fn park(store: &Arc<dyn Store>, dead_letters: impl IntoIterator<Item = DeadLettered>) -> Promise {
-    let dead_letters = dead_letters.into_iter().collect();
-    commit(store.as_ref(), Writes { new_dead_letters: dead_letters, ..Writes::default() }).await
+async fn park(store: &dyn Store, dead_letters: impl IntoIterator<Item = DeadLettered>) -> Outcome {
+    let new = dead_letters.into_iter().collect();
+    commit(store, Writes { new_dead_letters: new, ..Writes::default() }).await
 }
 
-async fn changed(store: &Arc<dyn Store>, dead_letter: &DeadLettered, status: DeadLetterStatus) -> Promise {
+async fn changed(store: &dyn Store, dead_letter: &DeadLettered, status: DeadLetterStatus) -> Outcome {
     let dead_letters = vec![StoredDeadLetter {
         dead_letter: dead_letter.clone(),
         status,
         revision: 1,
         inbox_id: dead_letter.message_id,
     }];
-    commit(store.as_ref(), Writes { changed_dead_letters: dead_letters, ..Writes::default() }).await
+    commit(store, Writes { changed_dead_letters: dead_letters, ..Writes::default() }).await
 }
 
-async fn loaded(store: &Arc<dyn Store>, dead_letter: Uuid) -> Result<Option<StoredDeadLetter>, StoreFault> {
+async fn loaded(store: &dyn Store, dead_letter: Uuid) -> Result<Option<StoredDeadLetter>, StoreFault> {
     let reads = Reads { dead_letters: [dead_letter].into(), ..Reads::default() };
-    let Loaded { mut dead_letters, .. } = load(store.as_ref(), reads).await?;
+    let Loaded { mut dead_letters, .. } = load(store, reads).await?;
     Ok(dead_letters.remove(&dead_letter))
 }
 
-async fn known(store: &Arc<dyn Store>, message: Uuid) -> Result<Option<InboxState>, StoreFault> {
+async fn inbox_state(store: &dyn Store, message: Uuid) -> Result<Option<InboxState>, StoreFault> {
     let reads = Reads { inbox: [("filling", message)].into(), ..Reads::default() };
-    Ok(load(store.as_ref(), reads).await?.inbox.get(&("filling", message)).copied())
+    Ok(load(store, reads).await?.inbox.get(&("filling", message)).copied())
 }

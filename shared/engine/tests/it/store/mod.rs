@@ -1,30 +1,33 @@
 //! Conformance suite of the stores, run for each implementation, and tests of each implementation.
 
-mod along_the_log;
+mod additional_rows;
 mod batches;
 mod dead_letters;
-mod departures;
-mod leaving_rows;
+mod history;
+mod log_scan;
+mod maintenance;
 mod messages;
 mod outbox;
-mod past;
-mod postgres_losing;
+mod postgres_outages;
 mod postgres_shared;
 mod queries;
-mod reading_more;
-mod sqlite_failing;
+mod retention;
+mod row_retention;
+mod sqlite_data_loss;
 mod sqlite_file;
-mod sqlite_losing;
 mod sqlite_reading;
+mod sqlite_unusable;
 mod tasks;
-mod upkeep;
 
+use std::borrow::Borrow;
 use std::future::{Ready, ready};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use rusqlite::Connection;
 use saga_core::service::Service as _;
-use saga_engine::store::Store;
 use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::store::{Store, StoreFault};
 use tempfile::TempDir;
 
 use crate::support::{Depot, PostgresServer, new_postgres};
@@ -34,6 +37,31 @@ struct Database {
     store: Arc<dyn Store>,
     _folder: Option<TempDir>,
     _server: Option<PostgresServer>,
+}
+
+/// SQLite file of the depot, deleted when dropped.
+struct DepotFile(TempDir);
+
+impl DepotFile {
+    fn new() -> Result<(Self, SqliteStore), StoreFault> {
+        let file = Self(tempfile::tempdir().expect("a folder"));
+        let store = file.open()?;
+        Ok((file, store))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("depot.db")
+    }
+
+    fn open(&self) -> Result<SqliteStore, StoreFault> {
+        SqliteStore::open(&self.path(), Depot::rows())
+    }
+
+    /// Changes the database behind the store's back.
+    fn execute(&self, sql: &str) {
+        let conn = Connection::open(self.path()).expect("the file");
+        assert!(conn.execute(sql, []).expect("the change") > 0, "{sql} changed nothing");
+    }
 }
 
 async fn on_a_server() -> Database {
@@ -52,10 +80,7 @@ fn sqlite_in_memory() -> Ready<Database> {
     ready(Database { store: Arc::new(store), _folder: None, _server: None })
 }
 
-/// Runs the conformance suite for the implementation that `$open` opens. A macro makes each check a test with a name
-/// of its own.
-///
-/// A macro, because every promise shall be a test of its own, with its own name, for each implementation.
+/// Runs the conformance suite for the implementation that `$open` opens. Each check is a test with a name of its own.
 macro_rules! conformance {
     ($name:ident, $open:path) => {
         conformance! { $name, $open,
@@ -70,13 +95,13 @@ macro_rules! conformance {
                 concurrent_updates_of_one_row_are_all_kept,
                 row_of_undeclared_kind_is_rejected,
             }
-            past {
+            history {
                 rows_at_position_omits_later_rows,
                 changed_rows_are_read_page_by_page,
                 event_fingerprint_distinguishes_events,
                 changed_rows_are_verified,
             }
-            reading_more {
+            additional_rows {
                 batch_may_request_more_rows_before_decision,
                 batch_with_requested_rows_is_guarded_by_last_read_versions,
             }
@@ -156,7 +181,7 @@ macro_rules! conformance {
                 history_is_read_oldest_first,
                 pages_of_history_are_contiguous,
             }
-            departures {
+            retention {
                 old_events_are_purged_behind_snapshot,
                 rows_equal_their_folds_after_any_purge,
                 verification_in_parts_reports_no_correct_row_during_purge,
@@ -167,7 +192,7 @@ macro_rules! conformance {
                 closed_dead_letters_are_purged_and_stay_counted,
                 reopened_dead_letter_is_not_purged,
             }
-            upkeep {
+            maintenance {
                 every_row_equals_the_fold_of_its_events,
                 rebuild_restores_every_row,
                 overrides_are_replaced_only_at_current_revision,
@@ -178,13 +203,15 @@ macro_rules! conformance {
             }
         }
     };
-    ($name:ident, $open:path, $($module:ident { $($outbox_write:ident,)+ })+) => {
+    ($name:ident, $open:path, $($module:ident { $($test:ident,)+ })+) => {
         mod $name {
+            use super::Borrow;
+
             $($(
                 #[tokio::test]
-                async fn $outbox_write() -> Result<(), saga_engine::store::StoreFault> {
+                async fn $test() -> Result<(), super::StoreFault> {
                     let database = $open().await;
-                    super::$module::$outbox_write(&database.store).await
+                    super::$module::$test(Borrow::borrow(&database.store)).await
                 }
             )+)+
         }

@@ -23,7 +23,7 @@ use crate::support::{
 
 type Outcome = Result<(), StoreFault>;
 
-async fn two() -> (PostgresServer, [Arc<PostgresStore>; 2]) {
+async fn two_replicas() -> (PostgresServer, [Arc<PostgresStore>; 2]) {
     let server = PostgresServer::any();
     let url = server.database().await;
     let one = open_postgres(&url, Depot::rows()).await.expect("a new database");
@@ -44,7 +44,7 @@ fn put_one(label: &'static str) -> (Reads, Box<dyn FnMut(Loaded) -> Writes + Sen
 /// Law 5, with any number of replicas.
 #[tokio::test(flavor = "multi_thread")]
 async fn updates_of_one_row_by_two_replicas_are_all_kept() -> Outcome {
-    let (_server, stores) = two().await;
+    let (_server, stores) = two_replicas().await;
     let changes = (0..40).map(|number| {
         let store = stores[number % 2].clone();
         tokio::spawn(async move {
@@ -63,7 +63,7 @@ async fn updates_of_one_row_by_two_replicas_are_all_kept() -> Outcome {
 /// Rows are locked in one order, whatever order the batches name them in.
 #[tokio::test(flavor = "multi_thread")]
 async fn updates_of_same_rows_by_two_replicas_do_not_deadlock() -> Outcome {
-    let (_server, stores) = two().await;
+    let (_server, stores) = two_replicas().await;
     let labels = ["ale", "bun", "cup", "dip"];
     for label in labels {
         commit(stores[0].as_ref(), recorded(label, &[], &[put(1)])).await?;
@@ -99,7 +99,7 @@ async fn updates_of_same_rows_by_two_replicas_do_not_deadlock() -> Outcome {
 /// A broker may deliver one message to two replicas.
 #[tokio::test(flavor = "multi_thread")]
 async fn message_delivered_to_two_replicas_is_processed_once() -> Outcome {
-    let (_server, stores) = two().await;
+    let (_server, stores) = two_replicas().await;
     let given = (0..60_u128).map(|number| {
         let store = stores[usize::from(number % 2 == 1)].clone();
         tokio::spawn(async move {
@@ -125,7 +125,7 @@ async fn message_delivered_to_two_replicas_is_processed_once() -> Outcome {
 /// A reader at a position misses nothing: later commits get later positions.
 #[tokio::test(flavor = "multi_thread")]
 async fn positions_follow_commit_order() -> Outcome {
-    let (_server, stores) = two().await;
+    let (_server, stores) = two_replicas().await;
     let writing = (0..4_u128).map(|writer| {
         let store = stores[usize::from(writer % 2 == 1)].clone();
         tokio::spawn(async move {
@@ -156,7 +156,7 @@ async fn positions_follow_commit_order() -> Outcome {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn due_tasks_are_claimed_once_among_replicas() -> Outcome {
-    let (_server, stores) = two().await;
+    let (_server, stores) = two_replicas().await;
     let mut writes = tasks((1..=100).map(|number| task(number, at(0))), "", at(0));
     writes.leave_tasks();
     commit(stores[0].as_ref(), writes).await?;
@@ -183,10 +183,10 @@ async fn due_tasks_are_claimed_once_among_replicas() -> Outcome {
 }
 
 /// Waits until each replica has received a signal of the other: before that, they send nothing.
-async fn met(one: &PostgresStore, received: &mut Receiver<ReplicaSignal>) -> Outcome {
+async fn until_signalled(one: &PostgresStore, signals: &mut Receiver<ReplicaSignal>) -> Outcome {
     for number in 1_000.. {
         commit(one, outbox_writes([number])).await?;
-        if tokio::time::timeout(Duration::from_millis(50), received.recv()).await.is_ok() {
+        if tokio::time::timeout(Duration::from_millis(50), signals.recv()).await.is_ok() {
             break;
         }
     }
@@ -195,7 +195,7 @@ async fn met(one: &PostgresStore, received: &mut Receiver<ReplicaSignal>) -> Out
 
 #[tokio::test(flavor = "multi_thread")]
 async fn due_retry_goes_to_second_replica_only_if_first_does_nothing() -> Outcome {
-    let (_server, [one, other]) = two().await;
+    let (_server, [one, other]) = two_replicas().await;
     let retries = (1..=4).map(|number| retry("filling", number, at(1))).collect();
     commit(one.as_ref(), Writes { retries, decided_at: at(0), ..Writes::default() }).await?;
     let due = async |store: &Arc<PostgresStore>, owner: &str, second: i64, limit: usize| {
@@ -216,11 +216,11 @@ async fn due_retry_goes_to_second_replica_only_if_first_does_nothing() -> Outcom
 /// A commit wakes the other replica's relay, timers and watchers of rows.
 #[tokio::test(flavor = "multi_thread")]
 async fn commit_is_signalled_to_other_replica() -> Outcome {
-    let (_server, [one, other]) = two().await;
-    let mut received = other.signals().expect("they may share it");
+    let (_server, [one, other]) = two_replicas().await;
+    let mut signals = other.signals().expect("they may share it");
     assert!(other.signals().is_none(), "to one who listens");
     let mut own = one.signals().expect("they may share it");
-    met(&one, &mut received).await?;
+    until_signalled(&one, &mut signals).await?;
     let writes = Writes {
         retries: vec![retry("filling", 8, at(30)), retry("filling", 9, at(32))],
         outbox: outbox_writes([1]).outbox,
@@ -235,7 +235,7 @@ async fn commit_is_signalled_to_other_replica() -> Outcome {
     ];
     let mut all = vec![];
     while all.last() != Some(&wanted[2]) {
-        all.push(next(&mut received).await);
+        all.push(next(&mut signals).await);
     }
     assert!(all.ends_with(&wanted), "{all:?}");
     commit(other.as_ref(), outbox_writes([2])).await?;
@@ -246,16 +246,16 @@ async fn commit_is_signalled_to_other_replica() -> Outcome {
 /// Polling finds work that is due later.
 #[tokio::test(flavor = "multi_thread")]
 async fn distant_due_time_is_not_signalled() -> Outcome {
-    let (_server, [one, other]) = two().await;
-    let mut received = other.signals().expect("they may share it");
-    met(&one, &mut received).await?;
+    let (_server, [one, other]) = two_replicas().await;
+    let mut signals = other.signals().expect("they may share it");
+    until_signalled(&one, &mut signals).await?;
     let later =
         Writes { retries: vec![retry("filling", 9, at(31))], decided_at: at(29), ..Writes::default() };
     commit(one.as_ref(), later).await?;
     commit(one.as_ref(), recorded("tea", &[], &[put(1)])).await?;
     let mut all = vec![];
     while all.last() != Some(&ReplicaSignal::RowsChanged(vec![shelf("tea")])) {
-        all.push(next(&mut received).await);
+        all.push(next(&mut signals).await);
     }
     assert!(!all.contains(&ReplicaSignal::Due(at(31))), "{all:?}");
     Ok(())
@@ -264,7 +264,7 @@ async fn distant_due_time_is_not_signalled() -> Outcome {
 /// The leader publishes its own entries, so that no other relay need wake up.
 #[tokio::test(flavor = "multi_thread")]
 async fn leader_does_not_signal_its_own_entries() -> Outcome {
-    let (_server, [one, other]) = two().await;
+    let (_server, [one, other]) = two_replicas().await;
     let leads = |store: &PostgresStore| *store.leadership().expect("they may share it").borrow();
     assert!(!leads(&one) && !leads(&other), "nobody yet");
     let held = one.acquire_lease(RELAY_LEASE, None, "depot-1", at(0), at(10)).await?.expect("nobody has it");
@@ -272,12 +272,12 @@ async fn leader_does_not_signal_its_own_entries() -> Outcome {
     one.acquire_lease("audit", None, "depot-1", at(0), at(10)).await?;
     assert!(leads(&one) && !leads(&other));
 
-    let mut received = other.signals().expect("they may share it");
+    let mut signals = other.signals().expect("they may share it");
     commit(one.as_ref(), outbox_writes([1])).await?;
     commit(one.as_ref(), recorded("tea", &[], &[put(1)])).await?;
     let mut all = vec![];
     while all.last() != Some(&ReplicaSignal::RowsChanged(vec![shelf("tea")])) {
-        all.push(next(&mut received).await);
+        all.push(next(&mut signals).await);
     }
     assert!(!all.contains(&ReplicaSignal::EntriesStored), "{all:?}");
 
@@ -321,7 +321,7 @@ async fn lease_of_dead_replica_is_free_early() -> Outcome {
 /// A leader that cannot reach the database stops leading.
 #[tokio::test(flavor = "multi_thread")]
 async fn leadership_ends_with_unrenewed_lease() -> Outcome {
-    let (_server, [one, _other]) = two().await;
+    let (_server, [one, _other]) = two_replicas().await;
     let began = tokio::time::Instant::now();
     one.acquire_lease(RELAY_LEASE, None, "depot-1", at(0), at(1)).await?.expect("nobody has it");
     let mut leads = one.leadership().expect("they may share it");
@@ -334,11 +334,11 @@ async fn leadership_ends_with_unrenewed_lease() -> Outcome {
 /// Signals of rows that no replica watches would be wasted.
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_rows_are_signalled_only_for_watched_kinds() -> Outcome {
-    let (_server, [one, other]) = two().await;
-    let mut received = other.signals().expect("they may share it");
+    let (_server, [one, other]) = two_replicas().await;
+    let mut signals = other.signals().expect("they may share it");
     let mut count = 0;
-    // Which of what is heard between two promises is the change of a shelf.
-    let mut receives_command = async || {
+    // Which of what is signals between two outbox_writes is the change of a shelf.
+    let mut is_signalled = async || {
         let before = vec![put(1); count];
         count += 1;
         let writes = Writes {
@@ -346,23 +346,23 @@ async fn changed_rows_are_signalled_only_for_watched_kinds() -> Outcome {
             ..recorded("tea", &before, &[put(1)])
         };
         commit(one.as_ref(), writes).await.expect("a batch");
-        while next(&mut received).await != ReplicaSignal::EntriesStored {}
-        let changed = tokio::time::timeout(Duration::from_millis(50), received.recv()).await;
+        while next(&mut signals).await != ReplicaSignal::EntriesStored {}
+        let changed = tokio::time::timeout(Duration::from_millis(50), signals.recv()).await;
         matches!(changed, Ok(Some(ReplicaSignal::RowsChanged(_))))
     };
     // Right after a start it is not known who waits for what.
-    assert!(receives_command().await);
+    assert!(is_signalled().await);
     let until = tokio::time::Instant::now() + Duration::from_secs(30);
-    while receives_command().await {
+    while is_signalled().await {
         assert!(tokio::time::Instant::now() < until, "it is told although nobody waits");
     }
     let waits = other.watch_kind("shelf");
-    while !receives_command().await {
+    while !is_signalled().await {
         assert!(tokio::time::Instant::now() < until, "it is not told although somebody waits");
     }
     drop(waits);
     let until = tokio::time::Instant::now() + Duration::from_secs(30);
-    while receives_command().await {
+    while is_signalled().await {
         assert!(tokio::time::Instant::now() < until, "it is told although nobody waits any more");
     }
     Ok(())
@@ -370,25 +370,25 @@ async fn changed_rows_are_signalled_only_for_watched_kinds() -> Outcome {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_overrides_are_signalled() -> Outcome {
-    let (_server, [one, other]) = two().await;
-    let mut received = other.signals().expect("they may share it");
-    met(&one, &mut received).await?;
+    let (_server, [one, other]) = two_replicas().await;
+    let mut signals = other.signals().expect("they may share it");
+    until_signalled(&one, &mut signals).await?;
     assert!(one.replace_overrides(0, "one".to_owned()).await?);
-    while next(&mut received).await != ReplicaSignal::OverridesChanged {}
+    while next(&mut signals).await != ReplicaSignal::OverridesChanged {}
     assert_eq!(other.overrides().await?, StoredOverrides { revision: 1, text: "one".to_owned() });
     Ok(())
 }
 
-async fn next(received: &mut Receiver<ReplicaSignal>) -> ReplicaSignal {
-    in_time("something is heard", received.recv()).await.expect("it goes on")
+async fn next(signals: &mut Receiver<ReplicaSignal>) -> ReplicaSignal {
+    in_time("something is signals", signals.recv()).await.expect("it goes on")
 }
 
 /// The rows do not fit into one notification.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_row_of_large_batch_is_signalled() -> Outcome {
-    let (_server, [one, other]) = two().await;
-    let mut received = other.signals().expect("they may share it");
-    met(&one, &mut received).await?;
+    let (_server, [one, other]) = two_replicas().await;
+    let mut signals = other.signals().expect("they may share it");
+    until_signalled(&one, &mut signals).await?;
     let labels: Vec<String> =
         (0..256).map(|number| format!("a label of some length, as ids are, {number:03}")).collect();
     let mut all = Writes { decided_at: at(0), ..Writes::default() };
@@ -400,7 +400,7 @@ async fn every_row_of_large_batch_is_signalled() -> Outcome {
     commit(one.as_ref(), all).await?;
     let mut changed = BTreeSet::new();
     while changed.len() < labels.len() {
-        if let ReplicaSignal::RowsChanged(rows) = next(&mut received).await {
+        if let ReplicaSignal::RowsChanged(rows) = next(&mut signals).await {
             changed.extend(rows.into_iter().map(|key| key.id));
         }
     }
@@ -416,8 +416,8 @@ async fn instance_name_is_exclusive_until_its_process_ends() -> Outcome {
     let one = open_postgres_as(&url, Depot::rows(), &named("depot-1")).await?;
     let _other = open_postgres_as(&url, Depot::rows(), &named("depot-2")).await?;
     let fault = open_postgres_as(&url, Depot::rows(), &named("depot-1")).await.err().expect("refused");
-    let said = fault.to_string();
-    assert!(said.contains("another process runs as instance depot-1"), "{said}");
+    let message = fault.to_string();
+    assert!(message.contains("another process runs as instance depot-1"), "{message}");
     drop(one);
     let again = open_postgres_as(&url, Depot::rows(), &named("depot-1")).await?;
     commit(&again, outbox_writes([1])).await?;
@@ -441,7 +441,7 @@ async fn exclusive_open_is_rejected_beside_running_replica() -> Outcome {
 /// A replica that stops releases the relay to the others at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn released_lease_is_acquired_at_once() -> Outcome {
-    let (_server, [one, other]) = two().await;
+    let (_server, [one, other]) = two_replicas().await;
     let held = one.acquire_lease(RELAY_LEASE, None, "depot-1", at(0), at(10)).await?.expect("nobody has it");
     assert_eq!(other.acquire_lease(RELAY_LEASE, None, "depot-2", at(1), at(11)).await?, None);
     other.release_lease(RELAY_LEASE, "depot-2").await?;
@@ -529,8 +529,8 @@ async fn older_build_continues_beside_newer_build_with_additive_migration() -> O
     // Other fields of a kind are no addition: its table is made anew, under whoever writes to it.
     let other = || vec![RowKind { fields: &[], ..RowKind::of::<Shelf>() }];
     let fault = open_postgres_as(&url, other(), &named("other")).await.err().expect("refused");
-    let said = fault.to_string();
-    assert!(said.contains("has other fields of shelf than the processes that use it"), "{said}");
+    let message = fault.to_string();
+    assert!(message.contains("has other fields of shelf than the processes that use it"), "{message}");
     commit(&older, recorded("bun", &[], &[put(1)])).await?;
     drop((older, newer));
     let opened = async || open_postgres_as(&url, other(), &named("other")).await.is_ok();
@@ -541,7 +541,7 @@ async fn older_build_continues_beside_newer_build_with_additive_migration() -> O
 /// A replica that hangs in its turn delays the others for a limited time.
 #[tokio::test(flavor = "multi_thread")]
 async fn turn_is_exclusive_and_waiting_for_it_is_bounded() -> Outcome {
-    let (_server, [one, other]) = two().await;
+    let (_server, [one, other]) = two_replicas().await;
     let first = in_time("nobody else has it", one.wait_for_turn()).await.expect("its turn");
     let (asked_at, mut second) = (Instant::now(), other.wait_for_turn());
     // Polled once, it waits in the line.

@@ -1,7 +1,5 @@
 //! Conformance: queries.
 
-use std::sync::Arc;
-
 use saga_core::decider::FieldValue;
 use saga_core::decision::{Loaded, Reads, Writes};
 use saga_core::query::{Group, Join, Joined, Order, Query};
@@ -9,9 +7,9 @@ use saga_engine::store::{Store, StoreFault};
 
 use crate::support::{Shelf, ShelfEvent, at, commit, id, put, recorded, shelf};
 
-type Promise = Result<(), StoreFault>;
+type Outcome = Result<(), StoreFault>;
 
-pub async fn rows_are_found_by_their_fields(store: &Arc<dyn Store>) -> Promise {
+pub async fn rows_are_found_by_their_fields(store: &dyn Store) -> Outcome {
     fill(store).await?;
     let listed = ("status", FieldValue::from("LISTED"));
     assert_eq!(find(store, Query { equals: vec![listed.clone()], ..all() }).await?, ["a", "c"]);
@@ -26,13 +24,13 @@ pub async fn rows_are_found_by_their_fields(store: &Arc<dyn Store>) -> Promise {
     assert_eq!(find(store, Query { equals: vec![by_id], ..all() }).await?, ["b"]);
 
     // Fields follow their row.
-    commit(store.as_ref(), recorded("d", &[put(30)], &[ShelfEvent::Listed])).await?;
+    commit(store, recorded("d", &[put(30)], &[ShelfEvent::Listed])).await?;
     let listed = vec![("status", FieldValue::from("LISTED"))];
     assert_eq!(find(store, Query { equals: listed, ..all() }).await?, ["a", "c", "d"]);
     Ok(())
 }
 
-pub async fn rows_are_found_by_text_in_any_case(store: &Arc<dyn Store>) -> Promise {
+pub async fn rows_are_found_by_text_in_any_case(store: &dyn Store) -> Outcome {
     fill(store).await?;
     let text = |text: &str| Query { text: Some(text.to_owned()), ..all() };
     assert_eq!(find(store, text("LISTED\":TRUE")).await?, ["a", "c"]);
@@ -44,7 +42,7 @@ pub async fn rows_are_found_by_text_in_any_case(store: &Arc<dyn Store>) -> Promi
 }
 
 /// PostgreSQL stores no NUL character, but callers may search for one.
-pub async fn text_with_nul_character_matches_nothing(store: &Arc<dyn Store>) -> Promise {
+pub async fn text_with_nul_character_matches_nothing(store: &dyn Store) -> Outcome {
     fill(store).await?;
     let zero = || "a\0".to_owned();
     for field in ["id", "status"] {
@@ -66,14 +64,14 @@ pub async fn text_with_nul_character_matches_nothing(store: &Arc<dyn Store>) -> 
     Ok(())
 }
 
-pub async fn rows_are_found_in_the_order_of_their_ids(store: &Arc<dyn Store>) -> Promise {
+pub async fn rows_are_found_in_the_order_of_their_ids(store: &dyn Store) -> Outcome {
     fill(store).await?;
     assert_eq!(find(store, all()).await?, ["a", "b", "c", "d"]);
     assert_eq!(find(store, Query { descending: true, ..all() }).await?, ["d", "c", "b", "a"]);
     Ok(())
 }
 
-pub async fn pages_are_contiguous_in_both_directions(store: &Arc<dyn Store>) -> Promise {
+pub async fn pages_are_contiguous_in_both_directions(store: &dyn Store) -> Outcome {
     fill(store).await?;
     for (descending, wanted) in [(false, [["a", "b"], ["c", "d"]]), (true, [["d", "c"], ["b", "a"]])] {
         let mut after: Option<String> = None;
@@ -87,7 +85,7 @@ pub async fn pages_are_contiguous_in_both_directions(store: &Arc<dyn Store>) -> 
     Ok(())
 }
 
-pub async fn rows_are_found_from_a_value_on(store: &Arc<dyn Store>) -> Promise {
+pub async fn rows_are_found_from_a_value_on(store: &dyn Store) -> Outcome {
     fill(store).await?;
     let from = |pieces: i64| vec![("pieces", FieldValue::from(pieces))];
     assert_eq!(find(store, Query { from: from(20), ..all() }).await?, ["c", "d"]);
@@ -97,10 +95,10 @@ pub async fn rows_are_found_from_a_value_on(store: &Arc<dyn Store>) -> Promise {
     Ok(())
 }
 
-pub async fn rows_are_sorted_by_a_field_and_then_by_their_id(store: &Arc<dyn Store>) -> Promise {
+pub async fn rows_are_sorted_by_a_field_and_then_by_their_id(store: &dyn Store) -> Outcome {
     fill(store).await?;
     for label in ["z", "f"] {
-        commit(store.as_ref(), recorded(label, &[], &[put(20)])).await?;
+        commit(store, recorded(label, &[], &[put(20)])).await?;
     }
     let sorted = |descending| Query { order: Some(BY_PIECES), descending, ..all() };
     assert_eq!(find(store, sorted(false)).await?, ["a", "b", "c", "f", "z", "d"]);
@@ -108,10 +106,10 @@ pub async fn rows_are_sorted_by_a_field_and_then_by_their_id(store: &Arc<dyn Sto
     Ok(())
 }
 
-pub async fn pages_of_sorted_rows_are_contiguous_in_both_directions(store: &Arc<dyn Store>) -> Promise {
+pub async fn pages_of_sorted_rows_are_contiguous_in_both_directions(store: &dyn Store) -> Outcome {
     fill(store).await?;
     for label in ["z", "f"] {
-        commit(store.as_ref(), recorded(label, &[], &[put(20)])).await?;
+        commit(store, recorded(label, &[], &[put(20)])).await?;
     }
     for descending in [false, true] {
         let whole = find(store, Query { order: Some(BY_PIECES), descending, ..all() }).await?;
@@ -136,7 +134,7 @@ pub async fn pages_of_sorted_rows_are_contiguous_in_both_directions(store: &Arc<
 }
 
 /// Each shelf is related to itself, or to none, by its status.
-pub async fn rows_are_counted_with_related_rows(store: &Arc<dyn Store>) -> Promise {
+pub async fn rows_are_counted_with_related_rows(store: &dyn Store) -> Outcome {
     fill(store).await?;
     let join = Join {
         by: "status",
@@ -174,10 +172,10 @@ pub async fn rows_are_counted_with_related_rows(store: &Arc<dyn Store>) -> Promi
     Ok(())
 }
 
-pub async fn rows_are_counted_by_the_value_of_a_field_largest_group_first(store: &Arc<dyn Store>) -> Promise {
+pub async fn rows_are_counted_by_the_value_of_a_field_largest_group_first(store: &dyn Store) -> Outcome {
     fill(store).await?;
     for (label, pieces) in [("z", 99), ("f", 5)] {
-        commit(store.as_ref(), recorded(label, &[], &[put(pieces)])).await?;
+        commit(store, recorded(label, &[], &[put(pieces)])).await?;
     }
     let group = |value: &str, count, first, last, latest: &str| Group {
         value: value.to_owned(),
@@ -202,33 +200,33 @@ pub async fn rows_are_counted_by_the_value_of_a_field_largest_group_first(store:
 
 const BY_PIECES: Order = Order { field: "pieces", after: None };
 
-pub async fn history_is_read_oldest_first(store: &Arc<dyn Store>) -> Promise {
-    commit(store.as_ref(), recorded("tea", &[], &[ShelfEvent::Listed, put(1)])).await?;
-    commit(store.as_ref(), recorded("coffee", &[], &[put(9)])).await?;
+pub async fn history_is_read_oldest_first(store: &dyn Store) -> Outcome {
+    commit(store, recorded("tea", &[], &[ShelfEvent::Listed, put(1)])).await?;
+    commit(store, recorded("coffee", &[], &[put(9)])).await?;
     let mut later =
         Writes { decided_at: at(60), ..recorded("tea", &[ShelfEvent::Listed, put(1)], &[put(2)]) };
     later.events[0].causation_id = id(77);
-    commit(store.as_ref(), later).await?;
+    commit(store, later).await?;
 
     let history = store.events(shelf("tea"), 0, usize::MAX).await?;
-    let told: Vec<_> =
+    let found: Vec<_> =
         history.iter().map(|event| (event.version, &event.name[..], &event.data[..])).collect();
     let wanted = [
         (1, "Listed", r#""Listed""#),
         (2, "Put", r#"{"Put":{"pieces":1}}"#),
         (3, "Put", r#"{"Put":{"pieces":2}}"#),
     ];
-    assert_eq!(told, wanted);
+    assert_eq!(found, wanted);
     let last = &history[2];
     assert_eq!((last.causation_id, last.recorded_at, last.is_published), (id(77), at(60), false));
     assert_eq!(history[0].recorded_at, at(0));
     Ok(())
 }
 
-pub async fn pages_of_history_are_contiguous(store: &Arc<dyn Store>) -> Promise {
+pub async fn pages_of_history_are_contiguous(store: &dyn Store) -> Outcome {
     let puts: Vec<_> = (1..=5).map(put).collect();
-    commit(store.as_ref(), recorded("tea", &[], &puts)).await?;
-    commit(store.as_ref(), recorded("coffee", &[], &puts[..2])).await?;
+    commit(store, recorded("tea", &[], &puts)).await?;
+    commit(store, recorded("coffee", &[], &puts[..2])).await?;
     let mut pages = Vec::new();
     let mut after = 0;
     loop {
@@ -243,14 +241,14 @@ pub async fn pages_of_history_are_contiguous(store: &Arc<dyn Store>) -> Promise 
 }
 
 /// a: listed, 0 pieces; b: 10; c: listed, 20; d: 30.
-async fn fill(store: &Arc<dyn Store>) -> Promise {
+async fn fill(store: &dyn Store) -> Outcome {
     for (label, history) in [
         ("c", vec![ShelfEvent::Listed, put(20)]),
         ("a", vec![ShelfEvent::Listed]),
         ("d", vec![put(30)]),
         ("b", vec![put(10)]),
     ] {
-        commit(store.as_ref(), recorded(label, &[], &history)).await?;
+        commit(store, recorded(label, &[], &history)).await?;
     }
     Ok(())
 }
@@ -259,6 +257,6 @@ fn all() -> Query {
     Query { limit: 100, ..Query::default() }
 }
 
-async fn find(store: &Arc<dyn Store>, query: Query) -> Result<Vec<String>, StoreFault> {
+async fn find(store: &dyn Store, query: Query) -> Result<Vec<String>, StoreFault> {
     Ok(store.find("shelf", query).await?.into_iter().map(|row| row.id).collect())
 }

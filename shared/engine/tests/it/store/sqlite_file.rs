@@ -11,7 +11,6 @@ use saga_core::query::Query;
 use saga_core::row::{
     AnyWithHistory, Folding, PastEvent, Projected, RowKey, RowKind, SearchedBy, WithHistory,
 };
-use saga_core::service::Service as _;
 use saga_engine::store::roles::{
     Monitoring as _, Outbox as _, Queries as _, Transactions as _, Verification as _,
 };
@@ -19,11 +18,10 @@ use saga_engine::store::sqlite::SqliteStore;
 use saga_engine::store::{
     OutboxEntry, Store, StoreFault, VerificationPart, VerifiedPage, VerifiedRow, VerifiedRows,
 };
-use tempfile::TempDir;
 
+use super::DepotFile;
 use crate::support::{
-    Depot, Shelf, ShelfEvent, at, commit, id, in_time, outbox_writes, put, recorded, retry, state, task,
-    tasks,
+    Shelf, ShelfEvent, at, commit, id, in_time, outbox_writes, put, recorded, retry, state, task, tasks,
 };
 
 type Outcome = Result<(), StoreFault>;
@@ -31,8 +29,7 @@ type Outcome = Result<(), StoreFault>;
 /// Law 1: a committed batch is on the disk, whatever happens to the process.
 #[tokio::test]
 async fn crash_keeps_exactly_committed_data() -> Outcome {
-    let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path())?;
+    let (file, store) = DepotFile::new()?;
     commit(&store, recorded("tea", &[], &[put(3)])).await?;
     commit(&store, Writes { outbox: outbox_writes([1]).outbox, ..recorded("milk", &[], &[put(1)]) }).await?;
     commit(&store, tasks([task(2, at(0))], "depot-1", at(60))).await?;
@@ -52,8 +49,8 @@ async fn crash_keeps_exactly_committed_data() -> Outcome {
     barrier.open();
     second_barrier.1.recv().expect("the writer has written the batch before this one");
 
-    let image = image_of(folder.path());
-    let after = open(image.path())?;
+    let image = image_of(file.0.path());
+    let after = image.open()?;
     assert_eq!(state(&after, "tea").await?.map(|shelf| shelf.pieces), Some(3));
     assert_eq!(state(&after, "milk").await?.map(|shelf| shelf.pieces), Some(1));
     assert_eq!(state(&after, "coffee").await?, None, "nobody was told that it is there");
@@ -68,11 +65,10 @@ async fn crash_keeps_exactly_committed_data() -> Outcome {
 
 #[tokio::test]
 async fn committed_data_survives_restart() -> Outcome {
-    let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path())?;
+    let (file, store) = DepotFile::new()?;
     commit(&store, recorded("tea", &[], &[put(3)])).await?;
     drop(store);
-    let store = open(folder.path())?;
+    let store = file.open()?;
     assert_eq!(state(&store, "tea").await?.map(|shelf| shelf.pieces), Some(3));
     commit(&store, recorded("tea", &[put(3)], &[put(4)])).await?;
     assert_eq!(state(&store, "tea").await?.map(|shelf| shelf.pieces), Some(7));
@@ -82,8 +78,7 @@ async fn committed_data_survives_restart() -> Outcome {
 /// The next process that opens the file must not meet the former writer.
 #[tokio::test]
 async fn dropped_store_releases_its_file() -> Outcome {
-    let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path())?;
+    let (file, store) = DepotFile::new()?;
     let (barrier, entered) = Barrier::new();
     let mut blocked = Box::pin(barrier.block(&store));
     assert!(futures::poll!(&mut blocked).is_pending());
@@ -95,9 +90,9 @@ async fn dropped_store_releases_its_file() -> Outcome {
     let opening = std::thread::spawn(move || barrier.open());
     drop(store);
 
-    let log = folder.path().join("depot.db-wal").metadata();
+    let log = file.path().with_extension("db-wal").metadata();
     assert_eq!(log.map_or(0, |log| log.len()), 0, "all that was stored is in the file itself");
-    let conn = Connection::open(folder.path().join("depot.db")).expect("the file");
+    let conn = Connection::open(file.path()).expect("the file");
     let mode: String = conn
         .query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0))
         .expect("nobody else has the file open");
@@ -109,8 +104,7 @@ async fn dropped_store_releases_its_file() -> Outcome {
 /// Jobs that wait during a commit share the next one. If one fails, the others are repeated alone.
 #[tokio::test]
 async fn waiting_batches_share_a_commit_without_the_failing_one() -> Outcome {
-    let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path())?;
+    let (_file, store) = DepotFile::new()?;
     let decided = Arc::new(AtomicUsize::new(0));
     let deciding = |writes: Writes| {
         let decided = decided.clone();
@@ -147,13 +141,13 @@ async fn waiting_batches_share_a_commit_without_the_failing_one() -> Outcome {
 
 /// Differences found in parts of so many events, by a scan of the log and row by row. Each row is verified once.
 async fn in_parts(store: &SqliteStore, events: u64) -> Result<Vec<String>, StoreFault> {
-    let along = in_parts_from(store, events, |next| next).await?;
-    let nobody_is_there = |next: String| match next.split_once('@') {
+    let by_scan = in_parts_from(store, events, |next| next).await?;
+    let lose_scan = |next: String| match next.split_once('@') {
         Some((kind, _)) => format!("{kind}@-1"),
         None => next,
     };
-    assert_eq!(in_parts_from(store, events, nobody_is_there).await?, along);
-    Ok(along)
+    assert_eq!(in_parts_from(store, events, lose_scan).await?, by_scan);
+    Ok(by_scan)
 }
 
 async fn in_parts_from(
@@ -193,8 +187,7 @@ async fn in_pages(store: &SqliteStore, limit: usize) -> Result<Vec<String>, Stor
 
 #[tokio::test]
 async fn verified_page_contains_rows_and_histories() -> Outcome {
-    let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path())?;
+    let (file, store) = DepotFile::new()?;
     commit(&store, recorded("tea", &[], &[put(3), put(4)])).await?;
     commit(&store, recorded("milk", &[], &[put(1)])).await?;
     let page = VerifiedPage { after: None, limit: 9, with_histories: true };
@@ -214,7 +207,7 @@ async fn verified_page_contains_rows_and_histories() -> Outcome {
     assert_eq!(folds(without.rows), alone.collect::<Vec<_>>());
 
     // One that differs is as it was found, and hides no other.
-    by_hand(folder.path(), "UPDATE row_shelf SET state = replace(state, '1', '2') WHERE id = 'milk'");
+    file.execute("UPDATE row_shelf SET state = replace(state, '1', '2') WHERE id = 'milk'");
     let mut differing = store.verified_rows("shelf", page).await?;
     assert_eq!(differing.folds.differing, ["shelf/milk"]);
     let VerifiedRow::Other { id, state, history } = differing.rows.remove(0) else { panic!("no fold") };
@@ -230,25 +223,22 @@ fn fold(row: VerifiedRow) -> (String, WithHistory<Shelf>) {
 }
 
 #[tokio::test]
-async fn forged_row_is_reported_in_its_part() -> Outcome {
-    let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path())?;
+async fn row_without_events_is_reported_whole_and_in_parts() -> Outcome {
+    let (file, store) = DepotFile::new()?;
     commit(&store, recorded("tea", &[], &[put(3)])).await?;
     commit(&store, recorded("milk", &[], &[put(1)])).await?;
     for forged in ["a", "n", "z"] {
-        by_hand(
-            folder.path(),
-            &format!(
-                "INSERT INTO row_shelf (id, version, state, created_at, updated_at)
+        file.execute(&format!(
+            "INSERT INTO row_shelf (id, version, state, created_at, updated_at)
                  SELECT '{forged}', version, state, created_at, updated_at FROM row_shelf WHERE id = 'tea'"
-            ),
-        );
+        ));
+        assert_eq!(store.verify().await?.differing, ["shelf: 1 rows without events"], "{forged}");
         for events in 1..=3 {
             assert_eq!(in_parts(&store, events).await?, ["shelf: 1 rows without events"], "{forged}");
             let limit = usize::try_from(events).expect("a few");
             assert_eq!(in_pages(&store, limit).await?, ["shelf: 1 rows without events"], "{forged}");
         }
-        by_hand(folder.path(), &format!("DELETE FROM row_shelf WHERE id = '{forged}'"));
+        file.execute(&format!("DELETE FROM row_shelf WHERE id = '{forged}'"));
     }
     Ok(())
 }
@@ -264,12 +254,11 @@ async fn altered_row_is_reported_and_rebuilt() -> Outcome {
         ("row", "DELETE FROM row_shelf WHERE id = 'tea'"),
     ];
     for (what, sql) in alterations {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = open(folder.path())?;
+        let (file, store) = DepotFile::new()?;
         commit(&store, recorded("tea", &[], &[put(3)])).await?;
         commit(&store, recorded("milk", &[], &[put(1)])).await?;
         let whole = store.verify().await?;
-        by_hand(folder.path(), sql);
+        file.execute(sql);
         let altered = store.verify().await?;
         assert_eq!(altered.differing, ["shelf/tea"], "{what}");
         assert_ne!(altered.digest, whole.digest, "{what}");
@@ -288,29 +277,13 @@ async fn altered_row_is_reported_and_rebuilt() -> Outcome {
 }
 
 #[tokio::test]
-async fn row_without_events_is_reported() -> Outcome {
-    let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path())?;
-    commit(&store, recorded("tea", &[], &[put(3)])).await?;
-    by_hand(
-        folder.path(),
-        "INSERT INTO row_shelf SELECT 'forged', version, state, created_at, updated_at, due, status, pieces
-         FROM row_shelf",
-    );
-    let report = store.verify().await?;
-    assert_eq!(report.differing, ["shelf: 1 rows without events"]);
-    Ok(())
-}
-
-#[tokio::test]
 async fn missing_event_is_reported() -> Outcome {
-    let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path())?;
+    let (file, store) = DepotFile::new()?;
     // The state is the same with and without the second event: only its version tells.
     let history = [ShelfEvent::Listed, ShelfEvent::Listed, put(3)];
     commit(&store, recorded("tea", &[], &history)).await?;
     commit(&store, recorded("milk", &[], &[put(1)])).await?;
-    by_hand(folder.path(), "DELETE FROM event WHERE row_id = 'tea' AND version = 2");
+    file.execute("DELETE FROM event WHERE row_id = 'tea' AND version = 2");
     let report = store.verify().await?;
     assert_eq!((report.differing, report.events), (vec!["shelf/tea".to_owned()], 3));
     for events in 1..=3 {
@@ -323,13 +296,12 @@ async fn missing_event_is_reported() -> Outcome {
 /// Verification lists every difference, not only the first.
 #[tokio::test]
 async fn unreadable_event_is_reported_and_others_are_verified() -> Outcome {
-    let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path())?;
+    let (file, store) = DepotFile::new()?;
     for label in ["coffee", "milk", "tea"] {
         commit(&store, recorded(label, &[], &[put(3)])).await?;
     }
-    by_hand(folder.path(), "UPDATE event SET data = '{\"Put\":\"three\"}' WHERE row_id = 'coffee'");
-    by_hand(folder.path(), "UPDATE row_shelf SET pieces = 4 WHERE id = 'tea'");
+    file.execute("UPDATE event SET data = '{\"Put\":\"three\"}' WHERE row_id = 'coffee'");
+    file.execute("UPDATE row_shelf SET pieces = 4 WHERE id = 'tea'");
     assert_eq!(store.verify().await?.differing, ["shelf/coffee", "shelf/tea"]);
     let fault = store.rebuild("shelf").await.expect_err("a row without a state is none");
     assert!(saga_core::retry::error_chain(&fault).contains("shelf/coffee"), "{fault:?}");
@@ -372,14 +344,14 @@ async fn kind_with_changed_fields_is_rebuilt_on_open() -> Outcome {
             ..RowKind::of::<Shelf>()
         }
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let old = SqliteStore::open(&folder.path().join("depot.db"), vec![with_fewer_fields()])?;
+    let file = DepotFile(tempfile::tempdir().expect("a folder"));
+    let old = SqliteStore::open(&file.path(), vec![with_fewer_fields()])?;
     let mut writes = recorded("tea", &[], &[ShelfEvent::Listed, put(3)]);
     writes.rows[0].projected.fields.remove(0);
     commit(&old, writes).await?;
     drop(old);
 
-    let store = open(folder.path())?;
+    let store = file.open()?;
     let listed = Query { equals: vec![("status", "LISTED".into())], limit: 9, ..Query::default() };
     let found = store.find("shelf", listed).await?;
     assert_eq!(found.iter().map(|row| &row.id[..]).collect::<Vec<_>>(), ["tea"]);
@@ -390,8 +362,7 @@ async fn kind_with_changed_fields_is_rebuilt_on_open() -> Outcome {
 
 #[tokio::test]
 async fn reader_sees_last_commit_during_write() -> Outcome {
-    let folder = tempfile::tempdir().expect("a folder");
-    let store = open(folder.path())?;
+    let (_file, store) = DepotFile::new()?;
     commit(&store, outbox_writes([1])).await?;
     let (barrier, entered) = Barrier::new();
     let mut blocked = Box::pin(barrier.block(&store));
@@ -433,22 +404,11 @@ impl Barrier {
     }
 }
 
-fn open(folder: &Path) -> Result<SqliteStore, StoreFault> {
-    SqliteStore::open(&folder.join("depot.db"), Depot::rows())
-}
-
 /// Copy of the folder as a crash at this moment would leave it.
-fn image_of(folder: &Path) -> TempDir {
+fn image_of(folder: &Path) -> DepotFile {
     let image = tempfile::tempdir().expect("a folder");
     for name in ["depot.db", "depot.db-wal"] {
         std::fs::copy(folder.join(name), image.path().join(name)).expect("a copy");
     }
-    image
-}
-
-/// Changes the database behind the store's back.
-fn by_hand(folder: &Path, sql: &str) {
-    let conn = Connection::open(folder.join("depot.db")).expect("the file");
-    let changed = conn.execute(sql, []).expect("the change");
-    assert!(changed > 0, "{sql} changed nothing");
+    DepotFile(image)
 }

@@ -10,10 +10,10 @@ use saga_engine::store::{Due, DueQuery, Store, StoreFault};
 
 use crate::support::{ShelfEvent, at, commit, due_query, id, load, put, recorded, retry, shelf, task, tasks};
 
-type Promise = Result<(), StoreFault>;
+type Outcome = Result<(), StoreFault>;
 
 /// Law 4: nobody else makes a call that may be in flight.
-pub async fn new_task_belongs_to_writer_until_lease_expires(store: &Arc<dyn Store>) -> Promise {
+pub async fn new_task_belongs_to_writer_until_lease_expires(store: &Arc<dyn Store>) -> Outcome {
     commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(60))).await?;
     assert_eq!(claim(store, "depot-2", 59).await?, []);
     assert_eq!(claim(store, "depot-1", 59).await?, [], "its own calls are under way");
@@ -24,7 +24,7 @@ pub async fn new_task_belongs_to_writer_until_lease_expires(store: &Arc<dyn Stor
     Ok(())
 }
 
-pub async fn restarted_owner_recovers_only_its_own_tasks(store: &Arc<dyn Store>) -> Promise {
+pub async fn restarted_owner_recovers_only_its_own_tasks(store: &Arc<dyn Store>) -> Outcome {
     commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(60))).await?;
     commit(store.as_ref(), tasks([task(2, at(0))], "depot-2", at(60))).await?;
     let recovered = store.claim_due(DueQuery { recover: true, ..at_most(10, 1) }).await?.tasks;
@@ -33,7 +33,7 @@ pub async fn restarted_owner_recovers_only_its_own_tasks(store: &Arc<dyn Store>)
 }
 
 /// Law 4: tasks beyond the limit are recovered by the next searches, not at the end of their leases.
-pub async fn restarted_owner_recovers_tasks_beyond_limit(store: &Arc<dyn Store>) -> Promise {
+pub async fn restarted_owner_recovers_tasks_beyond_limit(store: &Arc<dyn Store>) -> Outcome {
     let written = (1..=5).map(|number| task(number, at(0)));
     commit(store.as_ref(), tasks(written, "depot-1", at(3600))).await?;
     let first = store.claim_due(DueQuery { recover: true, ..at_most(2, 1) }).await?.tasks;
@@ -45,23 +45,23 @@ pub async fn restarted_owner_recovers_tasks_beyond_limit(store: &Arc<dyn Store>)
     Ok(())
 }
 
-pub async fn failed_task_waits_for_next_attempt(store: &Arc<dyn Store>) -> Promise {
+pub async fn failed_task_waits_for_next_attempt(store: &Arc<dyn Store>) -> Outcome {
     commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(60))).await?;
     let (id, last_error) = (id(1), "closed".to_owned());
     let failed = TaskRetry { id, attempts: 1, next_attempt: at(20), last_error, trace: None };
     commit(store.as_ref(), Writes { task_retries: vec![failed], ..Writes::default() }).await?;
 
     let failing = store.failing_tasks(10).await?;
-    let said: Vec<_> =
+    let found: Vec<_> =
         failing.iter().map(|one| (one.task.id, one.next_attempt, one.last_error.as_str())).collect();
-    assert_eq!(said, [(crate::support::id(1), at(20), "closed")]);
+    assert_eq!(found, [(crate::support::id(1), at(20), "closed")]);
     let early = due_of(store, "depot-1", 19).await?;
     assert_eq!((early.tasks, early.next), (vec![], Some(at(20))));
     assert_eq!(claim(store, "depot-2", 20).await?, [Task { attempts: 1, claim: 2, ..task(1, at(0)) }]);
     Ok(())
 }
 
-pub async fn open_task_is_loaded_with_claim(store: &Arc<dyn Store>) -> Promise {
+pub async fn open_task_is_loaded_with_claim(store: &Arc<dyn Store>) -> Outcome {
     commit(store.as_ref(), tasks([task(1, at(0)), task(2, at(0))], "depot-1", at(60))).await?;
     let done = Writes { tasks_done: vec![id(2)], ..Writes::default() };
     commit(store.as_ref(), done).await?;
@@ -72,7 +72,7 @@ pub async fn open_task_is_loaded_with_claim(store: &Arc<dyn Store>) -> Promise {
     Ok(())
 }
 
-pub async fn finished_task_is_deleted(store: &Arc<dyn Store>) -> Promise {
+pub async fn finished_task_is_deleted(store: &Arc<dyn Store>) -> Outcome {
     commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(60))).await?;
     assert_eq!(store.stats().await?.tasks, 1);
     commit(store.as_ref(), Writes { tasks_done: vec![id(1)], ..Writes::default() }).await?;
@@ -82,7 +82,7 @@ pub async fn finished_task_is_deleted(store: &Arc<dyn Store>) -> Promise {
 }
 
 /// Otherwise nobody would make the call until the time that the clock showed.
-pub async fn claim_by_clock_ahead_is_taken_over_and_fenced(store: &Arc<dyn Store>) -> Promise {
+pub async fn claim_by_clock_ahead_is_taken_over_and_fenced(store: &Arc<dyn Store>) -> Outcome {
     let hour = 3600;
     commit(store.as_ref(), tasks([task(1, at(hour))], "depot-1", at(hour + 60))).await?;
     let taken_over = bounded(store, "depot-1", 0).await?;
@@ -96,7 +96,7 @@ pub async fn claim_by_clock_ahead_is_taken_over_and_fenced(store: &Arc<dyn Store
     Ok(())
 }
 
-pub async fn delay_by_clock_ahead_is_over_at_once(store: &Arc<dyn Store>) -> Promise {
+pub async fn delay_by_clock_ahead_is_over_at_once(store: &Arc<dyn Store>) -> Outcome {
     let look = |second| DueQuery { longest_delay: SignedDuration::from_secs(30), ..at_most(9, second) };
     let retries = vec![retry("filling", 1, at(3600)), retry("filling", 2, at(40))];
     let last_error = "closed".to_owned();
@@ -112,7 +112,7 @@ pub async fn delay_by_clock_ahead_is_over_at_once(store: &Arc<dyn Store>) -> Pro
 }
 
 /// Law 4, with several replicas.
-pub async fn task_is_claimed_by_one_owner(store: &Arc<dyn Store>) -> Promise {
+pub async fn task_is_claimed_by_one_owner(store: &Arc<dyn Store>) -> Outcome {
     let written = (1..=60).map(|number| task(number, at(0)));
     commit(store.as_ref(), tasks(written, "depot-0", at(1))).await?;
     let claims = (1..=6).map(|owner| {
@@ -130,7 +130,7 @@ pub async fn task_is_claimed_by_one_owner(store: &Arc<dyn Store>) -> Promise {
     Ok(())
 }
 
-pub async fn due_rows_are_ordered_by_time(store: &Arc<dyn Store>) -> Promise {
+pub async fn due_rows_are_ordered_by_time(store: &Arc<dyn Store>) -> Outcome {
     commit(store.as_ref(), recorded("never", &[], &[put(1)])).await?;
     for (label, second) in [("milk", 30), ("zest", 10), ("apple", 20)] {
         commit(store.as_ref(), recorded(label, &[], &[planned(second)])).await?;
@@ -146,7 +146,7 @@ pub async fn due_rows_are_ordered_by_time(store: &Arc<dyn Store>) -> Promise {
     Ok(())
 }
 
-pub async fn due_retries_carry_payload(store: &Arc<dyn Store>) -> Promise {
+pub async fn due_retries_carry_payload(store: &Arc<dyn Store>) -> Outcome {
     let (early, late) = (retry("filling", 1, at(10)), retry("filling", 2, at(20)));
     commit(store.as_ref(), Writes { retries: vec![late.clone(), early.clone()], ..Writes::default() })
         .await?;
@@ -158,7 +158,7 @@ pub async fn due_retries_carry_payload(store: &Arc<dyn Store>) -> Promise {
 }
 
 /// Law 7: retries behind an open breaker do not take the place of others.
-pub async fn retries_of_paused_steps_are_skipped_and_do_not_count(store: &Arc<dyn Store>) -> Promise {
+pub async fn retries_of_paused_steps_are_skipped_and_do_not_count(store: &Arc<dyn Store>) -> Outcome {
     let waiting = [retry("filling", 1, at(1)), retry("listening", 2, at(2)), retry("filling", 3, at(3))];
     let last = retry("listening", 4, at(4));
     let retries = waiting.iter().cloned().chain([last.clone()]).collect();
@@ -175,7 +175,7 @@ pub async fn retries_of_paused_steps_are_skipped_and_do_not_count(store: &Arc<dy
 }
 
 /// Without room for calls no task is claimed, while other due work is found.
-pub async fn limit_of_zero_tasks_claims_none(store: &Arc<dyn Store>) -> Promise {
+pub async fn limit_of_zero_tasks_claims_none(store: &Arc<dyn Store>) -> Outcome {
     commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(1))).await?;
     commit(store.as_ref(), Writes { retries: vec![retry("filling", 1, at(1))], ..Writes::default() }).await?;
     let due = store.claim_due(DueQuery { tasks: 0, ..at_most(9, 2) }).await?;
@@ -184,7 +184,7 @@ pub async fn limit_of_zero_tasks_claims_none(store: &Arc<dyn Store>) -> Promise 
     Ok(())
 }
 
-pub async fn next_due_time_is_earliest_of_rows_retries_tasks_and_leases(store: &Arc<dyn Store>) -> Promise {
+pub async fn next_due_time_is_earliest_of_rows_retries_tasks_and_leases(store: &Arc<dyn Store>) -> Outcome {
     assert_eq!(due_of(store, "depot-1", 0).await?.next, None);
     commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(50))).await?;
     assert_eq!(due_of(store, "depot-1", 0).await?.next, Some(at(50)), "the lease of a task");

@@ -17,7 +17,7 @@ async fn file_in_use_is_rejected_and_its_user_continues() -> Result<(), StoreFau
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("depot.db");
     let holder = SqliteStore::open(&path, Depot::rows())?;
-    is_refused(&path, "another process holds it");
+    assert_rejected(&path, "another process holds it");
     commit(&holder, recorded("tea", &[], &[put(3)])).await?;
     drop(holder);
     let next = SqliteStore::open(&path, Depot::rows())?;
@@ -31,7 +31,7 @@ fn file_that_is_no_database_is_rejected_unchanged() {
     let path = folder.path().join("depot.db");
     let dead_letter = "Dear diary, this is not a database. ".repeat(300);
     std::fs::write(&path, &dead_letter).expect("a file");
-    is_refused(&path, "file is not a database");
+    assert_rejected(&path, "file is not a database");
     assert_eq!(std::fs::read_to_string(&path).expect("the file"), dead_letter);
 }
 
@@ -45,21 +45,21 @@ fn damaged_file_is_rejected() {
     let mut bytes = std::fs::read(&path).expect("the file");
     bytes[100..4096].fill(0xa5);
     std::fs::write(&path, bytes).expect("the damage");
-    is_refused(&path, "malformed");
+    assert_rejected(&path, "malformed");
 }
 
 /// Unreadable ids after damaging one of two dead letters; the other stays readable.
-async fn unreadable_after(damage: &str, spoilt: &DeadLettered) -> Result<Vec<String>, StoreFault> {
+async fn unreadable_after(damage: &str, damaged: &DeadLettered) -> Result<Vec<String>, StoreFault> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("depot.db");
     let sound = dead("filling", 2, at(20));
     let store = SqliteStore::open(&path, Depot::rows())?;
-    let dead_letters = vec![spoilt.clone(), sound.clone()];
-    commit(&store, Writes { new_dead_letters: dead_letters, ..Writes::default() }).await?;
+    let new_dead_letters = vec![damaged.clone(), sound.clone()];
+    commit(&store, Writes { new_dead_letters, ..Writes::default() }).await?;
     drop(store);
     let by_hand = Connection::open(&path).expect("the file");
     let sql = format!("UPDATE dead_letter SET {damage} WHERE id = ?1");
-    assert_eq!(by_hand.execute(&sql, [spoilt.id]).expect("the damage"), 1);
+    assert_eq!(by_hand.execute(&sql, [damaged.id]).expect("the damage"), 1);
     by_hand.close().expect("nothing is under way");
 
     let found = SqliteStore::open(&path, Depot::rows())?.dead_letters(9).await?;
@@ -70,15 +70,15 @@ async fn unreadable_after(damage: &str, spoilt: &DeadLettered) -> Result<Vec<Str
 
 #[tokio::test]
 async fn damaged_dead_letter_hides_no_other() -> Result<(), StoreFault> {
-    let spoilt = dead("filling", 1, at(10));
-    assert_eq!(unreadable_after("content = '{'", &spoilt).await?, [spoilt.id.to_string()]);
+    let damaged = dead("filling", 1, at(10));
+    assert_eq!(unreadable_after("content = '{'", &damaged).await?, [damaged.id.to_string()]);
     Ok(())
 }
 
 #[tokio::test]
 async fn dead_letter_with_damaged_id_hides_no_other() -> Result<(), StoreFault> {
-    let spoilt = dead("filling", 1, at(10));
-    assert_eq!(unreadable_after("content = '{', id = x'00'", &spoilt).await?, ["00"]);
+    let damaged = dead("filling", 1, at(10));
+    assert_eq!(unreadable_after("content = '{', id = x'00'", &damaged).await?, ["00"]);
     Ok(())
 }
 
@@ -86,19 +86,19 @@ async fn dead_letter_with_damaged_id_hides_no_other() -> Result<(), StoreFault> 
 fn file_of_newer_build_is_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("depot.db");
-    made(
+    create_and_change(
         &path,
         "INSERT INTO migration (number, checksum, applied_at) SELECT max(number) + 1, 'newer', 0 FROM migration",
     );
-    is_refused(&path, "start a newer build");
+    assert_rejected(&path, "start a newer build");
 }
 
 #[test]
 fn file_with_changed_migration_is_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("depot.db");
-    made(&path, "UPDATE migration SET checksum = 'another' WHERE number = 1");
-    is_refused(&path, "migration 1 of the database is not the one of this build");
+    create_and_change(&path, "UPDATE migration SET checksum = 'another' WHERE number = 1");
+    assert_rejected(&path, "migration 1 of the database is not the one of this build");
 }
 
 /// Not even root can create a folder below a file.
@@ -107,8 +107,8 @@ fn path_below_file_is_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("file");
     std::fs::write(&file, "").expect("a file");
-    is_refused(&file.join("data").join("depot.db"), "its folder cannot be made");
-    is_refused(&file.join("depot.db"), "its folder cannot be made");
+    assert_rejected(&file.join("data").join("depot.db"), "its folder cannot be create_and_change");
+    assert_rejected(&file.join("depot.db"), "its folder cannot be create_and_change");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn path_of_folder_is_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("depot.db");
     std::fs::create_dir(&path).expect("a folder in its place");
-    is_refused(&path, "cannot be opened");
+    assert_rejected(&path, "cannot be opened");
 }
 
 #[tokio::test]
@@ -128,18 +128,18 @@ async fn missing_folder_is_created() -> Result<(), StoreFault> {
 }
 
 /// Creates a database, and changes it after its store is dropped.
-fn made(path: &Path, sql: &str) {
+fn create_and_change(path: &Path, sql: &str) {
     drop(SqliteStore::open(path, Depot::rows()).expect("a new database"));
     let conn = Connection::open(path).expect("the file");
     conn.execute_batch(sql).expect("the change");
 }
 
 #[track_caller]
-fn is_refused(path: &Path, why: &str) {
+fn assert_rejected(path: &Path, why: &str) {
     let Err(fault) = SqliteStore::open(path, Depot::rows()) else { panic!("{} was opened", path.display()) };
-    let sentence = fault.to_string();
-    assert!(sentence.contains(&path.display().to_string()), "does not name the file: {sentence}");
-    assert!(sentence.contains(why), "does not say {why:?}: {sentence}");
-    assert!(!sentence.contains('\n'), "more than a line: {sentence}");
-    assert!(std::error::Error::source(&fault).is_none(), "the sentence says it all: {fault:?}");
+    let message = fault.to_string();
+    assert!(message.contains(&path.display().to_string()), "does not name the file: {message}");
+    assert!(message.contains(why), "does not say {why:?}: {message}");
+    assert!(!message.contains('\n'), "more than a line: {message}");
+    assert!(std::error::Error::source(&fault).is_none(), "the message says it all: {fault:?}");
 }

@@ -107,7 +107,7 @@ impl Garage {
         Ok(Self { folder, store: Arc::new(store), archive })
     }
 
-    async fn leave_before(&self, second: i64) -> Outcome {
+    async fn purge_before(&self, second: i64) -> Outcome {
         Ok(purge(self.store.as_ref(), Some(&self.archive), before(second), 4).await?)
     }
 
@@ -122,7 +122,7 @@ impl Garage {
         Ok(there)
     }
 
-    async fn left(&self) -> Result<PurgedRows, StoreFault> {
+    async fn purged(&self) -> Result<PurgedRows, StoreFault> {
         self.store.purged_rows("trip").await
     }
 }
@@ -134,17 +134,17 @@ fn before(second: i64) -> RetentionCutoffs {
 #[tokio::test]
 async fn finished_rows_are_purged_with_events_and_summed() -> Outcome {
     let garage = Garage::new().await?;
-    assert_eq!(garage.left().await?, PurgedRows::default());
-    garage.leave_before(4).await?;
+    assert_eq!(garage.purged().await?, PurgedRows::default());
+    garage.purge_before(4).await?;
     assert_eq!(garage.trips().await?, [4, 5, 6, 7, 8, 9, 500]);
-    let PurgedRows { before, sums } = garage.left().await?;
+    let PurgedRows { before, sums } = garage.purged().await?;
     assert_eq!(sums, [("miles".to_owned(), 1 + 2 + 3 + 30)].into());
     assert!(before.is_some_and(|before| before > saga(3) && before < saga(4)), "{before:?}");
     assert_eq!(garage.store.events(trip(1), 0, 9).await?, []);
 
-    garage.leave_before(100).await?;
+    garage.purge_before(100).await?;
     assert_eq!(garage.trips().await?, [5, 500], "the fifth goes on");
-    assert_eq!(garage.left().await?.sums, [("miles".to_owned(), 45 - 5 + 80)].into());
+    assert_eq!(garage.purged().await?.sums, [("miles".to_owned(), 45 - 5 + 80)].into());
     let checked = garage.store.verify().await?;
     assert_eq!((checked.rows, checked.events, checked.differing), (2, 5, vec![]));
     Ok(())
@@ -154,12 +154,12 @@ async fn finished_rows_are_purged_with_events_and_summed() -> Outcome {
 #[tokio::test]
 async fn row_finished_late_is_purged_late() -> Outcome {
     let garage = Garage::new().await?;
-    garage.leave_before(100).await?;
+    garage.purge_before(100).await?;
     commit(garage.store.as_ref(), Writes { decided_at: at(510), ..driven(5, &[5, 10, 1], &[0]) }).await?;
     commit(garage.store.as_ref(), Writes { decided_at: at(900), ..driven(900, &[], &[1]) }).await?;
-    garage.leave_before(505).await?;
+    garage.purge_before(505).await?;
     assert_eq!(garage.trips().await?, [5]);
-    garage.leave_before(520).await?;
+    garage.purge_before(520).await?;
     assert_eq!(garage.trips().await?, [0; 0]);
     Ok(())
 }
@@ -186,7 +186,7 @@ async fn row_of_saga_with_open_work_is_not_purged() -> Outcome {
     letter.saga = Some(saga(3));
     let call = tasks([saga_core::waiting::Task { correlation_id: saga(4), ..task(4, at(1)) }], "us", at(2));
     commit(garage.store.as_ref(), Writes { new_dead_letters: vec![letter], ..call }).await?;
-    garage.leave_before(100).await?;
+    garage.purge_before(100).await?;
     assert_eq!(garage.trips().await?, [3, 4, 5, 500]);
     Ok(())
 }
@@ -195,23 +195,23 @@ async fn row_of_saga_with_open_work_is_not_purged() -> Outcome {
 async fn rows_restored_from_archive_leave_purged_sums() -> Outcome {
     let garage = Garage::new().await?;
     let whole = garage.store.verify().await?;
-    garage.leave_before(100).await?;
-    let left = garage.left().await?;
+    garage.purge_before(100).await?;
+    let left = garage.purged().await?;
     // Twice, as after a crash between the two.
     for _ in 0..2 {
         garage.archive.restore(garage.store.as_ref(), "trip").await?;
     }
-    assert_eq!(garage.left().await?, left, "until they are folded");
+    assert_eq!(garage.purged().await?, left, "until they are folded");
     garage.store.rebuild("trip").await?;
     let back = garage.store.verify().await?;
     assert_eq!((back.differing, back.digest, back.events), (vec![], whole.digest, whole.events));
-    assert_eq!(garage.left().await?.sums, [("miles".to_owned(), 0)].into());
+    assert_eq!(garage.purged().await?.sums, [("miles".to_owned(), 0)].into());
     garage.store.rebuild("trip").await?;
-    assert_eq!(garage.left().await?.sums, [("miles".to_owned(), 0)].into());
+    assert_eq!(garage.purged().await?.sums, [("miles".to_owned(), 0)].into());
     // They leave again once all that was there is old, too.
     commit(garage.store.as_ref(), driven(900, &[], &[1])).await?;
-    garage.leave_before(800).await?;
-    assert_eq!(garage.left().await?.sums, [("miles".to_owned(), 120 + 1)].into());
+    garage.purge_before(800).await?;
+    assert_eq!(garage.purged().await?.sums, [("miles".to_owned(), 120 + 1)].into());
     assert!(garage.folder.path().join("archive").is_dir());
     Ok(())
 }
@@ -223,10 +223,10 @@ async fn load_reports_lowest_saga_id_never_purged() -> Outcome {
     let known =
         async || Ok::<_, StoreFault>(load(garage.store.as_ref(), Reads::default()).await?.purged_before);
     assert_eq!(known().await?, None);
-    garage.leave_before(4).await?;
-    assert_eq!(known().await?, garage.left().await?.before);
+    garage.purge_before(4).await?;
+    assert_eq!(known().await?, garage.purged().await?.before);
     let first = known().await?;
-    garage.leave_before(100).await?;
+    garage.purge_before(100).await?;
     assert!(known().await? > first, "it only rises");
     Ok(())
 }
@@ -237,7 +237,7 @@ async fn finished_row_with_gap_in_history_is_not_purged() -> Outcome {
     let path = garage.folder.path().join("garage.db");
     rusqlite::Connection::open(path)?
         .execute("DELETE FROM event WHERE row_id = ?1 AND version = 2", [trip(2).id])?;
-    garage.leave_before(100).await?;
+    garage.purge_before(100).await?;
     assert_eq!(garage.trips().await?, [2, 5, 500]);
     assert_eq!(garage.store.verify().await?.differing, [format!("trip/{}", saga(2))]);
     Ok(())

@@ -1,13 +1,11 @@
 //! Conformance: a batch that requests more rows is decided again in the same transaction.
 
-use std::sync::Arc;
-
 use saga_core::decision::{Loaded, Writes};
 use saga_engine::store::{Store, StoreFault};
 
 use crate::support::{commit, of_row, put, recorded, shelf, state};
 
-type Promise = Result<(), StoreFault>;
+type Outcome = Result<(), StoreFault>;
 
 /// Requests the shelves after tea one after another, then puts so many pieces on the last.
 fn asking(mut seen: impl FnMut(&Loaded) + Send + 'static) -> Box<dyn FnMut(Loaded) -> Writes + Send> {
@@ -21,8 +19,8 @@ fn asking(mut seen: impl FnMut(&Loaded) + Send + 'static) -> Box<dyn FnMut(Loade
     })
 }
 
-pub async fn batch_may_request_more_rows_before_decision(store: &Arc<dyn Store>) -> Promise {
-    commit(store.as_ref(), recorded("coffee", &[], &[put(3)])).await?;
+pub async fn batch_may_request_more_rows_before_decision(store: &dyn Store) -> Outcome {
+    commit(store, recorded("coffee", &[], &[put(3)])).await?;
     let (given, taken) = std::sync::mpsc::channel();
     let seen = move |loaded: &Loaded| {
         let _ = given.send((loaded.rows.keys().cloned().collect::<Vec<_>>(), loaded.also_read.clone()));
@@ -36,16 +34,16 @@ pub async fn batch_may_request_more_rows_before_decision(store: &Arc<dyn Store>)
         (vec![shelf("coffee")], [shelf("coffee"), shelf("milk")].into()),
     ];
     assert_eq!(seen, wanted);
-    assert_eq!(state(store.as_ref(), "tea").await?, None, "nothing is written on the way");
-    assert_eq!(state(store.as_ref(), "coffee").await?.map(|shelf| shelf.pieces), Some(7));
+    assert_eq!(state(store, "tea").await?, None, "nothing is written on the way");
+    assert_eq!(state(store, "coffee").await?.map(|shelf| shelf.pieces), Some(7));
     Ok(())
 }
 
-pub async fn batch_with_requested_rows_is_guarded_by_last_read_versions(store: &Arc<dyn Store>) -> Promise {
-    commit(store.as_ref(), recorded("coffee", &[], &[put(3)])).await?;
-    commit(store.as_ref(), recorded("coffee", &[put(3)], &[put(1)])).await?;
+pub async fn batch_with_requested_rows_is_guarded_by_last_read_versions(store: &dyn Store) -> Outcome {
+    commit(store, recorded("coffee", &[], &[put(3)])).await?;
+    commit(store, recorded("coffee", &[put(3)], &[put(1)])).await?;
     let answer = store.transact(of_row("tea"), asking(|_| {})).await;
     assert!(matches!(answer, Err(StoreFault::Conflict(key)) if key == shelf("coffee")));
-    assert_eq!(state(store.as_ref(), "coffee").await?.map(|shelf| shelf.pieces), Some(4));
+    assert_eq!(state(store, "coffee").await?.map(|shelf| shelf.pieces), Some(4));
     Ok(())
 }

@@ -69,20 +69,20 @@ async fn between(client: TcpStream, server: TcpStream, left: &AtomicU32, breaks:
     });
     let mut bytes = vec![0; 1 << 16];
     while let Ok(count @ 1..) = from_client.read(&mut bytes).await {
-        let said = &bytes[..count];
-        let is_commit = said.windows(7).any(|word| word == b"COMMIT\0");
+        let message = &bytes[..count];
+        let is_commit = message.windows(7).any(|word| word == b"COMMIT\0");
         let takes_one = |left: u32| (left != u32::MAX).then(|| left.checked_sub(1).unwrap_or(u32::MAX));
         if is_commit && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, takes_one) == Ok(0) {
             answers.abort();
             let _ = answers.await;
             if breaks == Breaks::BehindTheCommit {
-                let _ = to_server.write_all(said).await;
+                let _ = to_server.write_all(message).await;
                 // The server has done it when it ends the connection, to which this half is closed.
                 let _ = to_server.shutdown().await;
             }
             return;
         }
-        if to_server.write_all(said).await.is_err() {
+        if to_server.write_all(message).await.is_err() {
             return;
         }
     }
@@ -146,8 +146,8 @@ async fn unusable_database_is_rejected_with_its_reason() -> Outcome {
     let kinds = Depot::rows;
     let refused = async |url: String, wanted: &str| {
         let fault = open_postgres_as(&url, kinds(), &DEPOT).await.err().expect("refused");
-        let said = fault.to_string();
-        assert!(said.contains(wanted) && !said.contains('\n'), "{said:?} has no {wanted:?}");
+        let message = fault.to_string();
+        assert!(message.contains(wanted) && !message.contains('\n'), "{message:?} has no {wanted:?}");
     };
     refused(server.url_of("nowhere"), "\"nowhere\" does not exist: make it first (createdb)").await;
     refused("postgres://saga@127.0.0.1:1/depot".to_owned(), "refused").await;
@@ -227,8 +227,8 @@ async fn missing_or_wrong_password_is_reported() -> Outcome {
     let with = |password: &str| url.replace("saga@", &format!("owner_of_{name}{password}@"));
     for password in ["", ":wrong"] {
         let fault = open_postgres_as(&with(password), Depot::rows(), &DEPOT).await.err().expect("refused");
-        let said = fault.to_string();
-        assert!(said.contains("password") && !said.contains("wrong@"), "{said}");
+        let message = fault.to_string();
+        assert!(message.contains("password") && !message.contains("wrong@"), "{message}");
     }
     drop(open_postgres_as(&with(":right"), Depot::rows(), &DEPOT).await?);
     let folder = tempfile::tempdir().expect("a folder");

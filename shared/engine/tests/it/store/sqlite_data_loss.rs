@@ -30,13 +30,13 @@ const OURS: OpenOptions<'static> = OpenOptions {
 #[tokio::test]
 async fn emptied_database_is_rejected() -> Outcome {
     for is_gone in [false, true] {
-        let depot = Kept::with(3).await?;
+        let depot = ClosedDatabase::with(3).await?;
         match is_gone {
             true => std::fs::remove_file(&depot.path).expect("gone"),
             false => std::fs::write(&depot.path, b"").expect("emptied"),
         }
-        let sentence = depot.is_refused("it is empty, and had 3 events of depot");
-        depot.accepts_the_loss(&sentence).await?;
+        let message = depot.assert_rejected("it is empty, and had 3 events of depot");
+        depot.open_accepting_loss(&message).await?;
     }
     Ok(())
 }
@@ -44,7 +44,7 @@ async fn emptied_database_is_rejected() -> Outcome {
 /// Writes to a file without a path are lost with the process, so that they must fail.
 #[tokio::test]
 async fn moved_or_replaced_file_fails_commits() -> Outcome {
-    let depot = Kept::with(3).await?;
+    let depot = ClosedDatabase::with(3).await?;
     let (store, elsewhere) = (depot.open()?, depot.path.with_extension("moved"));
     let one_more = async || {
         let read = store.events(shelf("tea"), 0, 99).await?.len();
@@ -57,9 +57,12 @@ async fn moved_or_replaced_file_fails_commits() -> Outcome {
             std::fs::copy(&elsewhere, &depot.path).expect("a copy");
         }
         let written = error_chain(&one_more().await.expect_err("it was not stored"));
-        let looked = error_chain(&store.stats().await.expect_err("it is not ready"));
-        for said in [written, looked] {
-            assert!(said.contains("its file was deleted, moved or replaced while it was in use"), "{said}");
+        let health = error_chain(&store.stats().await.expect_err("it is not ready"));
+        for message in [written, health] {
+            assert!(
+                message.contains("its file was deleted, moved or replaced while it was in use"),
+                "{message}"
+            );
         }
     }
     std::fs::rename(&elsewhere, &depot.path).expect("put back");
@@ -70,15 +73,15 @@ async fn moved_or_replaced_file_fails_commits() -> Outcome {
 /// As after restoring an older copy.
 #[tokio::test]
 async fn database_behind_its_position_is_rejected() -> Outcome {
-    let depot = Kept::with(3).await?;
+    let depot = ClosedDatabase::with(3).await?;
     let older = std::fs::read(&depot.path).expect("the file");
     depot.put(3, 5).await?;
     std::fs::write(&depot.path, older).expect("restored");
-    let sentence = depot.is_refused("it had come to event 5");
-    assert!(sentence.contains("is at event 3"), "{sentence}");
-    depot.accepts_the_loss(&sentence).await?;
+    let message = depot.assert_rejected("it had come to event 5");
+    assert!(message.contains("is at event 3"), "{message}");
+    depot.open_accepting_loss(&message).await?;
     // What was accepted was that loss, and no other.
-    let name = name_of(&sentence);
+    let name = name_of(&message);
     depot.put(3, 9).await?;
     std::fs::write(&depot.path, b"").expect("emptied");
     let other = SqliteStore::open_as(&depot.path, Depot::rows(), &OpenOptions { accept_loss: &name, ..OURS });
@@ -90,7 +93,7 @@ async fn database_behind_its_position_is_rejected() -> Outcome {
 #[tokio::test]
 async fn database_with_lost_or_damaged_log_is_rejected() -> Outcome {
     for is_gone in [true, false] {
-        let depot = Kept::with(3).await?;
+        let depot = ClosedDatabase::with(3).await?;
         let store = depot.open()?;
         let puts: Vec<_> = (0..5).map(|_| put(1)).collect();
         commit(&store, recorded("tea", &puts[..3], &puts[3..])).await?;
@@ -105,21 +108,21 @@ async fn database_with_lost_or_damaged_log_is_rejected() -> Outcome {
             spoilt[..32].fill(0);
             std::fs::write(&log, spoilt).expect("its log");
         }
-        depot.is_refused("it had come to event 5");
+        depot.assert_rejected("it had come to event 5");
     }
     Ok(())
 }
 
 #[tokio::test]
 async fn database_with_zeroed_or_missing_pages_is_rejected() -> Outcome {
-    let depot = Kept::with(2_000).await?;
+    let depot = ClosedDatabase::with(2_000).await?;
     let whole = std::fs::read(&depot.path).expect("the file");
     let middle = whole.len() / 8192 * 4096;
     let mut zeroed = whole.clone();
     zeroed[middle..middle + 5 * 4096].fill(0);
     for spoilt in [&zeroed[..], &whole[..middle]] {
         std::fs::write(&depot.path, spoilt).expect("the damage");
-        depot.is_refused("damaged");
+        depot.assert_rejected("damaged");
     }
     // Not in a hurry.
     std::fs::write(&depot.path, &whole).expect("whole again");
@@ -130,7 +133,7 @@ async fn database_with_zeroed_or_missing_pages_is_rejected() -> Outcome {
 
 #[tokio::test]
 async fn database_of_another_service_is_rejected_unchanged() -> Outcome {
-    let depot = Kept::with(3).await?;
+    let depot = ClosedDatabase::with(3).await?;
     let other = || vec![RowKind { name: "parcel", ..RowKind::of::<Shelf>() }];
     let theirs = OpenOptions { service: "courier", ..OURS };
     let before = std::fs::read(&depot.path).expect("the file");
@@ -144,18 +147,18 @@ async fn database_of_another_service_is_rejected_unchanged() -> Outcome {
 /// Names the missing table on open. The table of a kind is rebuilt from the events.
 #[tokio::test]
 async fn missing_table_is_reported_on_open() -> Outcome {
-    let depot = Kept::with(3).await?;
-    depot.by_hand("DROP TABLE row_shelf");
+    let depot = ClosedDatabase::with(3).await?;
+    depot.execute("DROP TABLE row_shelf");
     assert_eq!(state(&depot.open()?, "tea").await?.map(|shelf| shelf.pieces), Some(3));
-    depot.by_hand("DROP TABLE outbox");
-    depot.is_refused("damaged, outbox");
+    depot.execute("DROP TABLE outbox");
+    depot.assert_rejected("damaged, outbox");
     Ok(())
 }
 
 /// The stored position is never ahead, so that a crash is no loss.
 #[tokio::test]
 async fn crash_and_truncated_position_are_no_data_loss() -> Outcome {
-    let depot = Kept::with(3).await?;
+    let depot = ClosedDatabase::with(3).await?;
     let store = depot.open()?;
     let puts: Vec<_> = (0..5).map(|_| put(1)).collect();
     commit(&store, recorded("tea", &puts[..3], &puts[3..])).await?;
@@ -167,10 +170,10 @@ async fn crash_and_truncated_position_are_no_data_loss() -> Outcome {
     assert_eq!(state(&crashed, "tea").await?.map(|shelf| shelf.pieces), Some(5));
     drop(store);
     let lock = depot.beside(".lock");
-    let mark = std::fs::read(&lock).expect("the mark");
-    std::fs::write(&lock, &mark[..20]).expect("cut off");
+    let position = std::fs::read(&lock).expect("the position");
+    std::fs::write(&lock, &position[..20]).expect("cut off");
     drop(depot.open()?);
-    assert_eq!(std::fs::read(&lock).expect("the mark"), mark, "written anew");
+    assert_eq!(std::fs::read(&lock).expect("the position"), position, "written anew");
     Ok(())
 }
 
@@ -185,18 +188,18 @@ fn required_database_is_not_created() {
 }
 
 /// Closed database of the depot.
-struct Kept {
+struct ClosedDatabase {
     path: PathBuf,
     _folder: TempDir,
 }
 
-impl Kept {
+impl ClosedDatabase {
     /// Database with so many events.
     async fn with(events: usize) -> Result<Self, StoreFault> {
         let folder = tempfile::tempdir().expect("a folder");
-        let kept = Self { path: folder.path().join("depot.db"), _folder: folder };
-        kept.put(0, events).await?;
-        Ok(kept)
+        let database = Self { path: folder.path().join("depot.db"), _folder: folder };
+        database.put(0, events).await?;
+        Ok(database)
     }
 
     fn open(&self) -> Result<SqliteStore, StoreFault> {
@@ -207,7 +210,7 @@ impl Kept {
     async fn put(&self, before: usize, after: usize) -> Outcome {
         let puts: Vec<_> = (0..after).map(|_| put(1)).collect();
         commit(&self.open()?, recorded("tea", &puts[..before], &puts[before..])).await?;
-        self.by_hand("PRAGMA user_version = 0");
+        self.execute("PRAGMA user_version = 0");
         Ok(())
     }
 
@@ -218,17 +221,17 @@ impl Kept {
     }
 
     #[track_caller]
-    fn is_refused(&self, why: &str) -> String {
+    fn assert_rejected(&self, why: &str) -> String {
         let Err(fault) = self.open() else { panic!("it was opened") };
-        let sentence = fault.to_string();
-        assert!(sentence.contains(why) && sentence.contains("depot.db"), "does not say {why:?}: {sentence}");
-        assert!(sentence.contains("restore it from a copy"), "does not say how to go on: {sentence}");
-        assert!(!sentence.contains('\n'), "more than a line: {sentence}");
-        sentence
+        let message = fault.to_string();
+        assert!(message.contains(why) && message.contains("depot.db"), "does not say {why:?}: {message}");
+        assert!(message.contains("restore it from a copy"), "does not say how to go on: {message}");
+        assert!(!message.contains('\n'), "more than a line: {message}");
+        message
     }
 
-    async fn accepts_the_loss(&self, sentence: &str) -> Outcome {
-        let name = name_of(sentence);
+    async fn open_accepting_loss(&self, message: &str) -> Outcome {
+        let name = name_of(message);
         let accepting = OpenOptions { accept_loss: &name, ..OURS };
         drop(SqliteStore::open_as(&self.path, Depot::rows(), &accepting)?);
         // From now on it is the one.
@@ -237,12 +240,12 @@ impl Kept {
     }
 
     /// Changes the database by another connection, which checkpoints the log when it closes.
-    fn by_hand(&self, sql: &str) {
+    fn execute(&self, sql: &str) {
         Connection::open(&self.path).expect("the file").execute_batch(sql).expect("the change");
     }
 }
 
 /// Name of the loss in the error.
-fn name_of(sentence: &str) -> String {
-    sentence.rsplit_once("store.accept_loss=").expect("a name").1.to_owned()
+fn name_of(message: &str) -> String {
+    message.rsplit_once("store.accept_loss=").expect("a name").1.to_owned()
 }

@@ -1,7 +1,5 @@
 //! Conformance: verification, overrides, statistics and trimming.
 
-use std::sync::Arc;
-
 use saga_core::decision::{InboxState, Reads, Writes};
 use saga_core::query::Query;
 use saga_engine::store::{Store, StoreFault, StoredOverrides, TrimCutoffs};
@@ -12,9 +10,9 @@ use crate::support::{
     task, tasks,
 };
 
-type Promise = Result<(), StoreFault>;
+type Outcome = Result<(), StoreFault>;
 
-pub async fn every_row_equals_the_fold_of_its_events(store: &Arc<dyn Store>) -> Promise {
+pub async fn every_row_equals_the_fold_of_its_events(store: &dyn Store) -> Outcome {
     let empty = store.verify().await?;
     assert_eq!((empty.rows, empty.events, empty.differing), (0, 0, vec![]));
     fill(store).await?;
@@ -23,12 +21,12 @@ pub async fn every_row_equals_the_fold_of_its_events(store: &Arc<dyn Store>) -> 
     assert_ne!(report.digest, empty.digest);
     assert_eq!(report.digest, store.verify().await?.digest, "the same rows have the same digest");
 
-    commit(store.as_ref(), recorded("milk", &[put(1)], &[put(1)])).await?;
+    commit(store, recorded("milk", &[put(1)], &[put(1)])).await?;
     assert_ne!(report.digest, store.verify().await?.digest);
     Ok(())
 }
 
-pub async fn rebuild_restores_every_row(store: &Arc<dyn Store>) -> Promise {
+pub async fn rebuild_restores_every_row(store: &dyn Store) -> Outcome {
     fill(store).await?;
     let before = store.verify().await?;
     let rows = store.find("shelf", Query { limit: 9, ..Default::default() }).await?;
@@ -41,12 +39,12 @@ pub async fn rebuild_restores_every_row(store: &Arc<dyn Store>) -> Promise {
     let due = store.claim_due(due_query(at(10), 9, "depot-1", at(10))).await?.rows;
     assert_eq!(due.iter().map(|(key, _)| &key.id[..]).collect::<Vec<_>>(), ["tea"]);
     // And it goes on from there.
-    commit(store.as_ref(), recorded("milk", &[put(1)], &[put(1)])).await?;
-    assert_eq!(state(store.as_ref(), "milk").await?.map(|shelf| shelf.pieces), Some(2));
+    commit(store, recorded("milk", &[put(1)], &[put(1)])).await?;
+    assert_eq!(state(store, "milk").await?.map(|shelf| shelf.pieces), Some(2));
     Ok(())
 }
 
-pub async fn overrides_are_replaced_only_at_current_revision(store: &Arc<dyn Store>) -> Promise {
+pub async fn overrides_are_replaced_only_at_current_revision(store: &dyn Store) -> Outcome {
     let overridden = |revision, text: &str| StoredOverrides { revision, text: text.to_owned() };
     assert_eq!(store.overrides().await?, overridden(0, "{}"));
     assert!(store.replace_overrides(0, "mine".to_owned()).await?);
@@ -60,19 +58,19 @@ pub async fn overrides_are_replaced_only_at_current_revision(store: &Arc<dyn Sto
     Ok(())
 }
 
-pub async fn rebuild_of_undeclared_kind_fails(store: &Arc<dyn Store>) -> Promise {
+pub async fn rebuild_of_undeclared_kind_fails(store: &dyn Store) -> Outcome {
     let fault = store.rebuild("cellar").await.expect_err("nobody declared it");
     assert!(matches!(&fault, StoreFault::Unusable(why) if why.contains("cellar")), "{fault:?}");
     Ok(())
 }
 
 /// Law 2: all waiting work can be counted.
-pub async fn stats_count_waiting_work(store: &Arc<dyn Store>) -> Promise {
+pub async fn stats_count_waiting_work(store: &dyn Store) -> Outcome {
     let stats = store.stats().await?;
     assert_eq!((stats.outbox_pending, stats.outbox_oldest), (0, None));
-    commit(store.as_ref(), Writes { decided_at: at(5), ..outbox_writes([1, 2]) }).await?;
-    commit(store.as_ref(), Writes { decided_at: at(9), ..outbox_writes([3]) }).await?;
-    commit(store.as_ref(), tasks([task(1, at(0)), task(2, at(0))], "depot-1", at(60))).await?;
+    commit(store, Writes { decided_at: at(5), ..outbox_writes([1, 2]) }).await?;
+    commit(store, Writes { decided_at: at(9), ..outbox_writes([3]) }).await?;
+    commit(store, tasks([task(1, at(0)), task(2, at(0))], "depot-1", at(60))).await?;
     let writes = Writes {
         retries: vec![
             retry("filling", 1, at(10)),
@@ -82,7 +80,7 @@ pub async fn stats_count_waiting_work(store: &Arc<dyn Store>) -> Promise {
         new_dead_letters: vec![dead("filling", 3, at(0))],
         ..Writes::default()
     };
-    commit(store.as_ref(), writes).await?;
+    commit(store, writes).await?;
 
     let stats = store.stats().await?;
     assert_eq!((stats.outbox_pending, stats.outbox_failed, stats.outbox_oldest), (3, 0, Some(at(5))));
@@ -94,13 +92,13 @@ pub async fn stats_count_waiting_work(store: &Arc<dyn Store>) -> Promise {
 }
 
 /// Ids without a saga are random, so that old ones stand between recent ones.
-pub async fn old_inbox_ids_are_trimmed_anywhere(store: &Arc<dyn Store>) -> Promise {
+pub async fn old_inbox_ids_are_trimmed_anywhere(store: &dyn Store) -> Outcome {
     let marks = |places: std::ops::Range<u128>, second| {
         let inbox = places.map(|place| ("filling", Uuid::from_u128(u128::MAX / 200 * place))).collect();
         Writes { inbox, decided_at: at(second), ..Writes::default() }
     };
     for (places, second) in [(0..90, 9), (90..110, 1), (110..200, 9)] {
-        commit(store.as_ref(), marks(places, second)).await?;
+        commit(store, marks(places, second)).await?;
     }
     let cutoffs = TrimCutoffs { inbox: at(5), keys: at(0), published: at(0) };
     let mut gone = 0;
@@ -114,7 +112,7 @@ pub async fn old_inbox_ids_are_trimmed_anywhere(store: &Arc<dyn Store>) -> Promi
 }
 
 /// Trimming keeps recent entries, and counts outlive it.
-pub async fn finished_entries_are_trimmed_by_age_in_chunks(store: &Arc<dyn Store>) -> Promise {
+pub async fn finished_entries_are_trimmed_by_age_in_chunks(store: &dyn Store) -> Outcome {
     for number in 1..=5 {
         let writes = Writes {
             inbox: vec![("filling", id(number))],
@@ -122,7 +120,7 @@ pub async fn finished_entries_are_trimmed_by_age_in_chunks(store: &Arc<dyn Store
             decided_at: at(i64::try_from(number).expect("a small number")),
             ..Writes::default()
         };
-        commit(store.as_ref(), writes).await?;
+        commit(store, writes).await?;
     }
     fill(store).await?;
     let cutoffs = TrimCutoffs { inbox: at(5), keys: at(3), published: at(0) };
@@ -136,7 +134,7 @@ pub async fn finished_entries_are_trimmed_by_age_in_chunks(store: &Arc<dyn Store
         keys: (1..=5).map(|number| format!("key {number}")).collect(),
         ..Reads::default()
     };
-    let loaded = load(store.as_ref(), reads).await?;
+    let loaded = load(store, reads).await?;
     assert_eq!(loaded.inbox, [(("filling", id(5)), InboxState::Processed)].into());
     assert_eq!(loaded.keys.keys().collect::<Vec<_>>(), ["key 3", "key 4", "key 5"]);
     assert_eq!(store.message_counts().await?.handled, [("filling".to_owned(), 5)].into());
@@ -145,11 +143,11 @@ pub async fn finished_entries_are_trimmed_by_age_in_chunks(store: &Arc<dyn Store
 }
 
 /// Three shelves, six events.
-async fn fill(store: &Arc<dyn Store>) -> Promise {
+async fn fill(store: &dyn Store) -> Outcome {
     let planned = ShelfEvent::CheckPlanned { at: at(10) };
-    commit(store.as_ref(), recorded("tea", &[], &[ShelfEvent::Listed, put(3)])).await?;
+    commit(store, recorded("tea", &[], &[ShelfEvent::Listed, put(3)])).await?;
     let later = recorded("tea", &[ShelfEvent::Listed, put(3)], &[planned, put(4)]);
-    commit(store.as_ref(), Writes { decided_at: at(60), ..later }).await?;
-    commit(store.as_ref(), recorded("coffee", &[], &[put(9)])).await?;
-    commit(store.as_ref(), recorded("milk", &[], &[put(1)])).await
+    commit(store, Writes { decided_at: at(60), ..later }).await?;
+    commit(store, recorded("coffee", &[], &[put(9)])).await?;
+    commit(store, recorded("milk", &[], &[put(1)])).await
 }

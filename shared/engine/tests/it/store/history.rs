@@ -1,7 +1,5 @@
 //! Conformance: past states of rows, and changes since a position.
 
-use std::sync::Arc;
-
 use saga_core::decider::Decider as _;
 use saga_core::decision::Writes;
 use saga_core::query::Query;
@@ -9,18 +7,18 @@ use saga_engine::store::{Changes, Store, StoreFault};
 
 use crate::support::{Shelf, commit, put, recorded};
 
-type Promise = Result<(), StoreFault>;
+type Outcome = Result<(), StoreFault>;
 
 fn ids(labels: &[&str]) -> Vec<String> {
     labels.iter().map(|label| (*label).to_owned()).collect()
 }
 
-pub async fn rows_at_position_omits_later_rows(store: &Arc<dyn Store>) -> Promise {
-    commit(store.as_ref(), recorded("tea", &[], &[put(3)])).await?;
+pub async fn rows_at_position_omits_later_rows(store: &dyn Store) -> Outcome {
+    commit(store, recorded("tea", &[], &[put(3)])).await?;
     let then = store.position().await?.events;
     let was = store.find(Shelf::KIND, Query { limit: 9, ..Default::default() }).await?;
-    commit(store.as_ref(), recorded("tea", &[put(3)], &[put(4)])).await?;
-    commit(store.as_ref(), recorded("milk", &[], &[put(1)])).await?;
+    commit(store, recorded("tea", &[put(3)], &[put(4)])).await?;
+    commit(store, recorded("milk", &[], &[put(1)])).await?;
     let rows = store.rows_at(Shelf::KIND, ids(&["milk", "tea", "urn"]), then).await?;
     let [(id, Some((row, history)))] = &rows[..] else { panic!("only tea was there: {rows:?}") };
     assert_eq!((id.as_str(), history.len()), ("tea", 1));
@@ -33,11 +31,11 @@ pub async fn rows_at_position_omits_later_rows(store: &Arc<dyn Store>) -> Promis
     Ok(())
 }
 
-pub async fn changed_rows_are_read_page_by_page(store: &Arc<dyn Store>) -> Promise {
-    commit(store.as_ref(), recorded("tea", &[], &[put(3)])).await?;
+pub async fn changed_rows_are_read_page_by_page(store: &dyn Store) -> Outcome {
+    commit(store, recorded("tea", &[], &[put(3)])).await?;
     let then = store.position().await?.events;
-    commit(store.as_ref(), recorded("milk", &[], &[put(1), put(2)])).await?;
-    commit(store.as_ref(), recorded("urn", &[], &[put(1)])).await?;
+    commit(store, recorded("milk", &[], &[put(1), put(2)])).await?;
+    commit(store, recorded("urn", &[], &[put(1)])).await?;
     let all = store.changed_rows(Shelf::KIND, then, 9).await?;
     assert_eq!(all, Changes { ids: ids(&["milk", "urn"]), up_to: then + 3, is_over: true });
     let page = store.changed_rows(Shelf::KIND, then, 2).await?;
@@ -48,8 +46,8 @@ pub async fn changed_rows_are_read_page_by_page(store: &Arc<dyn Store>) -> Promi
     Ok(())
 }
 
-pub async fn event_fingerprint_distinguishes_events(store: &Arc<dyn Store>) -> Promise {
-    commit(store.as_ref(), recorded("tea", &[], &[put(3), put(3)])).await?;
+pub async fn event_fingerprint_distinguishes_events(store: &dyn Store) -> Outcome {
+    commit(store, recorded("tea", &[], &[put(3), put(3)])).await?;
     let last = store.position().await?.events;
     let of = async |seq| store.event_fingerprint(seq).await;
     assert_eq!(of(last).await?, of(last).await?);
@@ -59,16 +57,16 @@ pub async fn event_fingerprint_distinguishes_events(store: &Arc<dyn Store>) -> P
 }
 
 /// Also in parts of one event. A row with a long history is left to the full verification.
-pub async fn changed_rows_are_verified(store: &Arc<dyn Store>) -> Promise {
-    commit(store.as_ref(), recorded("tea", &[], &[put(3)])).await?;
+pub async fn changed_rows_are_verified(store: &dyn Store) -> Outcome {
+    commit(store, recorded("tea", &[], &[put(3)])).await?;
     let then = store.position().await?.events;
     let long: Vec<_> = (0..300).map(put).collect();
-    commit(store.as_ref(), recorded("urn", &[], &long)).await?;
-    commit(store.as_ref(), recorded("milk", &[], &[put(1), put(2)])).await?;
+    commit(store, recorded("urn", &[], &long)).await?;
+    commit(store, recorded("milk", &[], &[put(1), put(2)])).await?;
     // What the row says is not what its events say.
     let forged = recorded("tea", &[put(3)], &[put(4)]);
     let events = recorded("tea", &[put(3)], &[put(5)]).events;
-    commit(store.as_ref(), Writes { events, ..forged }).await?;
+    commit(store, Writes { events, ..forged }).await?;
     let all = store.verify_changed(then, 10_000).await?;
     assert_eq!((all.rows, all.differing, all.next), (2, ids(&["shelf/tea"]), None));
     let (mut differing, mut from) = (vec![], then);
