@@ -107,8 +107,8 @@ fn path_below_file_is_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("file");
     std::fs::write(&file, "").expect("a file");
-    assert_rejected(&file.join("data").join("depot.db"), "its folder cannot be create_and_change");
-    assert_rejected(&file.join("depot.db"), "its folder cannot be create_and_change");
+    assert_rejected(&file.join("data").join("depot.db"), "its folder cannot be made");
+    assert_rejected(&file.join("depot.db"), "its folder cannot be made");
 }
 
 #[test]
