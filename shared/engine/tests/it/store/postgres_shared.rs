@@ -337,7 +337,7 @@ async fn changed_rows_are_signalled_only_for_watched_kinds() -> Outcome {
     let (_server, [one, other]) = two_replicas().await;
     let mut signals = other.signals().expect("they may share it");
     let mut count = 0;
-    // Which of what is signals between two outbox_writes is the change of a shelf.
+    // A change of a shelf is signalled right after the entries of its batch, if at all.
     let mut is_signalled = async || {
         let before = vec![put(1); count];
         count += 1;
