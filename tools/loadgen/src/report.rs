@@ -11,7 +11,8 @@ use super::ledger::Counts;
 use super::measurements::Measurements;
 use super::percentiles::{Percentiles, percentile_table};
 use super::timeline::Second;
-use cli::{View, view};
+use cli::view;
+use cli::view::View;
 use client::reconciliation::{Reconciliation, report_text};
 use devstack::Component;
 

@@ -6,12 +6,10 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
 use saga_core::trace::TRACEPARENT;
 use uuid::Uuid;
 
-use super::position_header;
 use crate::store::OutboxEntry;
 
 /// Header with the number of facts in a message. A message without it is one fact. A fact from a pack has it as well: `3/64`
@@ -70,37 +68,15 @@ pub(super) fn packs_of<'e, 's>(
     (packs, &[])
 }
 
-/// Builds the message of a pack. A single fact is an ordinary message.
-pub(super) fn message(entries: &[&OutboxEntry], position: Option<&str>) -> PublishMessage {
-    let message = match entries {
-        [entry] => {
-            let message =
-                PublishMessage::build().payload(entry.payload.clone()).message_id(entry.id.to_string());
-            match entry.trace {
-                Some(trace) => message.header(TRACEPARENT, trace.to_string().as_str()),
-                None => message,
-            }
-        }
-        several => PublishMessage::build()
-            .payload(pack(several))
-            .message_id(id_of(several).to_string())
-            .header(HEADER, several.len().to_string().as_str()),
-    };
-    match position {
-        Some(position) => message.header(position_header::HEADER, position),
-        None => message,
-    }
-}
-
 /// Derives the message id of a pack from all of its entries. With the id of another pack, the broker would drop it as a
 /// duplicate.
-fn id_of(entries: &[&OutboxEntry]) -> Uuid {
+pub(super) fn id_of(entries: &[&OutboxEntry]) -> Uuid {
     let ids: Vec<u8> = entries.iter().flat_map(|entry| *entry.id.as_bytes()).collect();
     Uuid::new_v5(&Uuid::NAMESPACE_OID, &ids)
 }
 
 /// Packs the payloads of these entries.
-fn pack(entries: &[&OutboxEntry]) -> Bytes {
+pub(super) fn pack(entries: &[&OutboxEntry]) -> Bytes {
     let length = entries.iter().map(|entry| entry.payload.len() + MAX_LINE + 1).sum();
     let mut packed = Vec::with_capacity(length);
     for entry in entries {

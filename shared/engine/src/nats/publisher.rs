@@ -8,16 +8,18 @@ use std::sync::Arc;
 
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use saga_core::fault::FaultKind;
 use saga_core::retry::error_chain;
+use saga_core::trace::TRACEPARENT;
 use tracing::{debug, warn};
 
 use super::connection::NatsBus;
-use super::pack::{message, packs_of};
-use super::position_header::PositionHeader;
+use super::pack::{self, packs_of};
+use super::position_header::{self, PositionHeader};
 use crate::runtime::bus::Publish;
 use crate::runtime::injected_faults::InjectedFaults;
 use crate::runtime::publish_stall::PublishStall;
@@ -154,6 +156,28 @@ impl Publisher {
             | PublishErrorKind::BrokenPipe
             | PublishErrorKind::MaxAckPending => false,
         }
+    }
+}
+
+/// Builds the message of a pack. A single fact is an ordinary message.
+fn message(entries: &[&OutboxEntry], position: Option<&str>) -> PublishMessage {
+    let message = match entries {
+        [entry] => {
+            let message =
+                PublishMessage::build().payload(entry.payload.clone()).message_id(entry.id.to_string());
+            match entry.trace {
+                Some(trace) => message.header(TRACEPARENT, trace.to_string().as_str()),
+                None => message,
+            }
+        }
+        several => PublishMessage::build()
+            .payload(pack::pack(several))
+            .message_id(pack::id_of(several).to_string())
+            .header(pack::HEADER, several.len().to_string().as_str()),
+    };
+    match position {
+        Some(position) => message.header(position_header::HEADER, position),
+        None => message,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use admin_api::reconciliation::{Discrepancy, Report, ResolvedItem, Scope, Summary, Verdict};
-use cli::View;
+use cli::view::View;
 use jiff::Timestamp;
 
 /// Discrepancies shown for each rule.

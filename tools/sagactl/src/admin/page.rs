@@ -1,12 +1,12 @@
-//! Pure: lists, all in one shape, and the options of a list.
+//! Shell: lists, all in one shape, and the options of a list.
 
 use std::fmt::Write as _;
 
 use admin_api::text::{counted, grouped};
 use clap::{Args, Subcommand};
-use cli::View;
 use cli::exit::rejected;
 use cli::table::{Column, table};
+use cli::view::View;
 use serde::Serialize;
 use uuid::Uuid;
 

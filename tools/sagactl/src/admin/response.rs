@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use cli::{View, print, print_json, view};
+use cli::view::View;
+use cli::{print, print_json, view};
 use serde::Serialize;
 
 /// Format of the output.

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use admin_api::audit_log::{Action, LogEntry, LogPage, LogParams};
 use clap::{Args, Subcommand};
-use cli::View;
 use cli::table::{Column, left, removable, time, truncatable};
 use cli::text::{one_line, or_none};
+use cli::view::View;
 use serde::Deserialize as _;
 use serde_json::Value;
 

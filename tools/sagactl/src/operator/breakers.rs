@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use admin_api::breakers::{ChangeBreaker, ServiceBreakers};
 use clap::{Args, Subcommand};
-use cli::View;
 use cli::table::{Column, left, removable, right, time, truncatable};
 use cli::text::{one_line, or_none};
+use cli::view::View;
 use saga_core::breaker::{BreakerAction, BreakerView, State};
 use serde::Serialize;
 use serde_json::json;

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use admin_api::actor::Reason;
 use admin_api::faults::{AllFaults, ClearedFaults, InjectFault, ServiceFault};
 use clap::{Args, Subcommand};
-use cli::View;
 use cli::table::{Column, left, removable, right, truncatable};
 use cli::text::or_none;
+use cli::view::View;
 use saga_core::fault::FaultKind;
 use serde::Serialize;
 

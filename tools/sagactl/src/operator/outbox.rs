@@ -4,11 +4,11 @@ use std::process::ExitCode;
 
 use admin_api::outbox::{RepublishEntries, RetriedEntries, RetryEntries, ServiceOutbox};
 use clap::Subcommand;
-use cli::View;
 use cli::exit::item_error;
 use cli::table::{Column, left, removable, right, time, truncatable};
 use cli::text::or_none;
 use cli::time::timestamp;
+use cli::view::View;
 use contract::topology::producers;
 use jiff::Timestamp;
 use saga_core::outbox::{OutboxItem, Republished};

@@ -8,10 +8,11 @@ use admin_api::sagas::{SagaDetail, SagaItem, SagaPage, SagaParams, TimelineEntry
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use cli::exit::rejected;
+use cli::note;
 use cli::table::{Column, left, removable, right, table, time, truncatable};
 use cli::text::{fields, one_line, or_none, wrapped};
 use cli::time::{clock, offset};
-use cli::{View, note};
+use cli::view::View;
 use contract::manual_resolution::ManualResolution;
 use contract::saga::SagaStatus;
 use contract::saga_fact::DeadLetterRef;

@@ -1,7 +1,7 @@
 //! Shell: `sagactl status` and `doctor`: the state of everything, problems, and commands to go on with.
 
 // Where the state comes from, and the state itself.
-mod snapshot;
+pub mod snapshot;
 mod source;
 
 // Problems with their commands, and text for people.

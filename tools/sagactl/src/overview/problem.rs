@@ -7,7 +7,7 @@ use contract::topology::OPERATOR;
 use serde::Serialize;
 
 use super::snapshot::Snapshot;
-use cli::View;
+use cli::view::View;
 
 /// A problem that needs a human.
 #[derive(Debug, PartialEq, Eq, Serialize)]

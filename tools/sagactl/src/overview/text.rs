@@ -10,9 +10,9 @@ use admin_api::text::{counted, grouped};
 
 use super::problem::{Problem, line};
 use super::snapshot::Snapshot;
-use cli::View;
 use cli::table::{Column, left, removable, right, table, time, truncatable};
 use cli::text::{NONE, indented, or_none};
+use cli::view::View;
 
 /// Formats the output of `sagactl status`. `processes` is the text for a local system.
 pub fn status(snapshot: &Snapshot, processes: Option<&str>, command: &str, view: &View) -> String {

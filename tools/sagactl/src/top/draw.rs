@@ -62,7 +62,7 @@ const fn style(mark: Mark, has_colors: bool) -> Style {
 #[cfg(test)]
 mod tests {
     use admin_api::overview::Overview;
-    use cli::View;
+    use cli::view::View;
     use jiff::SignedDuration;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;

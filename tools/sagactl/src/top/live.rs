@@ -14,7 +14,8 @@ use super::sampler::{PERIOD, Sampler};
 use super::screen::sections;
 use super::state::{Sample, State};
 use crate::overview::Source;
-use cli::{View, has_colors};
+use cli::has_colors;
+use cli::view::View;
 use devstack::ShutdownSignal;
 
 /// Shows the screen until a key or a signal ends it.

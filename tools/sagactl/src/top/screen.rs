@@ -2,10 +2,10 @@
 
 use admin_api::overview::{DeadLetterSummary, GroupSummary, OutboxSummary, Overview, ServiceStatus};
 use admin_api::text::{counted, grouped};
-use cli::View;
 use cli::table::{Column, left, plain_lines, removable, right, time};
 use cli::text::{NONE, or_none};
 use cli::time::{clock, distance, duration};
+use cli::view::View;
 use devstack::processes::{self, ProcessStatus};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
@@ -14,8 +14,8 @@ use super::layout::{Line, Mark, Section};
 use super::quantile::Quantile;
 use super::saga_rates::{EndedRate, Rate, SagaRates, USUAL_OUTCOMES};
 use super::state::{HumanNeeded, State};
-use crate::overview::Snapshot;
 use crate::overview::problem::line;
+use crate::overview::snapshot::Snapshot;
 use crate::overview::text::{admin_backlog, breaker_line, broker_backlog, ready, reconciliation, saga_lines};
 
 /// Groups of dead letters that are listed.

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::metrics::SagaMetrics;
 use super::saga_rates::{Rate, SagaRates};
-use crate::overview::Snapshot;
+use crate::overview::snapshot::Snapshot;
 
 #[derive(Debug)]
 pub struct Sample {

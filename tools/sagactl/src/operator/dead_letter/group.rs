@@ -1,9 +1,9 @@
 //! Pure: groups of dead letters for people.
 
 use admin_api::dead_letters::DeadLetterGroup;
-use cli::View;
 use cli::table::{Column, left, removable, right, table, time, truncatable};
 use cli::text::or_none;
+use cli::view::View;
 
 use super::view::EMPTY;
 use crate::admin::Page;

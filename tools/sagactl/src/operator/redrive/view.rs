@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use admin_api::dead_letters::Filter;
 use admin_api::redrives::{Preview, RedriveView};
-use cli::View;
 use cli::table::{Column, left, removable, right, time, truncatable};
 use cli::text::{fields, one_line};
+use cli::view::View;
 use serde_json::json;
 
 use crate::admin::Page;
