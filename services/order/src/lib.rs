@@ -117,7 +117,7 @@ pub fn program() -> Program<OrderService, OrderSettings> {
             rows: (Order::KIND, "status", "PENDING"),
             began: &contract::metrics::PLACED,
             ended: &contract::metrics::ORDER_DURATION,
-            full_path_outcomes: contract::metrics::BY_THE_WHOLE_WAY,
+            full_path_outcomes: contract::metrics::FULL_PATH_OUTCOMES,
         }),
         ..Program::new(DEFAULTS, |_| OrderService, http::routes, &contract::access::ACCESS)
     }

@@ -100,12 +100,12 @@ async fn checked(response: Response) -> Result<BankAnswer, CallFailed> {
 }
 
 /// True if a repeated call would get the same answer. RFC 9110 §15.5 attributes all 4xx to the request. Some
-/// concern the moment, others the connection: a changed key, a proxy without the route. They affect every
+/// are temporary, others concern the connection: a changed key, a proxy without the route. They affect every
 /// call alike, so they are retried and count for the breaker.
 fn is_final(status: StatusCode) -> bool {
-    const MOMENT: [StatusCode; 3] =
+    const TEMPORARY: [StatusCode; 3] =
         [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
-    const WAY: [StatusCode; 6] = [
+    const UNREACHABLE: [StatusCode; 6] = [
         StatusCode::UNAUTHORIZED,
         StatusCode::FORBIDDEN,
         StatusCode::NOT_FOUND,
@@ -113,7 +113,7 @@ fn is_final(status: StatusCode) -> bool {
         StatusCode::PROXY_AUTHENTICATION_REQUIRED,
         StatusCode::MISDIRECTED_REQUEST,
     ];
-    status.is_client_error() && !MOMENT.contains(&status) && !WAY.contains(&status)
+    status.is_client_error() && !TEMPORARY.contains(&status) && !UNREACHABLE.contains(&status)
 }
 
 /// Describes a failed call in one line, with the detail of the problem document.
@@ -188,7 +188,7 @@ mod tests {
         }
     }
 
-    /// Law 4: every call names the charge by the payment's id, whichever task makes it.
+    /// Guarantee 4: every call names the charge by the payment's id, whichever task makes it.
     #[tokio::test]
     async fn each_call_is_sent_to_its_route_under_the_payment_id() {
         let (client, mut asked) = bank(200, json!({"outcome": "undone"})).await;

@@ -22,7 +22,7 @@ pub struct Overview {
     pub at: Timestamp,
     /// True if there is a finding.
     pub needs_human: bool,
-    /// Problems that do not resolve themselves, the most severe first.
+    /// Problems that need a human, in the order of the rules.
     pub findings: Vec<Finding>,
     /// State of every service.
     pub services: Vec<ServiceStatus>,

@@ -106,7 +106,7 @@ pub const ORDER_DURATION: Metric = Metric::histogram(
 )
 .knowing(&[&["confirmed"], &["out_of_stock"], &["payment_failed"]]);
 /// Outcomes of orders that every service has processed.
-pub const BY_THE_WHOLE_WAY: &[&str] = &["confirmed", "payment_failed"];
+pub const FULL_PATH_OUTCOMES: &[&str] = &["confirmed", "payment_failed"];
 
 // Dead letters, as admin knows them.
 

@@ -8,7 +8,7 @@ use crate::fact::FactType;
 /// Stage of the saga, with its compensation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Stage {
-    /// Step that performs the stage.
+    /// Step that performs the stage; the first stage is a command of a customer, and no step.
     pub step: &'static str,
     /// Service that owns the step.
     pub owner: &'static str,
@@ -166,8 +166,8 @@ impl SagaStatus {
         }
     }
 
-    /// True if a saga of this status counts as overdue after its deadline. A failed one is reported as such
-    /// instead.
+    /// True if a saga of this status counts as overdue after its deadline. One whose compensation is stuck is
+    /// reported as that instead.
     #[must_use]
     pub const fn can_be_overdue(self) -> bool {
         !self.is_terminal() && !matches!(self, Self::CompensationStuck)

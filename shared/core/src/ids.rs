@@ -23,8 +23,8 @@ pub fn message_id(saga: Uuid, producer: &str, cause: Uuid, ordinal: usize) -> Uu
     beside(saga, &derived_of_cause("message", producer, cause, ordinal))
 }
 
-/// Id of the `ordinal`-th task of `saga` that `producer` creates because of `cause`. Also the `Idempotency-Key` of
-/// its call.
+/// Id of the `ordinal`-th task of `saga` that `producer` creates because of `cause`. A
+/// re-run repeats it.
 #[must_use]
 pub fn task_id(saga: Uuid, producer: &str, cause: Uuid, ordinal: usize) -> Uuid {
     beside(saga, &derived_of_cause("task", producer, cause, ordinal))

@@ -71,7 +71,7 @@ impl RetryPolicy {
             FailureKind::Transient => (counted, self.delay_after(counted, jitter)),
             FailureKind::Permanent => (counted, None),
             FailureKind::NeverAttempted | FailureKind::NoLongerNeeded => (attempts, None),
-            // The delay grows as for counted attempts, but there is always a next one.
+            // Not counted, and there is always a next attempt. The delay is that of the attempt that would be counted.
             FailureKind::Outage => (attempts, Some(self.jittered(counted.min(self.max_attempts), jitter))),
         }
     }

@@ -27,7 +27,7 @@ pub struct Shedding {
     ended: Recent,
     /// Time of the last regular completion.
     last_completion: Duration,
-    /// Completions above the limit that no new work has replaced.
+    /// Completions that may still admit new work above the limit. Starts, and is bounded, at half of the lower limit.
     credit: u64,
 }
 

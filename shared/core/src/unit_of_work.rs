@@ -195,7 +195,7 @@ impl<'a, F> UnitOfWork<'a, F> {
         self.effects.published.push(Publication { fact: fact.into(), event });
     }
 
-    /// Creates a task of this kind with the commit. Returns its id, which is also the idempotency key of the call.
+    /// Creates a task of this kind with the commit. Returns its id, which is the same in every attempt.
     pub fn add_task(&mut self, kind: &'static str, payload: &impl Serialize) -> Uuid {
         let Cause { correlation_id, producer, id, .. } = &self.cause;
         let id = ids::task_id(*correlation_id, producer, *id, self.effects.tasks.len());
@@ -209,7 +209,7 @@ impl<'a, F> UnitOfWork<'a, F> {
     }
 
     /// Applies the changes to the batch.
-    pub(crate) fn commit(self) -> Effects<F> {
+    pub(crate) fn apply(self) -> Effects<F> {
         for (key, (version, state)) in self.changed {
             if let Some(slot) = self.rows.get_mut(&key) {
                 slot.version = version;

@@ -56,7 +56,7 @@ pub fn record_batch(sim: &Sim, batch: &BatchInputs) {
     sim.count_if(CoveragePoint::ThreeKindsInOneBatch, kinds > 2);
 }
 
-/// Law 6: only faults cause retries and dead letters.
+/// Guarantee 6: only faults cause retries and dead letters.
 pub fn check_entry(sim: &Sim, entry: &BatchEffects) {
     let dead_lettered = entry.dead_lettered.iter().map(|(.., reason)| reason);
     if let Some(reason) = entry.retried.iter().chain(dead_lettered).find(|reason| !is_fault(reason)) {
@@ -84,7 +84,7 @@ pub fn hits(faults: &InjectedFaults) -> u64 {
     active.filter(|fault| fault.kind == FaultKind::FAIL_TRANSIENTLY.name).map(|fault| fault.hits).sum()
 }
 
-/// Law 6: the breakers of an instance count faults only.
+/// Guarantee 6: the breakers of an instance count faults only.
 pub fn check_breakers(sim: &Sim, injected: u64, views: &[BreakerView]) {
     let (of_bank, of_steps): (Vec<_>, Vec<_>) = views.iter().partition(|view| view.name == BANK);
     for (views, faults) in [(of_bank, sim.count_of(CoveragePoint::CallFailed)), (of_steps, injected)] {

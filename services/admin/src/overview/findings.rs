@@ -1,5 +1,5 @@
 //! Pure: the rules by which a problem needs a human. `sagactl status`, notifications and metrics show their result, and have
-//! no rules of their own. Problems that resolve themselves are no findings.
+//! no rules of their own. A problem that may pass by itself is marked.
 
 use admin_api::overview::{
     FailingCheck, Finding, FindingCode, OpenBreaker, Overview, ServiceStatus, StepStatus,
@@ -41,7 +41,7 @@ pub fn with_findings(overview: Overview, affected: &Affected) -> Overview {
     Overview { needs_human: !findings.is_empty(), findings, ..overview }
 }
 
-/// Evaluates all rules, the most severe findings first.
+/// Evaluates all rules, in order.
 fn findings(overview: &Overview, affected: &Affected) -> Vec<Finding> {
     let mut findings: Vec<_> = overview.services.iter().flat_map(of_readiness).collect();
     findings.extend(compensation_stuck(overview, affected));

@@ -46,7 +46,7 @@ fn injected_error_has_no_effect_and_ends_after_given_count() {
     assert_eq!(bank.get("/internal/faults").body["faults"], json!([]));
 }
 
-/// Law 4: only the answer is lost, and a repeated request gets the first answer.
+/// Guarantee 4: only the answer is lost, and a repeated request gets the first answer.
 #[test]
 fn charge_with_lost_answer_is_captured_and_answered_when_repeated() {
     let bank = Running::start(BANK, ON);

@@ -72,7 +72,7 @@ fn replayed_refund_keeps_its_key_and_is_published_once() {
     payment.gets_result(&again, bank_undone()).has_outcome("duplicate").changes_nothing();
 }
 
-/// Law 7: an outage of the bank, however long, neither fails a payment nor dead-letters a refund.
+/// Guarantee 7: an outage of the bank, however long, neither fails a payment nor dead-letters a refund.
 #[test]
 fn outage_of_bank_consumes_no_attempts() {
     for mut payment in [charging(), refunding()] {

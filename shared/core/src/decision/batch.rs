@@ -93,7 +93,7 @@ impl<'a, S: Service> Batch<'a, S> {
         let mut work = UnitOfWork::new(&mut self.rows, input.cause(self.now));
         match catch_unwind(AssertUnwindSafe(|| reaction(self.service, &mut work))) {
             Ok(Ok(answer)) => {
-                let effects = work.commit();
+                let effects = work.apply();
                 self.write(input, effects);
                 Ok(answer)
             }

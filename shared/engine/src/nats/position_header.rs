@@ -36,7 +36,7 @@ impl PositionHeader {
         Self { store, last: Mutex::default() }
     }
 
-    /// Reads the value, after the entries to publish were read: so their events are included.
+    /// Reads the value, which may be reused for [`REUSED_FOR`]: an older position only detects less.
     pub(super) async fn value(&self) -> Option<String> {
         let last = self.last.lock().clone();
         if let Some((at, value)) = last

@@ -24,7 +24,7 @@ use super::observer::SharedObserver;
 
 /// Pause before a lost consumer is created again.
 const RECREATE_PAUSE: Duration = Duration::from_millis(200);
-/// Duration of one request for the next fact while a breaker is half-open.
+/// Duration of one request for the next fact while a breaker recovers.
 const NEXT_WITHIN: Duration = Duration::from_secs(1);
 
 /// Limits of one consumer (settings `bus.pull_batch`, `bus.max_ack_pending`).
@@ -173,7 +173,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
         }
     }
 
-    /// Takes a backlog in small steps after a breaker was open: more with each success, until the breaker is closed.
+    /// Takes a backlog in small steps after a breaker was open: more with each success, until it has recovered.
     ///
     /// Permits come before pulls, as facts that are pulled without a permit would use up their deliveries.
     async fn ramp_up(&mut self, facts: &mut B::Facts, acks: &AckQueue<B>) -> Result<Flow, BusError> {
@@ -212,7 +212,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
         }
     }
 
-    /// Maximum number of facts to fetch at once while a breaker is half-open.
+    /// Maximum number of facts to fetch at once while a breaker recovers.
     fn ramp_limit(&self) -> Option<usize> {
         self.admission.ramp().map(|few| few.clamp(1, self.limits.pull_batch))
     }

@@ -1,4 +1,4 @@
-//! Shell: timers: due rows, due retries and tasks with expired leases become inputs again.
+//! Shell: timers: due rows and retries become inputs; due tasks, and those with expired leases, go to the task queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -24,8 +24,8 @@ use super::{Answer, OutboxItem};
 /// Columns of an [`OutboxEntry`], in the order that [`entry`] reads.
 const ENTRY: &str = "seq, id, saga, subject, payload, trace";
 
-/// Entries to republish are at most this fraction of a batch, so that new entries do not wait for them.
-const REPUBLISHED_FRACTION: i64 = 4;
+/// Entries to republish are at most a fourth of a batch, so that new entries do not wait for them.
+const REPUBLISH_DIVISOR: i64 = 4;
 
 const READING: &str = "reading the outbox";
 const SETTLEMENT: &str = "settling published entries";
@@ -134,7 +134,7 @@ async fn pending_entries<S: Sql>(db: &S, limit: i64) -> Result<Vec<OutboxEntry>,
     let mut all = entries(db, "status = 'RETRY'", limit).await?;
     let pending = format!("seq > {PUBLISHED_UP_TO} AND status IS NULL AND NOT {IS_BLOCKED}");
     all.append(&mut entries(db, &pending, limit - limit_of(all.len())).await?);
-    let republished = limit.saturating_add(REPUBLISHED_FRACTION - 1) / REPUBLISHED_FRACTION;
+    let republished = limit.saturating_add(REPUBLISH_DIVISOR - 1) / REPUBLISH_DIVISOR;
     all.append(&mut entries(db, "status = 'REPUBLISH'", republished).await?);
     Ok(all)
 }

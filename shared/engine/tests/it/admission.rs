@@ -206,7 +206,7 @@ async fn half_open_step_admits_probes_and_ramps_up() {
     assert_eq!((step.ramp(), view(&admission, FILLING.name).failures), (Some(13), 0));
 }
 
-/// Law 7: an outage consumes no attempts.
+/// Guarantee 7: an outage consumes no attempts.
 #[tokio::test]
 async fn failing_step_opens_breaker_and_consumes_no_attempts() {
     let (admission, faults) = stepping(flapping());

@@ -117,7 +117,7 @@ pub fn check_admin_agrees_with_services(world: &World) {
     }
 }
 
-/// Law 8: each replay happened once, at the step that failed.
+/// Guarantee 8: each replay happened once, at the step that failed.
 pub fn check_replays(world: &World) {
     let handled = handled(world);
     let must = |holds: bool, broken: &dyn Fn() -> String| {

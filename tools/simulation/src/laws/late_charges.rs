@@ -17,7 +17,7 @@ use crate::world::{World, history, rows};
 /// Maximum duration of a call that had begun, with the commit before it.
 const MAX_CALL_TIME: Duration = Duration::from_secs(12);
 
-/// Law 3: the bank receives no charge after payment knows of the cancellation, or after the deadline.
+/// Guarantee 3: the bank receives no charge after payment knows of the cancellation, or after the deadline.
 /// Processes paused on the way are exempt.
 pub fn check_no_late_charge(world: &World) {
     if world.sim.profile().pauses > 0 {

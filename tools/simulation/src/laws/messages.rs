@@ -19,7 +19,7 @@ use crate::world::World;
 /// A step and an inbox id.
 type StepMessage = (&'static str, Uuid);
 
-/// Law 2: each consumer of each message has processed or dead-lettered it.
+/// Guarantee 2: each consumer of each message has processed or dead-lettered it.
 pub fn check_no_message_lost(world: &World) {
     let broker = world.broker.lock();
     let deliveries: Vec<StepDelivery> = (0..broker.messages().len())
@@ -63,7 +63,7 @@ fn inbox_states(
     std::mem::take(&mut *slot.lock())
 }
 
-/// Law 2: with an inbox, each step processes a message once.
+/// Guarantee 2: with an inbox, each step processes a message once.
 pub fn check_handled_once(world: &World) {
     if !world.sim.profile().has_inbox {
         return;

@@ -28,7 +28,7 @@ use crate::law::Law;
 use crate::sim::{Sim, ready};
 use crate::world::{World, history, rows};
 
-/// Law 7, checked before operators act: an outage did no harm.
+/// Guarantee 7, checked before operators act: an outage did no harm.
 pub fn check_outage_costs_nothing(world: &World) {
     if !world.sim.profile().is_outage_only() {
         return;
@@ -52,7 +52,7 @@ pub fn check_outage_costs_nothing(world: &World) {
     world.sim.count_if(survived, !world.customers.lock().orders.is_empty());
 }
 
-/// Law 6: breakers stay closed where only the broker was away and no call failed.
+/// Guarantee 6: breakers stay closed where only the broker was away and no call failed.
 pub fn check_rejections_open_no_breaker(world: &World) {
     let (profile, opened) = (world.sim.profile(), world.sim.count_of(CoveragePoint::BreakerOpened));
     let is_bank_fine =

@@ -74,7 +74,7 @@ impl Account {
         violations.0
     }
 
-    /// Time of the last event that a violation is about.
+    /// Time since which a violation exists: the deadline of an order that does not end, otherwise the last fact.
     fn since(&self, rule: Rule) -> Option<Timestamp> {
         if rule == Rule::EveryOrderEnds {
             return self.order.as_ref().map(|order| order.deadline);

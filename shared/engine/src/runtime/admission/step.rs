@@ -87,7 +87,8 @@ impl StepAdmission {
         }
     }
 
-    /// Maximum number of messages to request at once while a breaker is half-open; `None` if all are closed.
+    /// Maximum number of messages to request at once after a breaker was open. It grows with each success; `None` when all
+    /// breakers have recovered.
     #[must_use]
     pub fn ramp(&self) -> Option<usize> {
         self.shared.with(|admission, _| admission.ramp(self.step))

@@ -51,14 +51,14 @@ pub struct BatchLoop<S: Service> {
     is_busy: bool,
 }
 
-/// Processes batches until the last handle is dropped.
+/// Processes batches until the task is dropped.
 pub async fn run<S: Service>(mut batch_loop: BatchLoop<S>) {
     let EngineSettings { max_batch, max_batch_delay, .. } = batch_loop.parts.settings;
     let mut batch = Vec::with_capacity(max_batch);
     let (mut batch_delay, mut log_throttle) = (BatchDelay::new(max_batch_delay), LogThrottle::default());
     let origin = Instant::now();
     loop {
-        // The loop's own handle keeps the channel open. The service ends it by dropping the task.
+        // Never closed, because the loop has a handle of its own.
         let Some(first) = batch_loop.waiting.recv().await else { return };
         batch.push(first);
         batch_loop.wait_until_full(origin + batch_delay.next()).await;

@@ -1,7 +1,7 @@
 //! Shell: checks before a database file is used: that it is undamaged, belongs to the service, and has lost no data.
 //!
 //! The position of the database is written into its lock file, about once a second. A database that is behind that position
-//! has lost data: it is an older copy, its write-ahead log is gone, or it was emptied. Nothing else would notice.
+//! has lost data: it is an older copy, its write-ahead log is gone, or it was emptied. The broker remembers a position too, but is not always there.
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -161,7 +161,8 @@ fn write_events(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result
     Ok(())
 }
 
-/// Writes outbox entries. Returns none of them if any entry is out of sequence, which must be published first.
+/// Writes outbox entries. Returns none of them if any entry of the outbox is out of sequence (failed, blocked, to retry or to
+/// republish): the relay then reads the outbox.
 fn write_outbox(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result<Vec<OutboxEntry>> {
     if writes.outbox.is_empty() {
         return Ok(vec![]);

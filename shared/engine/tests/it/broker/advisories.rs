@@ -23,7 +23,7 @@ use crate::support::{
     no_faults, received, stored, wait_until,
 };
 
-/// Law 2: a message that kills each process is redelivered until the broker gives it up.
+/// Guarantee 2: a message that kills each process is redelivered until the broker gives it up.
 #[tokio::test]
 async fn message_never_acknowledged_becomes_one_complete_dead_letter() {
     let nats = Nats::start().await;
@@ -77,7 +77,7 @@ async fn message_terminated_at_the_broker_becomes_one_dead_letter() {
     assert_eq!(harness.tea().await.pieces, 1);
 }
 
-/// Law 2.
+/// Guarantee 2.
 #[tokio::test]
 async fn unreadable_message_given_up_is_dead_lettered_under_its_stream_position() {
     let nats = Nats::start().await;
@@ -107,7 +107,7 @@ async fn each_fact_of_a_pack_given_up_is_tried_once_more() {
     assert_eq!((harness.tea().await.pieces, harness.stats().await.dead_letters), (3, 0));
 }
 
-/// Law 2: one fact kills each process; the others of its pack are processed.
+/// Guarantee 2: one fact kills each process; the others of its pack are processed.
 #[tokio::test]
 async fn only_the_next_fact_of_a_pack_is_dead_lettered_after_repeated_advisories() {
     let nats = Nats::start().await;
@@ -185,7 +185,7 @@ async fn message_missing_from_its_stream_is_dead_lettered_without_payload() {
     assert!(dead_letter.reason.contains("the broker gave it up"), "{}", dead_letter.reason);
 }
 
-/// Law 7: a full disk makes the broker give up messages that are not to blame.
+/// Guarantee 7: a full disk makes the broker give up messages that are not to blame.
 #[tokio::test]
 async fn messages_given_up_during_a_store_outage_are_processed_afterwards() {
     let nats = Nats::start().await;
@@ -207,7 +207,7 @@ async fn messages_given_up_during_a_store_outage_are_processed_afterwards() {
     assert_eq!(harness.stats().await.dead_letters, 0);
 }
 
-/// Law 7: the new process does not remember the outage, and tries the message.
+/// Guarantee 7: the new process does not remember the outage, and tries the message.
 #[tokio::test]
 async fn message_given_up_is_tried_once_more_after_a_restart() {
     let nats = Nats::start().await;

@@ -16,7 +16,7 @@ use crate::support::{
     in_memory, in_time, wait_until,
 };
 
-/// Law 7: the breaker of the step, or of its dependency.
+/// Guarantee 7: the breaker of the step, or of its dependency.
 #[tokio::test]
 async fn step_behind_an_open_breaker_pulls_nothing_and_processes_all_afterwards() {
     let cases = [
@@ -51,7 +51,7 @@ async fn step_behind_an_open_breaker_pulls_nothing_and_processes_all_afterwards(
     }
 }
 
-/// Law 7.
+/// Guarantee 7.
 #[tokio::test]
 async fn messages_in_flight_when_the_breaker_opens_are_processed_once_afterwards() {
     let nats = Nats::start().await;
@@ -95,7 +95,7 @@ async fn half_open_step_takes_few_messages_and_then_more() {
     nothing_is_dead_lettered_or_waits(&harness).await;
 }
 
-/// Law 7. A defect: each failed probe left pulled messages alone, until the broker gave them up after `max_deliveries`.
+/// Guarantee 7. A defect: each failed probe left pulled messages alone, until the broker gave them up after `max_deliveries`.
 #[tokio::test]
 async fn long_outage_of_a_dependency_makes_no_dead_letters() {
     let nats = Nats::start().await;
@@ -128,7 +128,7 @@ async fn long_outage_of_a_dependency_makes_no_dead_letters() {
     nothing_is_dead_lettered_or_waits(&harness).await;
 }
 
-/// Law 7, over many openings of the breaker.
+/// Guarantee 7, over many openings of the breaker.
 #[tokio::test]
 async fn long_outage_of_a_step_makes_no_dead_letters() {
     let nats = Nats::start().await;

@@ -55,7 +55,7 @@ async fn message_stored_twice_at_the_broker_is_processed_once() {
     assert_eq!(harness.tea().await.pieces, 2);
 }
 
-/// Law 2: it is dead-lettered under its stream position, and others continue.
+/// Guarantee 2: it is dead-lettered under its stream position, and others continue.
 #[tokio::test]
 async fn unreadable_message_is_dead_lettered_and_acknowledged() {
     let (_nats, bus) = Nats::with_bus().await;
@@ -72,7 +72,7 @@ async fn unreadable_message_is_dead_lettered_and_acknowledged() {
     assert_eq!(dead_letter.message_id, saga_core::ids::of_stream_position("COURIER", 1));
 }
 
-/// Law 1.
+/// Guarantee 1.
 #[tokio::test]
 async fn message_is_acknowledged_only_after_its_commit() {
     let nats = Nats::start().await;

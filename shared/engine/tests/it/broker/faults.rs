@@ -14,7 +14,7 @@ use crate::support::{
     replay, stored, wait_until,
 };
 
-/// Law 4: the broker cannot recognise the copy.
+/// Guarantee 4: the broker cannot recognise the copy.
 #[tokio::test]
 async fn message_published_twice_is_processed_once() {
     let (_nats, bus) = Nats::with_bus().await;
@@ -36,7 +36,7 @@ async fn message_published_twice_is_processed_once() {
     assert_eq!(harness.stats().await.dead_letters, 0);
 }
 
-/// Law 2.
+/// Guarantee 2.
 #[tokio::test]
 async fn published_garbage_is_dead_lettered_and_other_messages_are_processed() {
     let (_nats, bus) = Nats::with_bus().await;
@@ -73,7 +73,7 @@ async fn injected_copy_is_published_only_of_accepted_messages() {
     assert_eq!(twice.len(), 2);
 }
 
-/// Law 8: the replay is no duplicate.
+/// Guarantee 8: the replay is no duplicate.
 #[tokio::test]
 async fn message_dead_lettered_by_a_fault_can_be_replayed_after_it() {
     let (_nats, bus) = Nats::with_bus().await;

@@ -81,7 +81,7 @@ async fn repeatedly_killed_broker_loses_and_duplicates_nothing() {
     shop_relay.abort();
 }
 
-/// Law 7: no entry is rejected or reported as published meanwhile.
+/// Guarantee 7: no entry is rejected or reported as published meanwhile.
 #[tokio::test]
 async fn outbox_waits_while_the_broker_is_down_and_is_published_afterwards() {
     let (mut nats, bus) = Nats::with_bus().await;
@@ -135,7 +135,7 @@ async fn engine_answers_commands_during_a_broker_outage() {
     speaking.abort();
 }
 
-/// Law 7: the relay repeats it anyway.
+/// Guarantee 7: the relay repeats it anyway.
 #[tokio::test]
 async fn publish_without_connection_leaves_nothing_in_the_client() {
     let (mut nats, bus) = Nats::with_bus().await;

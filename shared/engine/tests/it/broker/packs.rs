@@ -25,7 +25,7 @@ async fn each_fact_of_a_pack_is_processed_once_and_acknowledged() {
     assert!(stored(&bus, "COURIER").await.len() < 30, "they went one by one");
 }
 
-/// Law 1.
+/// Guarantee 1.
 #[tokio::test]
 async fn facts_repeated_in_another_pack_are_processed_once() {
     let nats = Nats::start().await;
@@ -41,7 +41,7 @@ async fn facts_repeated_in_another_pack_are_processed_once() {
     assert_eq!(harness.tea().await.pieces, 30);
 }
 
-/// Law 1: otherwise all of its facts are redelivered.
+/// Guarantee 1: otherwise all of its facts are redelivered.
 #[tokio::test]
 async fn pack_is_acknowledged_only_after_all_its_facts() {
     let nats = Nats::start().await;
@@ -98,7 +98,7 @@ async fn facts_in_flight_are_bounded_although_a_pack_is_one_message() {
     in_time("there is room again", deliveries.next()).await.expect("a message");
 }
 
-/// Law 2.
+/// Guarantee 2.
 #[tokio::test]
 async fn unreadable_facts_of_a_pack_are_dead_lettered_one_by_one() {
     let nats = Nats::start().await;
@@ -125,7 +125,7 @@ async fn unreadable_facts_of_a_pack_are_dead_lettered_one_by_one() {
     assert_eq!(payloads, ["/yBnYXJiYWdl", "/yBnYXJiYWdl", "bm9uZQ=="]);
 }
 
-/// Law 2.
+/// Guarantee 2.
 #[tokio::test]
 async fn oversized_fact_is_rejected_and_others_of_its_pack_arrive() {
     let nats = Nats::start().await;
@@ -138,7 +138,7 @@ async fn oversized_fact_is_rejected_and_others_of_its_pack_arrive() {
     assert_eq!((rejected, published.done.len(), published.delayed), (vec![5, 10], 18, None));
 }
 
-/// Law 1.
+/// Guarantee 1.
 #[tokio::test]
 async fn repeatedly_killed_broker_loses_no_fact_of_a_pack() {
     let mut nats = Nats::start().await;

@@ -25,7 +25,7 @@ async fn messages_arrive_once_and_in_order() {
     }
 }
 
-/// Law 1: message ids repeat too.
+/// Guarantee 1: message ids repeat too.
 #[tokio::test]
 async fn repeated_message_arrives_once() {
     let (_nats, bus) = Nats::with_bus().await;
@@ -47,7 +47,7 @@ async fn messages_of_which_some_are_duplicates_arrive_once_and_in_order() {
     assert_eq!(arrived, (1..=60).collect::<Vec<_>>());
 }
 
-/// Law 2.
+/// Guarantee 2.
 #[tokio::test]
 async fn oversized_message_is_rejected_and_others_arrive() {
     let (_nats, bus) = Nats::with_bus().await;
@@ -80,7 +80,7 @@ async fn rejected_message_blocks_its_saga_beyond_its_window() {
     assert!(!published.done.contains(&1_011), "it has overtaken the one before it");
 }
 
-/// Law 2.
+/// Guarantee 2.
 #[tokio::test]
 async fn message_without_a_stream_is_rejected_and_others_arrive() {
     let (_nats, bus) = Nats::with_bus().await;

@@ -8,7 +8,7 @@ use crate::support::{
     DepotCommand, Disk, EngineHarness, FILLING, LISTENING, Nats, Pace, entries, no_faults, stored, wait_until,
 };
 
-/// Law 1.
+/// Guarantee 1.
 #[tokio::test]
 async fn message_that_cannot_be_committed_is_redelivered() {
     let (_nats, bus) = Nats::with_bus().await;
@@ -29,7 +29,7 @@ async fn message_that_cannot_be_committed_is_redelivered() {
     assert_eq!(harness.tea().await.pieces, 3);
 }
 
-/// Law 2: the new consumer receives everything again.
+/// Guarantee 2: the new consumer receives everything again.
 #[tokio::test]
 async fn deleted_consumer_is_created_again_and_processes_nothing_twice() {
     let (_nats, bus) = Nats::with_bus().await;
@@ -58,7 +58,7 @@ async fn lost_stream_is_created_again_by_its_consumer() {
     assert_eq!(harness.tea().await.pieces, 4);
 }
 
-/// Law 2: a missing stream is not the fault of the message.
+/// Guarantee 2: a missing stream is not the fault of the message.
 #[tokio::test]
 async fn lost_stream_is_created_again_by_its_publisher() {
     let (_nats, bus) = Nats::with_bus().await;
@@ -71,7 +71,7 @@ async fn lost_stream_is_created_again_by_its_publisher() {
     }
 }
 
-/// Law 7: the same error occurs while a stream is being created, or has no leader.
+/// Guarantee 7: the same error occurs while a stream is being created, or has no leader.
 #[tokio::test]
 async fn stream_changed_by_hand_is_repaired_and_rejects_nothing() {
     let (_nats, bus) = Nats::with_bus().await;

@@ -18,7 +18,7 @@ use crate::support::{
     newest_dead_letters, no_faults, operating, payload, replay, wait_until,
 };
 
-/// Law 8: commands for other services never arrive.
+/// Guarantee 8: commands for other services never arrive.
 #[tokio::test]
 async fn replay_command_reaches_only_its_service_and_the_step_that_failed() {
     let (_nats, bus) = Nats::with_bus().await;

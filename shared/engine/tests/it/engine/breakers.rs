@@ -17,7 +17,7 @@ use crate::support::{
     Supplier, arrived, at, commit, due_query, id, in_memory, load, recorded, retry, state, wait_until,
 };
 
-/// Law 7: over a hundred attempts, without a dead letter.
+/// Guarantee 7: over a hundred attempts, without a dead letter.
 #[tokio::test]
 async fn outage_of_a_dependency_consumes_no_attempts_and_all_calls_succeed_afterwards()
 -> Result<(), StoreFault> {
@@ -41,7 +41,7 @@ async fn outage_of_a_dependency_consumes_no_attempts_and_all_calls_succeed_after
     Ok(())
 }
 
-/// Law 6.
+/// Guarantee 6.
 #[tokio::test]
 async fn final_rejection_ends_the_task_and_does_not_count_against_the_breaker() -> Result<(), StoreFault> {
     let refusals = (0..20).map(|_| Deed::Refuse);
@@ -117,7 +117,7 @@ async fn recovered_dependency_gets_few_calls_first() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Law 4.
+/// Guarantee 4.
 #[tokio::test]
 async fn queued_task_with_expired_lease_is_called_once() -> Result<(), StoreFault> {
     let pace = Pace { concurrency: 1, task_lease: SignedDuration::from_millis(30), ..quick() };

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::{done, names};
 use crate::support::{Depot, DepotCommand, EngineHarness, Pace, Reply, UNLUCKY, in_time, shelf, state};
 
-/// Law 1.
+/// Guarantee 1.
 #[tokio::test]
 async fn command_is_answered_after_its_commit() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;
@@ -26,7 +26,7 @@ async fn command_without_effect_writes_nothing() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Law 6.
+/// Guarantee 6.
 #[tokio::test]
 async fn rejected_command_writes_nothing() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;

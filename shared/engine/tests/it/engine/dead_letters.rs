@@ -11,7 +11,7 @@ use saga_engine::store::{OutboxEntry, StoreFault};
 use super::names;
 use crate::support::{DepotCommand, EngineHarness, UNLUCKY, arrived, id, newest_dead_letters, received};
 
-/// Law 2: with its payload byte for byte.
+/// Guarantee 2: with its payload byte for byte.
 #[tokio::test]
 async fn message_out_of_attempts_is_dead_lettered_whole_and_announced() -> Result<(), StoreFault> {
     let harness = EngineHarness::new().await;

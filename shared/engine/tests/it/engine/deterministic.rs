@@ -13,7 +13,7 @@ use crate::support::{
     shelf,
 };
 
-/// Law 4.
+/// Guarantee 4.
 #[test]
 fn repeated_decision_derives_the_same_ids() {
     let inputs = || {
@@ -81,7 +81,7 @@ fn only_changed_rows_are_written() {
     assert_eq!((writes.events.len(), writes.outbox.len()), (1, 1));
 }
 
-/// Law 2.
+/// Guarantee 2.
 #[test]
 fn retry_without_a_waiting_entry_has_no_effect() {
     let waiting = Retry { payload: arrived(id(1), "tea", 3), ..retry(FILLING.name, 1, at(0)) };

@@ -117,7 +117,7 @@ async fn foreign_message_is_never_counted_even_after_an_edit() {
     assert_eq!(harness.dead_letter().await.status, DeadLetterStatus::Resolved);
 }
 
-/// Law 4: the call repeats its idempotency key.
+/// Guarantee 4: the call repeats its idempotency key.
 #[tokio::test]
 async fn replayed_task_keeps_its_id_and_is_resolved_by_its_result() {
     let mut harness = OperatorHarness::new();

@@ -15,7 +15,7 @@ use crate::support::{
     id, operating, received, replay, retry, rules,
 };
 
-/// Law 7.
+/// Guarantee 7.
 #[tokio::test]
 async fn outage_of_any_length_consumes_no_attempt() {
     let mut harness = OperatorHarness::new().with_attempts(3);
@@ -43,7 +43,7 @@ async fn outage_of_any_length_consumes_no_attempt() {
     );
 }
 
-/// Law 7.
+/// Guarantee 7.
 #[tokio::test]
 async fn only_failures_of_the_message_itself_count_as_attempts() {
     let mut harness = OperatorHarness::new().with_attempts(3);
@@ -84,7 +84,7 @@ async fn failed_attempt_leaves_no_inbox_mark_and_no_effect() {
     assert_eq!((harness.tea().await, harness.handled(FILLING.name).await), (3, 1));
 }
 
-/// Law 2.
+/// Guarantee 2.
 #[tokio::test]
 async fn dead_letter_has_everything_about_the_message() {
     let edited = |from: &str, to: &str| {
@@ -186,7 +186,7 @@ async fn dead_letter_keeps_its_stream_position_through_retries_replays_and_crash
     }
 }
 
-/// Law 2.
+/// Guarantee 2.
 #[tokio::test]
 async fn poison_messages_delay_no_others() {
     let mut harness = OperatorHarness::new().with_attempts(3);

@@ -24,7 +24,7 @@ async fn repeated_message_is_processed_once() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Law 8.
+/// Guarantee 8.
 #[tokio::test]
 async fn each_step_processes_a_message_independently() -> Result<(), StoreFault> {
     let harness = listed().await;
@@ -36,7 +36,7 @@ async fn each_step_processes_a_message_independently() -> Result<(), StoreFault>
     Ok(())
 }
 
-/// Law 6.
+/// Guarantee 6.
 #[tokio::test]
 async fn rejected_message_is_processed() -> Result<(), StoreFault> {
     let harness = listed().await;
@@ -47,7 +47,7 @@ async fn rejected_message_is_processed() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Law 2.
+/// Guarantee 2.
 #[tokio::test]
 async fn panicking_message_is_dead_lettered_and_its_batch_continues() -> Result<(), StoreFault> {
     let harness = listed().await;
@@ -67,7 +67,7 @@ async fn panicking_message_is_dead_lettered_and_its_batch_continues() -> Result<
     Ok(())
 }
 
-/// Law 2.
+/// Guarantee 2.
 #[tokio::test]
 async fn message_whose_reads_panic_is_dead_lettered_and_its_batch_continues() -> Result<(), StoreFault> {
     let harness = listed().await;
@@ -100,7 +100,7 @@ async fn early_message_is_processed_after_a_retry() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Law 2: it consumes no attempt.
+/// Guarantee 2: it consumes no attempt.
 #[tokio::test]
 async fn message_redelivered_while_it_waits_for_a_retry_is_a_duplicate() -> Result<(), StoreFault> {
     let pace = Pace { first_delay: Duration::from_hours(1), ..Pace::default() };
@@ -119,7 +119,7 @@ async fn message_redelivered_while_it_waits_for_a_retry_is_a_duplicate() -> Resu
     Ok(())
 }
 
-/// Law 2.
+/// Guarantee 2.
 #[tokio::test]
 async fn waiting_message_is_processed_after_a_restart() -> Result<(), StoreFault> {
     let pace = Pace { first_delay: Duration::from_millis(50), ..Pace::default() };

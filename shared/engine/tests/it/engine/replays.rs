@@ -16,7 +16,7 @@ use crate::support::{
     operating, received, replay, restore, state, wait_until,
 };
 
-/// Law 8.
+/// Guarantee 8.
 #[tokio::test]
 async fn replay_reaches_only_the_step_that_failed_and_is_no_duplicate() {
     let mut harness = OperatorHarness::new();
@@ -56,7 +56,7 @@ async fn replay_reaches_only_the_step_that_failed_and_is_no_duplicate() {
     assert_eq!((harness.tea().await, in_line(&harness).await), (3, (0, 0, 0)));
 }
 
-/// Law 8: it does not wait for the next scan of the timers.
+/// Guarantee 8: it does not wait for the next scan of the timers.
 #[tokio::test]
 async fn replayed_message_is_processed_at_once() -> Result<(), StoreFault> {
     let harness = EngineHarness::over(in_memory(), Pace { attempts: 1, ..Pace::default() }).await;
@@ -76,7 +76,7 @@ async fn replayed_message_is_processed_at_once() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Law 8.
+/// Guarantee 8.
 #[tokio::test]
 async fn replayed_task_is_called_at_once_under_the_same_key() -> Result<(), StoreFault> {
     let pace = Pace { attempts: 1, ..Pace::default() };

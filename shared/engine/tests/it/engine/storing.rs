@@ -19,7 +19,7 @@ use crate::support::{
     state, wait_until,
 };
 
-/// Law 1.
+/// Guarantee 1.
 #[tokio::test]
 async fn failed_commit_is_an_error_and_writes_nothing() -> Result<(), StoreFault> {
     // An error of one statement, and one with which SQLite gives the whole transaction up (a full disk).
@@ -133,7 +133,7 @@ async fn inputs_submitted_while_a_batch_is_gathered_join_it() {
     assert!(metrics.contains("engine_batch_inputs_count 1\n"), "{metrics}");
 }
 
-/// Law 1: no inbox mark without its effect.
+/// Guarantee 1: no inbox mark without its effect.
 #[tokio::test]
 async fn unstored_message_is_new_when_it_is_redelivered() -> Result<(), StoreFault> {
     let disk = Disk::new();

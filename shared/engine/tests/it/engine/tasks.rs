@@ -32,7 +32,7 @@ async fn result_of_a_call_is_an_input_and_completes_its_task() -> Result<(), Sto
     Ok(())
 }
 
-/// Law 4.
+/// Guarantee 4.
 #[tokio::test]
 async fn failed_call_is_repeated_under_the_same_key() -> Result<(), StoreFault> {
     let supplier = Supplier::will([Deed::Fail, Deed::Fail, Deed::Answer(5)]);
@@ -56,7 +56,7 @@ async fn service_receives_the_failure_of_a_task_out_of_attempts() -> Result<(), 
     Ok(())
 }
 
-/// Law 7: before the breaker has seen enough calls to open.
+/// Guarantee 7: before the breaker has seen enough calls to open.
 #[tokio::test]
 async fn failed_call_consumes_no_attempt_while_all_calls_fail() -> Result<(), StoreFault> {
     let policy =
@@ -73,7 +73,7 @@ async fn failed_call_consumes_no_attempt_while_all_calls_fail() -> Result<(), St
     Ok(())
 }
 
-/// Law 6.
+/// Guarantee 6.
 #[tokio::test]
 async fn rejected_result_completes_its_task() -> Result<(), StoreFault> {
     let harness =
@@ -86,7 +86,7 @@ async fn rejected_result_completes_its_task() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Law 2.
+/// Guarantee 2.
 #[tokio::test]
 async fn required_task_out_of_attempts_is_dead_lettered() -> Result<(), StoreFault> {
     let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), Supplier::without("tea")).await;
@@ -162,7 +162,7 @@ async fn step_gets_no_permit_while_the_task_backlog_is_full() -> Result<(), Stor
     Ok(())
 }
 
-/// Law 4.
+/// Guarantee 4.
 #[tokio::test]
 async fn failure_under_an_expired_claim_is_ignored() -> Result<(), StoreFault> {
     let harness = stuck_call().await;
@@ -178,7 +178,7 @@ async fn failure_under_an_expired_claim_is_ignored() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Law 4: the idempotency key makes all results equal.
+/// Guarantee 4: the idempotency key makes all results equal.
 #[tokio::test]
 async fn result_counts_once_and_under_any_claim() -> Result<(), StoreFault> {
     let harness = stuck_call().await;
@@ -193,7 +193,7 @@ async fn result_counts_once_and_under_any_claim() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Law 4.
+/// Guarantee 4.
 #[tokio::test]
 async fn call_cut_off_by_a_crash_is_repeated_after_the_restart() -> Result<(), StoreFault> {
     let harness = stuck_call().await;
@@ -209,7 +209,7 @@ async fn call_cut_off_by_a_crash_is_repeated_after_the_restart() -> Result<(), S
     Ok(())
 }
 
-/// Law 4: also if a scan takes up few, or there is room for few.
+/// Guarantee 4: also if a scan takes up few, or there is room for few.
 #[tokio::test]
 async fn all_calls_cut_off_by_a_crash_are_repeated_without_waiting_for_their_leases() -> Result<(), StoreFault>
 {

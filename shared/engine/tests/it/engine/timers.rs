@@ -40,7 +40,7 @@ async fn earlier_due_time_wakes_sleeping_timers() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Law 3.
+/// Guarantee 3.
 #[tokio::test]
 async fn row_due_during_downtime_fires_at_the_start() -> Result<(), StoreFault> {
     let store = in_memory();
@@ -56,7 +56,7 @@ async fn row_due_during_downtime_fires_at_the_start() -> Result<(), StoreFault> 
     Ok(())
 }
 
-/// Law 3.
+/// Guarantee 3.
 #[tokio::test]
 async fn due_rows_that_fail_block_no_others() -> Result<(), StoreFault> {
     let store = in_memory();
@@ -70,7 +70,7 @@ async fn due_rows_that_fail_block_no_others() -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Law 2.
+/// Guarantee 2.
 #[tokio::test]
 async fn retries_of_an_unknown_step_block_no_others() -> Result<(), StoreFault> {
     let store = in_memory();

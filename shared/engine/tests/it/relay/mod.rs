@@ -40,7 +40,7 @@ async fn round_publishes_at_most_one_batch() -> Outcome {
     Ok(())
 }
 
-/// Law 7: no entry is lost or overtaken.
+/// Guarantee 7: no entry is lost or overtaken.
 #[tokio::test]
 async fn entries_wait_in_order_during_an_outage() -> Outcome {
     let (store, broker, mut relay) = with_outbox(outbox_writes([1, 2, 3, 4])).await?;
@@ -75,7 +75,7 @@ async fn publish_time_is_the_time_of_the_acknowledgement() -> Outcome {
     Ok(())
 }
 
-/// Law 1.
+/// Guarantee 1.
 #[tokio::test]
 async fn relay_republishes_same_ids_after_crash_between_publish_and_settle() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());
@@ -123,7 +123,7 @@ async fn relay_renews_its_lease() -> Outcome {
     Ok(())
 }
 
-/// Law 1 and fencing.
+/// Guarantee 1 and fencing.
 #[tokio::test]
 async fn relay_that_lost_its_lease_during_a_publish_settles_nothing() -> Outcome {
     let (store, broker) = (in_memory(), Broker::default());

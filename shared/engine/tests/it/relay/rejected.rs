@@ -117,7 +117,7 @@ async fn unacknowledged_entry_fails_in_time_although_the_clock_was_set_back() ->
     Ok(())
 }
 
-/// Law 7.
+/// Guarantee 7.
 #[tokio::test]
 async fn broker_that_recovers_during_isolation_fails_no_entry() -> Outcome {
     for publishes_lost in 1..=3 {

@@ -80,7 +80,7 @@ async fn delayed_entries_are_published_before_queued_ones_after_an_outage() -> O
     Ok(())
 }
 
-/// Law 1: under the same ids.
+/// Guarantee 1: under the same ids.
 #[tokio::test]
 async fn unsettled_entries_are_published_again_after_a_restart() -> Outcome {
     let (store, broker, mut relay, relay_queue) = with_queue().await?;

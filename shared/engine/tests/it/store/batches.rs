@@ -48,7 +48,7 @@ pub async fn missing_row_is_not_loaded(store: &Arc<dyn Store>) -> Outcome {
     Ok(())
 }
 
-/// Law 5: of two batches that read the same version, only one can write.
+/// Guarantee 5: of two batches that read the same version, only one can write.
 pub async fn update_of_row_changed_meanwhile_conflicts_and_leaves_nothing(store: &Arc<dyn Store>) -> Outcome {
     commit(store.as_ref(), recorded("tea", &[], &[put(3)])).await?;
     commit(store.as_ref(), recorded("tea", &[put(3)], &[put(4)])).await?;
@@ -59,7 +59,7 @@ pub async fn update_of_row_changed_meanwhile_conflicts_and_leaves_nothing(store:
     nothing_of_everything(store).await
 }
 
-/// Law 5, for a row that two batches create at once.
+/// Guarantee 5, for a row that two batches create at once.
 pub async fn insert_of_row_created_meanwhile_conflicts_and_leaves_nothing(store: &Arc<dyn Store>) -> Outcome {
     commit(store.as_ref(), recorded("tea", &[], &[put(3)])).await?;
     let second_first = everything_about("tea", &[], &[put(5)]);
@@ -122,7 +122,7 @@ pub async fn failing_batch_fails_no_other(store: &Arc<dyn Store>) -> Outcome {
     Ok(())
 }
 
-/// Law 5: no update is lost under concurrency.
+/// Guarantee 5: no update is lost under concurrency.
 pub async fn concurrent_updates_of_one_row_are_all_kept(store: &Arc<dyn Store>) -> Outcome {
     let changes = (0..30).map(|_| {
         let store = store.clone();

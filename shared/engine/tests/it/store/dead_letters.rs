@@ -77,7 +77,7 @@ pub async fn dead_letter_stays_in_inbox_of_its_step(store: &dyn Store) -> Outcom
     Ok(())
 }
 
-/// Law 2: published = processed + waiting + dead-lettered at every moment.
+/// Guarantee 2: published = processed + waiting + dead-lettered at every moment.
 pub async fn open_dead_letters_are_counted_in_stats_and_message_counts(store: &dyn Store) -> Outcome {
     let dead_letter = everything_about(1);
     park(store, [dead_letter.clone()]).await?;
@@ -122,7 +122,7 @@ pub async fn retry_keeps_dead_letter_id_and_delivery(store: &dyn Store) -> Outco
     Ok(())
 }
 
-/// Law 4: a replayed task keeps its id.
+/// Guarantee 4: a replayed task keeps its id.
 pub async fn replayed_task_is_unclaimed_and_due_at_once(store: &dyn Store) -> Outcome {
     let again = Task { dead_letter: Some(id(7)), attempts: 0, claim: 0, ..task(1, at(5)) };
     commit(store, Writes { tasks_again: vec![again.clone()], ..Writes::default() }).await?;

@@ -64,7 +64,7 @@ pub async fn rebuild_of_undeclared_kind_fails(store: &dyn Store) -> Outcome {
     Ok(())
 }
 
-/// Law 2: all waiting work can be counted.
+/// Guarantee 2: all waiting work can be counted.
 pub async fn stats_count_waiting_work(store: &dyn Store) -> Outcome {
     let stats = store.stats().await?;
     assert_eq!((stats.outbox_pending, stats.outbox_oldest), (0, None));

@@ -9,7 +9,7 @@ use crate::support::{at, commit, dead, due_query, id, keyed, load, newest_dead_l
 
 type Outcome = Result<(), StoreFault>;
 
-/// Law 2: a message is processed, waiting, dead-lettered or new, for each step separately.
+/// Guarantee 2: a message is processed, waiting, dead-lettered or new, for each step separately.
 pub async fn inbox_state_is_kept_per_step(store: &dyn Store) -> Outcome {
     let writes = Writes {
         inbox: vec![("filling", id(1)), ("listening", id(2))],

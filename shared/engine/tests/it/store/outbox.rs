@@ -242,7 +242,7 @@ pub async fn repeated_settlement_counts_once(store: &dyn Store) -> Outcome {
     Ok(())
 }
 
-/// Law 2: an entry that the broker rejects for good waits visibly for an operator and blocks no other saga.
+/// Guarantee 2: an entry that the broker rejects for good waits visibly for an operator and blocks no other saga.
 pub async fn rejected_entry_fails_without_blocking_other_sagas(store: &dyn Store) -> Outcome {
     commit(store, outbox_writes([1, 2, 3])).await?;
     reject(store, 2).await?;

@@ -41,7 +41,7 @@ fn put_one(label: &'static str) -> (Reads, Box<dyn FnMut(Loaded) -> Writes + Sen
     (of_row(label), decide)
 }
 
-/// Law 5, with any number of replicas.
+/// Guarantee 5, with any number of replicas.
 #[tokio::test(flavor = "multi_thread")]
 async fn updates_of_one_row_by_two_replicas_are_all_kept() -> Outcome {
     let (_server, stores) = two_replicas().await;

@@ -26,7 +26,7 @@ use crate::support::{
 
 type Outcome = Result<(), StoreFault>;
 
-/// Law 1: a committed batch is on the disk, whatever happens to the process.
+/// Guarantee 1: a committed batch is on the disk, whatever happens to the process.
 #[tokio::test]
 async fn crash_keeps_exactly_committed_data() -> Outcome {
     let (file, store) = DepotFile::new()?;

@@ -12,7 +12,7 @@ use crate::support::{ShelfEvent, at, commit, due_query, id, load, put, recorded,
 
 type Outcome = Result<(), StoreFault>;
 
-/// Law 4: nobody else makes a call that may be in flight.
+/// Guarantee 4: nobody else makes a call that may be in flight.
 pub async fn new_task_belongs_to_writer_until_lease_expires(store: &Arc<dyn Store>) -> Outcome {
     commit(store.as_ref(), tasks([task(1, at(0))], "depot-1", at(60))).await?;
     assert_eq!(claim(store, "depot-2", 59).await?, []);
@@ -32,7 +32,7 @@ pub async fn restarted_owner_recovers_only_its_own_tasks(store: &Arc<dyn Store>)
     Ok(())
 }
 
-/// Law 4: tasks beyond the limit are recovered by the next searches, not at the end of their leases.
+/// Guarantee 4: tasks beyond the limit are recovered by the next searches, not at the end of their leases.
 pub async fn restarted_owner_recovers_tasks_beyond_limit(store: &Arc<dyn Store>) -> Outcome {
     let written = (1..=5).map(|number| task(number, at(0)));
     commit(store.as_ref(), tasks(written, "depot-1", at(3600))).await?;
@@ -111,7 +111,7 @@ pub async fn delay_by_clock_ahead_is_over_at_once(store: &Arc<dyn Store>) -> Out
     Ok(())
 }
 
-/// Law 4, with several replicas.
+/// Guarantee 4, with several replicas.
 pub async fn task_is_claimed_by_one_owner(store: &Arc<dyn Store>) -> Outcome {
     let written = (1..=60).map(|number| task(number, at(0)));
     commit(store.as_ref(), tasks(written, "depot-0", at(1))).await?;
@@ -157,7 +157,7 @@ pub async fn due_retries_carry_payload(store: &Arc<dyn Store>) -> Outcome {
     Ok(())
 }
 
-/// Law 7: retries behind an open breaker do not take the place of others.
+/// Guarantee 7: retries behind an open breaker do not take the place of others.
 pub async fn retries_of_paused_steps_are_skipped_and_do_not_count(store: &Arc<dyn Store>) -> Outcome {
     let waiting = [retry("filling", 1, at(1)), retry("listening", 2, at(2)), retry("filling", 3, at(3))];
     let last = retry("listening", 4, at(4));
