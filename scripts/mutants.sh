@@ -23,7 +23,7 @@ scope() {
     saga-core | contract) ;;
     admin)
       for file in reconciliation redrive dead_letters; do files+=("services/admin/src/$file/*.rs"); done
-      files+=(services/admin/src/{policy,rows}.rs)
+      files+=(services/admin/src/{policy,command_handler,rows}.rs)
       ;;
     # Only the parts of the engine whose tests need no broker or process; the rest would take days.
     saga-engine)

@@ -196,9 +196,8 @@ bench_history() {
   has_room_for "$history" "--history N reduces it" || return 0
   rate=$(of_sustained 75)
   if ((history / rate > 3600)); then
-    show "  omitted: $history orders take more than an hour at $rate/s (--history N reduces it)"
-    failed=$((failed + 1))
-    return 0
+    history=$((rate * 3600))
+    show "  reduced to $history orders, which take an hour at $rate/s"
   fi
   start_system "$bin"
   show "  placing them at $rate/s"
@@ -212,8 +211,8 @@ bench_history() {
   show "$(jq -r '"  \(.target_rate)/s: p50 \(.latency_ms.p50) ms, p99 \(.latency_ms.p99) ms, \(.cpu_ms_per_order) ms CPU, \(.rss_mib_total) MiB with the broker"' "$folder/run.json")"
   show "$(jq -r -n --argjson full "$full" --argjson incremental "$incremental" '"  reconciliation: \($full.seconds) s for all \($full.orders) orders, then \($incremental.seconds) s, reading \($incremental.orders_read)"')"
   against "$folder/run.json" history
-  note history "$(in_short "$folder/run.json" | jq --argjson orders "$history" --argjson full "$full" --argjson incremental "$incremental" \
-    '. + {orders: $orders, full_verification: $full, incremental_verification: $incremental}')"
+  note history "$(in_short "$folder/run.json" | jq --argjson full "$full" --argjson incremental "$incremental" \
+    '. + {orders: $full.orders, full_verification: $full, incremental_verification: $incremental}')"
   stop_system
 }
 

@@ -28,11 +28,25 @@ pub fn read_protected(
     forbidden: u32,
     missing: &str,
 ) -> Result<String, BadFile> {
+    let bytes = read_protected_bytes(setting, file, forbidden, missing)?;
+    let why = "is not UTF-8 text".to_owned();
+    String::from_utf8(bytes).map_err(|_| BadFile { setting, file: file.to_owned(), why })
+}
+
+/// Reads a file like [`read_protected`], which need not be text.
+///
+/// # Errors
+/// When the file cannot be read, or has a forbidden permission.
+pub fn read_protected_bytes(
+    setting: &'static str,
+    file: &Path,
+    forbidden: u32,
+    missing: &str,
+) -> Result<Vec<u8>, BadFile> {
     let bad = |why: String| BadFile { setting, file: file.to_owned(), why };
-    let read = || -> io::Result<(u32, String)> {
-        Ok((fs::metadata(file)?.permissions().mode(), fs::read_to_string(file)?))
-    };
-    let (mode, text) = read().map_err(|error| {
+    let read =
+        || -> io::Result<(u32, Vec<u8>)> { Ok((fs::metadata(file)?.permissions().mode(), fs::read(file)?)) };
+    let (mode, bytes) = read().map_err(|error| {
         let is_missing = error.kind() == io::ErrorKind::NotFound;
         bad(if is_missing { format!("is not there: {missing}") } else { error.to_string() })
     })?;
@@ -43,5 +57,5 @@ pub fn read_protected(
             mode & 0o777
         )));
     }
-    Ok(text)
+    Ok(bytes)
 }

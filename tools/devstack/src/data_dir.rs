@@ -1,5 +1,6 @@
 //! Shell: the data folder of a local system: its ownership check, its lock, and files that are replaced atomically.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::Path;
@@ -7,31 +8,44 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
+use super::component::Component;
+
 /// Folder of the system unless another is named.
 pub const DEFAULT_DATA_DIR: &str = ".saga";
-/// File with the plan.
+/// File with the plan; its presence marks the folder as that of a local system.
 pub const PLAN_FILE: &str = "system.json";
-/// Locked by a process that starts or stops others. It marks the folder as that of a local system, and is never deleted.
+/// Locked by a process that starts or stops others.
 const LOCK_FILE: &str = "saga.lock";
 /// Longer than a stop, which takes up to 10 seconds, so that scripts need not wait themselves.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(15);
 const LOCK_POLL: Duration = Duration::from_millis(50);
 
-/// Rejects a folder that holds other files and has never held a local system.
+/// Rejects a folder that holds anything but a local system.
 pub fn check_is_ours(folder: &Path) -> anyhow::Result<()> {
-    let mut entries = match fs::read_dir(folder) {
+    let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error).with_context(|| unwritable(folder)),
     };
-    let is_ours = [LOCK_FILE, PLAN_FILE].iter().any(|name| folder.join(name).exists());
-    if is_ours || entries.next().is_none() {
+    let names: Vec<_> = entries.filter_map(Result::ok).map(|entry| entry.file_name()).collect();
+    let has = |expected: &str| names.iter().any(|name| name == expected);
+    // Lock without plan: an interrupted start or deletion, or a damaged plan that was removed.
+    if names.is_empty() || has(PLAN_FILE) || (has(LOCK_FILE) && names.iter().all(|name| is_of_a_system(name)))
+    {
         return Ok(());
     }
     bail!(
         "{} holds other files than those of a local system: choose another folder with --data",
         folder.display()
     )
+}
+
+/// True for the name of an entry that local systems have in addition to the plan.
+fn is_of_a_system(name: &OsStr) -> bool {
+    let is_of_a_component = |name: &str| name.parse::<Component>().is_ok();
+    name.to_str().is_some_and(|name| {
+        [LOCK_FILE, "run", "log", "credentials"].contains(&name) || is_of_a_component(name)
+    })
 }
 
 /// Deletes everything in the folder. Call it with the [`lock`], after [`check_is_ours`].
@@ -87,19 +101,30 @@ pub fn unwritable(folder: &Path) -> String {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn folder_with_other_files_is_rejected_unless_it_held_a_system() {
+    #[test]
+    fn folder_with_other_files_is_rejected() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path();
         assert!(check_is_ours(&path.join("not-there")).is_ok());
         assert!(check_is_ours(path).is_ok());
         fs::write(path.join("thesis.txt"), "precious").expect("a file");
         assert!(check_is_ours(path).is_err());
-        fs::remove_file(path.join("thesis.txt")).expect("it was there");
-        drop(lock(path).await.expect("a lock"));
-        fs::create_dir(path.join("order")).expect("a folder");
-        assert!(check_is_ours(path).is_ok(), "also without a plan");
-        wipe(path).expect("it is ours");
-        assert!(check_is_ours(path).is_ok() && !path.join("order").exists());
+        fs::write(path.join(PLAN_FILE), "{}").expect("a file");
+        assert!(check_is_ours(path).is_ok());
+        fs::remove_file(path.join(PLAN_FILE)).expect("it was there");
+        fs::write(path.join(LOCK_FILE), "").expect("a file");
+        assert!(check_is_ours(path).is_err(), "another file beside the lock");
+    }
+
+    #[test]
+    fn folder_of_a_system_without_plan_is_accepted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path();
+        for name in ["order", "nats", "credentials", "log", "run"] {
+            fs::create_dir(path.join(name)).expect("a folder");
+        }
+        assert!(check_is_ours(path).is_err(), "others have folders of these names");
+        fs::write(path.join(LOCK_FILE), "").expect("a file");
+        assert!(check_is_ours(path).is_ok());
     }
 }

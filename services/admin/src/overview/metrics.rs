@@ -32,7 +32,7 @@ pub(crate) struct OverviewMetrics {
 impl OverviewMetrics {
     pub(crate) fn new(metrics: &Metrics) -> Self {
         show_sagas(None, metrics);
-        show_findings(&[], metrics);
+        show_findings(None, metrics);
         Self { fingerprints: None }
     }
 
@@ -41,7 +41,7 @@ impl OverviewMetrics {
         show_sagas(seen.sagas.as_ref(), metrics);
         show_open_amounts(amounts, metrics);
         show_dead_letters(seen.dead_letters.as_ref(), metrics);
-        show_findings(&seen.findings, metrics);
+        show_findings(Some(&seen.findings), metrics);
         if let Some(dead_letters) = &seen.dead_letters {
             self.count_new(dead_letters, metrics);
         }
@@ -78,10 +78,10 @@ fn show_sagas(seen: Option<&SagaSummary>, metrics: &Metrics) {
 }
 
 /// Shows every code, so that a resolved one is 0 and not absent.
-fn show_findings(seen: &[Finding], metrics: &Metrics) {
+fn show_findings(seen: Option<&[Finding]>, metrics: &Metrics) {
     for code in FindingCode::ALL {
-        let count = seen.iter().filter(|finding| finding.code == *code).count();
-        metrics.set(&names::FINDINGS, &[code.into()], number(count as u64));
+        let count = |seen: &[Finding]| seen.iter().filter(|finding| finding.code == *code).count() as u64;
+        metrics.set(&names::FINDINGS, &[code.into()], known(seen.map(count)));
     }
 }
 

@@ -81,14 +81,14 @@ impl Drive {
     /// Next step when nothing can be replayed; `None` while a replay is in flight.
     pub fn ending(&self, counted: &Counted) -> Option<RedriveCommand> {
         let Counted { in_flight, resolved } = *counted;
-        let canary = self.sent;
         match self.status {
-            RedriveStatus::Canary if in_flight == 0 && resolved >= canary => {
+            RedriveStatus::Canary if in_flight == 0 && resolved >= self.sent => {
                 Some(RedriveCommand::PassCanary(self.round, self.sent))
             }
             RedriveStatus::Canary if in_flight == 0 => {
                 let because = format!(
-                    "only {resolved} of a canary of {canary} were resolved: the others were discarded or replayed by hand"
+                    "only {resolved} of a canary of {} were resolved: the others were discarded or replayed by hand",
+                    self.sent
                 );
                 Some(RedriveCommand::Stop(self.round, because))
             }

@@ -4,16 +4,15 @@ use contract::FactType;
 use contract::money::{Currency, Money};
 use contract::reconciliation::PublishedFact;
 use contract::saga::SagaStatus;
-use contract::topology::{OPERATOR, PARTICIPANTS, named, producers};
+use contract::topology::{OPERATOR, PARTICIPANTS, named};
 use jiff::Timestamp;
 use saga_core::row::{PastEvent, StoredEvent};
 use uuid::Uuid;
 
 #[test]
-fn participants_are_found_by_name_and_producers_have_streams() {
+fn participants_are_found_by_name() {
     for participant in &PARTICIPANTS {
         assert_eq!(named(participant.name), Some(participant));
-        assert_eq!(producers().any(|name| name == participant.name), participant.has_stream);
     }
     assert_eq!(named("nobody"), None);
     assert_eq!(OPERATOR, "admin");

@@ -16,7 +16,7 @@ use super::permissions::inbox_of;
 use super::settings::BusSettings;
 use crate::protected_file::BadFile;
 
-/// Oldest supported broker, with which this system is tested. Prioritized pull requests came with 2.12.
+/// Oldest supported broker: the version that the tests use.
 const MINIMUM_VERSION: (u64, u64) = (2, 15);
 
 /// Reason why the broker cannot be used.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use async_nats::ConnectOptions;
 use serde::{Deserialize, Serialize};
 
-use crate::protected_file::{BadFile, read_protected};
+use crate::protected_file::{BadFile, read_protected, read_protected_bytes};
 
 /// TLS to the broker (section `bus.tls`). Not needed for a `tls://` address whose authority the system trusts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,8 +68,10 @@ const NO_CREDENTIALS: &str = "name the file of this service, or create one (`sag
     restart the broker, which must know it";
 
 fn check_pem(setting: &'static str, file: &Path) -> Result<(), BadFile> {
-    // First bytes of each item in a PEM file (RFC 7468).
-    match read_protected(setting, file, 0, "name a PEM file")?.contains("-----BEGIN ") {
+    /// First bytes of each item in a PEM file (RFC 7468). Text between the items may have any encoding.
+    const BEGIN: &[u8] = b"-----BEGIN ";
+    let bytes = read_protected_bytes(setting, file, 0, "name a PEM file")?;
+    match bytes.windows(BEGIN.len()).any(|window| window == BEGIN) {
         true => Ok(()),
         false => Err(BadFile { setting, file: file.to_owned(), why: "is not a PEM file".to_owned() }),
     }

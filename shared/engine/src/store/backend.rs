@@ -79,9 +79,11 @@ pub(super) trait Backend: Send + Sync {
     /// Notifies the other replicas of a commit.
     fn notify(&self, signal: ReplicaSignal);
 
-    /// Fails if what is written to the database would be lost.
-    fn check_location(&self) -> Result<(), StoreFault>;
+    /// Check that fails if what is written to the database would be lost. It may block, so it runs where reads run.
+    fn location_check(&self) -> LocationCheck;
 }
+
+pub(super) type LocationCheck = Arc<dyn Fn() -> Result<(), StoreFault> + Send + Sync>;
 
 pub(super) struct Kinds(pub(super) Vec<RowKind>);
 

@@ -27,18 +27,15 @@ pub struct StoredDeadLetters {
 
 impl<B: Backend> Monitoring for B {
     fn stats(&self) -> Answer<'_, StoreStats> {
-        let reading = self.read(Lane::Health, (), |db, ()| {
+        self.read(Lane::Health, self.location_check(), |db, check_location| {
             Box::pin(async move {
+                check_location()?;
                 let sql = include_str!("sql/stats.sql")
                     .replace("{published_up_to}", PUBLISHED_UP_TO)
                     .replace("{last_entry}", B::Conn::LAST_ENTRY)
                     .replace("{by_status}", B::Conn::BY_STATUS);
                 db.query_one(&sql, &[], stats).await.map_err(db_fault("reading the statistics"))
             })
-        });
-        Box::pin(async move {
-            self.check_location()?;
-            reading.await
         })
     }
 

@@ -31,7 +31,7 @@ pub enum DlqCommand {
         /// Id of the dead letter.
         #[arg(value_parser = args::id)]
         id: Uuid,
-        /// Print the JSON of the API.
+        /// Print one JSON object.
         #[arg(long)]
         json: bool,
     },

@@ -34,7 +34,8 @@ pub struct TopOptions {
     #[arg(long)]
     once: bool,
     /// Print one JSON object: that of `status`, with cpu_percent of each process, and saga_rates. These are sagas started and
-    /// ended per second, and the quantiles of their durations (p50_ms, p99_ms).
+    /// ended per second, and the quantiles of their durations (p50_ms, p99_ms). They are
+    /// absent if admin does not serve its /metrics.
     #[arg(long, requires = "once")]
     json: bool,
 }

@@ -130,8 +130,10 @@ async fn read<D: Decider, T>(
     ledgers: &mut Ledgers,
     entry: impl Fn(&FoundRow, WithHistory<D>) -> Option<T>,
 ) -> Vec<T> {
-    let query = Query { limit: 10_000, ..Query::default() };
+    const MAX_ROWS: usize = 10_000;
+    let query = Query { limit: MAX_ROWS, ..Query::default() };
     let rows = store.find(D::KIND, query).await.expect("a database can be read");
+    assert!(rows.len() < MAX_ROWS, "more rows of {} than are compared", D::KIND);
     let mut entries = Vec::new();
     for row in rows {
         let history = store.events(RowKey::of::<D>(&row.id), 0, usize::MAX).await;

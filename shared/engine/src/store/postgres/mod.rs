@@ -41,7 +41,7 @@ use self::leases::DeadOwners;
 use self::notify::{Announcement, Notifications};
 use self::pool::{Connection, Lanes};
 use self::values::is_lost;
-use super::backend::{Backend, Kinds, Lane, Urgency, Work};
+use super::backend::{Backend, Kinds, Lane, LocationCheck, Urgency, Work};
 use super::identity::identify;
 use super::log_scan::LogScan;
 use super::roles::{Replicas, Transactions};
@@ -183,8 +183,8 @@ impl Backend for PostgresStore {
         self.database.notifications.send(&Announcement::of_signal(&signal));
     }
 
-    fn check_location(&self) -> Result<(), StoreFault> {
-        Ok(())
+    fn location_check(&self) -> LocationCheck {
+        Arc::new(|| Ok(()))
     }
 }
 

@@ -36,7 +36,7 @@ use self::db_open::PositionFile;
 use self::readers::Readers;
 use self::write::KindSql;
 use self::writer::{Writer, in_transaction};
-use super::backend::{Backend, Kinds, Lane, Urgency, Work};
+use super::backend::{Backend, Kinds, Lane, LocationCheck, Urgency, Work};
 use super::log_scan::LogScan;
 use super::roles::{Leases, Replicas, Transactions};
 use super::sql_error::db_fault;
@@ -215,8 +215,9 @@ impl Backend for SqliteStore {
 
     fn notify(&self, _signal: ReplicaSignal) {}
 
-    fn check_location(&self) -> Result<(), StoreFault> {
-        self.location.as_ref().map_or(Ok(()), DbLocation::check)
+    fn location_check(&self) -> LocationCheck {
+        let location = self.location.clone();
+        Arc::new(move || location.as_ref().map_or(Ok(()), DbLocation::check))
     }
 }
 

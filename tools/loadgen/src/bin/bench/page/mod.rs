@@ -159,6 +159,59 @@ mod tests {
         }
     }
 
+    fn fixture() -> Value {
+        json!({
+            "machine": {"cpu": "X", "cores": 2, "memory_mib": 1, "kernel": "6", "file_system": "ext4", "disk": "vd"},
+            "versions": {"revision": "abc", "profile": "dist", "rustc": "1", "nats_server": "2", "sqlite": "3"},
+            "durability": {"sqlite_synchronous": "FULL", "jetstream_sync_interval": "always"},
+            "floor": {"fsync": {"p50_us": 500}, "store": {"events_per_s": 9}, "broker": {"sagas_per_s": 4000, "broker_cpu_us_per_saga": 7}},
+            "idle": {"latency_ms": {"p50": 6.0, "p99": 9.0}, "cpu_ms_per_s": 3},
+            "throughput": {
+                "sustained_per_s": 1000, "reasons": ["the backlog grew"],
+                "at_sustained": {"latency_ms": {"p50": 1.0, "p99": 2.0}, "cpu_ms": {"order": 500}, "completed": 1000, "rss_mib": {"order": 60.6, "bank": 40, "nats": 160.2}},
+                "steps": [{"target_rate": 400, "latency_ms": {"p50": 1.0, "p99": 2.0}}],
+                "closed": [{"clients": 64, "rate_in_time": 900.0, "latency_ms": {"p50": 1.0, "p99": 2.0},
+                    "settings": ["order.service.min_in_flight_limit=164"]}]
+            },
+            "overload": {"rate": 3000, "services_rss_mib_max": 310.5, "order_rss_mib_max": 75, "rss_mib": {"order": 70, "nats": 161}, "timeline": [{"at": 0, "ended": 5, "rejected": 1, "sent": 6, "p99_ms": 4.0}]},
+            "history": {"orders": 5000, "target_rate": 750, "latency_ms": {"p50": 1.0, "p99": 2.0}, "rss_mib": {"admin": 300.4, "nats": 100},
+                "full_verification": {"seconds": 60.5, "orders_read": 5600}, "incremental_verification": {"seconds": 0.025, "orders_read": 0}},
+            "drain": {"per_s": 7000, "queued": 9900, "settings": ["order.service.deadline=30m", "order.service.max_publish_stall=10m"]},
+            "store": {"sizes": [{"batch": 1, "events_per_s": 5000, "cpu_us_per_event": 106}, {"batch": 16, "events_per_s": 38000, "cpu_us_per_event": 19}]},
+            "relay": {"entries_per_s": 200_000, "cpu_us_per_entry": 1},
+            "mixed": {"rate": 500, "latency_ms": {"p50": 3.0, "p99": 4.0}},
+            "soak": {"rate": 500, "duration_s": 1800, "latency_ms": {"p50": 5.0, "p99": 6.0}, "services_rss_mib_first": 290, "services_rss_mib_last": 300},
+            "counts": {"rate": 950, "all": {"cpu_us": 400.5, "messages": 3.986, "instructions": "not counted here"}}
+        })
+    }
+
+    #[test]
+    fn each_part_has_rows() {
+        let files = files(&fixture()).expect("JSON");
+        let page = files.into_iter().find(|(name, _)| name == "README.md").expect("a page").1;
+        for row in [
+            "| 64 clients that wait | 900 sagas/s, p50 1.0 ms, p99 2.0 ms | \
+             22 % of the broker alone; order.service.min_in_flight_limit=164 |",
+            "|   its memory, the five services | 101 MiB | the broker 160 MiB |",
+            "|   memory of the five services, highest | 310.5 MiB | order 75 MiB |",
+            "|   memory after it, at half of the rate | 70 MiB | the broker 161 MiB |",
+            "| beside 5000 finished orders, at 750/s | p50 1.0 ms, p99 2.0 ms | memory 300 MiB |",
+            "| drain after the broker's outage | 7000 sagas/s | \
+             9900 orders were queued; order.service.deadline=30m; order.service.max_publish_stall=10m |",
+            "| store alone, 1 per transaction | 5000 events/s | 106 µs of CPU each |",
+            "| store alone, 16 per transaction | 38000 events/s | 19 µs of CPU each |",
+            "| relay alone | 200000 messages/s | 1 µs of CPU each |",
+            "| mixed, at 500/s | p50 3.0 ms, p99 4.0 ms |  |",
+            "| soak, 1800 s at 500/s | p50 5.0 ms, p99 6.0 ms | memory 290 → 300 MiB |",
+            "| counts below, taken at | 950 sagas/s | 95 % of what is sustained |",
+            "| per saga: CPU µs | 400.50 |  |",
+            "| per saga: messages | 3.99 |  |",
+        ] {
+            assert!(page.contains(row), "{row}\n{page}");
+        }
+        assert!(!page.contains("per saga: instructions"), "not measured: {page}");
+    }
+
     #[test]
     fn table_and_page_name_failures_and_omitted_parts() {
         let mut results = results();
