@@ -120,8 +120,8 @@ fn below(prefix: &str) -> Query {
     Query { from: vec![bound('/')], below: vec![bound('0')], ..Query::default() }
 }
 
-/// Finds a dead letter that failed again since this round started, and its error: one of any round with the same
-/// fingerprint, or one of this round's canary with any.
+/// Finds a dead letter that failed again since this round started, and its error. After the canary it must have the same
+/// fingerprint, and may be of any round.
 pub(crate) async fn failed_again(
     store: &dyn Queries,
     drive: &Drive,

@@ -1,12 +1,12 @@
 //! Shell: bounded pool of connections: time-outs for slow clients, eviction of the longest idle, a reserve for probes.
 //!
-//! No library has these. A trial with hyper-util in November 2026 (a semaphore, hyper's `header_read_timeout`,
-//! `GracefulShutdown`) took 250 lines in place of 890, and failed in these points:
-//! - `scripts/connection-flood.sh`, 20,000 idle connections: `/livez` missed 2 of 4 probes, and an order took 5 s. Newcomers
-//!   wait until idle clients time out (tests `longest_idle_connection_is_evicted_when_full` and
+//! No library has these. The same with hyper-util (a semaphore, `header_read_timeout`, `GracefulShutdown`) takes 250 lines
+//! in place of 890, and fails in these points:
+//! - `scripts/connection-flood.sh`, 20,000 idle connections: `/livez` missed 2 of 4 probes, and an order took 5 s.
+//!   Newcomers wait until idle clients time out (tests `longest_idle_connection_is_evicted_when_full` and
 //!   `probes_are_answered_while_requests_occupy_every_connection`).
-//! - A slow head gets no answer, as that timer closes silently. It also runs between requests, so idle clients have no limit
-//!   of their own (`slow_head_is_answered_with_408_and_closed`).
+//! - A slow head gets no answer, as that timer closes silently (`slow_head_is_answered_with_408_and_closed`). Idle clients
+//!   have no limit of their own, as it also runs between requests.
 //! - A client that leaves its answer unread is never cut off (`unread_answer_times_out_and_frees_connection`).
 //! - Malformed requests get empty answers (`malformed_request_gets_problem_document`, `missing_or_bad_token_is_rejected`).
 //! - A stop waits for incomplete heads until they time out (`stop_finishes_requests_and_closes_idle_connections`).
