@@ -77,7 +77,7 @@ async fn dead_letter_is_discarded_restored_and_edited() {
     let preview = system.sagactl(&["dlq", "edit", &id, "--preview", "--file", &file.display().to_string()]);
     assert_eq!(
         preview,
-        format!("the message is the same as before but for its id\n{id} is PENDING, and nothing was sent\n")
+        format!("the message is unchanged, except for its id\n{id} is PENDING, and nothing was replayed\n")
     );
     system.sagactl(&["dlq", "edit", &id, "--reason", "as it was", "--file", &file.display().to_string()]);
     // The token that was hidden is the old one again: with any other the bank would decline.

@@ -134,7 +134,10 @@ async fn faults_are_injected_listed_and_cleared() {
             seed,
         ]);
     }
-    assert_eq!(system.sagactl(&["faults", "clear", "order", "--reason", "seen"]), "cleared 2 at order\n");
+    assert_eq!(
+        system.sagactl(&["faults", "clear", "order", "--reason", "seen"]),
+        "cleared 2 faults of order\n"
+    );
     assert!(system.sagactl(&["faults", "clear"]).starts_with("cleared 1"));
     assert_eq!(system.sagactl_json(&["faults"])["items"], Value::Array(vec![]));
 
@@ -186,9 +189,9 @@ async fn not_found_and_unreachable_have_their_own_exit_codes() {
     system.assert_rejected(&["dlq", "show", "seven"], 2, "seven");
     system.assert_rejected(&["dlq", "list", "--limit", "201"], 2, "limit");
     system.assert_rejected(&["dlq", "list", "--cursor", "x"], 2, "cursor");
-    // The products that it began with were announced; that they were is written down a little later.
-    let is_empty = async || system.sagactl(&["outbox"]) == "nothing waits to be published\n";
-    wait_until("nothing waits to be published", is_empty).await;
+    // The facts about its first products were published; they are settled a little later.
+    let is_empty = async || system.sagactl(&["outbox"]) == "no unpublished entries\n";
+    wait_until("the outbox is empty", is_empty).await;
     assert!(system.sagactl(&["outbox", "retry", "order", "--reason", "repaired"]).contains("order"));
     system.assert_rejected(&["outbox", "retry", "order", "99999"], 4, "99999");
     system.assert_rejected(&["outbox", "retry", "order"], 2, "--reason");
