@@ -54,7 +54,7 @@ fn up_without_build_names_missing_programs_and_builds_nothing() {
     let ended = run(folder.path(), "up.sh", &["--no-build"]);
     assert_eq!(ended.status.code(), Some(1));
     let message = String::from_utf8_lossy(&ended.stderr);
-    assert!(message.contains("not built: sagactl order inventory payment admin bank"), "{message}");
+    assert!(message.contains("not built: sagactl admin order inventory payment bank"), "{message}");
     assert_eq!(builds(folder.path()), [""; 0]);
 }
 
