@@ -127,7 +127,7 @@ async fn terminal_is_restored_however_top_ends() {
     let keys: [&[u8]; 4] = [b"q", b"Q", ESCAPE, CTRL_C];
     for key in keys {
         let mut terminal = Terminal::running(&UNREACHABLE_ADMIN, [80, 24]);
-        terminal.wait_until_shown("UNREACHABLE_ADMIN KNOWS").await;
+        terminal.wait_until_shown("STATE UNKNOWN").await;
         assert!(terminal.screen.lock().screen().alternate_screen());
         // What means nothing ends nothing.
         terminal.press(b"x\x1b[A\r");
@@ -136,7 +136,7 @@ async fn terminal_is_restored_however_top_ends() {
     }
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         let mut terminal = Terminal::running(&UNREACHABLE_ADMIN, [80, 24]);
-        terminal.wait_until_shown("UNREACHABLE_ADMIN KNOWS").await;
+        terminal.wait_until_shown("STATE UNKNOWN").await;
         terminal.signal(signal);
         let ended = terminal.ended().await;
         assert_eq!((ended.code(), ended.signal()), (Some(0), None), "{signal}");
