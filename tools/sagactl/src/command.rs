@@ -24,8 +24,7 @@ use cli::{Color, exit};
 
 /// The rule that admin enforces. Paragraphs are single lines: clap wraps them at the width of the terminal.
 const REASONS: &str = "Reasons:
---reason is written to the audit log. It is required by commands that give something up (discard, resolve, cancel, reconcile \\
---accept), override something (--force, edit, saga extend, withdraw-resolution, breakers open and close), or change many messages \
+--reason is written to the audit log. It is required by commands that give something up (discard, resolve, redrive cancel, reconcile --accept), override something (--force, edit, saga extend, withdraw-resolution, breakers open and close), or change many messages \
 at once (replay or restore --fingerprint, redrive, outbox retry without SEQ, outbox republish). Others accept one.
 
 Lists:

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use admin_api::actor::Reason;
 use admin_api::faults::{AllFaults, ClearedFaults, InjectFault, ServiceFault};
+use admin_api::text::counted;
 use clap::{Args, Subcommand};
 use cli::table::{Column, left, removable, right, truncatable};
 use cli::text::or_none;
@@ -106,8 +107,10 @@ async fn clear(
     let result: ClearedFaults = admin.delete(&path, reason).await?;
     let code = show(&result, form, |ClearedFaults { cleared, .. }, _| match (&service, &id) {
         (Some(service), Some(id)) => format!("cleared fault {id} of {service}"),
-        (Some(service), None) => format!("cleared {cleared} faults of {service}"),
-        (None, _) => format!("cleared {cleared} faults"),
+        (Some(service), None) => {
+            format!("cleared {} of {service}", counted(*cleared, "fault", "faults"))
+        }
+        (None, _) => format!("cleared {}", counted(*cleared, "fault", "faults")),
     })?;
     if result.unreachable.is_empty() {
         return Ok(code);
