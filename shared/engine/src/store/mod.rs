@@ -1,7 +1,7 @@
 //! Shell: the database of a service, as the rest of the engine uses it: a trait for each role, and two implementations.
 //!
 //! The [`sqlite::SqliteStore`] keeps a file that one process uses. The [`postgres::PostgresStore`] keeps a database that
-//! several replicas share. Both are a [`backend::Backend`]. The roles are written once above it, with SQL that both execute.
+//! several replicas share. Both are a `backend::Backend`. The roles are written once above it, with SQL that both execute.
 //! Only batches are loaded and written by each in its own way.
 
 mod backend;
