@@ -84,5 +84,5 @@ scenario() {
     request GET "$admin/api/admin/dlq/$dead_letter"
   shown='[.entries[] | {at, operator, action, reason, outcome}]' request GET "$admin/api/admin/audit?target=$dead_letter"
   expect "in the audit log" "dlq.note dlq.replay" "$(field '[.entries[].action] | sort | join(" ")')"
-  wait_until "dead letters, as before: $dead" "$soon" is "$dead" dead_letters
+  wait_until "dead letters, as before: $dead" "$short_wait" is "$dead" dead_letters
 }
