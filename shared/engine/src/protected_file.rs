@@ -21,7 +21,7 @@ pub struct BadFile {
 /// advice for a missing file.
 ///
 /// # Errors
-/// When the file cannot be read, or has a forbidden permission.
+/// If the file cannot be read as text, or has a forbidden permission.
 pub fn read_protected(
     setting: &'static str,
     file: &Path,
@@ -36,7 +36,7 @@ pub fn read_protected(
 /// Reads a file like [`read_protected`], which need not be text.
 ///
 /// # Errors
-/// When the file cannot be read, or has a forbidden permission.
+/// If the file cannot be read, or has a forbidden permission.
 pub fn read_protected_bytes(
     setting: &'static str,
     file: &Path,

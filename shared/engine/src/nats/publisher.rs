@@ -1,7 +1,7 @@
 //! Shell: publishes outbox entries to JetStream, in windows of packs.
 //!
-//! Where the broker does not accept a pack, the remaining facts follow one by one. Only a single fact shows whether it is
-//! itself to blame.
+//! The facts of a pack that the broker does not accept follow one by one: only a single fact shows whether it is itself to
+//! blame.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

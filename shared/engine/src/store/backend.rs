@@ -79,6 +79,21 @@ pub(super) trait Backend: Send + Sync {
     /// Notifies the other replicas of a commit.
     fn notify(&self, signal: ReplicaSignal);
 
+    /// Runs work in a write transaction at once, and notifies the other replicas of its commit.
+    fn write_and_notify<A: Send + Sync + 'static, T: Send + 'static>(
+        &self,
+        signal: ReplicaSignal,
+        args: A,
+        work: Work<Self::Conn, A, T>,
+    ) -> Answer<'_, T> {
+        let written = self.write(Urgency::Immediate, args, work);
+        Box::pin(async move {
+            let answer = written.await?;
+            self.notify(signal);
+            Ok(answer)
+        })
+    }
+
     /// Check that fails if what is written to the database would be lost. It may block, so it runs where reads run.
     fn location_check(&self) -> LocationCheck;
 }

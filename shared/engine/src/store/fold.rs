@@ -8,7 +8,7 @@ use saga_core::row::{Folding, PastEvent, RowKind, SearchedBy};
 use super::StoreFault;
 use super::encoding::{micros, timestamp};
 use super::purged::add_to_purged_sum;
-use super::sql::{Cell, FoldedRow, Row, Sql, quoted};
+use super::sql::{Cell, FoldedRow, Row, Sql, limit_of, quoted};
 use super::sql_error::{SqlError, db_fault};
 
 const READING: &str = "reading the history";
@@ -291,8 +291,9 @@ impl<'s, S: Sql> SideBySide<'s, S> {
         {
             let page = table_rows(self.db, self.kind, &self.rows, &last, S::PAGE).await;
             self.table_rows = page.map_err(db_fault(READING))?.into();
-            self.last_row = self
-                .next_page_after(self.table_rows.len(), || self.table_rows.back().map(|row| row.id.clone()));
+            // The one row is not read twice.
+            let is_full = limit_of(self.table_rows.len()) >= S::PAGE && matches!(self.rows, Rows::After(_));
+            self.last_row = self.table_rows.back().filter(|_| is_full).map(|row| row.id.clone());
         }
         Ok(self.table_rows.front())
     }
@@ -303,17 +304,11 @@ impl<'s, S: Sql> SideBySide<'s, S> {
         {
             let page = events(self.db, self.kind, &self.rows, (&row, version)).await;
             self.events = page.map_err(db_fault(READING))?.into();
-            let is_full = i64::try_from(self.events.len()).is_ok_and(|count| count >= S::PAGE);
+            let is_full = limit_of(self.events.len()) >= S::PAGE;
             self.last_event =
                 self.events.back().filter(|_| is_full).map(|last| (last.row_id.clone(), last.version));
         }
         Ok(self.events.front())
-    }
-
-    fn next_page_after(&self, count: usize, last: impl FnOnce() -> Option<String>) -> Option<String> {
-        // The one row is not read twice.
-        let is_full = i64::try_from(count).is_ok_and(|count| count >= S::PAGE);
-        if is_full && matches!(self.rows, Rows::After(_)) { last() } else { None }
     }
 
     /// Folds the next history, empty where there is none, and returns the row of the table beside it, if there is one.

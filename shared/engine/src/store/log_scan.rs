@@ -188,7 +188,7 @@ impl LogScan {
         loop {
             let page = table_rows(db, kind, &Rows::After(String::new()), &last, READ_AT_ONCE).await;
             let page = page.map_err(db_fault(SCANNING))?;
-            let is_last = i64::try_from(page.len()).is_ok_and(|count| count < READ_AT_ONCE);
+            let is_last = limit_of(page.len()) < READ_AT_ONCE;
             for row in page {
                 let folded = self.rows.remove(&row.id).filter(|folded| folded.has_events);
                 match folded {

@@ -93,29 +93,19 @@ impl<B: Backend> Outbox for B {
     }
 
     fn retry_failed_entries(&self, seq: Option<i64>) -> Answer<'_, u64> {
-        let retrying = self.write(Urgency::Immediate, seq, |db, seq| {
+        self.write_and_notify(ReplicaSignal::EntriesStored, seq, |db, seq| {
             Box::pin(async move {
                 retry_failed_entries(db, *seq).await.map_err(db_fault("retrying failed entries"))
             })
-        });
-        Box::pin(async move {
-            let count = retrying.await?;
-            self.notify(ReplicaSignal::EntriesStored);
-            Ok(count)
         })
     }
 
     fn republish(&self, since: Timestamp, after: i64, limit: usize) -> Answer<'_, RepublishPage> {
         let args = (micros(since), after, limit_of(limit));
-        let marking = self.write(Urgency::Immediate, args, |db, args| {
+        self.write_and_notify(ReplicaSignal::EntriesStored, args, |db, args| {
             Box::pin(
                 async move { republish(db, *args).await.map_err(db_fault("marking entries to republish")) },
             )
-        });
-        Box::pin(async move {
-            let page = marking.await?;
-            self.notify(ReplicaSignal::EntriesStored);
-            Ok(page)
         })
     }
 

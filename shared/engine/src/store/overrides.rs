@@ -1,7 +1,7 @@
 //! Shell: overrides of behaviour, such as forced circuit breakers, that operators have set.
 
 use super::Answer;
-use super::backend::{Backend, Lane, Urgency};
+use super::backend::{Backend, Lane};
 use super::replicas::ReplicaSignal;
 use super::roles::Overrides;
 use super::sql::Sql as _;
@@ -29,17 +29,12 @@ impl<B: Backend> Overrides for B {
     }
 
     fn replace_overrides(&self, revision: i64, text: String) -> Answer<'_, bool> {
-        Box::pin(async move {
-            let replaced = self.write(Urgency::Immediate, (revision, text), |db, (revision, text)| {
-                Box::pin(async move {
-                    let sql = "UPDATE overrides SET revision = revision + 1, text = $2 WHERE revision = $1";
-                    let changed = db.execute(sql, &[revision, text]).await;
-                    changed.map(|changed| changed > 0).map_err(db_fault("replacing the overrides"))
-                })
-            });
-            let replaced = replaced.await?;
-            self.notify(ReplicaSignal::OverridesChanged);
-            Ok(replaced)
+        self.write_and_notify(ReplicaSignal::OverridesChanged, (revision, text), |db, (revision, text)| {
+            Box::pin(async move {
+                let sql = "UPDATE overrides SET revision = revision + 1, text = $2 WHERE revision = $1";
+                let changed = db.execute(sql, &[revision, text]).await;
+                changed.map(|changed| changed > 0).map_err(db_fault("replacing the overrides"))
+            })
         })
     }
 }

@@ -5,8 +5,8 @@
 //! finished row lets the whole row be purged. The last event of a row that lives on is kept. So is the last event of all,
 //! whose position must not be assigned twice.
 //!
-//! Where replicas share the database, others write at the same time. Rows are locked before the log, as batches do. What a
-//! batch has locked is skipped.
+//! Replicas that share the database write at the same time. Rows are locked before the log, as batches do. What a batch has
+//! locked is skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -80,15 +80,15 @@ pub(super) fn check_before(
     }
 }
 
-/// Checks a database after its tables were brought up to date.
+/// Checks a database after its tables were brought up to date. It must have all tables of `reference`.
 pub(super) fn check_after(
     conn: &SharedConnection,
-    made: &SharedConnection,
+    reference: &SharedConnection,
     options: &OpenOptions<'_>,
     positions: &mut PositionFile,
 ) -> Result<(), Reason> {
-    let (there, wanted) = (names(conn).map_err(reason)?, names(made).map_err(reason)?);
-    let missing: Vec<&str> = wanted.difference(&there).map(String::as_str).collect();
+    let (found, expected) = (names(conn).map_err(reason)?, names(reference).map_err(reason)?);
+    let missing: Vec<&str> = expected.difference(&found).map(String::as_str).collect();
     if !missing.is_empty() {
         let missing = missing.join(", ");
         return Err(format!("it is damaged, {missing} is missing: restore it from a copy"));

@@ -72,7 +72,7 @@ struct Tables {
 /// transactions, and a simulation needs thousands of databases.
 pub struct Template {
     tables: Tables,
-    made: SharedConnection,
+    conn: SharedConnection,
 }
 
 impl Template {
@@ -82,8 +82,8 @@ impl Template {
     /// None in practice.
     pub fn of(kinds: Vec<RowKind>) -> Result<Self, StoreFault> {
         let tables = Tables::of(kinds);
-        let made = made_in_memory(&tables.kinds)?;
-        Ok(Self { tables, made })
+        let conn = create_in_memory(&tables.kinds)?;
+        Ok(Self { tables, conn })
     }
 }
 
@@ -105,9 +105,9 @@ impl SqliteStore {
         let unusable = |what: &str, error: &dyn std::fmt::Display| {
             StoreFault::Unusable(format!("database {}: {what}: {error}", path.display()))
         };
-        let refused = |reason| StoreFault::Unusable(format!("database {}: {reason}", path.display()));
+        let rejected = |reason| StoreFault::Unusable(format!("database {}: {reason}", path.display()));
         if options.must_exist && !path.metadata().is_ok_and(|file| file.len() > 0) {
-            return Err(refused("there is none".to_owned()));
+            return Err(rejected("there is none".to_owned()));
         }
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(|error| unusable("its folder cannot be made", &error))?;
@@ -115,12 +115,12 @@ impl SqliteStore {
         let lock = lock(path).map_err(|error| unusable("cannot be locked", &error))?;
         let mut positions = PositionFile::new(&lock).map_err(|error| unusable("cannot be locked", &error))?;
         let conn = Connection::open(path).map_err(|error| unusable("cannot be opened", &error))?;
-        configure(&conn).map_err(|error| refused(db_open::unusable(&error)))?;
+        configure(&conn).map_err(|error| rejected(db_open::unusable(&error)))?;
         let (mut conn, tables) = (SharedConnection::new(conn), Tables::of(kinds));
-        db_open::check_before(&mut conn, options, &positions).map_err(refused)?;
+        db_open::check_before(&mut conn, options, &positions).map_err(rejected)?;
         prepare(&conn, &tables.kinds).map_err(|fault| unusable("cannot be used", &error_chain(&fault)))?;
-        let made = made_in_memory(&tables.kinds)?;
-        db_open::check_after(&conn, &made, options, &mut positions).map_err(refused)?;
+        let reference = create_in_memory(&tables.kinds)?;
+        db_open::check_after(&conn, &reference, options, &mut positions).map_err(rejected)?;
         let location = DbLocation::of(path).map_err(|error| unusable("cannot be found", &error))?;
         let file =
             File::open(path).map(Arc::new).map_err(|error| unusable("cannot be opened again", &error))?;
@@ -140,7 +140,7 @@ impl SqliteStore {
     /// None in practice.
     pub fn in_memory(kinds: Vec<RowKind>) -> Result<Self, StoreFault> {
         let tables = Tables::of(kinds);
-        Ok(Self::inline(made_in_memory(&tables.kinds)?, tables))
+        Ok(Self::inline(create_in_memory(&tables.kinds)?, tables))
     }
 
     /// Copy of the template in memory; works like [`SqliteStore::in_memory`].
@@ -149,7 +149,7 @@ impl SqliteStore {
     /// None in practice.
     pub fn copy_of(template: &Template) -> Result<Self, StoreFault> {
         let mut conn = empty_in_memory()?;
-        Backup::new(&template.made.lock(), &mut conn)
+        Backup::new(&template.conn.lock(), &mut conn)
             .and_then(|copy| copy.step(-1))
             .map_err(db_fault("copying a database in memory"))?;
         Ok(Self::inline(SharedConnection::new(conn), template.tables.clone()))
@@ -250,8 +250,8 @@ impl Leases for SqliteStore {
     }
 }
 
-/// Database in memory with all tables.
-fn made_in_memory(kinds: &Kinds) -> Result<SharedConnection, StoreFault> {
+/// Creates a database in memory with all tables.
+fn create_in_memory(kinds: &Kinds) -> Result<SharedConnection, StoreFault> {
     let conn = SharedConnection::new(empty_in_memory()?);
     prepare(&conn, kinds)?;
     Ok(conn)

@@ -10,6 +10,7 @@ mod messages;
 mod outbox;
 mod postgres_outages;
 mod postgres_shared;
+mod postgres_signals;
 mod queries;
 mod retention;
 mod row_retention;
