@@ -75,6 +75,6 @@ mod tests {
         assert_eq!(reserved_units(&store(RowKind::of::<Reservation>())).await, Ok(0));
         let error =
             reserved_units(&store(RowKind::of::<Product>())).await.expect_err("the rows are not declared");
-        assert!(error.contains("reservation"), "{error}");
+        assert!(error.contains("rows of kind \"reservation\" are not declared"), "{error}");
     }
 }

@@ -8,8 +8,9 @@ use admin_api::dead_letters::{
 use clap::{Args, Subcommand};
 use uuid::Uuid;
 
-use super::dead_letter::change::{self, ChangeOptions, DISCARD, NoteOptions, RESOLVE, RestoreOptions};
-use super::dead_letter::change::{RESTORE, WITHDRAW_RESOLUTION};
+use super::dead_letter::change::{
+    self, ChangeOptions, DISCARD, NoteOptions, RESOLVE, RestoreOptions, WITHDRAW_RESOLUTION,
+};
 use super::dead_letter::edit::{self, EditOptions};
 use super::dead_letter::replay::{self, ReplayOptions};
 use super::dead_letter::selection::{FilterOptions, OriginOptions, StatusOptions};
@@ -103,7 +104,7 @@ pub async fn run(admin: &Admin, command: DlqCommand) -> anyhow::Result<ExitCode>
         DlqCommand::Replay(options) => replay::run(admin, options).await,
         DlqCommand::Edit(options) => edit::run(admin, options).await,
         DlqCommand::Discard(options) => change::run(admin, DISCARD, options).await,
-        DlqCommand::Restore(options) => change::restore(admin, RESTORE, options).await,
+        DlqCommand::Restore(options) => change::restore(admin, options).await,
         DlqCommand::Resolve(options) => change::run(admin, RESOLVE, options).await,
         DlqCommand::WithdrawResolution(options) => change::run(admin, WITHDRAW_RESOLUTION, options).await,
         DlqCommand::Note(options) => change::note(admin, options).await,

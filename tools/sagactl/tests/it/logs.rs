@@ -26,7 +26,7 @@ fn step_lines(system: &System, service: &str, saga: &Value) -> Vec<String> {
     .collect()
 }
 
-/// One line for each step that changed something; duplicates leave none.
+/// Lines are written for each step that changed something, and not for duplicates.
 #[tokio::test]
 async fn logs_of_an_order_have_one_line_per_step() {
     let system = System::start(&[]);

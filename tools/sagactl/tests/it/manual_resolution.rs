@@ -9,13 +9,8 @@ const HUMAN_NEEDED: Option<i32> = Some(5);
 
 #[tokio::test]
 async fn permanently_rejected_refund_is_resolved_manually_and_reopened() {
-    let system = System::start(&[]);
-    system.list("pen", 10).await;
-    let order = system.order(&[("pen", 2)], "tok_ok").await;
+    let (system, order) = cancelled_while("bank_refuse_refund", 2).await;
     let id = order["id"].as_str().expect("an id");
-    system.sagactl(&["faults", "inject", "bank", "bank_refuse_refund"]);
-    let cancel = system.post("order", &format!("/api/orders/{id}/cancel")).json(&json!({}));
-    assert!(cancel.send().await.expect("an answer").status().is_success());
     let saga = || system.sagactl_json(&["saga", "show", id]);
     let status = || system.try_sagactl(&["status"]).status.code();
     wait_until("the refund is dead-lettered", async || saga()["status"] == "COMPENSATION_STUCK").await;
@@ -76,13 +71,8 @@ async fn permanently_rejected_refund_is_resolved_manually_and_reopened() {
 /// The bank answers no call, so nothing is dead-lettered and the call would be repeated for ever.
 #[tokio::test]
 async fn unanswered_call_is_resolved_while_open() {
-    let system = System::start(&[]);
-    system.list("pen", 10).await;
-    let order = system.order(&[("pen", 1)], "tok_ok").await;
+    let (system, order) = cancelled_while("bank_error", 1).await;
     let id = order["id"].as_str().expect("an id");
-    system.sagactl(&["faults", "inject", "bank", "bank_error"]);
-    let cancel = system.post("order", &format!("/api/orders/{id}/cancel")).json(&json!({}));
-    assert!(cancel.send().await.expect("an answer").status().is_success());
     wait_until("the bank is to be asked", async || system.payment_status(&order).await == "REFUNDING").await;
     system.sagactl(&["payment", "resolve", id, "--reason", "paid by cheque"]);
     wait_until("payment has consumed the request", async || {
@@ -117,4 +107,16 @@ async fn resolution_is_rejected_while_bank_is_unreachable() {
     wait_until("it is back", async || system.payment_status(&order).await == "REFUNDED").await;
     system.assert_rejected(&["payment", "resolve", id, "--reason", "cheque"], 2, "nothing to resolve");
     assert_eq!(system.assert_reconciled().await["resolved"], Value::Array(vec![]));
+}
+
+/// Confirms an order of so many pens, and cancels it while the bank has a fault.
+async fn cancelled_while(fault: &str, pens: u32) -> (System, Value) {
+    let system = System::start(&[]);
+    system.list("pen", 10).await;
+    let order = system.order(&[("pen", pens)], "tok_ok").await;
+    let id = order["id"].as_str().expect("an id");
+    system.sagactl(&["faults", "inject", "bank", fault]);
+    let cancel = system.post("order", &format!("/api/orders/{id}/cancel")).json(&json!({}));
+    assert!(cancel.send().await.expect("an answer").status().is_success());
+    (system, order)
 }

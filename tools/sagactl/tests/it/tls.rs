@@ -78,7 +78,7 @@ async fn admin_over_tls_requires_trust_in_its_authority() {
     assert!(printed.status.success() && printed.stdout == b"bank: ready\n", "{printed:?}");
 }
 
-/// One server treats the handshake as a request, another one closes the connection.
+/// Servers differ: some treat the handshake as a request, others close the connection.
 #[tokio::test]
 async fn port_without_tls_is_distinguished_from_a_closed_port() {
     for answer in ["HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n", ""] {

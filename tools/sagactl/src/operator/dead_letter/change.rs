@@ -26,7 +26,7 @@ pub struct Change {
 }
 
 pub const DISCARD: Change = Change { name: "discard", done: "discarded" };
-pub const RESTORE: Change = Change { name: "restore", done: "restored" };
+const RESTORE: Change = Change { name: "restore", done: "restored" };
 pub const RESOLVE: Change = Change { name: "resolve", done: "resolved" };
 pub const WITHDRAW_RESOLUTION: Change = Change { name: "withdraw-resolution", done: "reopened" };
 
@@ -71,12 +71,21 @@ pub struct NoteOptions {
 
 pub async fn run(admin: &Admin, change: Change, options: ChangeOptions) -> anyhow::Result<ExitCode> {
     let ChangeOptions { selection, reason, form } = options;
-    restore(admin, change, RestoreOptions { selection, reason: Some(reason), form }).await
+    apply(admin, change, selection, Some(reason), form).await
 }
 
-/// Makes a change whose reason may be optional.
-pub async fn restore(admin: &Admin, change: Change, options: RestoreOptions) -> anyhow::Result<ExitCode> {
+pub async fn restore(admin: &Admin, options: RestoreOptions) -> anyhow::Result<ExitCode> {
     let RestoreOptions { selection, reason, form } = options;
+    apply(admin, RESTORE, selection, reason, form).await
+}
+
+async fn apply(
+    admin: &Admin,
+    change: Change,
+    selection: SelectionOptions,
+    reason: Option<String>,
+    form: Form,
+) -> anyhow::Result<ExitCode> {
     match selection.selection()? {
         Selection::Matching(filter) => {
             let request = ChangeMany { ids: None, filter: Some(*filter), reason };
