@@ -37,7 +37,7 @@ scope() {
       ;;
     *)
       [[ " $services " == *" $1 "* ]] || die "unknown crate $1; choose from: ${crates[*]}"
-      for file in domain policy service replenishment bank_client; do
+      for file in domain decider policy service replenishment bank_client bank_task; do
         [[ ! -e $root/services/$1/src/$file.rs ]] || files+=("services/$1/src/$file.rs")
       done
       ;;

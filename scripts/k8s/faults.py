@@ -185,7 +185,7 @@ one_disruption_at_a_time
   PodDisruptionBudget/order  del spec maxUnavailable  => must allow one pod
 
 services_are_scraped_once
-  Service/order-pods  del metadata labels saga/metrics  => it scrapes admin, bank, 
+  Service/order-pods  del metadata labels saga/metrics  => it scrapes admin, bank, inventory, payment
   ServiceMonitor/saga  del spec endpoints 0 relabelings 0  => job `saga`
   ServiceMonitor/saga  del spec endpoints 0 relabelings 1  => label `service`
 
