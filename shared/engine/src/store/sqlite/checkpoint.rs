@@ -73,7 +73,7 @@ impl Checkpoints {
         let is_there = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(path, is_there)?;
         // The copy must be as durable as a commit.
-        conn.pragma_update(None, "synchronous", "FULL")?;
+        super::sync_writes(&conn)?;
         let log = LogLength::default();
         let counted = log.clone();
         writer.wal_hook(Some(move |_: &mut _, pages| {

@@ -270,18 +270,24 @@ fn prepare(conn: &SharedConnection, kinds: &Kinds) -> Result<(), StoreFault> {
     })
 }
 
-/// Makes each commit durable: `synchronous=FULL` syncs the write-ahead log before the commit returns.
 fn configure(conn: &Connection) -> rusqlite::Result<()> {
     prepare_once(conn)?;
     conn.busy_timeout(Duration::from_secs(5))?;
     conn.pragma_update(None, "journal_mode", "WAL")?;
-    conn.pragma_update(None, "synchronous", "FULL")?;
+    sync_writes(conn)?;
     conn.pragma_update(None, "temp_store", "MEMORY")?;
     conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
     // A log that grew during a long read gives its disk space back.
     conn.pragma_update(None, "journal_size_limit", LOG_BYTES_KEPT)?;
     // `Checkpoints` copies the log, never a commit.
     conn.pragma_update(None, "wal_autocheckpoint", 0)
+}
+
+/// Makes each commit and checkpoint durable: `synchronous=FULL` syncs before a commit returns, and `fullfsync` flushes the cache
+/// of the disk on macOS, where a sync alone does not.
+fn sync_writes(conn: &Connection) -> rusqlite::Result<()> {
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    conn.pragma_update(None, "fullfsync", true)
 }
 
 /// Keeps statements prepared. Without the query planner's stability guarantee (SQLITE_DBCONFIG_ENABLE_QPSG), a build with
@@ -339,6 +345,14 @@ mod tests {
             Writer::Inline(conn) => conn.get_mut(),
             Writer::Thread(_) => unreachable!("the database is in memory"),
         }
+    }
+
+    #[test]
+    fn every_commit_is_synced_to_the_disk() {
+        let conn = Connection::open_in_memory().expect("a database");
+        configure(&conn).expect("it is configured");
+        let pragma = |name| conn.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0));
+        assert_eq!(["synchronous", "fullfsync"].map(pragma), [Ok(2), Ok(1)]);
     }
 
     /// Cost of some work, in steps of SQLite's virtual machine.

@@ -26,8 +26,8 @@ const INSERT_BLOCKED: &str = "INSERT INTO outbox (id, saga, subject, payload, cr
      VALUES (?1, ?2, ?3, ?4, ?5, ?6,
              iif(EXISTS (SELECT 1 FROM outbox WHERE saga = ?2 AND status IN ('FAILED', 'BLOCKED')), 'BLOCKED', NULL))";
 
-/// Maximum number of searchable values of a kind for which each is updated only if it changed, which leaves the pages of other
-/// indexes alone. More values would need too many statements.
+/// Maximum number of searchable values of a kind up to which only changed values are updated, so that the pages of other indexes
+/// stay untouched. Each combination of values needs a statement of its own.
 const UPDATED_SEPARATELY: usize = 6;
 
 /// Statements for the table of a kind, built once.
