@@ -1,4 +1,4 @@
-//! Shell: pages name only existing tests.
+//! Shell: pages name only existing tests, functions and types.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -22,6 +22,26 @@ fn guarantees_name_existing_tests() {
         for name in named {
             assert!(tests.contains(name), "guarantee {number}: no test is called {name}");
         }
+    }
+}
+
+#[test]
+fn code_map_of_readme_names_existing_functions_and_types() {
+    let page = std::fs::read_to_string(workspace().join("README.md")).expect("README.md");
+    let section = page.split("## Where each mechanism is").nth(1).and_then(|rest| rest.split("\n## ").next());
+    let links = section.expect("the map of the code").split("[`").skip(1);
+    let links: Vec<(&str, &str)> = links
+        .map(|link| link.split_once("`](").expect("a link"))
+        .map(|(name, rest)| (name, rest.split(')').next().expect("a target")))
+        .filter(|(_, file)| file.ends_with(".rs"))
+        .collect();
+    assert!(links.len() > 50, "{links:#?}");
+    for (name, file) in links {
+        let code =
+            std::fs::read_to_string(workspace().join(file)).unwrap_or_else(|why| panic!("{file}: {why}"));
+        let words: Vec<&str> =
+            code.split(|letter: char| !letter.is_alphanumeric() && letter != '_').collect();
+        assert!(words.contains(&name) || file.ends_with(name), "{file} names no {name}");
     }
 }
 
