@@ -6,7 +6,7 @@ use saga_engine::host::app::App;
 use uuid::Uuid;
 
 use crate::commands::{Command, CommandKind, Reply};
-use crate::policy::AdminService;
+use crate::service::AdminService;
 use crate::settings::AdminSettings;
 
 pub type AdminApp = App<AdminService, AdminSettings>;

@@ -15,7 +15,7 @@
 //! - [`resolution`]: manual resolution of sagas and dead letters
 //! - [`commands`]: requests of operators and loops
 //! - `command_handler`: what commands change
-//! - [`policy`]: the service: messages, commands, and what follows from events
+//! - [`service`]: the service: messages, commands, and what follows from events
 //! - `app`: the running service
 //! - `service_client`: calls to the other services
 //! - [`redrive_driver`]: the loop that drives redrives
@@ -34,13 +34,13 @@ pub mod ledgers;
 mod notification_loop;
 pub mod notifications;
 pub mod overview;
-pub mod policy;
 pub mod reconciliation;
 pub mod redrive;
 pub mod redrive_driver;
 pub mod resolution;
 mod rows;
 pub mod sagas;
+pub mod service;
 mod service_client;
 pub mod settings;
 pub mod topology;
@@ -49,7 +49,7 @@ use contract::topology::producers;
 use saga_engine::host::app::Program;
 
 pub use self::app::AdminApp;
-use self::policy::AdminService;
+use self::service::AdminService;
 use self::settings::AdminSettings;
 pub use self::topology::{NAME, STEPS};
 

@@ -29,12 +29,12 @@ use crate::commands::{Command, CommandKind, Reply};
 use crate::dead_letters::events::Tag;
 use crate::dead_letters::filter::Selection;
 use crate::dead_letters::reading;
-use crate::policy::AdminService;
 use crate::redrive::active::{ACTIVE_REDRIVES, ActiveRedrives};
 use crate::redrive::decider::{Drive, Redrive};
 use crate::redrive::events::RedriveCommand;
 use crate::redrive::progress;
 use crate::rows;
+use crate::service::AdminService;
 use crate::service_client::ServiceClient;
 use crate::topology::NAME;
 
@@ -149,7 +149,7 @@ impl<W: DriverContext> Driver<W> {
             return Ok(Step::Over);
         };
         let tag = drive.tag(id);
-        // Counted before failures are checked: what is not in flight any more has failed or succeeded by then.
+        // Count before checking for failures: a replay that is no longer in flight has its result by then.
         let counted = progress::counted(store, drive, tag).await?;
         if let Some(because) = self.stop_cause(tag, drive, breakers_checked).await? {
             self.report(id, RedriveCommand::Stop(drive.round, because)).await;

@@ -18,10 +18,8 @@ pub struct Stage {
     pub completed_by: FactType,
     /// Fact that reports a rejection, with nothing to undo.
     pub rejected_by: Option<FactType>,
-    /// Facts that report the compensation, if the stage has one: the first if the stage was done before, the last
-    /// if it never was.
-    ///
-    /// Every cancellation is answered by one of them, unless the stage was rejected.
+    /// Facts that report the compensation, if the stage has one. A stage that was done reports the first, a stage
+    /// that was never done the last, and a rejected stage nothing.
     pub compensated_by: &'static [FactType],
     /// Step that performs the compensation.
     pub compensation_step: Option<&'static str>,

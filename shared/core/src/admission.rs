@@ -16,7 +16,7 @@ use crate::service::Step;
 /// Limits of the tasks of one process.
 #[derive(Debug, Clone, Copy)]
 pub struct TaskBounds {
-    /// Tasks waiting and in flight above which no message is taken that may create another.
+    /// Maximum number of tasks, waiting and in flight, up to which messages that may create a task are consumed.
     pub backlog: usize,
     /// Calls in flight at once: the bulkhead.
     pub concurrency: usize,

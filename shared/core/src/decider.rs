@@ -40,7 +40,7 @@ pub enum RetentionPolicy {
     PurgeEvents,
     /// Purge [finished](Decider::is_finished) rows with all their events.
     ///
-    /// Their ids are saga ids, which begin with a time. They are kept until the rows of
+    /// The ids of the rows are saga ids, which begin with a time. The rows are kept until those of
     /// [`RetentionPolicy::PurgeRowsFirst`] can cause no more messages for them.
     PurgeRows,
     /// Purge finished rows before those of [`RetentionPolicy::PurgeRows`]: the rows through which requests about a

@@ -27,7 +27,7 @@ pub struct Shedding {
     ended: Recent,
     /// Time of the last regular completion.
     last_completion: Duration,
-    /// Completions that may still admit new work above the limit. Starts, and is bounded, at half of the lower limit.
+    /// Credit for admissions above the limit, in completions. Its start and its maximum are half of the lower limit.
     credit: u64,
 }
 
@@ -79,7 +79,7 @@ impl Shedding {
             // Nothing could complete until now.
             self.last_completion = at;
         }
-        // If completions reach the lower limit, no dependency of all work is unavailable.
+        // A rate of completions that reaches the lower limit shows that nothing that all work needs is unavailable.
         if at.saturating_sub(self.last_completion) >= OUTAGE && per_second < self.limits.min_limit {
             self.credit = self.limits.min_limit / 2;
         } else if in_flight >= self.bound(per_second) {

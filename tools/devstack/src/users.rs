@@ -1,6 +1,6 @@
 //! Shell: users of the broker and their permissions, derived from what the services declare.
 
-use admin::policy::AdminService;
+use admin::service::AdminService;
 use contract::FactType;
 use contract::topology::{OPERATOR, producers};
 use inventory::service::InventoryService;

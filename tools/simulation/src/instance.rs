@@ -256,7 +256,7 @@ fn runtime_config(process: &Process) -> RuntimeConfig {
     let poll = if profile.instances > 1 { Duration::from_secs(1) } else { Duration::from_secs(30) };
     let policy = |max_attempts, cap| RetryPolicy { max_attempts, base: Duration::from_secs(1), cap };
     RuntimeConfig {
-        rules: DecisionConfig {
+        decision: DecisionConfig {
             retry: policy(6, Duration::from_secs(20)),
             step_retry: BTreeMap::new(),
             task_retry: policy(profile.task_attempts, Duration::from_secs(5)),

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use admin::policy::AdminService;
 use admin::redrive_driver::{DriverContext, drive};
+use admin::service::AdminService;
 use saga_engine::runtime::admission::BreakerView;
 use saga_engine::runtime::engine::Engine;
 use saga_engine::store::roles::Queries;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admin::policy::AdminService;
 use admin::redrive::decider::{Drive, Redrive};
 use admin::redrive::progress;
+use admin::service::AdminService;
 use bank::service::BankService;
 use futures::FutureExt as _;
 use inventory::service::InventoryService;

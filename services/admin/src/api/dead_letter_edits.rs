@@ -16,7 +16,7 @@ use super::extract::{Change, Operator, ReasonRule, invalid_request, required_rea
 use crate::commands::CommandKind;
 use crate::dead_letters::edit::{self, Edit, Made};
 use crate::dead_letters::events::{DeadLetterRejection, Replay};
-use crate::policy::AdminService;
+use crate::service::AdminService;
 use crate::topology::NAME;
 use admin_api::actor::Actor;
 use admin_api::dead_letters::{DeadLetterItem, EditDeadLetter, EditedDeadLetter};

@@ -32,8 +32,8 @@ pub struct Ledgers {
     suspects: BTreeMap<String, Account>,
     /// Entries of sagas with lower ids may have been purged.
     purged_before: Option<Uuid>,
-    /// The totals include purged reservations already.
-    purged_is_carried: bool,
+    /// Marks totals of a checkpoint, which include purged reservations already.
+    has_checkpoint: bool,
     /// A ledger is missing, so that comparisons between ledgers mean nothing.
     is_partial: bool,
     /// Stock was read again after the reservations, so that products that changed meanwhile are known.
@@ -62,7 +62,7 @@ enum Change {
 }
 
 impl Change {
-    /// A total never falls below zero. Comparisons report that it is wrong.
+    /// Adds or subtracts. A total that would fall below zero stays at zero, and the comparisons find it wrong.
     const fn apply(self, sum: &mut u64, by: u64) {
         *sum = match self {
             Self::Add => sum.saturating_add(by),
@@ -97,7 +97,7 @@ impl Ledgers {
             resolved: ResolvedItems::default(),
             suspects: BTreeMap::new(),
             purged_before: None,
-            purged_is_carried: false,
+            has_checkpoint: false,
             is_partial: false,
             is_stock_checked: false,
         }
@@ -180,14 +180,14 @@ impl Ledgers {
     }
 
     /// Starts with the totals of a checkpoint.
-    pub fn carried(mut self, checkpoint: &Checkpoint) -> Self {
+    pub fn with_checkpoint(mut self, checkpoint: &Checkpoint) -> Self {
         let OrderTotals { orders, pending, confirmed, cancelled, captured, refunded } = checkpoint.orders;
         self.summary = Summary { orders, pending, confirmed, cancelled, captured, refunded, ..self.summary };
         for (name, pieces) in &checkpoint.skus {
             let sku = self.skus.entry(name.clone()).or_default();
             (sku.held, sku.sold) = (pieces.held, pieces.sold);
         }
-        self.purged_is_carried = true;
+        self.has_checkpoint = true;
         self
     }
 
@@ -197,7 +197,7 @@ impl Ledgers {
         let Summary { orders, pending, confirmed, cancelled, captured, refunded, .. } = self.summary;
         let orders = OrderTotals { orders, pending, confirmed, cancelled, captured, refunded };
         let pieces = |(name, sku): (&String, &Sku)| {
-            let pieces = SkuTotals { held: sku.held, sold: sku.sold + sku.purged(self.purged_is_carried) };
+            let pieces = SkuTotals { held: sku.held, sold: sku.sold + sku.purged(self.has_checkpoint) };
             (pieces != SkuTotals::default()).then(|| (name.clone(), pieces))
         };
         let resolved = self.resolved.listed.iter().map(|item| item.subject.clone()).collect();
@@ -287,7 +287,7 @@ impl Ledgers {
     /// suspected discrepancies have to be read again.
     pub fn finish(mut self) -> LedgerResult {
         for (name, sku) in std::mem::take(&mut self.skus) {
-            for found in sku.violations(self.is_stock_checked, self.purged_is_carried) {
+            for found in sku.violations(self.is_stock_checked, self.has_checkpoint) {
                 self.report(&name, found);
             }
             if let Some(stock) = &sku.stock {
@@ -308,10 +308,10 @@ impl Sku {
         self.stock.as_ref().filter(|_| !is_carried).map_or(0, |stock| stock.purged)
     }
 
-    fn violations(&self, is_stock_checked: bool, purged_is_carried: bool) -> Vec<Violation> {
+    fn violations(&self, is_stock_checked: bool, has_checkpoint: bool) -> Vec<Violation> {
         let mut found = Vec::new();
         let (reserved, sold) = self.stock.as_ref().map_or((0, 0), |stock| (stock.reserved, stock.sold));
-        let purged = self.purged(purged_is_carried);
+        let purged = self.purged(has_checkpoint);
         for (what, product, orders) in [("reserved", reserved, self.held), ("sold", sold, self.sold + purged)]
         {
             if product != orders {

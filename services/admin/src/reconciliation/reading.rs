@@ -139,7 +139,7 @@ impl Request<'_> {
         checkpoint: &Checkpoint,
     ) -> Option<(Ledgers, u64)> {
         let nobody = BTreeSet::new();
-        let mut ledgers = Ledgers::new(stats.clock_of_orders(), baselines).carried(checkpoint);
+        let mut ledgers = Ledgers::new(stats.clock_of_orders(), baselines).with_checkpoint(checkpoint);
         let orders = self.changed(checkpoint).await.ok()??;
         self.take_all(&nobody, COPIES, &mut ledgers, Ledgers::copy).await.ok()?;
         self.take_all(&nobody, STOCK, &mut ledgers, Ledgers::stock).await.ok()?;

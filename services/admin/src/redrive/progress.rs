@@ -120,8 +120,9 @@ fn below(prefix: &str) -> Query {
     Query { from: vec![bound('/')], below: vec![bound('0')], ..Query::default() }
 }
 
-/// Finds a dead letter that failed again since this round started, and its error. After the canary it must have the same
-/// fingerprint, and may be of any round.
+/// Finds a dead letter that failed again since this round started, and its error.
+///
+/// In the canary round any error counts. Later, a dead letter of any round counts if its fingerprint is the same.
 pub(crate) async fn failed_again(
     store: &dyn Queries,
     drive: &Drive,

@@ -1,6 +1,6 @@
 //! Shell: bulk changes of dead letters, or of the orders behind them.
 
-use admin::policy::AdminMessage;
+use admin::service::AdminMessage;
 use admin_api::bulk::BulkOutcome;
 use admin_api::bulk::Rejected;
 use contract::Fact;

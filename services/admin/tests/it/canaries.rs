@@ -72,7 +72,7 @@ async fn same_error_in_an_earlier_round_stops_the_next_round() {
     let mut received = admin.publishes_at_least(1).await;
     let path = "/breakers/payment/outside";
     admin.post(path, &json!({"action": "open", "reason": "a test"}), 200).await;
-    let mut goes_astray = |fact: &admin::policy::AdminMessage| {
+    let mut goes_astray = |fact: &admin::service::AdminMessage| {
         received.push(fact.clone());
         None
     };

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use admin::commands::{Command, CommandKind, Reply};
 use admin::dead_letters::events::Tag;
-use admin::policy::AdminService;
 use admin::redrive::decider::{Drive, Redrive};
 use admin::redrive::events::{Plan, RedriveCommand};
 use admin::redrive::progress;
 use admin::redrive_driver::{DriverContext, drive};
+use admin::service::AdminService;
 use admin_api::dead_letters::Filter;
 use admin_api::redrives::RedriveStatus;
 use contract::metrics::OF_ADMIN;

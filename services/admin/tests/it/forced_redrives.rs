@@ -3,9 +3,9 @@
 use admin::commands::{Command, CommandKind, Reply};
 use admin::dead_letters::events::Tag;
 use admin::dead_letters::view::DeadLetterView;
-use admin::policy::AdminService;
 use admin::redrive::decider::Redrive;
 use admin::redrive::events::{Plan, RedriveCommand};
+use admin::service::AdminService;
 use admin_api::dead_letters::Filter;
 use uuid::Uuid;
 

@@ -4,7 +4,7 @@ use admin::audit_log::AuditEntry;
 use admin::commands::{Command, CommandKind};
 use admin::dead_letters::events::Replay;
 use admin::dead_letters::view::DeadLetterView;
-use admin::policy::{AdminMessage, AdminService};
+use admin::service::{AdminMessage, AdminService};
 use admin_api::actor::Actor;
 use admin_api::audit_log::Action;
 use contract::inventory::{

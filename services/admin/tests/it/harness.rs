@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admin::AdminApp;
-use admin::policy::{AdminMessage, AdminService};
+use admin::service::{AdminMessage, AdminService};
 use contract::FactType;
 use contract::metrics::OF_ADMIN;
 use contract::topology::{PARTICIPANTS, producers};

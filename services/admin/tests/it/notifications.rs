@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use admin::dead_letters::view::DeadLetterView;
-use admin::policy::AdminService;
+use admin::service::AdminService;
 use reqwest::Method;
 use saga_core::dead_letter::DeadLettered;
 use saga_core::service::Service as _;

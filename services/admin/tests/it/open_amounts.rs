@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use admin::policy::{AdminMessage, AdminService};
+use admin::service::{AdminMessage, AdminService};
 use contract::Fact;
 use contract::money::{Currency, Money};
 use contract::order::{OrderCreated, PaymentContext};

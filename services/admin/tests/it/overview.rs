@@ -1,7 +1,7 @@
 //! Shell: the overview through its route.
 
-use admin::policy::AdminMessage;
 use admin::sagas::overdue::GRACE;
+use admin::service::AdminMessage;
 use contract::Fact;
 use contract::order::OrderCreated;
 use jiff::{SignedDuration, Timestamp};

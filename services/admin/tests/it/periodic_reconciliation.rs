@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admin::ledgers::state::{RECONCILIATION_STATE, ReconciliationEvent, ReconciliationState};
-use admin::policy::AdminService;
+use admin::service::AdminService;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::row::RowKey;
 use saga_core::service::Service as _;

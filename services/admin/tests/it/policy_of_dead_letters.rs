@@ -6,7 +6,7 @@ use std::time::Duration;
 use admin::commands::{BulkChange, CommandKind, Rejection, Reply};
 use admin::dead_letters::events::{DeadLetterCommand, DeadLetterRejection, Forgotten, Replay};
 use admin::dead_letters::view::DeadLetterView;
-use admin::policy::{AdminMessage, AdminService};
+use admin::service::{AdminMessage, AdminService};
 use admin_api::audit_log::Action;
 use jiff::SignedDuration;
 use saga_core::dead_letter::{

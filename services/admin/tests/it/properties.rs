@@ -2,7 +2,7 @@
 
 use admin::dead_letters::events::{DeadLetterCommand, DeadLetterEvent, Replay, Tag};
 use admin::dead_letters::view::DeadLetterView;
-use admin::policy::{AdminMessage, AdminService};
+use admin::service::{AdminMessage, AdminService};
 use contract::saga_fact::SagaFact;
 use contract::saga_view::{SagaCommand, SagaView};
 use jiff::{SignedDuration, Timestamp};

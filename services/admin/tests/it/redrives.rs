@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use admin::policy::AdminMessage;
+use admin::service::AdminMessage;
 use reqwest::Method;
 use saga_core::dead_letter::{DeadLetterMessage, DeadLettered};
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! Shell: replay values of dead letters, and the effects of replays.
 
-use admin::policy::AdminMessage;
+use admin::service::AdminMessage;
 use contract::Fact;
 use contract::order::{CancelReason, OrderCreated};
 use jiff::{SignedDuration, Timestamp};

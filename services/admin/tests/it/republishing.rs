@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use admin::policy::AdminService;
+use admin::service::AdminService;
 use jiff::Timestamp;
 use saga_core::decision::{OutboxWrite, Reads, Writes};
 use saga_core::service::Service as _;

@@ -1,6 +1,6 @@
 //! Shell: routes of dead letters, breakers, faults, outboxes and the audit log.
 
-use admin::policy::AdminMessage;
+use admin::service::AdminMessage;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use contract::order::CancelReason;

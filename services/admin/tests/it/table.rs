@@ -2,9 +2,9 @@
 
 use admin::dead_letters::events::{DeadLetterCommand, Replay, Tag};
 use admin::dead_letters::view::DeadLetterView;
-use admin::policy::AdminService;
 use admin::redrive::decider::Redrive;
 use admin::redrive::events::{Plan, RedriveCommand};
+use admin::service::AdminService;
 use admin_api::actor::Actor;
 use admin_api::dead_letters::Filter;
 use contract::saga_view::SagaView;

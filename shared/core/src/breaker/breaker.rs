@@ -1,8 +1,10 @@
 //! Pure: the circuit breaker.
 //!
-//! It follows resilience4j's `CircuitBreaker`, with two deliberate differences. A result counts only in the state
-//! in which its call was admitted: there, a call that began before the opening counts as a probe. And probes are
-//! judged when all of them are recorded: there, after `minimum_calls` if that is less.
+//! It follows resilience4j's `CircuitBreaker`, with two deliberate differences:
+//!
+//! - A result counts only in the state in which its call was admitted. In resilience4j a call that began before the
+//!   opening counts as a probe.
+//! - Probes are judged when all of them are recorded. In resilience4j `minimum_calls` are enough, if that is less.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -173,7 +173,7 @@ pub struct Writes {
 
 impl Writes {
     /// Removes the claims of the new tasks, so that any replica may take them.
-    pub fn leave_tasks(&mut self) {
+    pub fn release_claims(&mut self) {
         self.claim = None;
         self.tasks.iter_mut().for_each(|task| task.claim = 0);
     }

@@ -28,7 +28,7 @@ impl<S: Service> Batch<'_, S> {
     ) -> MessageOutcome<S::Rejection> {
         let StepMessage { step, prior, .. } = delivered;
         let key = (step.name, delivered.inbox_id(input.id));
-        // A retry is valid only while its entry exists; a delivery only if the message is unknown.
+        // A retry is new while its retry row exists, and a delivery while the inbox does not know its message.
         let is_new = match (self.loaded.inbox.get(&key), prior) {
             (Some(InboxState::Retrying), Some(_)) | (None, None) => true,
             (Some(InboxState::Processed), _) => !self.config.use_inbox && prior.is_none(),

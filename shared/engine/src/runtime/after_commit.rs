@@ -43,7 +43,7 @@ impl<S: Service> AfterCommit<S> {
             None => (vec![], &writes.tasks[..]),
         };
         let just_fired: BTreeSet<&RowKey> = inputs.iter().filter_map(due_row).collect();
-        // A row that is still due after it fired waits for the next scan: the timers would never pause otherwise.
+        // A row may be due again at once. It waits for the next scan, or the timers would never pause.
         let is_still_due = |key, due| due <= writes.decided_at && just_fired.contains(key);
         let rows = writes.rows.iter().filter_map(|row| Some((&row.key, row.projected.due?)));
         let rows = rows.filter(|(key, due)| !is_still_due(*key, *due)).map(|(_, due)| due);

@@ -88,7 +88,7 @@ pub struct RuntimeDeps {
 #[derive(Clone)]
 pub struct RuntimeConfig {
     /// Settings that decisions depend on. Their owner names this instance among its replicas.
-    pub rules: DecisionConfig,
+    pub decision: DecisionConfig,
     /// Batching of the engine, and its timers.
     pub engine: EngineSettings,
     /// Limits of queued tasks and concurrent calls.
@@ -136,7 +136,7 @@ pub fn start<S: Service>(
     let (engine, batch_loop) = Engine::new(Parts {
         service,
         store: store.clone(),
-        rules: config.rules.clone(),
+        decision: config.decision.clone(),
         settings: config.engine.clone(),
         clock: clock.clone(),
         observer: observer.clone(),
@@ -173,14 +173,14 @@ fn admission_of<S: Service>(
     let admission = names.fold(Admission::new(dependency, config.tasks), |admission, name| {
         admission.with_breaker(name, policy_of(name))
     });
-    SharedAdmission::new(admission, deps.faults.clone(), &config.rules.owner, deps.clock.as_ref())
+    SharedAdmission::new(admission, deps.faults.clone(), &config.decision.owner, deps.clock.as_ref())
 }
 
 fn timer_settings(config: &RuntimeConfig, steps: &[StepAdmission], clock: SharedClock) -> TimerSettings {
     TimerSettings {
-        owner: config.rules.owner.clone(),
-        task_lease: config.rules.task_lease,
-        longest_delay: longest_delay(&config.rules),
+        owner: config.decision.owner.clone(),
+        task_lease: config.decision.task_lease,
+        longest_delay: longest_delay(&config.decision),
         limit: config.engine.max_batch,
         poll: config.engine.timer_poll,
         admissions: steps.to_vec(),
@@ -214,7 +214,7 @@ pub fn start_messaging<S: Service, B: Bus>(
     publisher: Box<dyn Publish>,
 ) -> JoinSet<()> {
     let RuntimeDeps { store, clock, observer, tracer, .. } = deps.clone();
-    let relay = Relay::new(store, config.rules.owner.clone(), config.relay.clone());
+    let relay = Relay::new(store, config.decision.owner.clone(), config.relay.clone());
     let relay = relay.with_tracer(tracer).with_queue(engine.relay_queue());
     let mut loops = JoinSet::new();
     spawn(&mut loops, relay::run(relay, publisher, engine.relay_queue(), clock, observer.clone()));
@@ -235,8 +235,8 @@ pub fn start_messaging<S: Service, B: Bus>(
 }
 
 /// Maximum delay of any retry.
-fn longest_delay(rules: &DecisionConfig) -> SignedDuration {
-    let policies = rules.step_retry.values().chain([&rules.retry, &rules.task_retry]);
+fn longest_delay(config: &DecisionConfig) -> SignedDuration {
+    let policies = config.step_retry.values().chain([&config.retry, &config.task_retry]);
     signed(policies.map(|retry| retry.cap).max().unwrap_or_default())
 }
 

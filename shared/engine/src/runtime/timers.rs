@@ -53,7 +53,7 @@ pub fn run<S: Service>(
     async move {
         let wake = engine.timer_wake();
         let mut recover_at = Some(match settings.clock.trusted() {
-            // Nothing is due by a time that may be wrong. Tasks claimed by this process meanwhile are claimed again.
+            // No deadline is judged by a time that may be wrong. Claims that this process makes until then are taken over too.
             Some(trusted) => {
                 trusted.await;
                 settings.clock.now()

@@ -64,14 +64,14 @@ impl DatabasePosition {
     /// # Errors
     /// Describes a loss that was not accepted, and the command that accepts it.
     pub fn check(&self, found: &Self, accept_loss: &str) -> Result<(), Reason> {
-        // Without the found position, which grows until this one is written again.
+        // The name leaves the found position out: it grows until this one is written again.
         let name = self.name_of_loss(None);
         self.lost(Some(found)).map_or(Ok(()), |lost| check_accepted(&lost, &[name], accept_loss))
     }
 
     /// Checks a database file against this position, which was kept beside it.
     pub(super) fn check_file(&self, found: Option<&Self>, accept_loss: &str) -> Result<(), Reason> {
-        // An emptied database gets its tables between the two checks.
+        // The same loss may be accepted by either name: an emptied database has no position before its tables are created.
         let names = [self.name_of_loss(found), self.name_of_loss(None)];
         self.lost(found).map_or(Ok(()), |lost| check_accepted(&lost, &names, accept_loss))
     }

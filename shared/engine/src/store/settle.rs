@@ -79,7 +79,7 @@ pub(super) async fn settle_run<S: Sql>(db: &S, lease: &Lease, run: &PublishedRun
     Ok(is_next)
 }
 
-/// Returns true if the relay still holds its lease, and keeps it until the end of the transaction.
+/// Returns true if the relay still holds its lease. A row lock keeps others from taking it until the transaction ends.
 async fn is_current<S: Sql>(db: &S, lease: &Lease) -> Result<bool, SqlError> {
     let sql = format!("SELECT fence FROM lease WHERE name = $1{}", S::FOR_SHARE);
     let fence = db.query_opt(&sql, &[&RELAY_LEASE], |row| row.get(0)).await?;

@@ -176,8 +176,8 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
         let inputs: Vec<_> = stimuli.iter().map(Stimulus::input).collect();
         let mut reads = decision::reads(&self.service, &inputs);
         let mut loaded = self.store.load(&reads);
-        let rules = rules(self.use_inbox);
-        let decide = |loaded| decision::decide(&self.service, &inputs, loaded, &rules, self.now);
+        let config = decision_config(self.use_inbox);
+        let decide = |loaded| decision::decide(&self.service, &inputs, loaded, &config, self.now);
         let mut also_read = BTreeSet::new();
         let (first, _) = loop {
             let (writes, outcomes) = decide(loaded.clone());
@@ -340,7 +340,7 @@ pub fn consumed_facts<S: Service>() -> BTreeSet<&'static str> {
     types.map(|message_type| message_type.name).collect()
 }
 
-fn rules(use_inbox: bool) -> DecisionConfig {
+fn decision_config(use_inbox: bool) -> DecisionConfig {
     let retry =
         RetryPolicy { max_attempts: ATTEMPTS, base: Duration::from_secs(1), cap: Duration::from_secs(10) };
     let (owner, task_lease) = ("test".to_owned(), SignedDuration::from_secs(30));

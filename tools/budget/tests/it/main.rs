@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use admin::policy::AdminService;
+use admin::service::AdminService;
 use bank::domain::ChargeRequest;
 use bank::service::{Answer, BankService, CommandKind};
 use budget::{Figures, differences};

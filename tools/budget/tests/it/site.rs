@@ -100,7 +100,7 @@ impl<S: Service> Site<S> {
         let (engine, batch_loop) = Engine::new(Parts {
             service: Arc::new(service),
             store: store.clone(),
-            rules: rules(),
+            decision: decision_config(),
             settings: EngineSettings { max_batch_delay: Duration::ZERO, ..EngineSettings::default() },
             clock: clock.clone(),
             observer: progress.clone(),
@@ -295,7 +295,7 @@ impl Publish for Recorder {
     }
 }
 
-fn rules() -> DecisionConfig {
+fn decision_config() -> DecisionConfig {
     let retry = RetryPolicy { max_attempts: 1, base: Duration::ZERO, cap: Duration::ZERO };
     DecisionConfig {
         retry,

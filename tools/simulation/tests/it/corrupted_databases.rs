@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use admin::policy::AdminService;
+use admin::service::AdminService;
 use bank::domain::{Charge, ChargeEvent, ChargeRequest};
 use bank::service::BankService;
 use contract::money::{Currency, Money};

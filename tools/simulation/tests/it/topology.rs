@@ -26,5 +26,5 @@ fn topology_matches_declared_programs() {
     declares::<bank::service::BankService>(bank::program().defaults, &[]);
     let others: Vec<_> =
         PARTICIPANTS.iter().map(|other| other.name).filter(|name| *name != OPERATOR).collect();
-    declares::<admin::policy::AdminService>(admin::program().defaults, &others);
+    declares::<admin::service::AdminService>(admin::program().defaults, &others);
 }

@@ -1,4 +1,4 @@
-//! Pure: the reference that an order is compared with, and its violated rules.
+//! Pure: the rules that an order breaks, and the reference that it is compared with.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

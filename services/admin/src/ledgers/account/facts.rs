@@ -6,7 +6,7 @@ use contract::fact::FactType;
 use contract::reconciliation::{OrderEntry, PublishedFact};
 use jiff::Timestamp;
 
-use super::discrepancies::{Violations, list, named};
+use super::broken_rules::{Violations, list, named};
 use super::entries::Account;
 use crate::ledgers::rules::Rule;
 

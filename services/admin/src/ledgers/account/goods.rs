@@ -6,7 +6,7 @@ use contract::money::Money;
 use contract::order::Line;
 use contract::reconciliation::{OrderEntry, OrderState, ReservationState};
 
-use super::discrepancies::{Reference, Violations, list, named};
+use super::broken_rules::{Reference, Violations, list, named};
 use super::entries::Account;
 use crate::ledgers::rules::Rule;
 

@@ -3,7 +3,7 @@
 use contract::money::Money;
 use contract::reconciliation::{ChargeState, OrderEntry, OrderState, PaymentState};
 
-use super::discrepancies::{Violations, list, named};
+use super::broken_rules::{Violations, list, named};
 use super::entries::Account;
 use crate::ledgers::rules::Rule;
 

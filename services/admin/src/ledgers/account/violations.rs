@@ -7,7 +7,7 @@ use contract::saga::SagaStatus;
 use contract::saga_view::SagaView;
 use jiff::Timestamp;
 
-use super::discrepancies::{Broken, Reference, Violations};
+use super::broken_rules::{Broken, Reference, Violations};
 use super::entries::Account;
 use super::goods::{of_lines, sum};
 use crate::ledgers::resolved::compare;
@@ -83,7 +83,7 @@ impl Account {
         published.or_else(|| self.viewed_facts().map(|(_, at)| at).max())
     }
 
-    /// Amount too much, where it is an amount.
+    /// Difference in money, for rules about amounts.
     fn difference(&self, rule: Rule) -> Option<String> {
         let order = self.order.as_ref()?;
         let captured = || self.charges.iter().flat_map(|charge| charge.captured.iter().copied().map(Some));

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use admin::policy::AdminMessage;
+use admin::service::AdminMessage;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};

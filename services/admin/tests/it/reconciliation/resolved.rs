@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use admin::policy::AdminMessage;
+use admin::service::AdminMessage;
 use contract::reconciliation::{ChargeState, PaymentState, ReservationState};
 use contract::{Fact, FactType};
 use saga_core::dead_letter::DeadLettered;

@@ -212,7 +212,7 @@ fn writes_are_empty_only_when_there_is_nothing_to_write() {
     let put = world.command(TillCommand::Put("a", FULL));
     let (mut writes, _) = world.decide_one(put);
     assert!(!writes.is_empty());
-    writes.leave_tasks();
+    writes.release_claims();
     assert_eq!((writes.claim.clone(), writes.tasks[0].claim), (None, 0), "nobody has claimed it");
     let Writes { rows, outbox, tasks, .. } = writes;
     let place = ("counting", Uuid::nil());

@@ -245,7 +245,7 @@ impl<X> Settings<X> {
     pub fn runtime_config(&self, dependency: &str) -> RuntimeConfig {
         let task = self.task_settings(dependency);
         RuntimeConfig {
-            rules: DecisionConfig {
+            decision: DecisionConfig {
                 retry: self.retry,
                 step_retry: self.step_retries(),
                 task_retry: task.retry,

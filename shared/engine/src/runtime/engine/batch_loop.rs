@@ -205,19 +205,19 @@ impl<S: Service> BatchLoop<S> {
         inputs: &Arc<Vec<Input<S>>>,
         part: Range<usize>,
     ) -> Result<AfterCommit<S>, StoreFault> {
-        let Parts { service, store, rules, clock, observer, .. } = &self.parts;
+        let Parts { service, store, decision: config, clock, observer, .. } = &self.parts;
         let (reads, count) = (decision::reads(service.as_ref(), &inputs[part.clone()]), part.len());
         let slot = Arc::new(Mutex::new(None));
         let has_task_room = self.parts.tasks.admission().has_task_room();
         let decide = {
-            let (service, inputs, rules) = (service.clone(), inputs.clone(), rules.clone());
+            let (service, inputs, config) = (service.clone(), inputs.clone(), config.clone());
             let (clock, slot) = (clock.clone(), slot.clone());
             Box::new(move |loaded| {
                 let inputs = &inputs[part.clone()];
                 let (mut writes, outcomes) =
-                    decision::decide(service.as_ref(), inputs, loaded, &rules, clock.now());
+                    decision::decide(service.as_ref(), inputs, loaded, &config, clock.now());
                 if !has_task_room {
-                    writes.leave_tasks();
+                    writes.release_claims();
                 }
                 *slot.lock() = Some(AfterCommit::of(inputs, &mut writes, outcomes));
                 writes

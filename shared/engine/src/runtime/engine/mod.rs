@@ -123,7 +123,7 @@ pub struct Parts<S: Service> {
     /// Database of the service: each batch is one transaction in it.
     pub store: Arc<dyn Store>,
     /// Settings that decisions depend on, such as retry policies.
-    pub rules: DecisionConfig,
+    pub decision: DecisionConfig,
     /// Limits of batches and of the queue.
     pub settings: EngineSettings,
     /// Clock whose time each decision sees.

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use super::names;
 use crate::support::{
-    Depot, DepotCommand, FILLING, LISTENING, Pace, Shelf, UNLUCKY, arrived, at, id, received, retry, rules,
-    shelf,
+    Depot, DepotCommand, FILLING, LISTENING, Pace, Shelf, UNLUCKY, arrived, at, decision_config, id,
+    received, retry, shelf,
 };
 
 /// Guarantee 4.
@@ -106,7 +106,7 @@ fn retry_without_a_waiting_entry_has_no_effect() {
 fn message_is_decided_again_without_an_inbox() {
     let mut loaded = listed();
     loaded.inbox.insert((FILLING.name, id(1)), InboxState::Processed);
-    let without = decision::DecisionConfig { use_inbox: false, ..rules(Pace::default()) };
+    let without = decision::DecisionConfig { use_inbox: false, ..decision_config(Pace::default()) };
     let inputs = [received(arrived(id(1), "tea", 3))];
     let (_, outcomes) = decision::decide(&Depot, &inputs, loaded.clone(), &without, at(0));
     assert_eq!(names(&outcomes), ["done"]);
@@ -122,5 +122,5 @@ fn listed() -> Loaded {
 }
 
 fn decide(inputs: Vec<Input<Depot>>, loaded: Loaded) -> (Writes, Vec<Outcome<Depot>>) {
-    decision::decide(&Depot, &inputs, loaded, &rules(Pace::default()), at(0))
+    decision::decide(&Depot, &inputs, loaded, &decision_config(Pace::default()), at(0))
 }

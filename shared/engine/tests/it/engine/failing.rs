@@ -11,8 +11,8 @@ use saga_core::waiting::Retry;
 
 use super::names;
 use crate::support::{
-    Depot, DepotCommand, FILLING, OWNER, OperatorHarness, Pace, UNLUCKY, UNREADABLE, arrived, at, due_query,
-    id, operating, received, replay, retry, rules,
+    Depot, DepotCommand, FILLING, OWNER, OperatorHarness, Pace, UNLUCKY, UNREADABLE, arrived, at,
+    decision_config, due_query, id, operating, received, replay, retry,
 };
 
 /// Guarantee 7.
@@ -213,15 +213,15 @@ async fn poison_messages_delay_no_others() {
 
 #[tokio::test]
 async fn step_uses_its_own_retry_policy() {
-    let mut rules = rules(Pace { attempts: 2, ..Pace::default() });
-    let own = saga_core::retry::RetryPolicy { max_attempts: 7, ..rules.retry };
-    rules.step_retry.insert(FILLING.name.to_owned(), own);
+    let mut config = decision_config(Pace { attempts: 2, ..Pace::default() });
+    let own = saga_core::retry::RetryPolicy { max_attempts: 7, ..config.retry };
+    config.step_retry.insert(FILLING.name.to_owned(), own);
     let outcome = |step: &'static saga_core::service::Step, attempts| {
         let waiting = Retry { payload: arrived(id(1), "tea", 3), attempts, ..retry(step.name, 1, at(0)) };
         let input = failing(Input::retry(step, waiting, 0), FailureKind::Transient);
         let inbox = [((step.name, id(1)), InboxState::Retrying)].into();
         let loaded = Loaded { inbox, ..Loaded::default() };
-        decision::decide(&Depot, &[input], loaded, &rules, at(0)).1.remove(0).name()
+        decision::decide(&Depot, &[input], loaded, &config, at(0)).1.remove(0).name()
     };
     assert_eq!([1, 5, 6].map(|attempts| outcome(FILLING, attempts)), ["retried", "retried", "dead_lettered"]);
     assert_eq!([0, 1].map(|attempts| outcome(operating(), attempts)), ["retried", "dead_lettered"]);

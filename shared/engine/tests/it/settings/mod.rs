@@ -259,13 +259,13 @@ fn runtime_config_takes_every_setting() {
     ];
     let settings = read(FILE, &flags).expect("good settings");
     let runtime_config = settings.runtime_config("supplier");
-    assert_eq!((&runtime_config.rules.owner[..], runtime_config.rules.use_inbox), ("till-7", true));
-    assert_eq!(runtime_config.rules.task_lease, jiff::SignedDuration::from_mins(15));
+    assert_eq!((&runtime_config.decision.owner[..], runtime_config.decision.use_inbox), ("till-7", true));
+    assert_eq!(runtime_config.decision.task_lease, jiff::SignedDuration::from_mins(15));
     assert_eq!(
-        (runtime_config.rules.retry.max_attempts, runtime_config.rules.task_retry.max_attempts),
+        (runtime_config.decision.retry.max_attempts, runtime_config.decision.task_retry.max_attempts),
         (19, 9)
     );
-    assert!(runtime_config.rules.step_retry.contains_key("shelf-filling"));
+    assert!(runtime_config.decision.step_retry.contains_key("shelf-filling"));
     assert_eq!((runtime_config.engine.max_batch, runtime_config.engine.queue), (11, 12));
     assert_eq!((runtime_config.tasks.backlog, runtime_config.tasks.concurrency), (14, 3));
     assert_eq!(

@@ -157,7 +157,7 @@ async fn positions_follow_commit_order() -> Outcome {
 async fn due_tasks_are_claimed_once_among_replicas() -> Outcome {
     let (_server, stores) = two_replicas().await;
     let mut writes = tasks((1..=100).map(|number| task(number, at(0))), "", at(0));
-    writes.leave_tasks();
+    writes.release_claims();
     commit(stores[0].as_ref(), writes).await?;
     let looks = (0..20).map(|look: usize| {
         let store = stores[look % 2].clone();

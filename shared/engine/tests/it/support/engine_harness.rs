@@ -309,7 +309,7 @@ pub fn in_memory() -> Arc<dyn Store> {
 
 fn runtime_config(pace: Pace) -> RuntimeConfig {
     RuntimeConfig {
-        rules: rules(pace),
+        decision: decision_config(pace),
         engine: EngineSettings {
             max_batch: pace.due_limit,
             queue: 1024,
@@ -323,7 +323,7 @@ fn runtime_config(pace: Pace) -> RuntimeConfig {
     }
 }
 
-pub fn rules(pace: Pace) -> DecisionConfig {
+pub fn decision_config(pace: Pace) -> DecisionConfig {
     let retry = RetryPolicy {
         max_attempts: pace.attempts,
         base: pace.first_delay,

@@ -16,13 +16,13 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::depot::{Depot, DepotCommand};
-use super::engine_harness::{OWNER, Pace, rules};
+use super::engine_harness::{OWNER, Pace, decision_config};
 use super::operator_commands::{announcements, commanded};
 use super::writes::{at, due_query};
 
 /// Depot whose batches are run by hand.
 pub struct OperatorHarness {
-    rules: DecisionConfig,
+    decision_config: DecisionConfig,
     store: Option<Arc<dyn Store>>,
     /// Batches until the process dies, after which its messages are redelivered.
     lives: Option<usize>,
@@ -41,8 +41,8 @@ impl OperatorHarness {
         let folder = tempfile::tempdir().expect("a folder");
         made(&folder.path().join("depot.db"));
         let store = Some(open(&folder));
-        let rules = rules(Pace { attempts: 1, ..Pace::default() });
-        Self { rules, store, lives: None, executed: 0, folder }
+        let decision_config = decision_config(Pace { attempts: 1, ..Pace::default() });
+        Self { decision_config, store, lives: None, executed: 0, folder }
     }
 
     /// Creates a process that dies after `batches`, before any acknowledgement.
@@ -52,8 +52,8 @@ impl OperatorHarness {
 
     /// Sets the maximum attempts of messages and tasks.
     pub fn with_attempts(mut self, attempts: u32) -> Self {
-        self.rules.retry.max_attempts = attempts;
-        self.rules.task_retry.max_attempts = attempts;
+        self.decision_config.retry.max_attempts = attempts;
+        self.decision_config.task_retry.max_attempts = attempts;
         self
     }
 
@@ -131,9 +131,11 @@ impl OperatorHarness {
         let inputs = Arc::new(inputs);
         let decided = Arc::new(Mutex::new(None));
         let decide = {
-            let (inputs, decided, rules) = (inputs.clone(), decided.clone(), self.rules.clone());
+            let (inputs, decided, decision_config) =
+                (inputs.clone(), decided.clone(), self.decision_config.clone());
             move |loaded| {
-                let (writes, outcomes) = decision::decide(&Depot, &inputs, loaded, &rules, at(second));
+                let (writes, outcomes) =
+                    decision::decide(&Depot, &inputs, loaded, &decision_config, at(second));
                 *decided.lock() = Some(outcomes);
                 writes
             }

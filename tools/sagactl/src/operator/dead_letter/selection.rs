@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use admin::notifications::content::NOTIFICATION_TASK;
-use admin::policy::AdminService;
+use admin::service::AdminService;
 use admin_api::dead_letters::{Filter, ListParams};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
