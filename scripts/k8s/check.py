@@ -14,6 +14,7 @@ import yaml
 import faults
 import generated
 import network_policies  # noqa: F401 (registers its policies)
+import operation_policies  # noqa: F401
 import pod_policies  # noqa: F401
 import policy
 import repository
@@ -28,6 +29,7 @@ SECRETS = ["nats/nats.conf", "admin/http.token", "http/tokens.json", "prometheus
 # The files outside k8s/ and grafana/ that repository.py reads.
 SOURCES = [
     "docs/kubernetes.md",
+    "scripts/k8s-apply.sh",
     "shared/contract/src/topology.rs",
     "shared/engine/src/host/http/connections.rs",
     "shared/engine/src/host/metrics/names.rs",
@@ -115,11 +117,13 @@ def copy_of_manifests(root):
 
 
 def add_overlay(root, overlay, components, **more):
-    """Adds an overlay that extends another one by components."""
+    """Adds an overlay that extends another one by components, with its namespace and labels."""
+    extended = yaml.safe_load((root / f"k8s/overlays/{overlay}/kustomization.yaml").read_text())
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "namespace": "saga",
+        "namespace": extended["namespace"],
+        "labels": extended["labels"],
         "resources": [f"../{overlay}"],
         "components": [f"../../components/{name}" for name in components],
         **more,
@@ -142,7 +146,7 @@ def render(root):
         "local": "overlays/local",
         "all": "overlays/local-and-all",
         "production": "overlays/production",
-        "production with all": "overlays/production-and-all",
+        "production-and-all": "overlays/production-and-all",
         "database": "cloudnativepg",
     }
     rendered = rendered_folders(root, folders)
@@ -156,12 +160,15 @@ def render(root):
         "local": ({}, CATALOGUE, {}),
         "all": ({}, CATALOGUE | prometheus | collector | webhook, {}),
         "production": (expected.secrets, production, more),
-        "production with all": (expected.secrets, production | collector | webhook, more),
+        "production-and-all": (expected.secrets, production | collector | webhook, more),
     }
     clusters = {
         name: Cluster(name, rendered[name], secrets, frozenset(paths), **copy.deepcopy(more))
         for name, (secrets, paths, more) in about.items()
     }
+    workloads = [(cluster.name, pod.owner) for cluster in clusters.values() for pod in cluster.pods]
+    for cluster in clusters.values():
+        cluster.neighbours = copy.deepcopy([(name, thing) for name, thing in workloads if name != cluster.name])
     return clusters, expected
 
 

@@ -4,9 +4,12 @@ import re
 from dataclasses import dataclass, field
 
 
+WORKLOADS = ["StatefulSet", "Job", "CronJob", "Deployment", "DaemonSet"]
+
+
 @dataclass
 class Pod:
-    """The pod template of a StatefulSet or a Job."""
+    """The pod template of a StatefulSet or of a job."""
 
     owner: dict
     labels: dict
@@ -18,7 +21,7 @@ class Pod:
 
     @property
     def is_job(self):
-        return self.owner["kind"] == "Job"
+        return self.owner["kind"] in ("Job", "CronJob")
 
     @property
     def is_service(self):
@@ -58,6 +61,8 @@ class Cluster:
     database: list = field(default_factory=list)
     # Rules by which prometheus-adapter serves metrics to the autoscalers.
     adapter: list = field(default_factory=list)
+    # The workloads of all renderings: name of the rendering, workload.
+    neighbours: list = field(default_factory=list)
 
     def of(self, kind):
         return [thing for thing in self.objects if thing["kind"] == kind]
@@ -66,9 +71,13 @@ class Cluster:
         return next((thing for thing in self.of(kind) if name_of(thing) == name), None)
 
     @property
+    def namespace(self):
+        return next(map(name_of, self.of("Namespace")), "default")
+
+    @property
     def pods(self):
-        owners = self.of("StatefulSet") + self.of("Job") + self.of("Deployment") + self.of("DaemonSet")
-        templates = [(owner, owner["spec"]["template"]) for owner in owners]
+        owners = [owner for kind in WORKLOADS for owner in self.of(kind)]
+        templates = [(owner, template_of(owner)) for owner in owners]
         return [Pod(owner, made["metadata"].get("labels", {}), made["spec"]) for owner, made in templates]
 
     def containers(self):
@@ -100,7 +109,7 @@ class Cluster:
 
     def settings(self, pod):
         """The environment of the first replica."""
-        field = {"metadata.name": f"{pod.name}-0", "metadata.namespace": "saga"}
+        field = {"metadata.name": f"{pod.name}-0", "metadata.namespace": self.namespace}
         found = {}
         for entry in pod.env:
             source = entry.get("valueFrom", {})
@@ -157,6 +166,11 @@ class Cluster:
             else:
                 for port in asked:
                     yield outside(peer), own.ports.get(port, port) if own else port
+
+
+def template_of(owner):
+    spec = owner["spec"]
+    return (spec["jobTemplate"]["spec"] if owner["kind"] == "CronJob" else spec)["template"]
 
 
 def outside(peer):

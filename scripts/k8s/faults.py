@@ -25,7 +25,7 @@ from cluster import name_of
 TABLE = """
 runs_unprivileged
   StatefulSet/order  pod securityContext runAsUser = 0  => order, container service: runAsUser
-  Job/catalogue  container securityContext runAsUser = 0  => catalogue, container sagactl: runAsUser
+  CronJob/catalogue  container securityContext runAsUser = 0  => catalogue, container sagactl: runAsUser
   StatefulSet/nats  del pod securityContext runAsNonRoot  => runAsNonRoot
   StatefulSet/order  container securityContext allowPrivilegeEscalation = true  => privilege escalation
   StatefulSet/order  container securityContext capabilities add = [NET_ADMIN]  => capabilities
@@ -74,9 +74,27 @@ one_database_per_process
   production:StatefulSet/order  spec volumeClaimTemplates = [{metadata: {name: data}, spec: {}}]  => order: it uses PostgreSQL
   production:StatefulSet/nats  container command -1 = /etc/nats/nats.conf  => nats: SQLite and streams without copies
 
+updates_replace_pods_that_are_not_ready
+  StatefulSet/order  del spec podManagementPolicy  => StatefulSet order: without the policy Parallel
+  base:StatefulSet/nats  spec podManagementPolicy = OrderedReady  => StatefulSet nats: without the policy Parallel
+  production:StatefulSet/nats  del spec podManagementPolicy  => StatefulSet nats: without the policy Parallel
+  StatefulSet/bank  spec updateStrategy = {type: OnDelete}  => StatefulSet bank: an update replaces no pod
+
+every_object_can_be_updated
+  -  new {kind: Job, metadata: {name: seed}, spec: {template: {metadata: {}, spec: {containers: []}}}}  => Job seed: its template cannot be changed
+  CronJob/catalogue  del spec suspend  => CronJob catalogue: it is not suspended
+  production:StatefulSet/order  metadata namespace = saga  => an update over the rendering `local` cannot change volumeClaimTemplates
+  production:StatefulSet/nats  metadata namespace = saga  => an update over the rendering `base` cannot change serviceName
+  local:StatefulSet/bank  del spec podManagementPolicy  => an update over the rendering `base` cannot change podManagementPolicy
+
+stale_objects_are_pruned
+  Service/order  del metadata labels app.kubernetes.io/part-of  => Service order: without the label app.kubernetes.io/part-of=saga
+  -  new {apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: x, labels: {app.kubernetes.io/part-of: saga}}}  => does not prune the kind Role
+  Namespace/saga  del metadata labels app.kubernetes.io/component  => Namespace saga: scripts/k8s-apply.sh does not create it first
+  Service/order  metadata labels app.kubernetes.io/component = namespace  => Service order: scripts/k8s-apply.sh creates it first
+
 brokers_form_a_cluster
   production:StatefulSet/nats  spec replicas = 2  => 2 brokers may lose their quorum
-  production:StatefulSet/nats  del spec podManagementPolicy  => the first broker waits for a second
   production:StatefulSet/nats  del spec minReadySeconds  => needs minReadySeconds
   production:StatefulSet/nats  del pod volumes 0 secret items 0  => is not mounted
   production:StatefulSet/nats  container env NATS_NAME = {name: NATS_NAME, value: nats}  => NATS_NAME is not
@@ -107,6 +125,11 @@ replicas_are_spread
   production:StatefulSet/order  del pod topologySpreadConstraints 0 matchLabelKeys  => together with other services
   production:StatefulSet/order  pod topologySpreadConstraints 1 whenUnsatisfiable = ScheduleAnyway  => order: all replicas may run on
   production:StatefulSet/nats  del pod topologySpreadConstraints 1 minDomains  => most brokers
+
+autoscalers_need_a_shared_store
+  production:StatefulSet/order  container env ORDER__STORE__URL value = sqlite:/data/order.db  => order: its replicas have a database each
+  production:StatefulSet/bank  spec volumeClaimTemplates = [{metadata: {name: data}, spec: {}}]  => bank: its replicas have a database each
+  -  new {kind: HorizontalPodAutoscaler, metadata: {name: nats}, spec: {scaleTargetRef: {kind: StatefulSet, name: nats}}}  => nats: its replicas
 
 autoscalers_use_existing_metrics
   production:adapter  0 seriesQuery = outbox_age_seconds{}  => no service has the metric outbox_age_seconds
@@ -193,6 +216,16 @@ rules_and_dashboards_match_grafana
   PrometheusRule/saga  spec groups += {name: other, rules: [{alert: Other, expr: up == 0}]}  => its groups differ
   -  new {kind: ConfigMap, metadata: {name: x, labels: {grafana_dashboard: "1"}}, data: {x.json: "{}"}}  => the dashboards
 
+requests_match_page
+  production:StatefulSet/order  container resources requests cpu = "1"  => production: CPUs: the page says
+  production:HorizontalPodAutoscaler/bank  spec maxReplicas = 8  => production: pods: the page says
+  local:StatefulSet/nats  container resources requests memory = 1Gi  => local: memory: the page says
+  production:Cluster/saga  spec resources requests cpu = "2"  => cloudnativepg: CPUs: the page says 3, but the manifests say 6
+
+page_creates_secrets
+  production-and-all:StatefulSet/admin  pod volumes 0 projected sources -1 secret name = saga-hook  => no command on the page creates the Secret saga-hook
+  production:StatefulSet/bank  pod volumes 0 projected sources -1 secret name = saga-banks  => no command on the page creates the Secret saga-banks
+
 objects_can_be_applied
   Service/order  copy  => exists twice
   ConfigMap/*  data large = <300 KB>  => too many for
@@ -214,7 +247,7 @@ VALUES = {
     "<NATS>": "{matchLabels: {app.kubernetes.io/name: nats}}",
     "<300 KB>": "x" * 300_000,
 }
-SHORTHANDS = {"pod": ["spec", "template", "spec"], "container": ["spec", "template", "spec", "containers", "0"]}
+SHORTHANDS = {"pod": ["template", "spec"], "container": ["template", "spec", "containers", "0"]}
 
 
 @dataclass(frozen=True)
@@ -320,7 +353,10 @@ def value_of(text):
 
 def locate(thing, path):
     """The dictionary or list that holds the value at a path, and its key there."""
-    words = [part for word in path.split() for part in SHORTHANDS.get(word, [word])]
+    is_nested = isinstance(thing, dict) and thing["kind"] == "CronJob"
+    spec = ["spec", "jobTemplate", "spec"] if is_nested else ["spec"]
+    expanded = {word: spec + rest for word, rest in SHORTHANDS.items()}
+    words = [part for word in path.split() for part in expanded.get(word, [word])]
     for word in words[:-1]:
         thing = thing[key_in(thing, word)]
     return thing, key_in(thing, words[-1])

@@ -2,7 +2,7 @@
 
 A policy is a function of a rendering and of what the rest of the repository says. It yields a complaint for each violation.
 
-Why not checkov: the built-in checks of checkov 3.3.30 find 14 of the 125 planted faults (root, added capabilities, seccomp,
+Why not checkov: the built-in checks of checkov 3.3.30 found 14 of the first 125 planted faults (root, added capabilities, seccomp,
 host network, read-only root file system, service account token, memory limits, missing tags and probes). The other policies
 compare objects with each other or with the code, and would need the same Python as custom checks. checkov also installs 100
 packages (290 MB).

@@ -28,6 +28,12 @@ class Repository:
     metrics: frozenset
     # Secrets that operators create: names and keys.
     secrets: dict
+    # Secrets that a command on the page creates.
+    created_secrets: frozenset
+    # The table of requests on the page: what it says of each overlay.
+    requests: dict
+    # Kinds of objects that the script prunes.
+    pruned: frozenset
     # The alert rules and dashboards in grafana/.
     rule_groups: list
     dashboards: frozenset
@@ -48,6 +54,9 @@ def read(root: Path):
         connections=connections(root / "shared/engine/src/store/postgres/pool.rs"),
         metrics=frozenset(metrics(root / "shared/engine/src/host/metrics/names.rs")),
         secrets=secrets(root / "docs/kubernetes.md"),
+        created_secrets=frozenset(created_secrets(root)),
+        requests=requests(root / "docs/kubernetes.md"),
+        pruned=frozenset(pruned(root / "scripts/k8s-apply.sh")),
         rule_groups=generated.groups(root),
         dashboards=frozenset(file.read_text() for file in generated.dashboards(root)),
     )
@@ -88,3 +97,21 @@ def secrets(file):
     """The table in the README, with rows such as: | `saga-order` | `broker.nk` | … |"""
     rows = re.findall(r"^\| `(saga-[\w-]+)` \| ((?:`[\w.]+`(?:, )?)+) \|", file.read_text(), re.M)
     return {name: set(re.findall(r"`([\w.]+)`", keys)) for name, keys in rows}
+
+
+def created_secrets(root):
+    """Names in commands such as `kubectl -n NAMESPACE create secret generic saga-nats`. `saga-$name` is in a loop over the
+    services."""
+    found = re.findall(r"create secret generic (saga-[\w$-]+)", (root / "docs/kubernetes.md").read_text())
+    for participant in participants(root / "shared/contract/src/topology.rs"):
+        yield from (name.replace("$name", participant.name) for name in found)
+
+
+def requests(file):
+    """The table of requests, with rows such as: | `production` | 18 to 33 | 8.1 to 15.6 | 4.1 to 7.9 GiB |"""
+    rows = re.findall(r"^\| `(\w+)/?` \| ([\d to]+) \| ([\d. to]+) \| ([\d. to]+ [MG]iB) \|", file.read_text(), re.M)
+    return {name: {"pods": pods, "CPUs": cpus, "memory": memory} for name, pods, cpus, memory in rows}
+
+
+def pruned(file):
+    return re.search(r"^kinds='([a-z\d.\s]+)'", file.read_text(), re.M)[1].split()

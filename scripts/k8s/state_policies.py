@@ -56,6 +56,17 @@ def one_database_per_process(cluster, repository):
 
 
 @policy
+def updates_replace_pods_that_are_not_ready(cluster, repository):
+    """OrderedReady waits for such a pod, so a wrong image or setting stays after its correction. Brokers of a cluster would
+    never start: the first is not ready before the second."""
+    for thing in cluster.of("StatefulSet"):
+        if thing["spec"].get("podManagementPolicy") != "Parallel":
+            yield f"{title(thing)}: without the policy Parallel, an update waits for a pod that is not ready"
+        if thing["spec"].get("updateStrategy", {}).get("type", "RollingUpdate") != "RollingUpdate":
+            yield f"{title(thing)}: an update replaces no pod"
+
+
+@policy
 def brokers_form_a_cluster(cluster, repository):
     for pod in (pod for pod in cluster.pods if pod.name == "nats"):
         where, spec = title(pod.owner), pod.owner["spec"]
@@ -63,8 +74,6 @@ def brokers_form_a_cluster(cluster, repository):
         if is_clustered(pod):
             if brokers < 3 or brokers % 2 == 0:
                 yield f"{where}: {brokers} brokers may lose their quorum with one failure"
-            if spec.get("podManagementPolicy") != "Parallel":
-                yield f"{where}: without the policy Parallel, the first broker waits for a second that is never started"
             if spec.get("minReadySeconds", 0) < 20:
                 yield f"{where}: a restarted broker needs minReadySeconds to catch up"
             if not {"nats.conf", "cluster.conf"} <= {file for volume in pod.spec["volumes"] for file in files_of(volume)}:
@@ -118,7 +127,8 @@ def postgres_is_reachable(cluster, repository):
             yield f"{where}: {title(server)} has no user {pod.name} with login"
         if (pod.name, f"{namespace}:{name_of(server)}", address.port) not in cluster.paths_out():
             yield f"{where}: no egress policy allows {address.hostname}:{address.port}"
-        if not any(allows(thing, pod, address.port) for thing in cluster.database if thing["kind"] == "NetworkPolicy"):
+        policies = [thing for thing in cluster.database if thing["kind"] == "NetworkPolicy"]
+        if not any(allows(thing, cluster.namespace, pod, address.port) for thing in policies):
             yield f"{where}: no ingress policy allows it at {address.hostname}:{address.port}"
         limits = [scaler["spec"]["maxReplicas"] for scaler in cluster.autoscalers(pod)]
         connections += repository.connections * max(limits or [pod.owner["spec"].get("replicas", 1)])
@@ -140,9 +150,9 @@ def in_namespace(objects, kind, namespace, name):
             return thing
 
 
-def allows(network_policy, pod, port):
+def allows(network_policy, namespace, pod, port):
     """True if an ingress policy of another namespace allows this pod."""
-    own = {"kubernetes.io/metadata.name": "saga"}
+    own = {"kubernetes.io/metadata.name": namespace}
     rules = [rule for rule in network_policy["spec"].get("ingress", []) if {"port": port} in rule.get("ports", [])]
     peers = [peer for rule in rules for peer in rule.get("from", []) if "namespaceSelector" in peer]
     return any(selects(peer["namespaceSelector"], own) and selects(peer.get("podSelector", {}), pod.labels) for peer in peers)
@@ -172,6 +182,14 @@ def replicas_are_spread(cluster, repository):
             yield f"{where}: all replicas may run on one node"
         if pod.name == "nats" and spread.get(NODE, {}).get("minDomains") != replicas:
             yield f"{where}: most brokers may run on one node"
+
+
+@policy
+def autoscalers_need_a_shared_store(cluster, repository):
+    for pod in (pod for pod in cluster.pods if cluster.autoscalers(pod)):
+        uses_postgres = cluster.setting(pod, "STORE__URL").startswith("postgres:")
+        if not uses_postgres or pod.owner["spec"].get("volumeClaimTemplates"):
+            yield f"{title(pod.owner)}: its replicas have a database each, but an autoscaler adds replicas"
 
 
 @policy
