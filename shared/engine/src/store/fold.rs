@@ -1,143 +1,27 @@
 //! Shell: folds the histories of rows, beside the rows of the table, page by page.
 
 use std::collections::VecDeque;
+use std::fmt::Display;
 
 use saga_core::decider::FieldValue;
-use saga_core::row::{Folding, PastEvent, RowKind, SearchedBy};
+use saga_core::row::{Folding, RowKind, SearchedBy};
 
 use super::StoreFault;
-use super::encoding::{micros, timestamp};
+use super::cell::Cell;
+use super::encoding::micros;
 use super::purged::add_to_purged_sum;
-use super::sql::{Cell, FoldedRow, Row, Sql, limit_of, quoted};
+use super::sql::{FoldedRow, Sql, limit_of};
 use super::sql_error::{SqlError, db_fault};
+use super::stored_rows::{EventRow, Rows, Snapshot, TableRow, events, has_snapshots, snapshot, table_rows};
 
 const READING: &str = "reading the history";
 
 /// Number of folded rows that are written at once.
 const WRITTEN_AT_ONCE: usize = 500;
 
-/// Event of a row, as the fold reads it.
-pub(super) struct EventRow {
-    pub(super) row_id: String,
-    pub(super) version: i64,
-    /// Data of the event, as JSON.
-    pub(super) data: String,
-    pub(super) recorded_at: i64,
-    pub(super) is_published: bool,
-}
-
-/// Row of the table of a kind.
-pub(super) struct TableRow {
-    pub(super) id: String,
-    pub(super) version: Cell,
-    pub(super) state: Cell,
-    pub(super) created_at: Cell,
-    pub(super) updated_at: Cell,
-    pub(super) due: Cell,
-    /// Searchable values, in the order of the kind's fields.
-    pub(super) fields: Vec<Cell>,
-}
-
-/// State of a row that stands for its purged events.
-pub(super) struct Snapshot {
-    /// Version of the row after the last purged event.
-    pub(super) version: i64,
-    /// State at that version, as JSON.
-    pub(super) state: String,
-    /// Time of the first event.
-    pub(super) created_at: i64,
-}
-
-/// Selection of the rows to read.
-#[derive(Debug, Clone)]
-pub(super) enum Rows {
-    /// All rows with greater ids.
-    After(String),
-    /// The row with this id.
-    One(String),
-}
-
-/// Events of the rows after the event (`row`, `version`), at most [`Sql::PAGE`].
-async fn events<S: Sql>(
-    db: &S,
-    kind: &RowKind,
-    rows: &Rows,
-    (row, version): (&str, i64),
-) -> Result<Vec<EventRow>, SqlError> {
-    let (condition, order) = match rows {
-        Rows::After(_) => ("(row_id, version) > ($2, $3)", "row_id, version"),
-        Rows::One(_) => ("row_id = $2 AND version > $3", "version"),
-    };
-    let sql =
-        format!("SELECT {FOLDED_EVENT} FROM event WHERE kind = $1 AND {condition} ORDER BY {order} LIMIT $4");
-    db.query(&sql, &[&kind.name, &row, &version, &S::PAGE], event_row).await
-}
-
-/// Columns of an [`EventRow`], in the order that [`event_row`] reads.
-pub(super) const FOLDED_EVENT: &str = "version, data, recorded_at, is_published, row_id";
-
-pub(super) fn event_row(row: &Row<'_>) -> Result<EventRow, SqlError> {
-    Ok(EventRow {
-        version: row.get(0)?,
-        data: row.get(1)?,
-        recorded_at: row.get(2)?,
-        is_published: row.get(3)?,
-        row_id: row.get(4)?,
-    })
-}
-
-/// Rows of the table with ids greater than `after`, or the one row, at most `limit`.
-pub(super) async fn table_rows<S: Sql>(
-    db: &S,
-    kind: &RowKind,
-    rows: &Rows,
-    after: &str,
-    limit: i64,
-) -> Result<Vec<TableRow>, SqlError> {
-    let fields: String = kind.fields.iter().map(|field| format!(", {}", quoted(field))).collect();
-    let is = match rows {
-        Rows::After(_) => ">",
-        Rows::One(_) => "=",
-    };
-    let sql = format!(
-        "SELECT id, version, state, created_at, updated_at, due{fields} FROM row_{}
-         WHERE id {is} $1 ORDER BY id LIMIT $2",
-        kind.name
-    );
-    let read = |row: &Row<'_>| {
-        let field = |(field, column): (&&str, usize)| row.cell(column, kind.is_number(field));
-        Ok(TableRow {
-            id: row.get(0)?,
-            version: row.cell(1, true)?,
-            state: row.cell(2, false)?,
-            created_at: row.cell(3, true)?,
-            updated_at: row.cell(4, true)?,
-            due: row.cell(5, true)?,
-            fields: kind.fields.iter().zip(6..).map(field).collect::<Result<_, _>>()?,
-        })
-    };
-    db.query(&sql, &[&after, &limit], read).await
-}
-
-async fn has_snapshots<S: Sql>(db: &S, kind: &RowKind) -> Result<bool, SqlError> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM snapshot WHERE kind = $1)";
-    db.query_one(sql, &[&kind.name], |row| row.get(0)).await
-}
-
-/// Snapshot of a row, if it has one.
-pub(super) async fn snapshot<S: Sql>(db: &S, kind: &RowKind, id: &str) -> Result<Option<Snapshot>, SqlError> {
-    let sql = "SELECT version, state, created_at FROM snapshot WHERE kind = $1 AND row_id = $2";
-    db.query_opt(sql, &[&kind.name, &id], read_snapshot).await
-}
-
-/// Reads version, state and time of a snapshot.
-pub(super) fn read_snapshot(row: &Row<'_>) -> Result<Snapshot, SqlError> {
-    Ok(Snapshot { version: row.get(0)?, state: row.get(1)?, created_at: row.get(2)? })
-}
-
 /// Row as its history makes it.
 pub(super) struct Folded {
-    pub(super) id: String,
+    pub(super) id: Cell,
     pub(super) version: i64,
     pub(super) created_at: i64,
     pub(super) updated_at: i64,
@@ -146,6 +30,8 @@ pub(super) struct Folded {
     /// True if the row has any event, even if the snapshot stands for it.
     pub(super) has_events: bool,
     pub(super) has_snapshot: bool,
+    /// First damaged column of its events.
+    pub(super) damaged: Option<&'static str>,
     /// Version at which the fold began.
     start: i64,
     /// The folded state, or the error of the event that could not be folded.
@@ -155,7 +41,7 @@ pub(super) struct Folded {
 impl Folded {
     pub(super) fn begin(
         kind: &RowKind,
-        id: String,
+        id: Cell,
         snapshot: Option<&Snapshot>,
         first_at: Option<i64>,
     ) -> Self {
@@ -169,6 +55,7 @@ impl Folded {
             count: 0,
             has_events: false,
             has_snapshot: snapshot.is_some(),
+            damaged: None,
             start,
             state: (kind.begin)(snapshot.map(|snapshot| snapshot.state.as_str())),
         }
@@ -178,22 +65,31 @@ impl Folded {
     /// it was restored from the archive.
     pub(super) fn add(&mut self, event: &EventRow, keeps: bool) {
         self.has_events = true;
-        if event.version <= self.start {
+        let (version, past) = match event.values() {
+            Ok(values) => values,
+            Err(column) => {
+                self.damaged.get_or_insert(column);
+                return;
+            }
+        };
+        let past_at = past.at;
+        if version <= self.start {
             return;
         }
         let added = match &mut self.state {
-            Ok(state) if keeps => state.keep(PastEvent {
-                event: &event.data,
-                at: timestamp(event.recorded_at),
-                is_published: event.is_published,
-            }),
-            Ok(state) => state.add(&event.data),
+            Ok(state) if keeps => state.keep(past),
+            Ok(state) => state.add(past.event),
             Err(_) => Ok(()),
         };
         if let Err(fault) = added {
             self.state = Err(fault);
         }
-        (self.version, self.updated_at, self.count) = (event.version, event.recorded_at, self.count + 1);
+        (self.version, self.updated_at, self.count) = (version, micros(past_at), self.count + 1);
+    }
+
+    /// Id as text; `None` if it is damaged.
+    pub(super) fn text_id(&self) -> Option<&str> {
+        self.id.text()
     }
 
     /// True if an event is missing.
@@ -201,15 +97,19 @@ impl Folded {
         i64::try_from(self.count) != Ok(self.version - self.start)
     }
 
-    /// State after the fold; `None` if an event was missing or could not be folded.
+    /// State after the fold; `None` if an event was missing, damaged, or could not be folded.
     pub(super) fn into_state(self) -> Option<Box<dyn Folding>> {
-        if self.has_gap() { None } else { self.state.ok() }
+        if self.has_gap() || self.damaged.is_some() { None } else { self.state.ok() }
     }
 
     /// True if the row of the table equals the folded one, in every value and its type.
     pub(super) fn equals<S: Sql>(&self, kind: &RowKind, row: &TableRow) -> bool {
-        let (Ok(state), Cell::Text(text)) = (&self.state, &row.state) else { return false };
-        let Some(SearchedBy { fields, due }) = state.kept_as(&self.id, text.as_bytes()) else {
+        let (Ok(state), Some(text), Some(id), None) =
+            (&self.state, row.state.text(), self.id.text(), self.damaged)
+        else {
+            return false;
+        };
+        let Some(SearchedBy { fields, due }) = state.kept_as(id, text.as_bytes()) else {
             return false;
         };
         let is_stored = |((field, value), cell): ((&&str, FieldValue), &Cell)| {
@@ -223,13 +123,20 @@ impl Folded {
     }
 
     fn into_row(self, kind: &RowKind) -> Result<FoldedRow, StoreFault> {
-        let Self { id, version, created_at, updated_at, state, .. } = self;
+        let Self { id, version, created_at, updated_at, state, damaged, .. } = self;
+        let unusable = |id: &dyn Display, why: &dyn Display| {
+            StoreFault::Unusable(format!("the events of {}/{id} cannot be folded: {why}", kind.name))
+        };
+        let id = match (id, damaged) {
+            (Cell::Text(id), None) => id,
+            (id, damaged) => {
+                let column = damaged.unwrap_or("row_id");
+                return Err(unusable(&id, &format_args!("the column {column} of one is damaged")));
+            }
+        };
         match state.and_then(|state| state.projected(&id)) {
             Ok(projected) => Ok(FoldedRow { id, version, created_at, updated_at, projected }),
-            Err(error) => Err(StoreFault::Unusable(format!(
-                "the events of {}/{id} cannot be folded: {error}",
-                kind.name
-            ))),
+            Err(error) => Err(unusable(&id, &error)),
         }
     }
 }
@@ -241,11 +148,11 @@ pub(super) struct SideBySide<'s, S> {
     rows: Rows,
     has_snapshots: bool,
     events: VecDeque<EventRow>,
-    /// Row and version of the last event that was read; `None` when there are no more.
-    last_event: Option<(String, i64)>,
+    /// Row and version of the last event that was read, at first without a version; `None` when there are no more.
+    last_event: Option<(Cell, Option<Cell>)>,
     table_rows: VecDeque<TableRow>,
     /// Id of the last row that was read; `None` when there are no more.
-    last_row: Option<String>,
+    last_row: Option<Cell>,
 }
 
 impl<'s, S: Sql> SideBySide<'s, S> {
@@ -269,16 +176,12 @@ impl<'s, S: Sql> SideBySide<'s, S> {
             table_rows: VecDeque::new(),
             last_row: None,
         };
-        let version = match walk.rows {
-            Rows::After(_) => i64::MAX,
-            Rows::One(_) => 0,
-        };
-        walk.last_event = Some((walk.first_id(), version));
+        walk.last_event = Some((walk.first_id(), None));
         Ok(walk)
     }
 
     /// Id after which reading begins; that of one row, which is read whatever this is.
-    fn first_id(&self) -> String {
+    fn first_id(&self) -> Cell {
         match &self.rows {
             Rows::After(id) | Rows::One(id) => id.clone(),
         }
@@ -302,11 +205,14 @@ impl<'s, S: Sql> SideBySide<'s, S> {
         if self.events.is_empty()
             && let Some((row, version)) = self.last_event.take()
         {
-            let page = events(self.db, self.kind, &self.rows, (&row, version)).await;
+            let page = events(self.db, self.kind, &self.rows, (&row, version.as_ref())).await;
             self.events = page.map_err(db_fault(READING))?.into();
             let is_full = limit_of(self.events.len()) >= S::PAGE;
-            self.last_event =
-                self.events.back().filter(|_| is_full).map(|last| (last.row_id.clone(), last.version));
+            self.last_event = self
+                .events
+                .back()
+                .filter(|_| is_full)
+                .map(|last| (last.row_id.clone(), Some(last.version.clone())));
         }
         Ok(self.events.front())
     }
@@ -318,13 +224,13 @@ impl<'s, S: Sql> SideBySide<'s, S> {
     ) -> Result<Option<(Folded, Option<TableRow>)>, StoreFault> {
         let row_id = self.peek_row().await?.map(|row| row.id.clone());
         let (event_id, first_at) =
-            self.peek_event().await?.map(|event| (event.row_id.clone(), event.recorded_at)).unzip();
+            self.peek_event().await?.map(|event| (event.row_id.clone(), event.recorded_at.integer())).unzip();
         let Some(id) = [&row_id, &event_id].into_iter().flatten().min().cloned() else { return Ok(None) };
         let snapshot = match self.has_snapshots {
             true => snapshot(self.db, self.kind, &id).await.map_err(db_fault(READING))?,
             false => None,
         };
-        let first_at = first_at.filter(|_| event_id.as_ref() == Some(&id));
+        let first_at = first_at.flatten().filter(|_| event_id.as_ref() == Some(&id));
         let is_row = row_id.as_ref() == Some(&id);
         // The purged events are in no fold, so that the history would not be whole.
         let keeps = keeps && snapshot.is_none();
@@ -345,7 +251,7 @@ pub(super) async fn rebuild<S: Sql>(db: &S, kind: &RowKind) -> Result<u64, Store
     db.lock_log().await.map_err(db_fault("waiting for other writers"))?;
     let delete = format!("DELETE FROM row_{}", kind.name);
     db.execute(&delete, &[]).await.map_err(db_fault("deleting the rows of a kind"))?;
-    let mut all = SideBySide::of_events(db, kind, Rows::After(String::new())).await?;
+    let mut all = SideBySide::of_events(db, kind, Rows::all()).await?;
     let (mut count, mut folded_rows) = (0, Vec::new());
     while let Some((folded, _)) = all.next(false).await? {
         folded_rows.push(folded.into_row(kind)?);

@@ -12,7 +12,7 @@ use super::Answer;
 use super::backend::{Backend, Lane};
 use super::encoding::hex;
 use super::identity::DatabasePosition;
-use super::queries::{EVENT, stored_event};
+use super::reading::{EVENT, readable_event};
 use super::roles::History;
 use super::sql::{Row, Sql, limit_of};
 use super::sql_error::{SqlError, db_fault};
@@ -35,6 +35,8 @@ pub struct Changes {
 pub(super) struct ChangedRows {
     /// Kind and id of each row.
     pub(super) rows: BTreeSet<(String, String)>,
+    /// Positions of events whose kind or row id is damaged.
+    pub(super) damaged: Vec<i64>,
     /// Position of the last event that was read.
     pub(super) up_to: i64,
     /// True if there are no further events.
@@ -86,7 +88,7 @@ impl<B: Backend> History for B {
 impl ChangedRows {
     /// Changed rows of one kind.
     fn of_kind(self, kind: &str) -> Changes {
-        let Self { rows, up_to, is_over } = self;
+        let Self { rows, up_to, is_over, damaged: _ } = self;
         let ids = rows.into_iter().filter(|(of, _)| of == kind).map(|(_, id)| id).collect();
         Changes { ids, up_to, is_over }
     }
@@ -96,20 +98,27 @@ impl ChangedRows {
 /// before one that was read.
 pub(super) async fn changed_rows<S: Sql>(db: &S, after: i64, limit: usize) -> Result<ChangedRows, SqlError> {
     let sql = "SELECT seq, kind, row_id FROM event WHERE seq > $1 ORDER BY seq LIMIT $2";
-    let read = |row: &Row<'_>| Ok((row.get::<i64>(0)?, (row.get(1)?, row.get(2)?)));
+    let read = |row: &Row<'_>| {
+        let (kind, id): (Option<String>, Option<String>) = (row.undamaged(1)?, row.undamaged(2)?);
+        Ok((row.get::<i64>(0)?, kind.zip(id)))
+    };
     let events = db.query(sql, &[&after, &limit_of(limit)], read).await?;
-    Ok(ChangedRows {
-        up_to: events.last().map_or(after, |(seq, _)| *seq),
-        is_over: events.len() < limit,
-        rows: events.into_iter().map(|(_, row)| row).collect(),
-    })
+    let (up_to, is_over) = (events.last().map_or(after, |(seq, _)| *seq), events.len() < limit);
+    let (mut rows, mut damaged) = (BTreeSet::new(), Vec::new());
+    for (seq, row) in events {
+        match row {
+            Some(row) => drop(rows.insert(row)),
+            None => damaged.push(seq),
+        }
+    }
+    Ok(ChangedRows { rows, damaged, up_to, is_over })
 }
 
 /// Row as of the event at `seq`; `None` if it did not exist yet.
 async fn row_at<S: Sql>(db: &S, kind: &RowKind, id: &str, seq: i64) -> Result<Option<RowAt>, SqlError> {
     let sql =
         format!("SELECT {EVENT} FROM event WHERE kind = $1 AND row_id = $2 AND seq <= $3 ORDER BY version");
-    let history = db.query(&sql, &[&kind.name, &id, &seq], stored_event).await?;
+    let history = db.query(&sql, &[&kind.name, &id, &seq], readable_event).await?;
     Ok(row_after(kind, id, history))
 }
 
@@ -131,10 +140,10 @@ fn row_after(kind: &RowKind, id: &str, history: Vec<StoredEvent>) -> Option<RowA
     Some((id.to_owned(), state.map(|state| (row(state), history))))
 }
 
-/// Hash that identifies an event.
+/// Hash that identifies an event, damaged or not.
 fn fingerprint(row: &Row<'_>) -> Result<String, SqlError> {
-    let (kind, row_id, version, data): (String, String, i64, String) =
-        (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-    let (causation_id, recorded_at): (Uuid, i64) = (row.get(4)?, row.get(5)?);
+    let (kind, row_id, data) = (row.readable_text(0)?, row.readable_text(1)?, row.readable_text(3)?);
+    let (version, recorded_at) = (row.cell(2, true)?, row.cell(5, true)?);
+    let causation_id: Uuid = row.undamaged(4)?.unwrap_or_default();
     Ok(hex(&Sha256::digest(format!("{kind}/{row_id}/{version}/{causation_id}/{recorded_at}/{data}"))))
 }

@@ -9,9 +9,11 @@ use saga_core::decider::RetentionPolicy;
 use saga_core::row::RowKind;
 
 use super::StoreFault;
-use super::fold::{EventRow, FOLDED_EVENT, Folded, Rows, SideBySide, event_row, read_snapshot, table_rows};
+use super::cell::Cell;
+use super::fold::{Folded, SideBySide};
 use super::sql::{Row, Sql, limit_of};
 use super::sql_error::{SqlError, db_fault};
+use super::stored_rows::{EventRow, FOLDED_EVENT, Rows, event_row, read_snapshot, table_rows};
 use super::verdict::{Verdict, VerificationReport, compare};
 
 const SCANNING: &str = "scanning the log";
@@ -58,9 +60,9 @@ pub(super) struct LogScan {
     kind: &'static str,
     /// Position up to which the log was read.
     up_to: i64,
-    rows: HashMap<String, Folded>,
+    rows: HashMap<Cell, Folded>,
     /// Rows that did not equal their folds at the end of the log. Each is verified by itself.
-    suspects: Option<VecDeque<String>>,
+    suspects: Option<VecDeque<Cell>>,
 }
 
 impl LogScan {
@@ -93,7 +95,7 @@ impl LogScan {
     /// Begins a scan at the first event, with the snapshots.
     async fn begin<S: Sql>(db: &S, kind: &RowKind) -> Result<Self, SqlError> {
         let sql = "SELECT version, state, created_at, row_id FROM snapshot WHERE kind = $1";
-        let read = |row: &Row<'_>| Ok((row.get::<String>(3)?, read_snapshot(row)?));
+        let read = |row: &Row<'_>| Ok((row.cell(3, false)?, read_snapshot(row)?));
         let mut rows = HashMap::new();
         for (id, snapshot) in db.query(sql, &[&kind.name], read).await? {
             let folded = Folded::begin(kind, id.clone(), Some(&snapshot), Some(snapshot.created_at));
@@ -166,9 +168,9 @@ impl LogScan {
 
     /// Folds an event into its row. Returns false for an event that the row has already.
     fn add(&mut self, kind: &RowKind, event: &EventRow) -> bool {
-        let begun = || Folded::begin(kind, event.row_id.clone(), None, Some(event.recorded_at));
+        let begun = || Folded::begin(kind, event.row_id.clone(), None, event.recorded_at.integer());
         let row = self.rows.entry(event.row_id.clone()).or_insert_with(begun);
-        let is_new = event.version > row.version;
+        let is_new = event.version.integer().is_none_or(|version| version > row.version);
         if is_new {
             row.add(event, false);
         } else {
@@ -183,10 +185,10 @@ impl LogScan {
         db: &S,
         kind: &RowKind,
         report: &mut VerificationReport,
-    ) -> Result<VecDeque<String>, StoreFault> {
-        let (mut suspects, mut last) = (VecDeque::new(), String::new());
+    ) -> Result<VecDeque<Cell>, StoreFault> {
+        let (mut suspects, mut last) = (VecDeque::new(), Cell::Text(String::new()));
         loop {
-            let page = table_rows(db, kind, &Rows::After(String::new()), &last, READ_AT_ONCE).await;
+            let page = table_rows(db, kind, &Rows::all(), &last, READ_AT_ONCE).await;
             let page = page.map_err(db_fault(SCANNING))?;
             let is_last = limit_of(page.len()) < READ_AT_ONCE;
             for row in page {

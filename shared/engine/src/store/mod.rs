@@ -5,6 +5,7 @@
 //! Only batches are loaded and written by each in its own way.
 
 mod backend;
+mod cell;
 mod due_work;
 mod encoding;
 mod fold;
@@ -20,6 +21,7 @@ pub mod postgres;
 mod purge_batch;
 mod purged;
 mod queries;
+mod reading;
 mod replicas;
 mod retention;
 pub mod roles;
@@ -27,6 +29,7 @@ mod settle;
 mod sql;
 mod sql_error;
 pub mod sqlite;
+mod stored_rows;
 mod trim;
 mod verdict;
 mod verification;

@@ -9,7 +9,7 @@ use tracing::error;
 use uuid::Uuid;
 
 use super::encoding::timestamp;
-use super::fold::Snapshot;
+use super::stored_rows::Snapshot;
 
 /// Ages from which history may be purged.
 #[derive(Debug, Clone, Copy)]

@@ -9,9 +9,11 @@ use saga_core::row::{RowKey, RowKind, StoredEvent};
 
 use super::Answer;
 use super::backend::{Backend, Kinds, Lane};
+use super::cell::{Cell, Damaged};
 use super::encoding::without_nul;
+use super::reading::{found, histories, is_storable_id, readable_history};
 use super::roles::Queries;
-use super::sql::{Array, Cell, Parameter, Row, Sql, limit_of, quoted};
+use super::sql::{Array, Parameter, Row, Sql, limit_of, quoted};
 use super::sql_error::{SqlError, db_fault};
 
 const HISTORY: &str = "reading the history of a row";
@@ -74,7 +76,7 @@ impl<B: Backend> Queries for B {
     fn events(&self, key: RowKey, after: i64, limit: usize) -> Answer<'_, Vec<StoredEvent>> {
         self.read(Lane::Row, (key, after, limit_of(limit)), |db, (key, after, limit)| {
             Box::pin(async move {
-                let events = history_between(db, key.kind, &key.id, (*after, i64::MAX), *limit);
+                let events = readable_history(db, key.kind, &key.id, (*after, i64::MAX), *limit);
                 events.await.map_err(db_fault(HISTORY))
             })
         })
@@ -87,30 +89,13 @@ impl<B: Backend> Queries for B {
     }
 }
 
-/// Returns true if a row may have this id.
-fn is_storable_id<S: Sql>(id: &str) -> bool {
-    S::STORES_NUL || !id.contains('\0')
-}
-
-/// Reads the columns of a row, without the value that it is ordered by.
-fn found(row: &Row<'_>) -> Result<FoundRow, SqlError> {
-    Ok(FoundRow {
-        id: row.get(0)?,
-        version: row.get(1)?,
-        state: row.get(2)?,
-        created_at: row.time(3)?,
-        updated_at: row.time(4)?,
-        ordered_by: FieldValue::Null,
-    })
-}
-
 async fn row<S: Sql>(db: &S, key: &RowKey) -> Result<Option<FoundRow>, SqlError> {
     if !is_storable_id::<S>(&key.id) {
         return Ok(None);
     }
     let sql =
         format!("SELECT id, version, state, created_at, updated_at FROM row_{} WHERE id = $1", key.kind);
-    db.query_opt(&sql, &[&key.id], found).await
+    Ok(db.query_opt(&sql, &[&key.id], found).await?.flatten())
 }
 
 /// SQL conditions of a query, to follow `WHERE true`, with their parameters.
@@ -206,22 +191,46 @@ async fn find<S: Sql>(db: &S, kind: &RowKind, query: &Query) -> Result<Vec<Found
     let by = query.order.map(|order| order.field);
     let first = by.map(|field| format!("{} {direction}, ", quoted(field))).unwrap_or_default();
     let ordered_by = by.map_or_else(|| "CAST(NULL AS bigint)".to_owned(), quoted);
-    let limit = conditions.add(limit_of(query.limit));
-    let sql = format!(
-        "SELECT id, version, state, created_at, updated_at, {ordered_by} FROM row_{} WHERE true{}
-         ORDER BY {first}id {direction} LIMIT ${limit}",
-        kind.name, conditions.sql,
-    );
     let is_number = by.is_none_or(|field| kind.is_number(field));
     let read = |row: &Row<'_>| {
         let ordered_by = match row.cell(5, is_number)? {
             Cell::Integer(number) => FieldValue::Integer(number),
             Cell::Text(text) => FieldValue::Text(text),
-            Cell::Null | Cell::Other(_) => FieldValue::Null,
+            damaged @ Cell::Damaged(Damaged::Text(_)) => FieldValue::Text(damaged.to_string()),
+            Cell::Null | Cell::Damaged(_) => FieldValue::Null,
         };
-        Ok(FoundRow { ordered_by, ..found(row)? })
+        Ok(found(row)?.map(|found| FoundRow { ordered_by, ..found }))
     };
-    conditions.query(db, &sql, read).await
+    let (limit, values) = (limit_of(query.limit), conditions.values.len());
+    let sql = format!(
+        "SELECT id, version, state, created_at, updated_at, {ordered_by} FROM row_{} WHERE true{}
+         ORDER BY {first}id {direction} LIMIT ${} OFFSET ${}",
+        kind.name,
+        conditions.sql,
+        values + 1,
+        values + 2,
+    );
+    let (mut rows, mut seen) = (Vec::new(), 0_i64);
+    // A page cannot end at a damaged id, so that others take the places of such rows. Verification names them.
+    loop {
+        let missing = limit - limit_of(rows.len());
+        conditions.values.truncate(values);
+        conditions.add(missing);
+        conditions.add(seen);
+        let page = conditions.query(db, &sql, read).await?;
+        let is_last = limit_of(page.len()) < missing;
+        seen += limit_of(page.len());
+        rows.extend(page.into_iter().flatten());
+        if is_last || limit_of(rows.len()) >= limit {
+            return Ok(rows);
+        }
+    }
+}
+
+/// Reads the value of a group; empty for rows without one.
+fn group_value(row: &Row<'_>) -> Result<String, SqlError> {
+    let value = row.cell(0, false)?;
+    Ok(if value == Cell::Null { String::new() } else { value.to_string() })
 }
 
 async fn counts<S: Sql>(
@@ -237,7 +246,7 @@ async fn counts<S: Sql>(
         conditions.sql,
         by = quoted(by),
     );
-    let read = |row: &Row<'_>| Ok((row.get::<Option<String>>(0)?.unwrap_or_default(), row.count(1)?));
+    let read = |row: &Row<'_>| Ok((group_value(row)?, row.count(1)?));
     let mut counts = BTreeMap::new();
     for (value, count) in conditions.query(db, &sql, read).await? {
         *counts.entry(value).or_default() += count;
@@ -270,11 +279,11 @@ async fn groups<S: Sql>(
     );
     let read = |row: &Row<'_>| {
         Ok(Group {
-            value: row.get(0)?,
+            value: row.readable_text(0)?,
             count: row.count(1)?,
-            first: row.get(2)?,
-            last: row.get(3)?,
-            latest: row.get(4)?,
+            first: row.undamaged(2)?.unwrap_or_default(),
+            last: row.undamaged(3)?.unwrap_or_default(),
+            latest: row.readable_text(4)?,
         })
     };
     conditions.query(db, &sql, read).await
@@ -306,63 +315,17 @@ async fn joined<S: Sql>(
         range = quoted(range),
     );
     let read = |row: &Row<'_>| {
-        let (least, greatest): (Option<i64>, Option<i64>) = (row.get(5)?, row.get(6)?);
+        let range = [row.undamaged::<Option<i64>>(5)?.flatten(), row.undamaged::<Option<i64>>(6)?.flatten()];
         Ok(Joined {
-            by: row.get(0)?,
-            and: row.get(1)?,
-            their: row.get(2)?,
+            by: row.readable_text(0)?,
+            and: row.readable_text(1)?,
+            their: row.undamaged(2)?.flatten(),
             count: row.count(3)?,
             past: row.count(4)?,
-            range: least.zip(greatest),
+            range: range[0].zip(range[1]),
         })
     };
     let mut joined = conditions.query(db, &sql, read).await?;
     joined.sort_by(|a, b| (&a.by, &a.and, &a.their).cmp(&(&b.by, &b.and, &b.their)));
     Ok(joined)
-}
-
-/// Columns of a [`StoredEvent`], in the order that [`stored_event`] reads.
-pub(super) const EVENT: &str = "version, name, data, causation_id, recorded_at, is_published";
-
-pub(super) fn stored_event(row: &Row<'_>) -> Result<StoredEvent, SqlError> {
-    Ok(StoredEvent {
-        version: row.get(0)?,
-        name: row.get(1)?,
-        data: row.get(2)?,
-        causation_id: row.get(3)?,
-        recorded_at: row.time(4)?,
-        is_published: row.get(5)?,
-    })
-}
-
-/// Events of a row with versions between two others, oldest first.
-pub(super) async fn history_between<S: Sql>(
-    db: &S,
-    kind: &str,
-    id: &str,
-    (after, before): (i64, i64),
-    limit: i64,
-) -> Result<Vec<StoredEvent>, SqlError> {
-    if !is_storable_id::<S>(id) {
-        return Ok(vec![]);
-    }
-    let sql = format!(
-        "SELECT {EVENT} FROM event WHERE kind = $1 AND row_id = $2 AND version > $3 AND version < $4
-         ORDER BY version LIMIT $5"
-    );
-    db.query(&sql, &[&kind, &id, &after, &before, &limit], stored_event).await
-}
-
-/// Whole histories of these rows, in their order.
-async fn histories<S: Sql>(db: &S, kind: &str, ids: &[String]) -> Result<Vec<Vec<StoredEvent>>, SqlError> {
-    let sql = format!(
-        "SELECT {EVENT}, row_id FROM event WHERE kind = $1 AND row_id {} ORDER BY row_id, version",
-        S::any(2)
-    );
-    let read = |row: &Row<'_>| Ok((row.get::<String>(6)?, stored_event(row)?));
-    let mut by_row: BTreeMap<String, Vec<StoredEvent>> = BTreeMap::new();
-    for (id, event) in db.query(&sql, &[&kind, &Array(ids)], read).await? {
-        by_row.entry(id).or_default().push(event);
-    }
-    Ok(ids.iter().map(|id| by_row.get(id).cloned().unwrap_or_default()).collect())
 }

@@ -20,16 +20,17 @@ use uuid::Uuid;
 
 use super::Answer;
 use super::backend::{Backend, Lane, Urgency};
+use super::cell::Cell;
 use super::encoding::micros;
-use super::fold::snapshot;
 use super::purge_batch::{
     PurgeBatch, PurgedEvent, PurgedRow, RetentionCutoffs, RowSnapshot, Scanned, TrimCutoffs,
 };
 use super::purged::{PurgedRows, add_to_purged_sum, purged_before, purged_rows, set_purged_before};
-use super::queries::history_between;
+use super::reading::history_between;
 use super::roles::Retention;
 use super::sql::{Row, Sql, Values, limit_of};
 use super::sql_error::{SqlError, db_fault};
+use super::stored_rows::snapshot;
 use super::trim::trim;
 
 /// Approximate limit of a scan, in bytes of events. An event may carry a whole message.
@@ -94,7 +95,7 @@ async fn find<S: Sql>(
             RetentionPolicy::Keep => {}
             RetentionPolicy::PurgeEvents => {
                 let events = history_between(db, kind.name, &id, (0, scanned.newest), limit).await?;
-                let snapshot = snapshot(db, kind, &id).await?;
+                let snapshot = snapshot(db, kind, &Cell::Text(id.clone())).await?;
                 batch.add_events_of_row((kind, &id), snapshot.as_ref(), events, (scanned, limit));
             }
             RetentionPolicy::PurgeRows | RetentionPolicy::PurgeRowsFirst => {

@@ -14,6 +14,7 @@ use saga_core::trace::TraceContext;
 use serde::Serialize;
 use uuid::Uuid;
 
+use super::cell::Cell;
 use super::encoding::{hex, timestamp};
 use super::sql_error::SqlError;
 
@@ -107,23 +108,30 @@ impl Row<'_> {
 
     /// Reads a column of a row's table with the type that it has there.
     pub(super) fn cell(&self, column: usize, is_number: bool) -> Result<Cell, SqlError> {
-        use rusqlite::types::ValueRef;
         match self {
-            Self::Sqlite(row) => Ok(match row.get_ref(column)? {
-                ValueRef::Null => Cell::Null,
-                ValueRef::Integer(number) => Cell::Integer(number),
-                ValueRef::Text(bytes) => match std::str::from_utf8(bytes) {
-                    Ok(text) => Cell::Text(text.to_owned()),
-                    Err(_) => Cell::Other(bytes.to_owned()),
-                },
-                ValueRef::Real(number) => Cell::Other(number.to_le_bytes().to_vec()),
-                ValueRef::Blob(bytes) => Cell::Other(bytes.to_owned()),
-            }),
+            Self::Sqlite(row) => Ok(row.get_ref(column)?.into()),
             Self::Postgres(_) if is_number => {
                 Ok(self.get::<Option<i64>>(column)?.map_or(Cell::Null, Cell::Integer))
             }
             Self::Postgres(_) => Ok(self.get::<Option<String>>(column)?.map_or(Cell::Null, Cell::Text)),
         }
+    }
+
+    /// Reads a value that SQLite may store with a wrong type; `None` if it is damaged.
+    pub(super) fn undamaged<T: Column>(&self, column: usize) -> Result<Option<T>, SqlError> {
+        match (self.get(column), self) {
+            (Ok(value), _) => Ok(Some(value)),
+            (Err(_), Self::Sqlite(_)) => Ok(None),
+            (Err(error), Self::Postgres(_)) => Err(error),
+        }
+    }
+
+    /// Reads text for people; describes it if it is damaged.
+    pub(super) fn readable_text(&self, column: usize) -> Result<String, SqlError> {
+        Ok(match self.cell(column, false)? {
+            Cell::Text(text) => text,
+            other @ (Cell::Null | Cell::Integer(_) | Cell::Damaged(_)) => other.to_string(),
+        })
     }
 
     /// Reads content, status, revision and message id of a dead letter from the first columns.
@@ -137,26 +145,6 @@ impl Row<'_> {
             revision: self.count(2)?,
             inbox_id: self.get(3)?,
         })
-    }
-}
-
-/// Value of a column, with its type.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Cell {
-    Null,
-    Integer(i64),
-    Text(String),
-    /// Value of a type that no column should have.
-    Other(Vec<u8>),
-}
-
-impl From<FieldValue> for Cell {
-    fn from(value: FieldValue) -> Self {
-        match value {
-            FieldValue::Text(text) => Self::Text(text),
-            FieldValue::Integer(number) => Self::Integer(number),
-            FieldValue::Null => Self::Null,
-        }
     }
 }
 

@@ -3,8 +3,9 @@
 use saga_core::row::{Folding, RowKind};
 use serde::{Deserialize, Serialize};
 
-use super::fold::{Folded, TableRow};
+use super::fold::Folded;
 use super::sql::Sql;
+use super::stored_rows::TableRow;
 
 /// Result of verifying rows against their events.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq, Eq)]
@@ -13,7 +14,7 @@ pub struct VerificationReport {
     pub rows: u64,
     /// Number of folded events. A verification in parts may fold events of a row more than once.
     pub events: u64,
-    /// Rows that differ from the fold of their events, as `kind/id`; at most 100.
+    /// Rows that differ from the fold of their events, as `kind/id`, with the damaged column if there is one; at most 100.
     pub differing: Vec<String>,
     /// Digest over all rows, by which two states of a table differ; empty for a part of them.
     pub digest: String,
@@ -26,9 +27,9 @@ pub struct VerificationReport {
 const NAMED_DIFFERENCES: usize = 100;
 
 impl VerificationReport {
-    fn add_difference(&mut self, kind: &RowKind, id: &str) {
+    pub(super) fn add_difference(&mut self, name: String) {
         if self.differing.len() < NAMED_DIFFERENCES {
-            self.differing.push(format!("{}/{id}", kind.name));
+            self.differing.push(name);
         }
     }
 
@@ -57,14 +58,25 @@ pub(super) fn compare<S: Sql>(
     row: Option<&TableRow>,
     report: &mut VerificationReport,
 ) -> Verdict {
-    if !folded.has_events {
+    // A row with a damaged id has no events of this id: it is named rather than counted.
+    if !folded.has_events && folded.text_id().is_some() {
         return Verdict::WithoutEvents;
     }
     (report.rows, report.events) = (report.rows + 1, report.events + folded.count);
     let is_equal = row.is_some_and(|row| folded.equals::<S>(kind, row));
     if !is_equal || folded.has_gap() {
-        report.add_difference(kind, &folded.id);
+        report.add_difference(name(kind, &folded, row));
         return Verdict::Different;
     }
     folded.into_state().map_or(Verdict::Different, Verdict::Equal)
+}
+
+/// Names a differing row, with the damaged column if there is one.
+fn name(kind: &RowKind, folded: &Folded, row: Option<&TableRow>) -> String {
+    let kind = kind.name;
+    let of_row = row.and_then(TableRow::damaged_column).map(|column| format!("row_{kind}.{column}"));
+    let of_events = folded.damaged.or_else(|| folded.text_id().is_none().then_some("row_id"));
+    let damaged = of_row.or_else(|| of_events.map(|column| format!("event.{column}")));
+    let damaged = damaged.map(|column| format!(": {column} is damaged")).unwrap_or_default();
+    format!("{kind}/{}{damaged}", folded.id)
 }

@@ -4,14 +4,16 @@ use saga_core::row::{AnyWithHistory, RowKind, StoredEvent};
 use sha2::{Digest, Sha256};
 
 use super::backend::{Backend, Lane, Urgency};
+use super::cell::{Cell, Damaged};
 use super::encoding::hex;
-use super::fold::{Rows, SideBySide, TableRow, rebuild};
+use super::fold::{SideBySide, rebuild};
 use super::history::changed_rows;
 use super::log_scan::{LogScan, Place, ScanProgress};
-use super::queries::history_between;
+use super::reading::readable_history;
 use super::roles::Verification;
-use super::sql::{Cell, Sql};
+use super::sql::Sql;
 use super::sql_error::db_fault;
+use super::stored_rows::{Rows, TableRow};
 use super::verdict::{Verdict, VerificationReport, compare};
 use super::{Answer, StoreFault};
 
@@ -60,7 +62,7 @@ pub enum VerifiedRow {
     Other {
         /// Id of the row within its kind.
         id: String,
-        /// State of the row as JSON.
+        /// State of the row as JSON; text that is no JSON if it is damaged.
         state: String,
         /// Existing events, oldest first; empty unless they were requested.
         history: Vec<StoredEvent>,
@@ -177,7 +179,7 @@ async fn verify_changed<S: Sql>(
     let changed = changed_rows(db, after, limit).await.map_err(db_fault("reading what has changed"))?;
     for kind in kinds {
         for (_, id) in changed.rows.iter().filter(|(of, _)| of == kind.name) {
-            let mut row = SideBySide::of(db, kind, Rows::One(id.clone())).await?;
+            let mut row = SideBySide::of(db, kind, Rows::One(Cell::Text(id.clone()))).await?;
             let version = row.peek_row().await?.map(|row| &row.version);
             if matches!(version, Some(Cell::Integer(version)) if *version > LONGEST_HISTORY) {
                 continue;
@@ -186,6 +188,9 @@ async fn verify_changed<S: Sql>(
                 compare::<S>(kind, folded, row.as_ref(), &mut report);
             }
         }
+    }
+    for position in changed.damaged {
+        report.add_difference(format!("event {position}: its kind or row_id is damaged"));
     }
     report.next = (!changed.is_over).then(|| changed.up_to.to_string());
     Ok(report)
@@ -201,16 +206,17 @@ async fn verify_kind<S: Sql>(
     mut digest: Option<&mut Sha256>,
 ) -> Result<Option<String>, StoreFault> {
     let (mut without_events, mut last) = (0, None);
-    let mut all = SideBySide::of(db, kind, Rows::After(after.to_owned())).await?;
+    let mut all = SideBySide::of(db, kind, Rows::After(Cell::Text(after.to_owned()))).await?;
     while let Some((folded, row)) = all.next(false).await? {
         if let Some(digest) = digest.as_mut().filter(|_| folded.has_events) {
-            add_to_digest(digest, kind, &folded.id, row.as_ref());
+            add_to_digest(digest, kind, &folded.id.to_string(), row.as_ref());
         }
-        let id = folded.id.clone();
+        let id = folded.text_id().map(str::to_owned);
         let verdict = compare::<S>(kind, folded, row.as_ref(), report);
         without_events += u64::from(matches!(verdict, Verdict::WithoutEvents));
-        if report.events >= events {
-            last = Some(id);
+        // No part ends at a damaged id, as the next could not begin there.
+        if report.events >= events && id.is_some() {
+            last = id;
             break;
         }
     }
@@ -225,11 +231,14 @@ async fn verified_rows<S: Sql>(
     VerifiedPage { after, limit, with_histories }: &VerifiedPage,
 ) -> Result<VerifiedRows, StoreFault> {
     let (mut page, mut seen, mut without_events) = (VerifiedRows::default(), 0, 0);
-    let mut all = SideBySide::of(db, kind, Rows::After(after.clone().unwrap_or_default())).await?;
+    let mut all =
+        SideBySide::of(db, kind, Rows::After(Cell::Text(after.clone().unwrap_or_default()))).await?;
     while let Some((folded, row)) = all.next(*with_histories).await? {
-        let (id, has_snapshot) = (folded.id.clone(), folded.has_snapshot);
+        let (id, has_snapshot) = (folded.text_id().map(str::to_owned), folded.has_snapshot);
         let verdict = compare::<S>(kind, folded, row.as_ref(), &mut page.folds);
         without_events += u64::from(matches!(verdict, Verdict::WithoutEvents));
+        // A row with a damaged id is named, and no page ends there.
+        let Some(id) = id else { continue };
         seen += 1;
         let is_full = seen == *limit;
         page.folds.next = is_full.then(|| id.clone());
@@ -238,12 +247,12 @@ async fn verified_rows<S: Sql>(
                 Verdict::Equal(fold) if !has_snapshot => VerifiedRow::Fold { id, row: fold.with_history() },
                 Verdict::Equal(_) | Verdict::Different | Verdict::WithoutEvents => {
                     let history = match with_histories {
-                        true => history_between(db, kind.name, &id, (0, i64::MAX), i64::MAX)
+                        true => readable_history(db, kind.name, &id, (0, i64::MAX), i64::MAX)
                             .await
                             .map_err(db_fault("reading the history of a row"))?,
                         false => vec![],
                     };
-                    VerifiedRow::Other { id, state: state_of(kind, row)?, history }
+                    VerifiedRow::Other { id, state: row.state.to_string(), history }
                 }
             });
         }
@@ -253,16 +262,6 @@ async fn verified_rows<S: Sql>(
     }
     page.folds.add_rows_without_events(kind, without_events);
     Ok(page)
-}
-
-fn state_of(kind: &RowKind, row: TableRow) -> Result<String, StoreFault> {
-    match row.state {
-        Cell::Text(state) => Ok(state),
-        Cell::Null | Cell::Integer(_) | Cell::Other(_) => Err(StoreFault::Rejected {
-            context: "reading a row",
-            source: format!("the state of {}/{} is no text", kind.name, row.id).into(),
-        }),
-    }
 }
 
 /// Adds a row to a digest, each value with its type and length.
@@ -280,7 +279,8 @@ fn add_to_digest(digest: &mut Sha256, kind: &RowKind, id: &str, row: Option<&Tab
             Cell::Null => add(1, &[]),
             Cell::Integer(number) => add(2, &number.to_le_bytes()),
             Cell::Text(text) => add(4, text.as_bytes()),
-            Cell::Other(bytes) => add(5, bytes),
+            Cell::Damaged(Damaged::Text(bytes) | Damaged::Blob(bytes)) => add(5, bytes),
+            Cell::Damaged(Damaged::Real(bits)) => add(5, &bits.to_le_bytes()),
         }
     }
 }

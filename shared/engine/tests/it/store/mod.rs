@@ -14,6 +14,7 @@ mod postgres_signals;
 mod queries;
 mod retention;
 mod row_retention;
+mod sqlite_damage;
 mod sqlite_data_loss;
 mod sqlite_file;
 mod sqlite_reading;
