@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::error_handling::HandleErrorLayer;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::middleware::{Next, from_fn, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -85,10 +85,16 @@ async fn readyz(State(operations): State<Operations>) -> Response {
     (operations.health)().await.into_response()
 }
 
-async fn metrics_text(State(operations): State<Operations>) -> Result<Response, Problem> {
-    let text = operations.metrics.text().map_err(|error| Problem::internal(&error))?;
-    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, content_type)], text).into_response())
+/// Answers in the text format of Prometheus, or in OpenMetrics, which has exemplars, if the client accepts that.
+async fn metrics_text(State(operations): State<Operations>, headers: HeaderMap) -> Result<Response, Problem> {
+    let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let (text, content_type) = if accepted.any(|types| types.contains("application/openmetrics-text")) {
+        (operations.metrics.text(), "application/openmetrics-text; version=1.0.0; charset=utf-8")
+    } else {
+        (operations.metrics.prometheus_text(), "text/plain; version=0.0.4; charset=utf-8")
+    };
+    let text = text.map_err(|error| Problem::internal(&error))?;
+    Ok(([(header::CONTENT_TYPE, content_type), (header::VARY, "accept")], text).into_response())
 }
 
 /// Time limit of the request that carries it as an extension. Slow routes extend it.

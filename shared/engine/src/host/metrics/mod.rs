@@ -3,6 +3,7 @@
 pub mod names;
 mod process;
 mod series;
+mod text_format;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -252,7 +253,7 @@ impl Metrics {
         self.0.latest.lock().clone()
     }
 
-    /// Renders the answer of `/metrics` (OpenMetrics 1.0).
+    /// Renders all metrics in OpenMetrics 1.0.
     ///
     /// # Errors
     /// None in practice: writing to a string does not fail.
@@ -260,6 +261,14 @@ impl Metrics {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.0.registry)?;
         Ok(text)
+    }
+
+    /// Renders all metrics in the text format 0.0.4 of Prometheus.
+    ///
+    /// # Errors
+    /// None in practice: writing to a string does not fail.
+    pub fn prometheus_text(&self) -> Result<String, std::fmt::Error> {
+        Ok(text_format::from_open_metrics(&self.text()?))
     }
 }
 

@@ -1,6 +1,7 @@
-//! HTTP server: origin guard, authorization, slow clients, TLS, traces.
+//! HTTP server: origin guard, authorization, metrics, slow clients, TLS, traces.
 
 mod authorization;
+mod metrics;
 mod origin_guard;
 mod server;
 mod slow_clients;
