@@ -93,7 +93,7 @@ pub(super) fn pack(entries: &[&OutboxEntry]) -> Bytes {
 
 /// Unpacks a pack whose header is `count`. `None` if it is invalid.
 pub(super) fn unpack(count: &str, packed: &Bytes) -> Option<Vec<PackedFact>> {
-    let of: usize = count.parse().ok().filter(|count| (1..=MAX_FACTS).contains(count))?;
+    let of = number(count).filter(|count| (1..=MAX_FACTS).contains(count))?;
     let mut facts = Vec::with_capacity(of);
     let mut at = 0;
     for part in 1..=of {
@@ -101,7 +101,7 @@ pub(super) fn unpack(count: &str, packed: &Bytes) -> Option<Vec<PackedFact>> {
         let sequence_end = rest.iter().take(MAX_LINE + 1).position(|byte| *byte == b'\n')?;
         let (length, trace) = std::str::from_utf8(&rest[..sequence_end]).ok()?.split_once(' ')?;
         let begin = at + sequence_end + 1;
-        let end = begin.checked_add(length.parse().ok()?)?;
+        let end = begin.checked_add(number(length)?)?;
         if packed.get(end) != Some(&b'\n') {
             return None;
         }
@@ -113,6 +113,11 @@ pub(super) fn unpack(count: &str, packed: &Bytes) -> Option<Vec<PackedFact>> {
         at = end + 1;
     }
     (at == packed.len()).then_some(facts)
+}
+
+/// Parses a number as a pack writes it: without a sign, leading zeros or spaces.
+fn number(text: &str) -> Option<usize> {
+    text.parse().ok().filter(|number: &usize| number.to_string() == text)
 }
 
 #[cfg(test)]
@@ -146,17 +151,20 @@ mod tests {
     fn incomplete_or_malformed_pack_is_rejected() {
         let packed = pack(&[&entry(b"one", None), &entry(b"two", None)]);
         assert_eq!(unpack("2", &packed).map(|facts| facts.len()), Some(2));
-        for count in ["0", "1", "3", "1001", "18446744073709551615", "-1", "1/2", ""] {
+        for count in ["0", "1", "3", "1001", "18446744073709551615", "-1", "+2", "02", " 2 ", "1/2", ""] {
             assert_eq!(unpack(count, &packed), None, "{count}");
         }
         for length in 0..packed.len() {
             assert_eq!(unpack("2", &packed.slice(..length)), None, "cut at {length}");
         }
-        for bytes in
-            ["", "{}", "3 -\nabcd\n", "18446744073709551615 -\na\n", "3\nabc\n", "-3 -\nabc\n", "4 -\nabc\n"]
-        {
+        for line in ["", "3", "4 -", "-3 -", "+3 -", "03 -", " 3 -", "18446744073709551615 -"] {
+            let bytes = format!("{line}\nabc\n");
+            assert_eq!(unpack("1", &bytes.into()), None, "{line:?}");
+        }
+        for bytes in ["", "{}", "3 -\nabcd\n"] {
             assert_eq!(unpack("1", &Bytes::from(bytes)), None, "{bytes:?}");
         }
+        assert!(unpack("1", &Bytes::from("3 -\nabc\n")).is_some());
     }
 
     fn entry_of(seq: i64, saga: u128, subject: &str, length: usize) -> OutboxEntry {
