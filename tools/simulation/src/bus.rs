@@ -82,6 +82,11 @@ impl SharedBroker {
     /// Makes the broker unreachable or reachable.
     pub fn set_away(&self, is_away: bool) {
         self.lock().set_away(is_away);
+        self.wake_all();
+    }
+
+    /// Wakes all consumers, to notice that the broker is away or reachable.
+    pub fn wake_all(&self) {
         self.0.deliveries.values().for_each(Notify::notify_waiters);
         self.0.advisories.notify_waiters();
     }
@@ -107,10 +112,15 @@ impl SimBus {
         self.process.sim()
     }
 
+    /// True if this process does not reach the broker.
+    fn is_away(&self) -> bool {
+        self.process.is_cut_off() || self.broker.lock().is_away()
+    }
+
     /// Simulates one request, which fails while the broker is away.
     async fn reach(&self) -> Result<(), BusError> {
         self.process.crash_point("on its way to the broker").await;
-        if self.broker.lock().is_away() {
+        if self.is_away() {
             sleep(self.sim().up_to(REQUEST_TIMEOUT_MS)).await;
             return Err(AWAY.to_owned());
         }
@@ -130,7 +140,7 @@ impl SimBus {
             let woken = woken.notified();
             let (taken, next) = {
                 let (mut broker, age) = (self.broker.lock(), self.sim().age());
-                if broker.is_away() {
+                if broker.is_away() || self.process.is_cut_off() {
                     return Err(AWAY.to_owned());
                 }
                 (take(&mut broker, age), until(&broker))
@@ -155,7 +165,7 @@ impl Bus for SimBus {
     type Advisories = SimAdvisories;
 
     fn is_connected(&self) -> bool {
-        !self.broker.lock().is_away()
+        !self.is_away()
     }
 
     async fn consume(&self, durable: Durable) -> Result<SimFacts, BusError> {
@@ -254,7 +264,7 @@ impl BusFact for SimFact {
         let bus = &self.bus;
         bus.process.crash_point("before it acknowledges").await;
         sleep(bus.sim().up_to(2)).await;
-        if bus.broker.lock().is_away() {
+        if bus.is_away() {
             return Err(AWAY.to_owned());
         }
         if !bus.sim().chance(bus.sim().profile().ack_lost) {
@@ -311,7 +321,7 @@ impl Publish for SimBus {
             };
             self.process.crash_point("before it publishes").await;
             sleep(self.sim().up_to(4)).await;
-            if self.broker.lock().is_away() {
+            if self.is_away() {
                 return delay(AWAY);
             }
             let published = self.publish_some(entries);
@@ -322,6 +332,10 @@ impl Publish for SimBus {
                 false => published,
             }
         })
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), BusError>> {
+        Box::pin(self.reach())
     }
 }
 

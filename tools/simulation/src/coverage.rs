@@ -72,6 +72,8 @@ pub enum CoveragePoint {
     WorkShared,
     /// A relay was paused until another took over, and was fenced off.
     FencedOff,
+    /// One replica of each service lost the broker, and the others published in its place.
+    ReplicaCutOff,
     Extended,
     /// A deadline fired under a clock that was seconds off.
     ClockSkewSurvived,

@@ -128,6 +128,9 @@ impl World {
         if self.sim.chance(profile.pauses) {
             self.pause_process();
         }
+        if self.sim.chance(profile.cuts) {
+            self.cut_off_process();
+        }
         if self.sim.chance(profile.breaker_forced) {
             self.force_breaker();
         }
@@ -216,6 +219,21 @@ impl World {
         self.clients.spawn(async move {
             sleep(span).await;
             process.resume();
+        });
+    }
+
+    /// Cuts a process off from the broker for a while.
+    fn cut_off_process(&mut self) {
+        let (processes, sim, broker) = (self.processes(), self.sim.clone(), self.broker.clone());
+        let process = processes[sim.below(processes.len())].clone();
+        let span = sim.up_to(sim.one_of(&[2_000, 15_000, 45_000]));
+        sim.note(|| format!("{} loses the broker for {span:?}", process.name()));
+        process.set_cut_off(true);
+        broker.wake_all();
+        self.clients.spawn(async move {
+            sleep(span).await;
+            process.set_cut_off(false);
+            broker.wake_all();
         });
     }
 

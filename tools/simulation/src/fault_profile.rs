@@ -33,6 +33,8 @@ pub struct FaultProfile {
     pub dies: u32,
     /// A process is paused, per event.
     pub pauses: u8,
+    /// A process loses the broker, which others reach, per event.
+    pub cuts: u8,
     /// Maximum offset of a clock in milliseconds, either way.
     pub skew_ms: usize,
     /// Microseconds that every fourth clock gains per second.
@@ -92,6 +94,7 @@ const MILD: FaultProfile = FaultProfile {
     instances: 1,
     dies: 8,
     pauses: 0,
+    cuts: 0,
     skew_ms: 0,
     drift: 0,
     store_fails: 0,
@@ -139,8 +142,16 @@ const OUTAGE: FaultProfile = FaultProfile {
 };
 
 /// Two or more instances of each service, with different clocks and pauses.
-const CROWDED: FaultProfile =
-    FaultProfile { instances: 2, dies: 4, pauses: 4, skew_ms: 3_000, drift: 2_000, store_delays: 20, ..MILD };
+const CROWDED: FaultProfile = FaultProfile {
+    instances: 2,
+    dies: 4,
+    pauses: 4,
+    cuts: 3,
+    skew_ms: 3_000,
+    drift: 2_000,
+    store_delays: 20,
+    ..MILD
+};
 
 impl FaultProfile {
     /// Selects the profile of a seed, with up to three instances of each service. Every other one has no

@@ -7,6 +7,8 @@ use strum::Display;
 pub enum Law {
     #[strum(serialize = "law 2 (every message is processed, waiting or dead-lettered)")]
     NoMessageLost,
+    #[strum(serialize = "while one replica reaches broker and database, the outbox empties")]
+    OutboxEmpties,
     #[strum(serialize = "law 3 (every order ends, with its stock and its money)")]
     OrderEnds,
     #[strum(serialize = "law 4 (one charge per order)")]

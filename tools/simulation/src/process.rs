@@ -1,4 +1,4 @@
-//! Shell: a process of one service, which may crash at any point and may be paused until its leases expire.
+//! Shell: a process of one service, which may crash at any point, be paused until its leases expire, or lose the broker.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +18,7 @@ struct Inner {
     killed: Notify,
     is_paused: AtomicBool,
     resumed: Notify,
+    is_cut_off: AtomicBool,
 }
 
 impl Process {
@@ -29,6 +30,7 @@ impl Process {
             killed: Notify::new(),
             is_paused: AtomicBool::new(false),
             resumed: Notify::new(),
+            is_cut_off: AtomicBool::new(false),
         }))
     }
 
@@ -72,6 +74,16 @@ impl Process {
     /// Waits until the process is killed.
     pub async fn killed(&self) {
         self.0.killed.notified().await;
+    }
+
+    /// True while the process does not reach the broker, which others may reach.
+    pub fn is_cut_off(&self) -> bool {
+        self.0.is_cut_off.load(Ordering::Acquire)
+    }
+
+    /// Cuts the process off from the broker, or connects it again. [`crate::bus::SharedBroker::wake_all`] must follow.
+    pub fn set_cut_off(&self, is_cut_off: bool) {
+        self.0.is_cut_off.store(is_cut_off, Ordering::Release);
     }
 
     /// Pauses the process, like SIGSTOP.

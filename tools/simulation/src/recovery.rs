@@ -8,17 +8,23 @@ use contract::order::CancelReason;
 use inventory::domain::ProductCommand;
 use inventory::service::Command;
 use order::domain::Order;
+use saga_engine::store::roles::Monitoring as _;
 use tokio::time::sleep;
 
 use crate::client::Client;
+use crate::coverage::CoveragePoint;
 use crate::deployment::AnyDeployment as _;
 use crate::law::Law;
+use crate::process::Process;
+use crate::sim::ready;
 use crate::world::{World, rows};
 
 /// Time after which no loop backs off any more.
 const BACKOFF_TIME: Duration = Duration::from_secs(40);
 /// Maximum duration of an undisturbed saga; the loops poll half as often.
 const MAX_SAGA_TIME: Duration = Duration::from_secs(14);
+/// Maximum time until another replica leads in place of one without a broker: the failed rounds, and a poll.
+const HANDOVER_TIME: Duration = Duration::from_secs(12);
 /// Timeout of an order that is not paid.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -44,6 +50,7 @@ impl World {
         }
         self.wait_until_idle().await;
         self.check_crash_recovery().await;
+        self.check_cut_off_replica().await;
         self.sim.set_bank_away(true);
         let before = self.timed_out_orders();
         self.place_recovery_order("tok_ok", ORDER_TIMEOUT);
@@ -72,6 +79,35 @@ impl World {
             self.report_delay("a crash delayed an order by more than a restart");
         }
         self.wait_until_idle().await;
+    }
+
+    /// Cuts one replica of each service off from the broker, perhaps the leader. The others must publish in its place.
+    async fn check_cut_off_replica(&mut self) {
+        let instances = self.sim.profile().instances;
+        if instances < 2 {
+            return;
+        }
+        let number = self.sim.below(instances);
+        let cut_off: Vec<_> =
+            self.services().iter().filter_map(|service| service.processes().get(number).cloned()).collect();
+        self.set_cut_off(&cut_off, true);
+        self.place_recovery_order("tok_ok", ORDER_TIMEOUT + HANDOVER_TIME);
+        sleep(HANDOVER_TIME + MAX_SAGA_TIME).await;
+        for (name, store) in self.stores() {
+            let pending = ready(store.stats()).unwrap_or_default().outbox_pending;
+            if pending > 0 {
+                let what = format!("{pending} entries of {name} wait for replica {}", number + 1);
+                self.sim.breaks(Law::OutboxEmpties, what);
+            }
+        }
+        self.sim.count(CoveragePoint::ReplicaCutOff);
+        self.set_cut_off(&cut_off, false);
+        self.wait_until_idle().await;
+    }
+
+    fn set_cut_off(&self, processes: &[Process], is_cut_off: bool) {
+        processes.iter().for_each(|process| process.set_cut_off(is_cut_off));
+        self.broker.wake_all();
     }
 
     fn report_delay(&self, what: &str) {

@@ -207,6 +207,13 @@ impl Leases for SimStore {
             self.inner.acquire_lease(name, current, owner, now, until).await
         })
     }
+
+    fn release_lease<'a>(&'a self, name: &'static str, owner: &'a str) -> Answer<'a, ()> {
+        Box::pin(async move {
+            self.begin("before it releases the lease").await?;
+            self.inner.release_lease(name, owner).await
+        })
+    }
 }
 
 impl Outbox for SimStore {

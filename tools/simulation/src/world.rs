@@ -147,6 +147,7 @@ impl World {
     pub fn stop_faults(&self) {
         self.sim.set_faults_on(false);
         self.sim.set_bank_away(false);
+        self.processes().iter().for_each(|process| process.set_cut_off(false));
         self.broker.set_away(false);
         self.processes().iter().for_each(Process::resume);
         for service in self.services() {

@@ -20,7 +20,7 @@ use tracing::{debug, warn};
 use super::connection::NatsBus;
 use super::pack::{self, packs_of};
 use super::position_header::{self, PositionHeader};
-use crate::runtime::bus::Publish;
+use crate::runtime::bus::{BusError, Publish};
 use crate::runtime::injected_faults::InjectedFaults;
 use crate::runtime::publish_stall::PublishStall;
 use crate::store::{OutboxEntry, PublishOutcome, Store};
@@ -200,6 +200,20 @@ impl Publish for Publisher {
                 self.faults.crash(FaultKind::CRASH_AFTER_PUBLISH);
             }
             published
+        })
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), BusError>> {
+        Box::pin(async move {
+            if let Some(reason) = self.bus.disconnected() {
+                self.publish_stall.clear();
+                return Err(reason);
+            }
+            let answered = self.bus.is_answered(self.service).await;
+            if let Err(reason) = &answered {
+                self.publish_stall.stalled(reason, Timestamp::now());
+            }
+            answered
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use async_nats::client::RequestErrorKind;
 use async_nats::jetstream::context::CreateStreamErrorKind;
 use async_nats::jetstream::{ErrorCode, stream};
 use futures::TryStreamExt as _;
@@ -9,7 +10,9 @@ use futures::future::BoxFuture;
 use saga_core::service::stream_of;
 
 use super::connection::{BoxedError, BusFault, NatsBus};
+use super::message::in_one_line;
 use super::permissions::ADVISORY_STREAM;
+use crate::runtime::bus::BusError;
 
 /// Kinds of advisories that the stream of advisories keeps.
 pub(super) const ADVISORY_KINDS: [&str; 2] = ["MAX_DELIVERIES", "MSG_TERMINATED"];
@@ -89,6 +92,24 @@ impl NatsBus {
             Ok(_) => Ok(()),
             Err(source) => Err(BusFault::Stream { stream, source }),
         }
+    }
+
+    /// Verifies that JetStream answers this connection, with a request about the stream of `service`. An error is an answer.
+    ///
+    /// # Errors
+    /// If no answer comes in time.
+    pub fn is_answered(&self, service: &str) -> BoxFuture<'_, Result<(), BusError>> {
+        let subject = format!("$JS.API.STREAM.INFO.{}", stream_of(service));
+        Box::pin(async move {
+            let answer = async {
+                match self.client.request(subject, "".into()).await {
+                    Ok(_) => Ok(()),
+                    Err(error) if error.kind() == RequestErrorKind::NoResponders => Ok(()),
+                    Err(error) => Err(error),
+                }
+            };
+            self.in_time(answer).await.map_err(in_one_line)
+        })
     }
 
     /// Counts the messages of each subject in the stream of a service.

@@ -182,6 +182,11 @@ pub trait Publish: Send + Sync {
     /// done. Repeating it is harmless, as its message id repeats too.
     fn publish<'a>(&'a self, entries: &'a [OutboxEntry]) -> BoxFuture<'a, PublishOutcome>;
 
+    /// Verifies that the broker answers this process. A rejection is an answer. Fails with the reason if none comes.
+    fn probe(&self) -> BoxFuture<'_, Result<(), BusError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Receives the result of a round, in which rejected entries no longer count as delayed.
     fn round_ended(&self, _published: &PublishOutcome) {}
 }

@@ -7,7 +7,7 @@
 //! - The path of a message: [`consumer`] (with `in_progress`) pulls it, [`engine`] decides it in a batch (`batch_delay`) and
 //!   commits it. `after_commit` lists what follows: log line (`log_line`, `log_throttle`), spans (`batch_spans`), tasks,
 //!   outbox entries, acknowledgement. [`advisories`]: messages that the broker gave up.
-//! - The path of an outbox entry: [`relay_queue`], [`relay`], `background_settle`; `stuck_subjects`: entries that the broker
+//! - The path of an outbox entry: [`relay_queue`], [`relay`], `relay_lease`, `background_settle`; `stuck_subjects`: entries that the broker
 //!   does not accept although it accepts others.
 //! - The path of a task: [`task_queue`], [`task_runner`]. [`timers`]: due rows, retries and expired claims.
 //! - Health: [`consumer_stall`], [`publish_stall`], `error_throttle`.
@@ -32,6 +32,7 @@ pub mod observer;
 pub mod overrides;
 pub mod publish_stall;
 pub mod relay;
+mod relay_lease;
 pub mod relay_queue;
 pub mod span_operation;
 mod stuck_subjects;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::{error, info, warn};
@@ -18,11 +18,12 @@ use super::bus::Publish;
 use super::clock::SharedClock;
 use super::error_throttle::ErrorThrottle;
 use super::observer::{Observer, SharedObserver};
+use super::relay_lease::{RelayLease, Standing};
 use super::relay_queue::{Next, RelayQueue};
 use super::span_operation::SpanOperation;
 use super::stuck_subjects::StuckSubjects;
 use super::tracer::{SpanDetails, Tracer};
-use crate::store::{Lease, OutboxEntry, PublishOutcome, PublishedRun, RELAY_LEASE, Store, StoreFault};
+use crate::store::{Lease, OutboxEntry, PublishOutcome, PublishedRun, Store, StoreFault};
 
 /// Settings of the relay (section `relay`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -59,7 +60,7 @@ pub enum Round {
     Idle,
     /// This many messages reached the broker.
     Published(usize),
-    /// The broker did not accept the head of the outbox, which stays first. Holds the reason.
+    /// The broker did not accept the head of the outbox, which stays first, or does not answer. Holds the reason.
     Delayed(String),
     /// Another relay holds the lease.
     Standby,
@@ -68,10 +69,8 @@ pub enum Round {
 /// Relay of one process, with its lease and its position in the outbox.
 pub struct Relay {
     store: Arc<dyn Store>,
-    owner: String,
     settings: RelaySettings,
-    /// Current lease, and the time at which to renew it.
-    lease: Option<(Lease, Timestamp)>,
+    lease: RelayLease,
     stuck: StuckSubjects,
     tracer: Tracer,
     /// Entries that the engine has committed. Without a queue all entries are read from the outbox.
@@ -93,11 +92,11 @@ impl Relay {
     #[must_use]
     pub fn new(store: Arc<dyn Store>, owner: String, settings: RelaySettings) -> Self {
         let settle = BackgroundSettle::new(store.clone());
+        let lease = RelayLease::new(store.clone(), owner, settings.lease);
         Self {
             store,
-            owner,
             settings,
-            lease: None,
+            lease,
             stuck: StuckSubjects::default(),
             tracer: Tracer::off(),
             queue: None,
@@ -131,13 +130,26 @@ impl Relay {
         observer: &dyn Observer,
         now: Timestamp,
     ) -> Result<Round, StoreFault> {
-        let Some(lease) = self.take_lease(now).await? else {
-            // Another relay publishes now, so what the broker accepts from this one is unknown.
-            self.stuck = StuckSubjects::default();
-            publish.round_ended(&PublishOutcome::default());
-            return Ok(Round::Standby);
+        let fence = self.lease.fence();
+        let standing = self.lease.take(publish, now).await?;
+        // Another relay may have held a new lease in between, and have published anything.
+        if self.lease.fence() != fence {
+            self.published_to = None;
+        }
+        let lease = match standing {
+            Standing::Leader(lease) => lease,
+            Standing::Standby => {
+                // Another relay publishes now, so what the broker accepts from this one is unknown.
+                self.stuck = StuckSubjects::default();
+                publish.round_ended(&PublishOutcome::default());
+                return Ok(Round::Standby);
+            }
+            Standing::Unanswered(reason) => {
+                self.on_unanswered(Instant::now(), observer).await?;
+                return Ok(Round::Delayed(reason));
+            }
         };
-        let context = Context { publish, observer, now };
+        let (context, began) = (Context { publish, observer, now }, Instant::now());
         let next = self.queue.as_ref().map(|queue| queue.next(self.published_to, self.settings.max_batch));
         let round = match next {
             Some(Next::Entries(entries)) => self.publish_next(lease, entries, context).await,
@@ -150,6 +162,14 @@ impl Relay {
         };
         if !matches!(round, Ok(Round::Idle | Round::Published(_))) {
             self.published_to = None;
+        }
+        match &round {
+            Ok(Round::Published(_)) => self.lease.record_published(),
+            // Entries that the broker rejects are delayed too, for every relay.
+            Ok(Round::Delayed(_)) if self.lease.is_shared() && publish.probe().await.is_err() => {
+                self.on_unanswered(began, observer).await?;
+            }
+            Ok(_) | Err(_) => {}
         }
         round
     }
@@ -260,8 +280,21 @@ impl Relay {
 
     fn lease_lost(&mut self) -> Round {
         warn!("the relay's lease expired during a publish; another relay continues");
-        (self.lease, self.published_to) = (None, None);
+        self.lease.forget();
+        self.published_to = None;
         Round::Standby
+    }
+
+    /// Gives the lease back once the broker has not answered for a while. `since` is the start of the last attempt.
+    async fn on_unanswered(&mut self, since: Instant, observer: &dyn Observer) -> Result<(), StoreFault> {
+        if !self.lease.record_unanswered(since) {
+            return Ok(());
+        }
+        // The next leader would publish unsettled entries again. If the lease is lost already, it does so anyway.
+        let _ = self.settle.flush(observer).await?;
+        self.lease.give_back().await?;
+        (self.published_to, self.stuck) = (None, StuckSubjects::default());
+        Ok(())
     }
 
     /// Records a span for each published message that has a trace, and one for the batch, linked to them.
@@ -288,25 +321,6 @@ impl Relay {
             self.tracer.end(batch, took, || SpanDetails { operation, failed: None, links: recorded });
         }
     }
-
-    async fn take_lease(&mut self, now: Timestamp) -> Result<Option<Lease>, StoreFault> {
-        // Renewed after half its duration. A round that takes longer than the other half loses it, and is fenced off.
-        if let Some((lease, renew_at)) = &self.lease
-            && now < *renew_at
-        {
-            return Ok(Some(lease.clone()));
-        }
-        let duration = SignedDuration::try_from(self.settings.lease).unwrap_or(SignedDuration::MAX);
-        let (until, renew_at) = (after(now, duration), after(now, duration / 2));
-        let current = self.lease.as_ref().map(|(lease, _)| lease);
-        let lease = self.store.acquire_lease(RELAY_LEASE, current, &self.owner, now, until).await?;
-        // Another relay may have held a new lease in between, and have published anything.
-        if lease.as_ref() != current {
-            self.published_to = None;
-        }
-        self.lease = lease.clone().map(|lease| (lease, renew_at));
-        Ok(lease)
-    }
 }
 
 /// Time at which the broker had acknowledged a publish that began at `now`.
@@ -323,10 +337,6 @@ fn by_subject(entries: &[OutboxEntry]) -> BTreeMap<String, i64> {
         }
     }
     subjects
-}
-
-fn after(now: Timestamp, duration: SignedDuration) -> Timestamp {
-    now.checked_add(duration).unwrap_or(Timestamp::MAX)
 }
 
 /// Repeats rounds until dropped, woken by the queue or the poll interval.

@@ -37,3 +37,9 @@ pub(super) fn acquire(
     .map_err(db_fault(context))?;
     Ok(Some(Lease { owner: owner.to_owned(), fence }))
 }
+
+pub(super) fn release(conn: &Connection, name: &str, owner: &str) -> Result<(), StoreFault> {
+    conn.execute("UPDATE lease SET until = 0 WHERE name = ?1 AND owner = ?2", params![name, owner])
+        .map(drop)
+        .map_err(db_fault("releasing a lease"))
+}

@@ -248,6 +248,11 @@ impl Leases for SqliteStore {
             leases::acquire(&conn.lock(), name, held.as_ref(), &owner, now, until)
         })
     }
+
+    fn release_lease<'a>(&'a self, name: &'static str, owner: &'a str) -> Answer<'a, ()> {
+        let owner = owner.to_owned();
+        self.writer.write(Urgency::Immediate, move |conn| leases::release(&conn.lock(), name, &owner))
+    }
 }
 
 /// Creates a database in memory with all tables.

@@ -37,12 +37,24 @@ async fn requests_to_a_broker_that_dies_end_in_time() {
     in_time("nobody knows how far a database had come", position).await.expect_err("nobody answers");
     in_time("nothing is counted", bus.subject_counts("depot")).await.expect_err("nobody answers");
     in_time("nobody knows how far it came", bus.last_position("depot")).await.expect_err("nobody answers");
+    in_time("nothing is proved", publisher(&bus).probe()).await.expect_err("nobody answers");
     // Whether this one arrives is not known to anybody.
     let _ = in_time("the acknowledgement is sent or not", message.acknowledge()).await;
     for last in [3, 40] {
         let published = in_time("nothing is published", publisher(&bus).publish(&entries(1..=last))).await;
         assert!(published.done.is_empty() && published.delayed.is_some(), "{published:?}");
     }
+}
+
+/// The leader creates a lost stream again, so that somebody must lead.
+#[tokio::test]
+async fn broker_that_has_lost_a_stream_counts_as_answering() {
+    let (mut nats, bus) = Nats::with_bus().await;
+    bus.jetstream().delete_stream("DEPOT").await.expect("it was there");
+    in_time("the broker answers", publisher(&bus).probe()).await.expect("an answer");
+    nats.kill();
+    wait_until("the broker is gone", async || !bus.is_connected()).await;
+    publisher(&bus).probe().await.expect_err("there is no connection");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ mod any_order;
 mod broker;
 mod rejected;
 mod relay_queue;
+mod unanswered;
 
 use std::sync::Arc;
 use std::time::Duration;

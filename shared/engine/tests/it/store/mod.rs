@@ -9,7 +9,7 @@ mod maintenance;
 mod messages;
 mod outbox;
 mod postgres_outages;
-mod postgres_shared;
+pub mod postgres_shared;
 mod postgres_signals;
 mod queries;
 mod retention;
