@@ -118,6 +118,7 @@ pub fn program() -> Program<OrderService, OrderSettings> {
             began: &contract::metrics::PLACED,
             ended: &contract::metrics::ORDER_DURATION,
             full_path_outcomes: contract::metrics::FULL_PATH_OUTCOMES,
+            full_path_rows: &[("CONFIRMED", None), ("CANCELLED", Some(r#""payment_failed""#))],
         }),
         ..Program::new(DEFAULTS, |_| OrderService, http::routes, &contract::access::ACCESS)
     }

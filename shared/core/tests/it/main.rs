@@ -6,5 +6,6 @@ mod decision;
 mod rows;
 mod secrets;
 mod service_stats;
+mod shedding;
 mod steps;
 mod wire;

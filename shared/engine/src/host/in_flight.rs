@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use saga_core::decider::FieldValue;
 use saga_core::metric::{Measurement, Metric};
 use saga_core::query::Query;
-use saga_core::shedding::{InFlightLimits, Overload, Shedding};
+use saga_core::shedding::{InFlightLimits, Overload, Recount, Shedding};
 use tokio::time::Instant;
 
 use super::metrics::Metrics;
-use crate::store::roles::Queries;
+use crate::store::roles::{History, Queries};
 use crate::store::{Store, StoreFault};
 
 /// Limit on the in-flight sagas of a service, and how they are counted.
@@ -26,6 +27,9 @@ pub struct InFlightLimit<X> {
     pub ended: &'static Metric,
     /// Outcomes of sagas that passed every step, which shows that no step is blocked.
     pub full_path_outcomes: &'static [&'static str],
+    /// Rows of such sagas: the value of the field in `rows`, and a text that their state contains. Replicas find there what
+    /// others have completed.
+    pub full_path_rows: &'static [(&'static str, Option<&'static str>)],
 }
 
 /// In-flight sagas of a service, with the decision whether another may start. Clones share the count.
@@ -37,10 +41,13 @@ struct Inner {
     shedding: Mutex<Shedding>,
     origin: Instant,
     rows: (&'static str, &'static str, &'static str),
+    full_path_rows: &'static [(&'static str, Option<&'static str>)],
 }
 
-/// Interval at which in-flight sagas are counted in a database that several replicas share.
+/// Interval at which sagas are counted in a database that several replicas share.
 const RECOUNT_INTERVAL: Duration = Duration::from_millis(500);
+/// Maximum number of events in which a recount looks for ended sagas. Of more, only the last are counted.
+const MAX_EVENTS: u16 = 4_000;
 
 /// Permit for one new saga. Counts as in flight until dropped, when the caller has its answer.
 #[derive(Debug)]
@@ -59,16 +66,17 @@ impl InFlight {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub(super) async fn new<X>(
+    pub async fn new<X>(
         limit: &InFlightLimit<X>,
         settings: &X,
         store: &dyn Queries,
         metrics: &Metrics,
     ) -> Result<Self, StoreFault> {
-        let rows = limit.rows;
+        let (rows, full_path_rows) = (limit.rows, limit.full_path_rows);
         let mut shedding = Shedding::new((limit.bounds)(settings));
         shedding.restore(count(store, rows).await?);
-        let shared = Self(Arc::new(Inner { shedding: Mutex::new(shedding), origin: Instant::now(), rows }));
+        let (shedding, origin) = (Mutex::new(shedding), Instant::now());
+        let shared = Self(Arc::new(Inner { shedding, origin, rows, full_path_rows }));
         let (began, ended, full_path_outcomes) = (limit.began, limit.ended, limit.full_path_outcomes);
         let listener = shared.clone();
         metrics.listen(move |measurement: &Measurement| {
@@ -85,14 +93,47 @@ impl InFlight {
     /// Recounts at an interval, because other replicas begin and end sagas in the same database.
     pub(super) fn recount(self, store: Arc<dyn Store>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
+            let mut position = None;
             loop {
-                tokio::time::sleep(RECOUNT_INTERVAL).await;
                 // The readiness check `store` reports a database that does not answer.
-                if let Ok(count) = count(store.as_ref(), self.0.rows).await {
-                    self.with(|shedding, at| shedding.recount(count, at));
+                if let Ok(up_to) = self.recount_once(store.as_ref(), position).await {
+                    position = Some(up_to);
                 }
+                tokio::time::sleep(RECOUNT_INTERVAL).await;
             }
         })
+    }
+
+    /// Counts the sagas of all replicas: those in flight, and those that ended since the event at `position`. Returns the
+    /// position up to which it has counted.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn recount_once<S: Queries + History + ?Sized>(
+        &self,
+        store: &S,
+        position: Option<i64>,
+    ) -> Result<i64, StoreFault> {
+        let Inner { rows: (kind, field, value), full_path_rows, .. } = &*self.0;
+        let end = store.position().await?.events;
+        let after = position.unwrap_or(end).max(end - i64::from(MAX_EVENTS));
+        let changed = store.changed_rows(kind, after, MAX_EVENTS.into()).await?;
+        let mut recount = Recount::default();
+        if !changed.ids.is_empty() {
+            let ids = changed.ids.into_iter().map(FieldValue::Text).collect();
+            let mut query = Query { one_of: vec![("id", ids)], limit: 1, ..Query::default() };
+            let by_value = store.counts(kind, field, query.clone()).await?;
+            recount.ended = by_value.iter().filter(|(of, _)| of != value).map(|(_, count)| count).sum();
+            for (full_path, text) in full_path_rows.iter().filter(|(of, _)| by_value.contains_key(*of)) {
+                query.equals = vec![(field, (*full_path).into())];
+                query.text = text.map(str::to_owned);
+                recount.has_completed |= !store.find(kind, query.clone()).await?.is_empty();
+            }
+        }
+        // Counted last, so that no saga counts as in flight and as ended.
+        recount.in_flight = count(store, self.0.rows).await?;
+        self.with(|shedding, at| shedding.recount(recount, at));
+        Ok(changed.up_to)
     }
 
     /// Takes a permit for one new saga.
@@ -111,8 +152,8 @@ impl InFlight {
 }
 
 /// Counts the rows of in-flight sagas.
-async fn count(
-    store: &dyn Queries,
+async fn count<S: Queries + ?Sized>(
+    store: &S,
     (kind, field, value): (&'static str, &'static str, &'static str),
 ) -> Result<u64, StoreFault> {
     let query = Query { equals: vec![(field, value.into())], ..Query::default() };

@@ -8,6 +8,7 @@ mod broker;
 mod consumer_stall;
 mod engine;
 mod http;
+mod in_flight;
 mod injected_faults;
 mod log_lines;
 mod metrics;
