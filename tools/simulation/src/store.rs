@@ -317,6 +317,7 @@ pass_on!(Retention {
 });
 pass_on!(Monitoring {
     stats() -> StoreStats;
+    clock() -> Option<Timestamp>;
     message_counts() -> MessageCounts;
     outbox_items(limit: usize) -> Vec<OutboxItem>;
     failing_tasks(limit: usize) -> Vec<FailingTask>;

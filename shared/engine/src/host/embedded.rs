@@ -77,7 +77,7 @@ pub async fn start<S: Service>(
     let publisher =
         Box::new(Publisher::new(bus.clone(), S::NAME, faults.clone()).with_position_header(store.clone()));
     let (clock, observer) = (Arc::new(BrokerClock::new(Arc::new(SystemClock))), Arc::new(()));
-    clock_sync::first_sync(&clock, bus).await;
+    clock_sync::first_sync(&clock, bus, store.as_ref()).await;
     let tracer = Tracer::off();
     let deps = RuntimeDeps { store: store.clone(), handler, clock, observer, faults, tracer };
     let runtime_config = settings.runtime_config(dependency);

@@ -38,7 +38,7 @@ impl MessagingLoops {
         let mut loops = self.start(&app, &bus);
         let ended = tokio::select! {
             ended = ended(&mut loops) => ended,
-            () = clock_sync::run(&app.clock, &bus, &app.settings.clock, &app.metrics) => None,
+            () = clock_sync::run(&app.clock, &bus, app.store.as_ref(), &app.settings.clock, &app.metrics) => None,
             () = stream_reset::watch(&bus, S::NAME, app.store.clone()) => None,
         };
         anyhow!("a messaging loop ended: {}", ended.map_or_else(|| "it has returned".to_owned(), end_of_loop))
@@ -60,7 +60,7 @@ impl MessagingLoops {
         let (settings, store) = (&app.settings.store, app.store.as_ref());
         startup_check::check_database(bus, S::NAME, settings, store, self.opened_at.clone()).await?;
         app.messaging.publish_stall.clear();
-        clock_sync::first_sync(&app.clock, bus).await;
+        clock_sync::first_sync(&app.clock, bus, store).await;
         app.messaging.startup_checked.cancel();
         Ok(())
     }

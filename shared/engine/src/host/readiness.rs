@@ -127,9 +127,10 @@ fn check_all<S: Service, X>(
                 app.messaging.consumer_stalls.describe(settings.readiness.max_consumer_stall, now),
             ),
             ("startup", app.messaging.startup_pending().map(str::to_owned)),
-            ("clock", offset_warning(app.clock.offset(), &settings.clock)),
         ]);
     }
+    let jump = app.clock.jump().map(|jump| jump.to_string());
+    found.push(("clock", jump.or_else(|| offset_warning(app.clock.offset(), &settings.clock))));
     found
 }
 

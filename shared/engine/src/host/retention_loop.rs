@@ -1,8 +1,10 @@
 //! Shell: periodic trimming of finished bookkeeping rows, and purge of what retention no longer keeps.
+//!
+//! Both wait while the time is in doubt, and for a while after a jump: what was deleted by a wrong time is lost.
 
 use saga_core::retry::error_chain;
 use saga_core::service::Service;
-use tracing::error;
+use tracing::{error, warn};
 
 use super::app::App;
 use super::archive::{Archive, PAUSE_BETWEEN_CHUNKS, purge};
@@ -12,8 +14,18 @@ use crate::runtime::clock::Clock as _;
 pub(super) async fn run<S: Service, X: Send + Sync + 'static>(app: App<S, X>, archive: Option<Archive>) {
     let rows = S::rows();
     let archive = archive.map(|archive| archive.for_store(app.store.as_ref(), &app.settings.instance));
+    let mut was_waiting = false;
     loop {
         tokio::time::sleep(app.settings.retention.every).await;
+        let may_purge = app.clock.may_purge();
+        match (may_purge, std::mem::replace(&mut was_waiting, !may_purge)) {
+            (true, _) => {}
+            (false, true) => continue,
+            (false, false) => {
+                warn!("nothing is purged until an hour after the last jump of the broker's clock");
+                continue;
+            }
+        }
         trim(&app).await;
         let retention = &app.settings.retention;
         let before = retention.purge_cutoffs(app.clock.now(), &rows, app.settings.bus.retention);

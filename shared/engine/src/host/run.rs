@@ -27,9 +27,9 @@ use super::messaging_loops::{MessagingLoops, end_of_loop};
 use super::metrics::Metrics;
 use super::settings::Settings;
 use super::trace::{self, Tracing};
-use super::{http, internal_api, readiness, retention_loop};
+use super::{clock_sync, http, internal_api, readiness, retention_loop};
 use crate::nats::{BusFault, NatsBus};
-use crate::runtime::clock::{BrokerClock, SharedClock, SystemClock};
+use crate::runtime::clock::{BrokerClock, SystemClock};
 use crate::runtime::injected_faults::InjectedFaults;
 use crate::runtime::task_runner::TaskHandler;
 use crate::runtime::{self, Runtime, RuntimeDeps, ended, spawn};
@@ -153,13 +153,15 @@ async fn start_engine<S: Service, X>(
     let tracing = Tracing::new(&settings.trace, S::NAME, &settings.instance, &metrics)?;
     let faults = InjectedFaults::new(settings.faults.clone(), program.faults, steps);
     let clock = Arc::new(BrokerClock::new(Arc::new(SystemClock)));
-    // Without a broker nothing would ever set the broker's clock.
-    let engine_clock: SharedClock = if bus.is_some() { clock.clone() } else { Arc::new(SystemClock) };
+    if bus.is_none() {
+        // Nothing else ever sets it.
+        clock.follow_machine(None);
+    }
     let runtime_config = settings.runtime_config(handler.dependency());
     let deps = RuntimeDeps {
         store: store.clone(),
         handler,
-        clock: engine_clock,
+        clock: clock.clone(),
         observer: Arc::new(metrics.clone()),
         faults: faults.clone(),
         tracer: tracing.tracer.clone(),
@@ -195,6 +197,15 @@ fn start_background<S: Service, X: Send + Sync + 'static>(
 ) {
     if let Some(in_flight) = app.in_flight.clone().filter(|_| app.store.is_shared()) {
         spawn(loops, in_flight.recount(app.store.clone()));
+    }
+    if app.messaging.bus.is_none() {
+        let app = app.clone();
+        spawn(
+            loops,
+            Box::pin(async move {
+                clock_sync::follow_machine(&app.clock, app.store.as_ref(), &app.settings.clock).await;
+            }),
+        );
     }
     spawn(loops, Box::pin(readiness::run(app.clone())));
     spawn(loops, Box::pin(retention_loop::run(app.clone(), archive)));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use saga_core::dead_letter::StoredDeadLetter;
 use saga_core::service_stats::{MessageCounts, StoreStats};
 use tracing::error;
@@ -35,6 +36,18 @@ impl<B: Backend> Monitoring for B {
                     .replace("{last_entry}", B::Conn::LAST_ENTRY)
                     .replace("{by_status}", B::Conn::BY_STATUS);
                 db.query_one(&sql, &[], stats).await.map_err(db_fault("reading the statistics"))
+            })
+        })
+    }
+
+    fn clock(&self) -> Answer<'_, Option<Timestamp>> {
+        let Some(sql) = B::Conn::CLOCK else { return Box::pin(std::future::ready(Ok(None))) };
+        self.read(Lane::Health, sql, |db, sql| {
+            Box::pin(async move {
+                db.query_one(sql, &[], |row| row.time(0))
+                    .await
+                    .map(Some)
+                    .map_err(db_fault("reading the clock"))
             })
         })
     }

@@ -220,6 +220,9 @@ pub trait Monitoring: Send + Sync {
     /// Numbers of waiting entries, retries, tasks and dead letters.
     fn stats(&self) -> Answer<'_, StoreStats>;
 
+    /// Time of the database server; `None` if the database has no clock of its own.
+    fn clock(&self) -> Answer<'_, Option<Timestamp>>;
+
     /// Numbers of messages published, processed, waiting and dead-lettered in the lifetime of the database.
     fn message_counts(&self) -> Answer<'_, MessageCounts>;
 

@@ -183,6 +183,9 @@ pub(super) trait Sql: Sync + 'static {
     /// Position of the last outbox entry.
     const LAST_ENTRY: &'static str;
 
+    /// Query for the time of the server in microseconds; `None` if the database runs in this process.
+    const CLOCK: Option<&'static str>;
+
     /// Index of the outbox entries out of sequence, for a planner without statistics.
     const BY_STATUS: &'static str;
 

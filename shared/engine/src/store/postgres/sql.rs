@@ -22,6 +22,8 @@ impl Sql for Connection {
     const POSITION: &'static str = "strpos";
     const LAST_EVENT: &'static str = "(SELECT event FROM head)";
     const LAST_ENTRY: &'static str = "(SELECT outbox FROM head)";
+    const CLOCK: Option<&'static str> =
+        Some("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)");
     const BY_STATUS: &'static str = "";
     const BY_PUBLICATION: &'static str = "";
     const FIRST_RETRY_CLAIM: &'static str = "(SELECT min(claimed_until) FROM retry

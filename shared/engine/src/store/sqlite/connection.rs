@@ -110,6 +110,7 @@ impl Sql for SharedConnection {
     const POSITION: &'static str = "instr";
     const LAST_EVENT: &'static str = "(SELECT coalesce(max(seq), 0) FROM event)";
     const LAST_ENTRY: &'static str = "(SELECT coalesce(max(seq), 0) FROM outbox)";
+    const CLOCK: Option<&'static str> = None;
     const BY_STATUS: &'static str = " INDEXED BY outbox_out_of_sequence";
     const BY_PUBLICATION: &'static str = " INDEXED BY outbox_published_out_of_sequence";
     const FIRST_RETRY_CLAIM: &'static str = "NULL";

@@ -33,7 +33,11 @@ async fn deadline_follows_the_brokers_time_on_a_machine_an_hour_off() -> Result<
         let now = Timestamp::now();
         harness.execute(DepotCommand::CheckAt("tea", now)).await;
         harness.execute(DepotCommand::CheckAt("coffee", now + SignedDuration::from_mins(30))).await;
-        in_time("the broker says what time it is", clock_sync::first_sync(&clock, &bus)).await;
+        in_time(
+            "the broker says what time it is",
+            clock_sync::first_sync(&clock, &bus, harness.store.as_ref()),
+        )
+        .await;
         assert!(is_near(clock.now(), Timestamp::now()), "{off}: {}", clock.now());
         assert!(is_near(clock.now() + SignedDuration::from_secs(off), own.now()));
         assert!((clock.offset().as_secs() - off).abs() <= 10, "{:?}", clock.offset());
@@ -46,7 +50,8 @@ async fn deadline_follows_the_brokers_time_on_a_machine_an_hour_off() -> Result<
 
         own.0.store(0, Ordering::SeqCst);
         assert!(is_near(clock.now(), Timestamp::now()), "{off}: nothing happens when the clock is put right");
-        in_time("the broker says it again", clock_sync::first_sync(&clock, &bus)).await;
+        in_time("the broker says it again", clock_sync::first_sync(&clock, &bus, harness.store.as_ref()))
+            .await;
         assert!(is_near(clock.now(), Timestamp::now()));
         assert_eq!(offset_warning(clock.offset(), &lenient()), None);
     }
@@ -59,7 +64,8 @@ async fn clock_offset_is_measured_after_the_broker_lost_its_disk() {
     let (_nats, bus) = Nats::with_bus().await;
     bus.jetstream().delete_stream("ADVISORY").await.expect("it was there");
     let clock = BrokerClock::new(Arc::new(Shifted(AtomicI64::new(HOUR))));
-    in_time("the broker says what time it is", clock_sync::first_sync(&clock, &bus)).await;
+    in_time("the broker says what time it is", clock_sync::first_sync(&clock, &bus, in_memory().as_ref()))
+        .await;
     assert!(is_near(clock.now(), Timestamp::now()));
 }
 
@@ -72,7 +78,7 @@ async fn nothing_is_due_before_the_broker_time_is_known() -> Result<(), StoreFau
     let now = Timestamp::now();
     harness.execute(DepotCommand::CheckAt("coffee", now + SignedDuration::from_mins(30))).await;
     harness.execute(DepotCommand::CheckAt("tea", now)).await;
-    clock.correct(SignedDuration::from_secs(-HOUR));
+    clock.correct(SignedDuration::from_secs(-HOUR), None);
     let checked = async |label| {
         let shelf = state(harness.store.as_ref(), label).await.expect("a store");
         shelf.is_some_and(|shelf| shelf.check_at.is_none())
@@ -82,10 +88,38 @@ async fn nothing_is_due_before_the_broker_time_is_known() -> Result<(), StoreFau
     Ok(())
 }
 
+/// A broker on the machine of the service jumps together with it, so that nobody contradicts.
+#[tokio::test]
+async fn no_deadline_fires_while_a_jump_is_in_doubt() -> Result<(), StoreFault> {
+    let own = Arc::new(Shifted(AtomicI64::new(0)));
+    let clock = Arc::new(BrokerClock::new(own.clone()));
+    let pace = Pace { poll: Duration::from_millis(1), ..Pace::default() };
+    let harness = EngineHarness::on_clock(in_memory(), pace, clock.clone()).await;
+    clock.correct(SignedDuration::ZERO, None);
+    harness.execute(DepotCommand::CheckAt("coffee", Timestamp::now() + SignedDuration::from_hours(1))).await;
+    own.0.store(48 * HOUR, Ordering::SeqCst);
+    assert!(clock.correct(SignedDuration::from_hours(48), None).is_some());
+    harness.execute(DepotCommand::CheckAt("tea", Timestamp::now())).await;
+    // Others are processed meanwhile, so that the timers have scanned.
+    for _ in 0..200 {
+        harness.execute(DepotCommand::Put("sugar", 1)).await;
+    }
+    let checked = async |label| {
+        let shelf = state(harness.store.as_ref(), label).await.expect("a store");
+        shelf.is_some_and(|shelf| shelf.check_at.is_none())
+    };
+    assert!(!checked("tea").await && !checked("coffee").await, "a deadline fired");
+    own.0.store(0, Ordering::SeqCst);
+    clock.correct(SignedDuration::ZERO, None);
+    wait_until("what is due comes", async || checked("tea").await).await;
+    assert!(!checked("coffee").await);
+    Ok(())
+}
+
 #[test]
 fn small_clock_offset_is_ignored_and_a_large_one_is_logged() {
     let clock = BrokerClock::new(Arc::new(Shifted(AtomicI64::new(0))));
-    clock.correct(SignedDuration::from_millis(90));
+    clock.correct(SignedDuration::from_millis(90), None);
     assert!(clock.offset().abs() < SignedDuration::from_millis(80), "{:?}", clock.offset());
     let named = |seconds| offset_warning(SignedDuration::from_secs(seconds), &ClockSettings::default());
     assert_eq!(named(1), None);
