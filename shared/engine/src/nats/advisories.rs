@@ -85,7 +85,7 @@ impl NatsAdvisories {
         };
         let creating = bus.jetstream.create_consumer_on_stream(config, ADVISORY_STREAM);
         let consumer = bus.in_time(creating).await.map_err(in_one_line)?;
-        let messages = messages_of(bus, &consumer, PULL_BATCH, None).await?;
+        let messages = messages_of(bus, &consumer, PULL_BATCH).await?;
         Ok(Self { bus: bus.clone(), messages, current: None, more: VecDeque::new() })
     }
 

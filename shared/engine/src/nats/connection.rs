@@ -12,6 +12,7 @@ use tracing::warn;
 
 use super::connection_log::ConnectionLog;
 use super::credentials::with_credentials;
+use super::pack_sizes::PackSizes;
 use super::permissions::inbox_of;
 use super::settings::BusSettings;
 use crate::protected_file::BadFile;
@@ -74,6 +75,7 @@ pub struct NatsBus {
     pub(super) leads: Option<watch::Receiver<bool>>,
     /// Maximum number of facts of one durable consumer that are in flight here.
     pub(super) max_in_flight: usize,
+    pub(super) pack_sizes: PackSizes,
 }
 
 impl NatsBus {
@@ -126,7 +128,8 @@ impl NatsBus {
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(settings.publish_timeout);
         let max_in_flight = settings.max_ack_pending as usize;
-        Ok(Self { client, jetstream, settings, user: user.to_owned(), log, leads: None, max_in_flight })
+        let (user, pack_sizes) = (user.to_owned(), PackSizes::default());
+        Ok(Self { client, jetstream, settings, user, log, leads: None, max_in_flight, pack_sizes })
     }
 
     /// Makes this the connection of one of several replicas, whose leader is served first. A replica has at most two
@@ -165,6 +168,11 @@ impl NatsBus {
     /// True if this connection creates the stream of `service`: its own, or any at a broker without users.
     pub(super) fn owns_stream_of(&self, service: &str) -> bool {
         self.settings.credentials.is_none() || service == self.user
+    }
+
+    /// Number of connections so far, which changes with each reconnect.
+    pub(super) fn connections(&self) -> watch::Receiver<u64> {
+        self.log.connections.subscribe()
     }
 
     /// True if the connection is up.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_nats::Event;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::settings::BusSettings;
@@ -12,6 +13,8 @@ pub(super) struct ConnectionLog {
     settings: BusSettings,
     /// Last problem, until there is a connection.
     problem: Mutex<Option<Problem>>,
+    /// Number of connections so far.
+    pub(super) connections: watch::Sender<u64>,
 }
 
 /// Reason for a failed connection.
@@ -23,13 +26,14 @@ struct Problem {
 
 impl ConnectionLog {
     pub(super) fn new(settings: BusSettings) -> Arc<Self> {
-        Arc::new(Self { settings, problem: Mutex::default() })
+        Arc::new(Self { settings, problem: Mutex::default(), connections: watch::Sender::new(0) })
     }
 
     pub(super) fn log(&self, event: &Event) {
         match event {
             Event::Connected => {
                 *self.problem.lock() = None;
+                self.connections.send_modify(|count| *count += 1);
                 info!("broker connected");
             }
             Event::Disconnected => warn!("broker disconnected, reconnecting"),

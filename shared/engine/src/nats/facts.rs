@@ -21,6 +21,7 @@ use super::message::{facts_of, in_one_line, published_subject};
 use super::pack::PackedFact;
 use super::pull_requests::{self, GROUP, PullConsumer, PullRequests};
 use crate::runtime::bus::{Backlog, Bus, BusError, BusFact, Durable, FactStream};
+use crate::runtime::in_progress::{InProgress, InProgressGuard};
 
 /// Interval of attempts while another service has not created its stream yet.
 const STREAM_POLL: Duration = Duration::from_millis(100);
@@ -39,7 +40,9 @@ impl Bus for NatsBus {
             bus: Arc::new(self.clone()),
             consumer,
             requests: PullRequests::of(self),
+            durable: durable.name(),
             stream: durable.subscription.stream().into(),
+            held: None,
             unpacked: VecDeque::new(),
             in_flight: Arc::new(Semaphore::new(self.max_in_flight)),
         })
@@ -68,7 +71,7 @@ impl Bus for NatsBus {
 /// Progress of a durable consumer in its stream.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ConsumerProgress {
-    /// Messages that are not acknowledged.
+    /// Facts that are not acknowledged. Estimated where messages are packs.
     pub backlog: Backlog,
     /// Position in the stream up to which the consumer has acknowledged all of its messages.
     pub acknowledged: u64,
@@ -87,7 +90,9 @@ impl NatsBus {
             let info = consumer.cached_info();
             let (unacknowledged, limit) = (info.num_ack_pending as u64, info.config.max_ack_pending);
             let is_full = u64::try_from(limit).is_ok_and(|limit| limit > 0 && unacknowledged >= limit);
-            let backlog = Backlog { undelivered: info.num_pending, unacknowledged, is_full };
+            let facts_in = |messages| self.pack_sizes.facts_in(&name, messages);
+            let (undelivered, unacknowledged) = (facts_in(info.num_pending), facts_in(unacknowledged));
+            let backlog = Backlog { undelivered, unacknowledged, is_full };
             Ok(ConsumerProgress { backlog, acknowledged: info.ack_floor.stream_sequence })
         })
     }
@@ -151,7 +156,10 @@ pub struct NatsFacts {
     bus: Arc<NatsBus>,
     consumer: PullConsumer,
     requests: PullRequests,
+    durable: String,
     stream: Arc<str>,
+    /// Deliveries that are reported to the broker as in progress.
+    held: Option<InProgress<Option<Subject>>>,
     /// Facts of received messages that were not returned yet.
     unpacked: VecDeque<NatsFact>,
     /// Bounds the facts in flight. A pack counts as one message at the broker, but as many facts here.
@@ -164,6 +172,8 @@ impl NatsFacts {
         let (sequence, is_redelivery) =
             message.info().map_or((0, false), |info| (info.stream_sequence, info.delivered > 1));
         let facts = facts_of(&message.payload, message.headers.as_ref());
+        self.bus.pack_sizes.record(&self.durable, facts.len());
+        let held = self.held.as_ref().map(|held| held.add(message.reply.clone()));
         let message = Arc::new(DeliveredMessage {
             bus: self.bus.clone(),
             subject: published_subject(&message.subject, message.headers.as_ref()),
@@ -172,16 +182,28 @@ impl NatsFacts {
             stream: self.stream.clone(),
             sequence,
             is_redelivery,
+            _held: held,
         });
         let of_message = |fact| NatsFact { message: message.clone(), fact, _permit: None };
         self.unpacked.extend(facts.into_iter().map(of_message));
+    }
+
+    /// Number of messages that there is room for.
+    fn request_size(&self) -> usize {
+        let room = self.in_flight.available_permits().saturating_sub(self.unpacked.len());
+        self.messages_of(room).min(self.bus.settings.pull_batch)
+    }
+
+    /// Number of messages that hold about so many facts.
+    fn messages_of(&self, facts: usize) -> usize {
+        self.bus.pack_sizes.messages_of(&self.durable, facts, self.bus.settings.max_pack)
     }
 
     fn take_unpacked(&mut self, most: usize) -> Vec<NatsFact> {
         self.unpacked.drain(..most.min(self.unpacked.len())).collect()
     }
 
-    /// Requests at most `most` messages: those that arrive within `time`, or those that are available now.
+    /// Requests about `most` facts: those that arrive within `time`, or those that are available now.
     fn pull(
         &mut self,
         most: usize,
@@ -194,7 +216,7 @@ impl NatsFacts {
             // A request that is lost with its broker gets no answer, and the client would wait for ever.
             let patience = self.bus.settings.publish_timeout;
             let until = Instant::now() + time.unwrap_or_default() + patience;
-            let mut batch = self.request(most, time).await?;
+            let mut batch = self.request(self.messages_of(most), time).await?;
             let problem = loop {
                 match timeout_at(until, batch.next()).await {
                     Ok(Some(Ok(message))) => self.unpack(message),
@@ -236,18 +258,37 @@ impl NatsFacts {
 impl FactStream for NatsFacts {
     type Fact = NatsFact;
 
-    fn prefetches(&self) -> bool {
-        self.bus.leads.is_none()
+    fn hold(&mut self, held: &InProgress<Option<Subject>>) {
+        self.held = Some(held.clone());
+    }
+
+    async fn prefetch(&mut self) -> Result<NatsFact, BusError> {
+        if self.bus.leads.is_none() {
+            return self.next().await;
+        }
+        // Other replicas would take further ones: a busy replica should hold few.
+        loop {
+            let message = self.requests.arriving(&self.bus).await;
+            self.unpack(message);
+        }
     }
 
     async fn next(&mut self) -> Result<NatsFact, BusError> {
-        let permit = self.in_flight.clone().acquire_owned().await.map_err(|closed| closed.to_string())?;
         loop {
-            if let Some(fact) = self.unpacked.pop_front() {
-                return Ok(NatsFact { _permit: Some(permit), ..fact });
+            let request_size = self.request_size();
+            let awaits_permit = request_size == 0 || !self.unpacked.is_empty();
+            let permit = self.in_flight.clone().acquire_owned();
+            tokio::select! {
+                biased;
+                permit = permit, if awaits_permit => {
+                    let permit = permit.map_err(|closed| closed.to_string())?;
+                    if let Some(fact) = self.unpacked.pop_front() {
+                        return Ok(NatsFact { _permit: Some(permit), ..fact });
+                    }
+                }
+                // Also without room: what was requested is held as soon as it arrives.
+                message = self.requests.next(&self.bus, &self.consumer, request_size) => self.unpack(message?),
             }
-            let message = self.requests.next(&self.bus, &self.consumer).await?;
-            self.unpack(message);
         }
     }
 
@@ -271,6 +312,8 @@ struct DeliveredMessage {
     sequence: u64,
     subject: String,
     is_redelivery: bool,
+    /// Reports the message as in progress until the last of its facts is dropped.
+    _held: Option<InProgressGuard<Option<Subject>>>,
 }
 
 /// Fact in a delivered message. The message is acknowledged with its last fact; until then the broker redelivers all of

@@ -1,7 +1,7 @@
 //! Shell: NATS JetStream as the [`bus`](crate::runtime::bus) of the loops. Nothing outside this folder knows NATS.
 //!
 //! - Connection: `settings`, `credentials`, `connection`, `connection_log`, `permissions`, `streams`
-//! - Consuming: `facts` (with `pull_requests`, `message`, `pack`), `advisories`
+//! - Consuming: `facts` (with `pull_requests`, `message`, `pack`, `pack_sizes`), `advisories`
 //! - Publishing: `publisher` (with `pack`), `position_header`
 //! - Watching the broker: `stream_reset`, `clock_offset`
 
@@ -13,6 +13,7 @@ mod credentials;
 mod facts;
 mod message;
 mod pack;
+mod pack_sizes;
 mod permissions;
 mod position_header;
 mod publisher;

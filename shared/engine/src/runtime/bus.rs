@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use saga_core::dead_letter::DeliveryInfo;
 use saga_core::service::{Step, Subscription};
 
+use super::in_progress::InProgress;
 use crate::store::{OutboxEntry, PublishOutcome};
 
 /// Durable consumer of one subscription of one step.
@@ -68,23 +69,23 @@ pub trait Bus: Clone + Send + Sync + 'static {
     /// Reports a delivery as in progress, which restarts its [`ack_wait`](Self::ack_wait).
     fn in_progress(&self, handle: &HandleOf<Self>) -> impl Future<Output = Result<(), BusError>> + Send;
 
-    /// Counts the unacknowledged messages of a durable consumer.
+    /// Counts the unacknowledged facts of a durable consumer. May be an estimate where one message carries many.
     fn backlog(&self, durable: Durable) -> impl Future<Output = Result<Backlog, BusError>> + Send;
 }
 
-/// Unacknowledged messages of a durable consumer, over all processes that share it.
+/// Unacknowledged facts of a durable consumer, over all processes that share it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// Messages that were delivered to no process yet.
+    /// Facts that were delivered to no process yet.
     pub undelivered: u64,
-    /// Messages that were delivered and are not acknowledged.
+    /// Facts that were delivered and are not acknowledged.
     pub unacknowledged: u64,
     /// True if the broker delivers no more until some are acknowledged.
     pub is_full: bool,
 }
 
 impl Backlog {
-    /// Number of messages, delivered or not.
+    /// Number of facts, delivered or not.
     #[must_use]
     pub const fn all(self) -> u64 {
         self.undelivered + self.unacknowledged
@@ -105,10 +106,13 @@ pub trait FactStream: Send {
     /// Type of the delivered facts.
     type Fact: BusFact;
 
-    /// True if the consumer should take further deliveries while it waits to submit one. False if other processes would
-    /// take them: a busy process should hold few.
-    fn prefetches(&self) -> bool {
-        true
+    /// Reports all deliveries as in progress through `held` from their arrival on, before [`next`](Self::next) returns their
+    /// facts. Unnecessary where no delivery waits in a buffer.
+    fn hold(&mut self, _held: &InProgress<<Self::Fact as BusFact>::Handle>) {}
+
+    /// Waits for a further fact while the consumer waits to submit one. Pending if other processes should take it.
+    fn prefetch(&mut self) -> impl Future<Output = Result<Self::Fact, BusError>> + Send {
+        self.next()
     }
 
     /// Waits for the next fact. Implementations may request many at once.
@@ -127,7 +131,7 @@ pub trait FactStream: Send {
 /// Fact that the broker delivered. It is redelivered unless it is acknowledged.
 pub trait BusFact: Send + 'static {
     /// Identifies the delivery to the broker; cheap to clone. Facts of one message share it.
-    type Handle: Clone + PartialEq + Send + Sync + 'static;
+    type Handle: Clone + Ord + Send + Sync + 'static;
 
     /// Returns the handle by which [`Bus::in_progress`] knows this delivery.
     fn handle(&self) -> Self::Handle;

@@ -81,7 +81,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
         durable: Durable,
         limits: ConsumerLimits,
     ) -> Self {
-        let (delayed, in_progress, observer) = (JoinSet::new(), InProgress::new(), Arc::new(()));
+        let (delayed, in_progress, observer) = (JoinSet::new(), InProgress::default(), Arc::new(()));
         Self { bus, engine, admission, durable, limits, delayed, in_progress, observer }
     }
 
@@ -122,7 +122,8 @@ impl<S: Service, B: Bus> Consumer<S, B> {
 
     /// Consumes until the step is blocked. Unfinished facts are reported to the broker as in progress.
     async fn consume(&mut self) -> Result<(), BusError> {
-        let facts = self.bus.consume(self.durable).await?;
+        let mut facts = self.bus.consume(self.durable).await?;
+        facts.hold(&self.in_progress);
         let (bus, in_progress) = (self.bus.clone(), self.in_progress.clone());
         tokio::select! {
             biased;
@@ -153,12 +154,11 @@ impl<S: Service, B: Bus> Consumer<S, B> {
                 let mut taking = std::pin::pin!(self.take(fact, &acks));
                 let mut broken = None;
                 // The broker bounds how much it delivers, and so how much is prefetched.
-                let prefetches = facts.prefetches();
                 loop {
                     tokio::select! {
                         biased;
                         flow = &mut taking => break (flow?, broken),
-                        fact = facts.next(), if prefetches && broken.is_none() => match fact {
+                        fact = facts.prefetch(), if broken.is_none() => match fact {
                             Ok(fact) => prefetched.push_back(track(&in_progress, &admission, fact)),
                             Err(error) => broken = Some(error),
                         },

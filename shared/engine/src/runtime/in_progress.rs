@@ -1,5 +1,6 @@
 //! Shell: reports unfinished deliveries to the broker as in progress, so that it does not redeliver them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,48 +14,40 @@ use super::bus::{Bus, HandleOf};
 const REPORTS_PER_ACK_WAIT: u32 = 3;
 
 /// Unfinished deliveries of one consumer. Clones share one set.
-pub(super) struct InProgress<H>(Arc<Mutex<Slots<H>>>);
+pub struct InProgress<H: Ord>(Arc<Mutex<Deliveries<H>>>);
 
-/// Slots are reused, so that the set allocates only while it grows.
-struct Slots<H> {
-    /// Deliveries, each with the number of reports before it arrived.
-    slots: Vec<Option<(u64, H)>>,
-    free: Vec<usize>,
+struct Deliveries<H> {
+    /// Each delivery with the number of reports before it arrived, and the number of its guards.
+    unfinished: BTreeMap<H, (u64, usize)>,
     reports: u64,
 }
 
 /// Keeps one delivery in the set until dropped.
-pub(super) struct InProgressGuard<H> {
+pub struct InProgressGuard<H: Ord> {
     set: InProgress<H>,
-    slot: usize,
+    handle: H,
 }
 
-impl<H> Clone for InProgress<H> {
+impl<H: Ord> Clone for InProgress<H> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<H: Clone + PartialEq> InProgress<H> {
-    pub(super) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Slots { slots: vec![], free: vec![], reports: 0 })))
+impl<H: Ord> Default for InProgress<H> {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Deliveries { unfinished: BTreeMap::new(), reports: 0 })))
     }
+}
 
-    pub(super) fn add(&self, handle: H) -> InProgressGuard<H> {
+impl<H: Clone + Ord> InProgress<H> {
+    /// Adds a delivery, which stays in the set until its last guard is dropped. Facts of one pack share a delivery.
+    pub fn add(&self, handle: H) -> InProgressGuard<H> {
         let mut all = self.0.lock();
-        let entry = Some((all.reports, handle));
-        let slot = match all.free.pop() {
-            Some(slot) => {
-                all.slots[slot] = entry;
-                slot
-            }
-            None => {
-                all.slots.push(entry);
-                all.slots.len() - 1
-            }
-        };
+        let reports = all.reports;
+        all.unfinished.entry(handle.clone()).or_insert((reports, 0)).1 += 1;
         drop(all);
-        InProgressGuard { set: self.clone(), slot }
+        InProgressGuard { set: self.clone(), handle }
     }
 
     /// Returns the deliveries that were in the set at the report before. Newer ones are too young to need one.
@@ -62,24 +55,25 @@ impl<H: Clone + PartialEq> InProgress<H> {
         let mut all = self.0.lock();
         let reports = all.reports;
         all.reports += 1;
-        let old = all.slots.iter().flatten().filter(|(since, _)| *since < reports);
-        let mut handles: Vec<_> = old.map(|(_, handle)| handle.clone()).collect();
-        // Facts of one pack share a handle, and mostly lie side by side.
-        handles.dedup();
-        handles
+        let old = all.unfinished.iter().filter(|(_, (since, _))| *since < reports);
+        old.map(|(handle, _)| handle.clone()).collect()
     }
 }
 
-impl<H> Drop for InProgressGuard<H> {
+impl<H: Ord> Drop for InProgressGuard<H> {
     fn drop(&mut self) {
         let mut all = self.set.0.lock();
-        all.slots[self.slot] = None;
-        all.free.push(self.slot);
+        if let Some((_, guards)) = all.unfinished.get_mut(&self.handle) {
+            *guards -= 1;
+            if *guards == 0 {
+                all.unfinished.remove(&self.handle);
+            }
+        }
     }
 }
 
 /// Reports the deliveries in `set` until dropped.
-pub(super) async fn report<B: Bus>(bus: &B, set: InProgress<HandleOf<B>>) {
+pub async fn report<B: Bus>(bus: &B, set: InProgress<HandleOf<B>>) {
     let mut tick = interval((bus.ack_wait() / REPORTS_PER_ACK_WAIT).max(Duration::from_millis(1)));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -99,7 +93,7 @@ mod tests {
 
     #[test]
     fn report_contains_deliveries_that_were_in_progress_at_the_report_before() {
-        let set = InProgress::new();
+        let set = InProgress::default();
         let first = set.add(1);
         assert!(set.next_report().is_empty(), "too young");
         let second = set.add(2);
@@ -107,9 +101,20 @@ mod tests {
         drop(first);
         let third = set.add(3);
         assert_eq!(set.next_report(), [2]);
-        assert_eq!(set.next_report(), [3, 2], "in the slot of the first");
+        assert_eq!(set.next_report(), [2, 3]);
         drop((second, third));
         assert!(set.next_report().is_empty());
-        assert_eq!(set.0.lock().slots.len(), 2);
+    }
+
+    #[test]
+    fn delivery_stays_until_the_last_of_its_facts_is_finished() {
+        let set = InProgress::default();
+        let facts = [set.add(1), set.add(1)];
+        assert!(set.next_report().is_empty());
+        let [one, other] = facts;
+        drop(one);
+        assert_eq!(set.next_report(), [1]);
+        drop(other);
+        assert!(set.next_report().is_empty() && set.0.lock().unfinished.is_empty());
     }
 }

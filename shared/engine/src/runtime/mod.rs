@@ -7,8 +7,8 @@
 //! - The path of a message: [`consumer`] (with `in_progress`) pulls it, [`engine`] decides it in a batch (`batch_delay`) and
 //!   commits it. `after_commit` lists what follows: log line (`log_line`, `log_throttle`), spans (`batch_spans`), tasks,
 //!   outbox entries, acknowledgement. [`advisories`]: messages that the broker gave up.
-//! - The path of an outbox entry: [`relay_queue`], [`relay`], `relay_lease`, `background_settle`; `stuck_subjects`: entries that the broker
-//!   does not accept although it accepts others.
+//! - The path of an outbox entry: [`relay_queue`], [`relay`], `relay_lease`, `background_settle`; `stuck_subjects`:
+//!   entries that the broker does not accept although it accepts others.
 //! - The path of a task: [`task_queue`], [`task_runner`]. [`timers`]: due rows, retries and expired claims.
 //! - Health: [`consumer_stall`], [`publish_stall`], `error_throttle`.
 
@@ -24,7 +24,7 @@ pub mod consumer;
 pub mod consumer_stall;
 pub mod engine;
 pub(crate) mod error_throttle;
-mod in_progress;
+pub mod in_progress;
 pub mod injected_faults;
 pub mod log_line;
 mod log_throttle;

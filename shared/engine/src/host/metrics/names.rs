@@ -135,7 +135,7 @@ pub const BREAKER_FAILURE_RATIO: Metric = Metric::gauge(
 pub const CONSUMER_LAG: Metric = Metric::gauge(
     "consumer_lag_messages",
     &["consumer"],
-    "Messages that the broker has for this consumer and that are not acknowledged; NaN while unknown",
+    "Facts that the broker has for this consumer and that are not acknowledged, with packs at the average size of those delivered lately; NaN while unknown",
 );
 pub const REDELIVERIES: Metric = Metric::counter(
     "consumer_redelivery_total",

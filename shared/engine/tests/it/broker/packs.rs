@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use saga_engine::nats::{BusSettings, NatsBus, Publisher};
 use saga_engine::runtime::bus::{Bus as _, BusFact as _, FactStream as _, Publish as _};
+use saga_engine::runtime::in_progress::{self, InProgress};
 use saga_engine::store::OutboxEntry;
 
 use super::consuming::{courier_entry, durable_of, listening, waiting};
@@ -59,7 +60,7 @@ async fn pack_is_acknowledged_only_after_all_its_facts() {
             }
         }
         if unacknowledged.is_some() {
-            assert_eq!(waiting(&bus, FILLING).await, 1, "one of it was left alone");
+            assert_eq!(waiting(&bus, FILLING).await, 5, "one of it was left alone");
         }
     }
     wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
@@ -96,6 +97,48 @@ async fn facts_in_flight_are_bounded_although_a_pack_is_one_message() {
     assert!(fourth.is_err(), "there was room for a fourth");
     in_flight.pop();
     in_time("there is room again", deliveries.next()).await.expect("a message");
+}
+
+/// Facts that waited in the client's buffer came again and again, each as a full attempt.
+#[tokio::test]
+async fn packs_that_wait_for_a_slow_step_are_not_redelivered() {
+    let nats = Nats::start().await;
+    let settings =
+        BusSettings { ack_wait: Duration::from_millis(500), max_ack_pending: 100, ..packed(&nats) };
+    let bus = nats.bus_with(settings).await;
+    all_done(publisher(&bus).publish(&(1..=4_000).map(courier_entry).collect::<Vec<_>>()).await);
+    let held = InProgress::default();
+    let mut deliveries = bus.consume(durable_of(FILLING)).await.expect("a consumer");
+    deliveries.hold(&held);
+    let (mut facts, mut redelivered) = (0, 0);
+    let taking = async {
+        while facts < 4_000 {
+            let message = in_time("it comes", deliveries.next()).await.expect("a message");
+            redelivered += usize::from(message.is_redelivery());
+            facts += 1;
+            message.acknowledge().await.expect("the broker is there");
+            // Slower than the acknowledgement wait allows for what is requested at once.
+            if facts % 100 == 0 {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    };
+    tokio::select! {
+        () = taking => {}
+        () = in_progress::report(&bus, held) => {}
+    }
+    assert_eq!((facts, redelivered), (4_000, 0));
+}
+
+/// The broker counts messages.
+#[tokio::test]
+async fn backlog_counts_the_facts_of_packs() {
+    let nats = Nats::start().await;
+    let bus = nats.bus_with(BusSettings { max_ack_pending: 100, ..packed(&nats) }).await;
+    all_done(publisher(&bus).publish(&(1..=1_000).map(courier_entry).collect::<Vec<_>>()).await);
+    let mut deliveries = bus.consume(durable_of(FILLING)).await.expect("a consumer");
+    let _message = in_time("it comes", deliveries.next()).await.expect("a message");
+    assert_eq!(bus.backlog(durable_of(FILLING)).await.expect("an answer").all(), 1_000);
 }
 
 /// Guarantee 2.
