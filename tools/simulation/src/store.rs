@@ -300,6 +300,7 @@ pass_on!(History {
     changed_rows(kind: &'static str, after: i64, limit: usize) -> Changes;
     event_fingerprint(seq: i64) -> Option<String>;
     position() -> DatabasePosition;
+    check_position(recorded: DatabasePosition) -> ();
 });
 pass_on!(Verification {
     verify() -> VerificationReport;

@@ -96,6 +96,12 @@ fn not_ready(service: &str, check: &FailingCheck) -> Finding {
             "Its database does not answer: commands get 503, messages wait at the broker. Its log shows the error.",
             &[],
         ),
+        "database" => (
+            "Its database was replaced by an older copy while it ran. Nothing is stored, published or shown from it. Stop \
+             the service, restore the newest copy of the database, and start the service. What is still missing is named \
+             by the start; once that is accepted, publish again what the others may lack, and reconcile.",
+            &["reconcile --full"],
+        ),
         "startup" => (
             "It has not reached the broker since its start, and accepts nothing before. Check the broker.",
             &["status"],

@@ -11,9 +11,11 @@ use super::http::{Check, CheckState, Readiness};
 
 /// Every check with its state while it finds a problem. A service that cannot accept its requests or process its messages
 /// is not ready. Any other problem only delays work that is already stored, and degrades the service.
-const CHECKS: [(&str, CheckState); 9] = [
+const CHECKS: [(&str, CheckState); 10] = [
     // Requests cannot be answered.
     ("store", CheckState::Failed),
+    // The database went back in time: nobody uses it.
+    ("database", CheckState::Failed),
     // Nothing may begin before database and broker were compared.
     ("startup", CheckState::Failed),
     // The service itself rejects new work.

@@ -112,8 +112,9 @@ fn check_all<S: Service, X>(
             let age = stats.outbox_oldest.map_or(SignedDuration::ZERO, |oldest| now.duration_since(oldest));
             let is_late = age > signed(settings.readiness.max_outbox_age);
             let late = is_late.then(|| format!("oldest entry has waited {}s", age.as_secs()));
-            found.extend([("store", None), ("outbox", late)]);
+            found.extend([("store", None), ("database", None), ("outbox", late)]);
         }
+        Err(lost @ StoreFault::DataLost(_)) => found.push(("database", Some(error_chain(lost)))),
         Err(fault) => found.push(("store", Some(error_chain(fault)))),
     }
     if let Some(bus) = &app.messaging.bus {

@@ -21,19 +21,27 @@ pub(super) async fn check_database(
     opened_at: DatabasePosition,
 ) -> anyhow::Result<()> {
     let mut retry = BrokerRetry::default();
-    loop {
+    let last = loop {
         match bus.last_position(service).await {
-            Ok(None) => return Ok(()),
-            Ok(Some(last)) => {
-                let found = if store.is_shared() { store.position().await? } else { opened_at };
-                return last.check(&found, &settings.accept_loss).map_err(|lost| {
-                    anyhow::anyhow!("database {}, by what the broker has of it: {lost}", settings.shown_url())
-                });
-            }
+            Ok(last) => break last,
             Err(fault) => {
                 let failure = "the broker does not say how far the database had come";
                 retry.pause_after(&format!("{failure}: {}", error_chain(&fault))).await;
             }
         }
+    };
+    let Some(last) = last else { return Ok(()) };
+    let found = if store.is_shared() { store.position().await? } else { opened_at };
+    last.check(&found, &settings.accept_loss).map_err(|lost| {
+        anyhow::anyhow!("database {}, by what the broker has of it: {lost}", settings.shown_url())
+    })?;
+    if !last.is_ahead_of(&found) {
+        return Ok(());
     }
+    // The accepted position takes the place of the higher one, with which the database is compared from now on.
+    while let Err(fault) = bus.record_position(service, &found, None).await {
+        let failure = "the accepted position of the database is not recorded yet, retrying";
+        retry.pause_after(&format!("{failure}: {}", error_chain(&fault))).await;
+    }
+    Ok(())
 }

@@ -27,5 +27,6 @@ pub use credentials::TlsSettings;
 pub use facts::ConsumerProgress;
 pub use message::payloads_of;
 pub use permissions::Permissions;
+pub use position_header::{compare_position, watch_position};
 pub use publisher::Publisher;
 pub use settings::BusSettings;

@@ -6,6 +6,8 @@ use saga_core::dead_letter::{DEAD_LETTER_TYPES, OPERATOR_COMMANDS};
 use saga_core::message::MessageType;
 use saga_core::service::{Service, steps_of, stream_of};
 
+use super::position_header;
+
 /// Name of the stream that keeps the broker's advisories.
 pub(super) const ADVISORY_STREAM: &str = "ADVISORY";
 
@@ -29,6 +31,7 @@ impl Permissions {
         let published = facts.into_iter().chain(dead_letters).chain(commands);
         let mut publish: Vec<_> = published.map(|message_type| message_type.subject(S::NAME, "*")).collect();
 
+        publish.push(position_header::subject_of(S::NAME));
         let stream = stream_of(S::NAME);
         publish.extend(["CREATE", "UPDATE", "INFO", "MSG.GET"].map(|request| of_stream(request, &stream)));
         // Created by the first service; all read the broker's time from it.

@@ -81,8 +81,15 @@ impl Publisher {
 
     async fn publish_all(&self, entries: &[OutboxEntry]) -> PublishOutcome {
         let position = match &self.position_header {
-            Some(header) => header.value().await,
-            None => None,
+            Some(header) => header.value(&self.bus, self.service).await,
+            None => Ok(None),
+        };
+        let position = match position {
+            Ok(position) => position,
+            Err(why) => {
+                let delayed = entries.first().map(|entry| (entry.seq, why));
+                return PublishOutcome { delayed, ..PublishOutcome::default() };
+            }
         };
         let mut published = PublishOutcome::default();
         // Sagas with a rejected entry, whose later entries wait.

@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use saga_core::row::RowKind;
 
+use super::highest_position::HighestPosition;
 use super::log_scan::LogScan;
 use super::sql::Sql;
 use super::{Answer, ReplicaSignal, StoreFault};
@@ -51,6 +52,9 @@ pub(super) trait Backend: Send + Sync {
 
     /// Progress of a verification in parts.
     fn log_scan(&self) -> &Arc<Mutex<Option<LogScan>>>;
+
+    /// Highest position of the database. Every read and write fails once the database is below it.
+    fn highest_position(&self) -> &HighestPosition;
 
     /// Reads by one statement, or by some that need no common snapshot. Dropping the future cancels it.
     fn read<A: Send + Sync + 'static, T: Send + 'static>(

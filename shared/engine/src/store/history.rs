@@ -77,9 +77,15 @@ impl<B: Backend> History for B {
     }
 
     fn position(&self) -> Answer<'_, DatabasePosition> {
-        self.read(Lane::Health, (), |db, ()| {
+        self.read(Lane::Health, self.highest_position().clone(), |db, highest| Box::pin(highest.read(db)))
+    }
+
+    fn check_position(&self, recorded: DatabasePosition) -> Answer<'_, ()> {
+        let args = (self.highest_position().clone(), recorded);
+        self.read(Lane::Health, args, |db, (highest, recorded)| {
             Box::pin(async move {
-                DatabasePosition::read(db).await.map_err(db_fault("reading the position of the database"))
+                let found = highest.read(db).await?;
+                highest.compare(Some(recorded), &found)
             })
         })
     }

@@ -43,7 +43,7 @@ impl DatabasePosition {
     }
 
     /// Describes the loss of a database that had this position and is `found` at another; `None` if nothing is lost.
-    fn lost(&self, found: Option<&Self>) -> Option<Reason> {
+    pub(super) fn lost(&self, found: Option<&Self>) -> Option<Reason> {
         let Self { service, events, messages, .. } = self;
         match found {
             None => Some(format!("it is empty, and had {events} events of {service}")),
@@ -57,6 +57,12 @@ impl DatabasePosition {
             )),
             Some(_) => None,
         }
+    }
+
+    /// True if a database that is `found` at a position has lost what led to this one.
+    #[must_use]
+    pub fn is_ahead_of(&self, found: &Self) -> bool {
+        self.lost(Some(found)).is_some()
     }
 
     /// Checks a database that is `found` at a position against this one, which was kept elsewhere.

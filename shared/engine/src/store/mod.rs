@@ -9,6 +9,7 @@ mod cell;
 mod due_work;
 mod encoding;
 mod fold;
+mod highest_position;
 mod history;
 mod identity;
 mod leases;
@@ -83,6 +84,12 @@ pub enum StoreFault {
     /// The database cannot be used. The text says why and what to do.
     #[error("{0}")]
     Unusable(String),
+    /// The database went back in time while it was in use. This process uses it no more.
+    #[error(
+        "the database has gone back in time: {0}; stop the service, restore the newest copy of the database, and start \
+         the service: if data is missing even so, the start names the loss"
+    )]
+    DataLost(String),
     /// The work of one request panicked: a bug. Other requests go on.
     #[error("panicked: {0}")]
     Panicked(String),
@@ -97,7 +104,7 @@ impl StoreFault {
     pub const fn is_caused_by_batch(&self) -> bool {
         match self {
             Self::Rejected { .. } | Self::Conflict(_) | Self::Unusable(_) | Self::Panicked(_) => true,
-            Self::Database { .. } | Self::Closed => false,
+            Self::Database { .. } | Self::DataLost(_) | Self::Closed => false,
         }
     }
 }

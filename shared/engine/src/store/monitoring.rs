@@ -28,9 +28,11 @@ pub struct StoredDeadLetters {
 
 impl<B: Backend> Monitoring for B {
     fn stats(&self) -> Answer<'_, StoreStats> {
-        self.read(Lane::Health, self.location_check(), |db, check_location| {
+        let checks = (self.location_check(), self.highest_position().clone());
+        self.read(Lane::Health, checks, |db, (check_location, highest)| {
             Box::pin(async move {
                 check_location()?;
+                highest.read(db).await?;
                 let sql = include_str!("sql/stats.sql")
                     .replace("{published_up_to}", PUBLISHED_UP_TO)
                     .replace("{last_entry}", B::Conn::LAST_ENTRY)

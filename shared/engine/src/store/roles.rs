@@ -170,8 +170,11 @@ pub trait History: Send + Sync {
     /// Hash that distinguishes the event at a position from any other; `None` if there is no event.
     fn event_fingerprint(&self, seq: i64) -> Answer<'_, Option<String>>;
 
-    /// Identity and progress of the database.
+    /// Identity and progress of the database. Fails if it is below a position that this process has seen before.
     fn position(&self) -> Answer<'_, DatabasePosition>;
+
+    /// Fails, from now on with every other operation, if the database is below a position that was recorded elsewhere.
+    fn check_position(&self, recorded: DatabasePosition) -> Answer<'_, ()>;
 }
 
 /// Verifies rows against their events, and rebuilds them.

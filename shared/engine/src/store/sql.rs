@@ -179,6 +179,8 @@ pub(super) trait Sql: Sync + 'static {
 
     /// Position of the last event.
     const LAST_EVENT: &'static str;
+    /// Number of the last writing transaction; `None` where the database does not count them.
+    const GENERATION: Option<&'static str>;
 
     /// Position of the last outbox entry.
     const LAST_ENTRY: &'static str;

@@ -94,8 +94,10 @@ pub(super) fn sql_state(fault: &StoreFault) -> Option<&SqlState> {
         StoreFault::Database { source, .. } | StoreFault::Rejected { source, .. } => {
             source.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::code)
         }
-        StoreFault::Conflict(_) | StoreFault::Unusable(_) | StoreFault::Panicked(_) | StoreFault::Closed => {
-            None
-        }
+        StoreFault::Conflict(_)
+        | StoreFault::Unusable(_)
+        | StoreFault::DataLost(_)
+        | StoreFault::Panicked(_)
+        | StoreFault::Closed => None,
     }
 }

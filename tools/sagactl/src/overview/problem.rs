@@ -163,7 +163,7 @@ pub mod tests {
         let services = vec![
             ServiceStatus {
                 steps: vec![step("payment-processing", true)],
-                failing_checks: ["store", "startup", "overload", "other"].map(check).to_vec(),
+                failing_checks: ["store", "database", "startup", "overload", "other"].map(check).to_vec(),
                 outbox: Some(OutboxSummary { pending: 0, oldest: None, failed: 1 }),
                 breakers: vec![breaker("bank", false), breaker("payment-refund", true)],
                 tasks: tasks.clone(),

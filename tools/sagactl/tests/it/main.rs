@@ -32,6 +32,7 @@ mod paging;
 mod postgres;
 mod reconciliation_under_load;
 mod redrives;
+mod restored_database;
 mod retention;
 mod scripts;
 mod secrets;

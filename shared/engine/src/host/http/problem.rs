@@ -103,6 +103,13 @@ impl From<StoreFault> for Problem {
                 tracing::warn!("request not answered: {cause}");
                 Self::unavailable("this service cannot read its database right now: ask again in a moment", 1)
             }
+            StoreFault::DataLost(_) => {
+                tracing::warn!("request not answered: {cause}");
+                Self::unavailable(
+                    "the database of this service has lost data, and is not used until it is restored",
+                    30,
+                )
+            }
             StoreFault::Rejected { .. }
             | StoreFault::Conflict(_)
             | StoreFault::Unusable(_)
@@ -143,6 +150,7 @@ mod tests {
         let source = || "connection refused".into();
         assert_eq!(problem(StoreFault::Database { context: "reading", source: source() }), (503, Some(1)));
         assert_eq!(problem(StoreFault::Closed), (503, Some(1)));
+        assert_eq!(problem(StoreFault::DataLost("it is at event 3".to_owned())), (503, Some(30)));
         assert_eq!(problem(StoreFault::Rejected { context: "reading", source: source() }), (500, None));
     }
 }

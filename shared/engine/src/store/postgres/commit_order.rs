@@ -8,17 +8,35 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
+use tokio_postgres::SimpleQueryMessage;
 
 use super::Database;
 use super::pool::Connection;
-use crate::store::Guard;
 use crate::store::backend::Lane;
+use crate::store::highest_position::HighestPosition;
 use crate::store::sql::Sql as _;
-use crate::store::sql_error::SqlError;
+use crate::store::sql_error::{SqlError, db_fault};
+use crate::store::{Guard, StoreFault};
 
 /// Locks the head of the database until the end of the transaction. Waits for the batch that holds it, and sees its writes.
 pub(super) async fn lock_head(conn: &Connection) -> Result<(), SqlError> {
     conn.execute("UPDATE head SET generation = generation + 1", &[]).await.map(drop)
+}
+
+/// Begins a transaction by the statement `begin`, on a database that has not gone back in time.
+pub(super) async fn begin(
+    conn: &Connection,
+    begin: &str,
+    highest: &HighestPosition,
+) -> Result<(), StoreFault> {
+    let known = highest.known_generation();
+    let begun = conn.client().simple_query(&format!("{begin}; SELECT generation FROM head")).await;
+    let begun = begun.map_err(db_fault("beginning a transaction"))?;
+    let generation = begun.iter().find_map(|message| {
+        let SimpleQueryMessage::Row(row) = message else { return None };
+        row.get(0)?.parse().ok()
+    });
+    highest.compare_generation(known, generation.unwrap_or(0))
 }
 
 /// Advisory lock of the turn.
@@ -81,7 +99,7 @@ pub(super) async fn wait_for_turn(database: &Database) -> Option<Guard> {
     if !database.notifications.has_others() || !database.turns.do_others_write(Instant::now()) {
         return None;
     }
-    let conn = database.lanes.connection(Lane::Row).await.ok()?;
+    let conn = database.connection(Lane::Row).await.ok()?;
     let sql = format!("BEGIN; SET LOCAL lock_timeout = {MAX_WAIT_MS}; SELECT pg_advisory_xact_lock({TURN})");
     // On failure the connection is closed, which ends the transaction.
     conn.client().batch_execute(&sql).await.ok()?;

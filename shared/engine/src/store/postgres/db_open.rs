@@ -19,9 +19,11 @@ pub(super) fn unusable(fault: &StoreFault) -> Reason {
         StoreFault::Database { source, .. } | StoreFault::Rejected { source, .. } => {
             database_error(source.as_ref())
         }
-        StoreFault::Conflict(_) | StoreFault::Unusable(_) | StoreFault::Panicked(_) | StoreFault::Closed => {
-            None
-        }
+        StoreFault::Conflict(_)
+        | StoreFault::Unusable(_)
+        | StoreFault::DataLost(_)
+        | StoreFault::Panicked(_)
+        | StoreFault::Closed => None,
     };
     let Some((code, message)) = code else { return error_chain(fault) };
     let advice = match code {

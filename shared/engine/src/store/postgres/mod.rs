@@ -42,6 +42,7 @@ use self::notify::{Announcement, Notifications};
 use self::pool::{Connection, Lanes};
 use self::values::is_lost;
 use super::backend::{Backend, Kinds, Lane, LocationCheck, Urgency, Work};
+use super::highest_position::HighestPosition;
 use super::identity::identify;
 use super::log_scan::LogScan;
 use super::roles::{Replicas, Transactions};
@@ -62,6 +63,7 @@ pub struct PostgresStore {
 
 struct Database {
     lanes: Lanes,
+    highest_position: HighestPosition,
     kinds: Arc<Kinds>,
     notifications: Notifications,
     turns: Turns,
@@ -118,6 +120,7 @@ impl PostgresStore {
         conn.give_back();
         let database = Database {
             lanes,
+            highest_position: HighestPosition::default(),
             kinds,
             notifications,
             turns: Turns::new(Instant::now()),
@@ -125,6 +128,14 @@ impl PostgresStore {
             leadership: Leadership::none(),
         };
         Ok(Self { database: Arc::new(database), log_scan: Arc::default() })
+    }
+}
+
+impl Database {
+    /// Takes a free connection of this lane, unless the database has gone back in time.
+    async fn connection(&self, lane: Lane) -> Result<Connection, StoreFault> {
+        self.highest_position.check()?;
+        self.lanes.connection(lane).await
     }
 }
 
@@ -141,6 +152,10 @@ impl Backend for PostgresStore {
         &self.log_scan
     }
 
+    fn highest_position(&self) -> &HighestPosition {
+        &self.database.highest_position
+    }
+
     fn read<A: Send + Sync + 'static, T: Send + 'static>(
         &self,
         lane: Lane,
@@ -148,7 +163,7 @@ impl Backend for PostgresStore {
         work: Work<Connection, A, T>,
     ) -> Answer<'_, T> {
         Box::pin(async move {
-            let conn = self.database.lanes.connection(lane).await?;
+            let conn = self.database.connection(lane).await?;
             let answer = work(&conn, &args).await;
             conn.give_back();
             answer
@@ -225,8 +240,8 @@ async fn in_transaction<A, T>(
     args: A,
     work: Work<Connection, A, T>,
 ) -> Result<T, StoreFault> {
-    let conn = database.lanes.connection(lane).await?;
-    conn.client().batch_execute(begin).await.map_err(db_fault("beginning a transaction"))?;
+    let conn = database.connection(lane).await?;
+    commit_order::begin(&conn, begin, &database.highest_position).await?;
     let done = work(&conn, &args).await;
     let how = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
     let ended = conn.client().batch_execute(how).await.map_err(db_fault("ending a transaction"));

@@ -21,6 +21,7 @@ impl Sql for Connection {
     const FOR_SHARE: &'static str = " FOR SHARE";
     const POSITION: &'static str = "strpos";
     const LAST_EVENT: &'static str = "(SELECT event FROM head)";
+    const GENERATION: Option<&'static str> = Some("SELECT generation FROM head");
     const LAST_ENTRY: &'static str = "(SELECT outbox FROM head)";
     const CLOCK: Option<&'static str> =
         Some("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)");

@@ -29,8 +29,16 @@ const MAX_ATTEMPTS: u32 = 4;
 /// Interval of checks whether a commit was done.
 const CHECK_EVERY: Duration = Duration::from_millis(200);
 
-/// Outbox entries of a batch, and the announcement for other replicas; `None` if nothing was written.
-type Done = Option<(Vec<OutboxEntry>, Option<Announcement>)>;
+/// Batch that was written; `None` if there was nothing to write.
+type Done = Option<Written>;
+
+struct Written {
+    entries: Vec<OutboxEntry>,
+    /// Announcement for other replicas.
+    announcement: Option<Announcement>,
+    /// Generation of the database that the batch made.
+    generation: i64,
+}
 
 enum Attempt {
     Committed(Done),
@@ -49,9 +57,9 @@ pub(super) async fn transact(
         attempts += 1;
         let token = Uuid::now_v7();
         let fault = match attempt(database, reads, &mut decide, token).await {
-            Attempt::Committed(done) => return Ok(notify(database, done)),
+            Attempt::Committed(done) => return Ok(committed(database, done)),
             Attempt::Unclear(done, fault) => match was_committed(database, token, &fault).await {
-                true => return Ok(notify(database, done)),
+                true => return Ok(committed(database, done)),
                 false => fault,
             },
             Attempt::Failed(fault) => fault,
@@ -62,7 +70,10 @@ pub(super) async fn transact(
             StoreFault::Database { .. } | StoreFault::Rejected { .. } => {
                 is_collision(&fault) || is_lost(&fault)
             }
-            StoreFault::Unusable(_) | StoreFault::Panicked(_) | StoreFault::Closed => false,
+            StoreFault::Unusable(_)
+            | StoreFault::DataLost(_)
+            | StoreFault::Panicked(_)
+            | StoreFault::Closed => false,
         };
         if attempts == MAX_ATTEMPTS || !may_succeed {
             return Err(fault);
@@ -70,9 +81,10 @@ pub(super) async fn transact(
     }
 }
 
-/// Notifies the other replicas. Returns the outbox entries.
-fn notify(database: &Database, done: Done) -> Vec<OutboxEntry> {
-    let Some((entries, announcement)) = done else { return vec![] };
+/// Records a committed batch, and notifies the other replicas. Returns the outbox entries.
+fn committed(database: &Database, done: Done) -> Vec<OutboxEntry> {
+    let Some(Written { entries, announcement, generation }) = done else { return vec![] };
+    database.highest_position.raise_generation(generation);
     if let Some(announcement) = announcement {
         database.notifications.send(&announcement);
     }
@@ -80,7 +92,7 @@ fn notify(database: &Database, done: Done) -> Vec<OutboxEntry> {
 }
 
 async fn attempt(database: &Database, reads: &Reads, decide: &mut Decide, token: Uuid) -> Attempt {
-    let conn = match database.lanes.connection(Lane::Row).await {
+    let conn = match database.connection(Lane::Row).await {
         Ok(conn) => conn,
         Err(fault) => return Attempt::Failed(fault),
     };
@@ -126,11 +138,10 @@ async fn load_and_write(
             if writes.is_empty() && writes.events.is_empty() {
                 return Ok(None);
             }
-            let (entries, generation) =
-                write::write(conn, &database.kinds, assumptions, &writes, token).await?;
+            let (entries, generation) = write::write(conn, database, assumptions, &writes, token).await?;
             database.turns.add_batch(generation, Instant::now());
             let announcement = database.notifications.announcement_of(&writes, database.leadership.is_held());
-            return Ok(Some((entries, announcement)));
+            return Ok(Some(Written { entries, announcement, generation }));
         }
         // Starts over, because rows must be locked in order: otherwise batches would deadlock.
         also_read.append(&mut writes.to_read);
@@ -152,6 +163,8 @@ async fn was_committed(database: &Database, token: Uuid, lost: &StoreFault) -> b
     loop {
         match is_committed(database, token).await {
             Ok(was_committed) => return was_committed,
+            // Nothing is done on this database any more.
+            Err(StoreFault::DataLost(_)) => return false,
             Err(fault) => warn!("cannot check yet whether a batch was committed: {}", error_chain(&fault)),
         }
         tokio::time::sleep(CHECK_EVERY).await;
@@ -161,7 +174,7 @@ async fn was_committed(database: &Database, token: Uuid, lost: &StoreFault) -> b
 /// Inserts the token of the batch once more, and rolls back. The insertion waits for a commit in progress.
 async fn is_committed(database: &Database, token: Uuid) -> Result<bool, StoreFault> {
     let context = "checking whether a batch was committed";
-    let conn = database.lanes.connection(Lane::Row).await?;
+    let conn = database.connection(Lane::Row).await?;
     conn.client().batch_execute("BEGIN").await.map_err(db_fault(context))?;
     let sql = "INSERT INTO batch (token, committed_at) VALUES ($1, $2) ON CONFLICT DO NOTHING";
     let new = conn.execute(sql, &[&token, &micros(Timestamp::now())]).await.map_err(db_fault(context))?;

@@ -12,6 +12,7 @@ use saga_core::row::{RowKey, RowKind};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use super::Database;
 use super::load::{Assumptions, CHANGED_STATE, MessageStates};
 use super::pool::Connection;
 use super::statements::{Returned, Statements, column, values};
@@ -33,16 +34,17 @@ pub(super) const MESSAGE: &str = "message";
 /// Generation that no database has.
 const NO_GENERATION: i64 = -1;
 
-/// Writes a batch, if its assumptions still hold. Returns its outbox entries with their positions, and the generation of the
-/// database that it made.
+/// Writes a batch, if its assumptions still hold, and the database has not gone back in time. Returns its outbox entries
+/// with their positions, and the generation of the database that it made.
 pub(super) async fn write(
     conn: &Connection,
-    kinds: &Kinds,
+    database: &Database,
     assumptions: Assumptions,
     writes: &Writes,
     token: Uuid,
 ) -> Result<(Vec<OutboxEntry>, i64), StoreFault> {
-    let at = micros(writes.decided_at);
+    let (kinds, highest) = (&database.kinds, &database.highest_position);
+    let (at, known) = (micros(writes.decided_at), highest.known_generation());
     let mut statements = Statements::default();
     let (events, entries) = (limit_of(writes.events.len()), limit_of(writes.outbox.len()));
     let now = micros(jiff::Timestamp::now());
@@ -67,7 +69,8 @@ pub(super) async fn write(
         let rows = rows.map_err(db_fault("writing a batch"))?;
         match returned {
             Returned::Head => {
-                (last, generation) = rows.first().map_or((0, 0), |row| (row.get(0), row.get(1)))
+                (last, generation) = rows.first().map_or((0, 0), |row| (row.get(0), row.get(1)));
+                highest.compare_generation(known, generation - 1)?;
             }
             Returned::Conflict => {
                 if let Some(row) = rows.first() {

@@ -109,6 +109,7 @@ impl Sql for SharedConnection {
     const FOR_SHARE: &'static str = "";
     const POSITION: &'static str = "instr";
     const LAST_EVENT: &'static str = "(SELECT coalesce(max(seq), 0) FROM event)";
+    const GENERATION: Option<&'static str> = None;
     const LAST_ENTRY: &'static str = "(SELECT coalesce(max(seq), 0) FROM outbox)";
     const CLOCK: Option<&'static str> = None;
     const BY_STATUS: &'static str = " INDEXED BY outbox_out_of_sequence";

@@ -14,6 +14,7 @@ use tracing::warn;
 
 use super::connection::SharedConnection;
 use super::run;
+use crate::store::highest_position::HighestPosition;
 use crate::store::identity::{Reason, check_owner, identify};
 use crate::store::sql_error::db_fault;
 use crate::store::{DatabasePosition, OpenOptions, StoreFault};
@@ -21,6 +22,7 @@ use crate::store::{DatabasePosition, OpenOptions, StoreFault};
 /// Position of the database, as the lock file keeps it.
 pub(super) struct PositionFile {
     file: File,
+    highest: HighestPosition,
     written: Instant,
 }
 
@@ -31,8 +33,13 @@ const POSITION_BYTES: usize = 512;
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
 impl PositionFile {
-    pub(super) fn new(lock: &File) -> std::io::Result<Self> {
-        Ok(Self { file: lock.try_clone()?, written: Instant::now() })
+    pub(super) fn new(lock: &File, highest: HighestPosition) -> std::io::Result<Self> {
+        Ok(Self { file: lock.try_clone()?, highest, written: Instant::now() })
+    }
+
+    /// Highest position of the database in this process.
+    pub(super) const fn highest(&self) -> &HighestPosition {
+        &self.highest
     }
 
     /// Reads the position; `None` if there is none, or if its writing was cut off.
@@ -42,13 +49,16 @@ impl PositionFile {
         serde_json::from_slice(&bytes[..count]).ok()
     }
 
-    /// Writes the position. A write that fails only weakens the check at the next start.
+    /// Writes the position. Of a database that has gone back in time it writes the highest one, as evidence for the next
+    /// start. A write that fails only weakens the check then.
     pub(super) fn write(&mut self, conn: &SharedConnection) {
         self.written = Instant::now();
-        let position = run(DatabasePosition::read(conn));
-        let Ok(Ok(mut text)) = position.map(|position| serde_json::to_vec(&position)) else {
-            return;
+        let position = match run(self.highest.read(conn)) {
+            Ok(position) => Some(position),
+            Err(StoreFault::DataLost(_)) => self.highest.known(),
+            Err(_) => None,
         };
+        let Some(Ok(mut text)) = position.map(|position| serde_json::to_vec(&position)) else { return };
         text.resize(POSITION_BYTES.max(text.len()), b' ');
         if let Err(error) = self.file.write_all_at(&text, 0) {
             warn!("the position of the database cannot be written to its lock file: {error}");

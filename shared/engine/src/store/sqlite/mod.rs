@@ -37,6 +37,7 @@ use self::readers::Readers;
 use self::write::KindSql;
 use self::writer::{Writer, in_transaction};
 use super::backend::{Backend, Kinds, Lane, LocationCheck, Urgency, Work};
+use super::highest_position::HighestPosition;
 use super::log_scan::LogScan;
 use super::roles::{Leases, Replicas, Transactions};
 use super::sql_error::db_fault;
@@ -57,6 +58,7 @@ pub struct SqliteStore {
     tables: Tables,
     /// Location of the file; `None` in memory.
     location: Option<DbLocation>,
+    highest_position: HighestPosition,
     log_scan: Arc<Mutex<Option<LogScan>>>,
     _lock: Option<File>,
 }
@@ -113,7 +115,9 @@ impl SqliteStore {
             std::fs::create_dir_all(folder).map_err(|error| unusable("its folder cannot be made", &error))?;
         }
         let lock = lock(path).map_err(|error| unusable("cannot be locked", &error))?;
-        let mut positions = PositionFile::new(&lock).map_err(|error| unusable("cannot be locked", &error))?;
+        let highest_position = HighestPosition::default();
+        let mut positions = PositionFile::new(&lock, highest_position.clone())
+            .map_err(|error| unusable("cannot be locked", &error))?;
         let conn = Connection::open(path).map_err(|error| unusable("cannot be opened", &error))?;
         configure(&conn).map_err(|error| rejected(db_open::unusable(&error)))?;
         let (mut conn, tables) = (SharedConnection::new(conn), Tables::of(kinds));
@@ -131,7 +135,7 @@ impl SqliteStore {
         let writer = Writer::start(conn, location.clone(), positions, checkpoints)
             .map_err(|error| unusable("no thread for its writer", &error))?;
         let (readers, location, log_scan) = (Some(readers), Some(location), Arc::default());
-        Ok(Self { writer, readers, tables, location, log_scan, _lock: Some(lock) })
+        Ok(Self { writer, readers, tables, location, highest_position, log_scan, _lock: Some(lock) })
     }
 
     /// Database in memory that works on the caller's thread: every future is ready at once.
@@ -156,8 +160,9 @@ impl SqliteStore {
     }
 
     fn inline(conn: SharedConnection, tables: Tables) -> Self {
-        let (writer, log_scan) = (Writer::Inline(conn), Arc::default());
-        Self { writer, readers: None, tables, location: None, log_scan, _lock: None }
+        let (writer, highest_position) = (Writer::Inline(conn), HighestPosition::default());
+        let log_scan = Arc::default();
+        Self { writer, readers: None, tables, location: None, highest_position, log_scan, _lock: None }
     }
 }
 
@@ -187,6 +192,9 @@ impl Backend for SqliteStore {
         args: A,
         work: Work<SharedConnection, A, T>,
     ) -> Answer<'_, T> {
+        if let Err(lost) = self.highest_position.check() {
+            return Box::pin(ready(Err(lost)));
+        }
         match (&self.writer, &self.readers) {
             (Writer::Thread(_), Some(readers)) => readers.read(lane, move |conn| run(work(conn, &args))),
             (Writer::Thread(_), None) => Box::pin(ready(Err(StoreFault::Closed))),
@@ -201,6 +209,10 @@ impl Backend for SqliteStore {
         work: Work<SharedConnection, A, T>,
     ) -> Answer<'_, T> {
         self.read(lane, args, work)
+    }
+
+    fn highest_position(&self) -> &HighestPosition {
+        &self.highest_position
     }
 
     /// Runs work in a write transaction, merged with other waiting work.

@@ -14,9 +14,11 @@ use super::checkpoint::Checkpoints;
 use super::connection::SharedConnection;
 use super::db_location::DbLocation;
 use super::db_open::PositionFile;
+use super::run;
 use crate::store::backend::Urgency;
+use crate::store::highest_position::HighestPosition;
 use crate::store::sql_error::db_fault;
-use crate::store::{Answer, StoreFault};
+use crate::store::{Answer, DatabasePosition, StoreFault};
 
 /// Maximum number of jobs in one commit. A job is a whole batch; with more, the first would wait for the last.
 const MERGED_JOBS: usize = 64;
@@ -147,7 +149,8 @@ fn write_jobs(
     mut checkpoints: Checkpoints,
 ) {
     while let Some(mut jobs) = next_jobs(waiting) {
-        let merged = in_transaction(conn, || jobs.iter_mut().try_for_each(|job| (job.work)(conn)));
+        let highest = positions.highest().clone();
+        let merged = in_order(conn, &highest, || jobs.iter_mut().try_for_each(|job| (job.work)(conn)));
         // Checked after the commit: the file may be replaced until then.
         let is_in_place = location.check().is_ok();
         match merged {
@@ -156,7 +159,7 @@ fn write_jobs(
             // One job failed, so that none is committed. Each gets a transaction and a reply of its own.
             Err(_) if jobs.len() > 1 => {
                 for mut job in jobs {
-                    let answer = in_transaction(conn, || (job.work)(conn));
+                    let answer = in_order(conn, &highest, || (job.work)(conn));
                     reply(job, answer.and_then(|()| location.check()));
                 }
             }
@@ -176,6 +179,22 @@ fn write_jobs(
 fn reply(job: Job, answer: Result<(), StoreFault>) {
     // The caller may have given up.
     let _ = job.done.send(answer);
+}
+
+/// Runs `work` in a write transaction on a database that has not gone back in time.
+fn in_order(
+    conn: &SharedConnection,
+    highest: &HighestPosition,
+    work: impl FnOnce() -> Result<(), StoreFault>,
+) -> Result<(), StoreFault> {
+    let committed = in_transaction(conn, || {
+        highest.check()?;
+        run(highest.read(conn))?;
+        work()?;
+        run(DatabasePosition::read(conn)).map_err(db_fault("reading the position of the database"))
+    })?;
+    highest.raise(&committed);
+    Ok(())
 }
 
 /// Runs `work` in a write transaction, which is rolled back if `work` fails or panics.

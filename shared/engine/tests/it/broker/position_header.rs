@@ -6,15 +6,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use saga_core::decision::Writes;
 use saga_core::service::Service as _;
-use saga_engine::nats::Publisher;
+use saga_engine::nats::{Publisher, compare_position};
 use saga_engine::runtime::bus::Publish as _;
 use saga_engine::store::OpenOptions;
 use saga_engine::store::roles::History as _;
 use saga_engine::store::sqlite::SqliteStore;
-use saga_engine::store::{Store, StoreFault};
+use saga_engine::store::{DatabasePosition, Store, StoreFault};
 
 use super::all_done;
-use crate::support::{Depot, Nats, commit, entries, in_time, no_faults, outbox_writes, put, recorded};
+use crate::support::{
+    Depot, Nats, commit, entries, id, in_time, new_postgres, no_faults, outbox_writes, put, recorded,
+};
 
 #[tokio::test]
 async fn database_behind_its_stream_is_detected() -> Result<(), StoreFault> {
@@ -61,6 +63,67 @@ async fn database_behind_its_stream_is_detected() -> Result<(), StoreFault> {
         let name = sentence.rsplit_once("accept_loss=").expect("a name").1;
         assert_eq!(position.check(&behind, name), Ok(()), "it was accepted");
     }
+    Ok(())
+}
+
+/// An inbox, for example, changes without a fact.
+#[tokio::test]
+async fn progress_without_fact_is_recorded_in_stream() -> Result<(), StoreFault> {
+    let ((_nats, bus), folder) = (Nats::with_bus().await, tempfile::tempdir().expect("a folder"));
+    let (path, copy) = (folder.path().join("depot.db"), folder.path().join("copy.db"));
+    let store = open(&path)?;
+    commit(&store, Writes { inbox: vec![("filling", id(1))], ..outbox_writes([]) }).await?;
+    for turn in 0..2 {
+        compare_position(&bus, "depot", &store).await.expect("it is ahead");
+        let last = bus.last_position("depot").await.expect("the broker answers").expect("a position");
+        let position = store.position().await?;
+        assert_eq!((last.id, last.events, last.messages), (position.id, 0, 1), "after turn {turn}");
+    }
+    assert_eq!(bus.last_sequence("DEPOT").await.expect("the broker answers"), 1, "only where it is ahead");
+
+    drop(store);
+    checkpointed(&path);
+    std::fs::copy(&path, &copy).expect("a copy");
+    let store = open(&path)?;
+    commit(&store, Writes { inbox: vec![("filling", id(2))], ..outbox_writes([]) }).await?;
+    compare_position(&bus, "depot", &store).await.expect("it is ahead");
+    let older = open(&copy)?;
+    let why = compare_position(&bus, "depot", &older).await.expect_err("it is behind");
+    assert!(why.contains("it had come to event 0 and message 2"), "{why}");
+    assert!(matches!(older.position().await, Err(StoreFault::DataLost(_))));
+    let last = bus.last_position("depot").await.expect("the broker answers").expect("a position");
+    assert_eq!(last.messages, 2, "not overwritten");
+    Ok(())
+}
+
+/// A replica that did not see how far the database had come may become the leader after it has gone back.
+#[tokio::test]
+async fn new_leader_behind_its_stream_publishes_nothing() -> Result<(), StoreFault> {
+    let (_nats, bus) = Nats::with_bus().await;
+    let (_server, store) = new_postgres().await;
+    let store: Arc<dyn Store> = Arc::new(store);
+    commit(store.as_ref(), recorded("tea", &[], &[put(1)])).await?;
+    let published = DatabasePosition { events: 2, ..store.position().await? };
+    bus.record_position("depot", &published, None).await.expect("recorded");
+    let publisher = Publisher::new(bus.clone(), "depot", no_faults()).with_position_header(store.clone());
+    let outcome = publisher.publish(&entries(1..2)).await;
+    assert_eq!(outcome.done, Vec::<i64>::new());
+    let (_, why) = outcome.delayed.expect("it waits");
+    assert!(why.contains("it had come to event 2"), "{why}");
+    let last = bus.last_position("depot").await.expect("the broker answers").expect("a position");
+    assert_eq!(last.events, 2, "not overwritten");
+    Ok(())
+}
+
+#[tokio::test]
+async fn position_of_paused_process_is_not_recorded() -> Result<(), StoreFault> {
+    let (_nats, bus) = Nats::with_bus().await;
+    let position = DatabasePosition { events: 2, ..DatabasePosition::default() };
+    bus.record_position("depot", &position, Some(0)).await.expect("the stream is empty");
+    let lower = DatabasePosition { events: 1, ..position };
+    bus.record_position("depot", &lower, Some(0)).await.expect_err("somebody published meanwhile");
+    let last = bus.last_position("depot").await.expect("the broker answers").expect("a position");
+    assert_eq!(last.events, 2);
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 mod additional_rows;
 mod batches;
 mod dead_letters;
+mod going_back;
 mod history;
 mod log_scan;
 mod maintenance;
