@@ -9,7 +9,7 @@ use tokio_postgres::types::ToSql;
 use super::commit_order;
 use super::pool::Connection;
 use super::values::{Owned, Ready, array_of, number, pipelined, prepared, text, type_of};
-use crate::store::encoding::micros;
+use crate::store::encoding::{micros, without_nul};
 use crate::store::sql::{FoldedRow, Row, Sql, Values};
 use crate::store::sql_error::SqlError;
 
@@ -112,9 +112,12 @@ impl Sql for Connection {
     }
 
     fn stored_value(kind: &RowKind, field: &str, value: FieldValue) -> FieldValue {
-        match kind.is_number(field) {
-            true => number(value).map_or(FieldValue::Null, FieldValue::Integer),
-            false => text(value).map_or(FieldValue::Null, FieldValue::Text),
+        match value {
+            _ if kind.is_number(field) => number(value).map_or(FieldValue::Null, FieldValue::Integer),
+            FieldValue::Text(id) if !kind.fields.contains(&field) => FieldValue::Text(without_nul(id)),
+            FieldValue::Text(_) | FieldValue::Integer(_) | FieldValue::Null => {
+                text(value).map_or(FieldValue::Null, FieldValue::Text)
+            }
         }
     }
 }

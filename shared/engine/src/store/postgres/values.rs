@@ -14,7 +14,7 @@ use tokio_postgres::{Error, Row, Statement};
 
 use super::pool::Connection;
 use crate::store::StoreFault;
-use crate::store::encoding::without_nul;
+use crate::store::encoding::{indexed, without_nul};
 use crate::store::sql_error::sql_state;
 
 /// Parameters of a statement that is built before it is sent.
@@ -31,7 +31,7 @@ pub(super) fn number(value: FieldValue) -> Option<i64> {
 /// Value for a text column.
 pub(super) fn text(value: FieldValue) -> Option<String> {
     match value {
-        FieldValue::Text(text) => Some(without_nul(text)),
+        FieldValue::Text(text) => Some(indexed(without_nul(text))),
         FieldValue::Integer(number) => Some(number.to_string()),
         FieldValue::Null => None,
     }

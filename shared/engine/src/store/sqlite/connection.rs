@@ -10,7 +10,7 @@ use saga_core::decider::FieldValue;
 use saga_core::row::{Projected, RowKind};
 
 use super::values::{field_value, insert_sql};
-use crate::store::encoding::micros;
+use crate::store::encoding::{indexed, micros};
 use crate::store::sql::{FoldedRow, Row, Sql, Values};
 use crate::store::sql_error::SqlError;
 
@@ -172,7 +172,10 @@ impl Sql for SharedConnection {
         Ok(add_to_message_counts(&self.lock(), outcome, counts)?)
     }
 
-    fn stored_value(_kind: &RowKind, _field: &str, value: FieldValue) -> FieldValue {
-        value
+    fn stored_value(kind: &RowKind, field: &str, value: FieldValue) -> FieldValue {
+        match value {
+            FieldValue::Text(text) if kind.fields.contains(&field) => FieldValue::Text(indexed(text)),
+            FieldValue::Text(_) | FieldValue::Integer(_) | FieldValue::Null => value,
+        }
     }
 }

@@ -5,13 +5,15 @@ use rusqlite::types::Value;
 use saga_core::decider::FieldValue;
 use saga_core::row::RowKind;
 
+use crate::store::encoding::indexed;
+
 pub(super) fn now_micros() -> i64 {
     Timestamp::now().as_microsecond()
 }
 
 pub(super) fn field_value(value: &FieldValue) -> Value {
     match value {
-        FieldValue::Text(text) => Value::Text(text.clone()),
+        FieldValue::Text(text) => Value::Text(indexed(text.clone())),
         FieldValue::Integer(number) => Value::Integer(*number),
         FieldValue::Null => Value::Null,
     }

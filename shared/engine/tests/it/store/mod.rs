@@ -175,6 +175,7 @@ macro_rules! conformance {
                 rows_are_found_by_text_in_any_case,
                 text_with_nul_character_matches_nothing,
                 rows_are_found_in_the_order_of_their_ids,
+                rows_with_long_texts_are_stored_and_found_by_them,
                 pages_are_contiguous_in_both_directions,
                 rows_are_found_from_a_value_on,
                 rows_are_sorted_by_a_field_and_then_by_their_id,

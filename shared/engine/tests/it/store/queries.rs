@@ -41,6 +41,33 @@ pub async fn rows_are_found_by_text_in_any_case(store: &dyn Store) -> Outcome {
     Ok(())
 }
 
+/// A foreign message has any type, for example, which an index cannot hold.
+pub async fn rows_with_long_texts_are_stored_and_found_by_them(store: &dyn Store) -> Outcome {
+    // Hardly compressible.
+    let digits = |number: u128| (number.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)).to_string();
+    let of = |end: u128| (1..200).chain([end]).map(digits).collect::<String>();
+    let long = [of(1_000), of(1_001)];
+    for (label, text) in ["a", "b"].into_iter().zip(&long) {
+        let mut writes = recorded(label, &[], &[put(1)]);
+        writes.rows[0].projected.fields[0] = FieldValue::Text(text.clone());
+        commit(store, writes).await?;
+    }
+    let by = |text: &str| vec![("status", FieldValue::from(text))];
+    assert_eq!(find(store, Query { equals: by(&long[0]), ..all() }).await?, ["a"]);
+    assert_eq!(find(store, Query { equals: by(&long[1]), ..all() }).await?, ["b"], "not by its beginning");
+    let one_of = vec![("status", vec![FieldValue::from(long[1].as_str())])];
+    assert_eq!(find(store, Query { one_of, ..all() }).await?, ["b"]);
+    let counts = store.counts("shelf", "status", all()).await?;
+    assert!(
+        counts.keys().all(|shown| shown.len() <= 500 && long[0].starts_with(&shown[..400])),
+        "{counts:?}"
+    );
+    // What a group is called finds its rows.
+    let shown = counts.keys().next().expect("a group");
+    assert_eq!(find(store, Query { equals: by(shown), ..all() }).await?.len(), 1);
+    Ok(())
+}
+
 /// PostgreSQL stores no NUL character, but callers may search for one.
 pub async fn text_with_nul_character_matches_nothing(store: &dyn Store) -> Outcome {
     fill(store).await?;
