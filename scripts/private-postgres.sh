@@ -5,19 +5,22 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 usage() {
   cat <<USAGE
-usage: scripts/private-postgres.sh [PORT] [--durable]
+usage: scripts/private-postgres.sh [PORT] [--durable] [--standby-of URL]
 
 Prints the URL of a new, empty database server as soon as it answers. Runs until its standard input is closed, or until SIGTERM
 or Ctrl-C, and then deletes the data. The default PORT is a free one. The user saga needs no password; all others do. Writes are
-synced to the disk only with --durable. If started by root, the server runs as the user postgres, or nobody.
+synced to the disk only with --durable. With --standby-of it follows another such server. If started by root, the server runs as the user postgres, or nobody.
 USAGE
 }
 
-port='' syncs=off
-for word; do
+port='' syncs=off primary=''
+while [[ $# != 0 ]]; do
+  word=$1
+  shift
   case $word in
     -h | --help) usage && exit 0 ;;
     --durable) syncs=on ;;
+    --standby-of) primary=${1:?"private-postgres.sh: --standby-of needs a URL"} && shift ;;
     [0-9]*) port=$word ;;
     *) say "private-postgres.sh: unknown argument $word (see: private-postgres.sh --help)" && exit 2 ;;
   esac
@@ -51,14 +54,20 @@ trap 'exit 0' INT TERM HUP
 
 [[ ${#as_user[@]} == 0 ]] || chown "$user" "$folder"
 
-${as_user[@]+"${as_user[@]}"} "$programs/initdb" --pgdata "$folder/data" --username saga --auth trust --encoding UTF8 --locale C --no-sync \
-  >"$folder/initdb.log" 2>&1 || { tail -n 5 "$folder/initdb.log" >&2; die "initdb failed in $folder"; }
+if [[ -n $primary ]]; then
+  copies=$(PATH="$programs:$PATH" command -v pg_basebackup) || die "no pg_basebackup beside $programs/postgres or on PATH"
+  ${as_user[@]+"${as_user[@]}"} "$copies" --dbname "$primary" --pgdata "$folder/data" --write-recovery-conf \
+    --checkpoint fast --no-sync >"$folder/initdb.log" 2>&1 || { tail -n 5 "$folder/initdb.log" >&2; die "pg_basebackup failed in $folder"; }
+else
+  ${as_user[@]+"${as_user[@]}"} "$programs/initdb" --pgdata "$folder/data" --username saga --auth trust --encoding UTF8 --locale C --no-sync \
+    >"$folder/initdb.log" 2>&1 || { tail -n 5 "$folder/initdb.log" >&2; die "initdb failed in $folder"; }
+fi
 
 # The owner needs no password; all other users do.
-printf 'host all %s 127.0.0.1/32 %s\n' saga trust all scram-sha-256 >"$folder/pg_hba.conf"
+printf 'host %s 127.0.0.1/32 %s\n' 'all saga' trust 'replication saga' trust 'all all' scram-sha-256 >"$folder/pg_hba.conf"
 
 # answers: true if the server accepts queries. Its port accepts connections earlier, so this reads its log.
-answers() { grep -q 'database system is ready to accept connections' "$folder/log" 2>/dev/null; }
+answers() { grep -qE 'database system is ready to accept (read-only )?connections' "$folder/log" 2>/dev/null; }
 
 # Another process may take the port first; then another port is tried.
 for try in 1 2 3 4 5; do

@@ -109,6 +109,9 @@ impl StoreFault {
     }
 }
 
+/// Default maximum number of connections of a process to a server.
+pub const DEFAULT_MAX_CONNECTIONS: usize = 13;
+
 /// Options for opening a database.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenOptions<'a> {
@@ -126,6 +129,8 @@ pub struct OpenOptions<'a> {
     pub alone: bool,
     /// Maximum wait for a server that is starting or unreachable.
     pub wait: Duration,
+    /// Maximum number of connections to a server.
+    pub max_connections: usize,
 }
 
 impl Default for OpenOptions<'_> {
@@ -138,6 +143,7 @@ impl Default for OpenOptions<'_> {
             instance: "",
             alone: false,
             wait: Duration::ZERO,
+            max_connections: DEFAULT_MAX_CONNECTIONS,
         }
     }
 }

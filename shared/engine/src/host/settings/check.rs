@@ -23,6 +23,8 @@ impl<X> Settings<X> {
             (!self.relay.poll.is_zero(), "relay.poll must be longer than 0s"),
             (self.relay.max_batch >= 1, "relay.max_batch must be at least 1"),
             (!self.clock.every.is_zero(), "clock.every must be longer than 0s"),
+            // One listens, one is for short work, one for long.
+            (self.store.max_connections >= 3, "store.max_connections must be at least 3"),
             (self.retry.max_attempts >= 1, "retry.max_attempts must be at least 1"),
             (self.task.retry.max_attempts >= 1, "task.retry.max_attempts must be at least 1"),
             (self.task.concurrency >= 1, "task.concurrency must be at least 1"),

@@ -10,13 +10,14 @@ use serde::{Deserialize, Serialize};
 use super::{BadSettings, Settings};
 use crate::store::postgres::{self, PostgresStore};
 use crate::store::sqlite::SqliteStore;
-use crate::store::{OpenOptions, Store, StoreFault};
+use crate::store::{DEFAULT_MAX_CONNECTIONS, OpenOptions, Store, StoreFault};
 
 /// Location and checks of the database (section `store`).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSettings {
-    /// `sqlite:PATH` for a file, or `postgres://USER@HOST[:PORT]/DATABASE`, which replicas share.
+    /// `sqlite:PATH` for a file, or `postgres://USER@HOST[:PORT][,HOST[:PORT]]/DATABASE`, which replicas share. Of several
+    /// hosts, the one that takes writes is used.
     #[serde(serialize_with = "without_password")]
     pub url: String,
     /// File with the password of the database's user, in place of one in the URL.
@@ -27,6 +28,9 @@ pub struct StoreSettings {
     /// Maximum time that a start waits for a PostgreSQL server to accept connections.
     #[serde(with = "humantime_serde")]
     pub connect_timeout: Duration,
+    /// Maximum number of connections of this process to a PostgreSQL server, at least 3. Unused ones are closed after ten
+    /// seconds.
+    pub max_connections: usize,
     /// Name of an accepted loss of data, as printed by the rejected start.
     pub accept_loss: String,
 }
@@ -38,6 +42,7 @@ impl Default for StoreSettings {
             password_file: None,
             check_within: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(30),
+            max_connections: DEFAULT_MAX_CONNECTIONS,
             accept_loss: String::new(),
         }
     }
@@ -55,9 +60,18 @@ impl<X> Settings<X> {
     /// Returns the options with which the database of `service` is opened.
     #[must_use]
     pub fn open_options<'a>(&'a self, service: &'a str) -> OpenOptions<'a> {
-        let StoreSettings { check_within, connect_timeout, accept_loss, .. } = &self.store;
+        let StoreSettings { check_within, connect_timeout, max_connections, accept_loss, .. } = &self.store;
         let (check_within, wait, instance) = (*check_within, *connect_timeout, self.instance.as_str());
-        OpenOptions { service, check_within, accept_loss, instance, wait, ..OpenOptions::default() }
+        let max_connections = *max_connections;
+        OpenOptions {
+            service,
+            check_within,
+            accept_loss,
+            instance,
+            wait,
+            max_connections,
+            ..OpenOptions::default()
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::SimpleQueryMessage;
 
 use super::Database;
@@ -96,10 +96,21 @@ impl Drop for Turn {
 
 /// Takes a turn, unless no other replica runs, or none writes.
 pub(super) async fn wait_for_turn(database: &Database) -> Option<Guard> {
-    if !database.notifications.has_others() || !database.turns.do_others_write(Instant::now()) {
+    if !database.lanes.has_spare()
+        || !database.notifications.has_others()
+        || !database.turns.do_others_write(Instant::now())
+    {
         return None;
     }
-    let conn = database.connection(Lane::Row).await.ok()?;
+    let (conn, spare) = (database.connection(Lane::Row).await.ok()?, database.connection(Lane::Row));
+    // The batch needs a connection beside that of its turn. A server may have no other.
+    match timeout(Duration::from_millis(MAX_WAIT_MS.into()), spare).await {
+        Ok(Ok(spare)) => spare.give_back(),
+        Ok(Err(_)) | Err(_) => {
+            conn.give_back();
+            return None;
+        }
+    }
     let sql = format!("BEGIN; SET LOCAL lock_timeout = {MAX_WAIT_MS}; SELECT pg_advisory_xact_lock({TURN})");
     // On failure the connection is closed, which ends the transaction.
     conn.client().batch_execute(&sql).await.ok()?;

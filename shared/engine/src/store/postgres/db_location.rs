@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -16,8 +16,8 @@ use crate::unverified_tls;
 
 pub(super) type Tls = MakeRustlsConnect;
 
-/// Time-out for connecting to the server.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time-out for connecting to a server: one of several hosts gets its share, so that all are tried.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Time after which a peer that acknowledges nothing, or does not answer keep-alive probes, counts as dead.
 const DEAD_AFTER: Duration = Duration::from_secs(10);
@@ -58,7 +58,8 @@ enum Trust {
 }
 
 impl DbLocation {
-    /// Parses a URL `postgres://USER[:PASSWORD]@HOST[:PORT]/DATABASE[?OPTIONS]`. Known options of libpq are those of
+    /// Parses a URL `postgres://USER[:PASSWORD]@HOST[:PORT][,HOST[:PORT]…]/DATABASE[?OPTIONS]`. Of several hosts the first that
+    /// takes writes is used. Known options of libpq are those of
     /// [`Config`], and `sslmode` (also `verify-full`), `sslrootcert` and `passfile`. The content of `password_file`, if given,
     /// is the password.
     ///
@@ -103,7 +104,9 @@ impl DbLocation {
             trust = Trust::Verified;
         }
         config
-            .connect_timeout(CONNECT_TIMEOUT)
+            .connect_timeout(CONNECT_TIMEOUT / u32::try_from(config.get_hosts().len()).unwrap_or(1))
+            // Of several hosts only the primary is used, and a standby never, whatever name leads there.
+            .target_session_attrs(TargetSessionAttrs::ReadWrite)
             .tcp_user_timeout(DEAD_AFTER)
             .keepalives_idle(DEAD_AFTER)
             .keepalives_interval(DEAD_AFTER / 5)

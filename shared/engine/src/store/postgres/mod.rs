@@ -39,7 +39,7 @@ pub use self::db_location::DbLocation;
 use self::leadership::Leadership;
 use self::leases::DeadOwners;
 use self::notify::{Announcement, Notifications};
-use self::pool::{Connection, Lanes};
+use self::pool::{Connection, Lanes, is_short};
 use self::values::is_lost;
 use super::backend::{Backend, Kinds, Lane, LocationCheck, Urgency, Work};
 use super::highest_position::HighestPosition;
@@ -87,7 +87,7 @@ impl PostgresStore {
         loop {
             match Self::try_open(location, kinds.clone(), options).await {
                 // The server may have been started a moment ago.
-                Err(fault) if is_lost(&fault) && began.elapsed() < options.wait => {
+                Err(fault) if (is_lost(&fault) || is_short(&fault)) && began.elapsed() < options.wait => {
                     if !std::mem::replace(&mut has_warned, true) {
                         warn!("waiting for {:?} at most: {}", options.wait, reason(fault));
                     }
@@ -103,7 +103,8 @@ impl PostgresStore {
         kinds: Vec<RowKind>,
         options: &OpenOptions<'_>,
     ) -> Result<Self, StoreFault> {
-        let (lanes, kinds) = (Lanes::of(location)?, Arc::new(Kinds(kinds)));
+        let (lanes, kinds) =
+            (Lanes::of(location, options.max_connections.saturating_sub(1))?, Arc::new(Kinds(kinds)));
         let conn = lanes.connection(Lane::Scan).await?;
         db_open::check_before(&conn, &kinds.0, options.service, options.must_exist).await?;
         let prepared = async {
@@ -165,7 +166,7 @@ impl Backend for PostgresStore {
         Box::pin(async move {
             let conn = self.database.connection(lane).await?;
             let answer = work(&conn, &args).await;
-            conn.give_back();
+            self.database.lanes.release(conn, answer.as_ref().err());
             answer
         })
     }
@@ -246,7 +247,7 @@ async fn in_transaction<A, T>(
     let how = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
     let ended = conn.client().batch_execute(how).await.map_err(db_fault("ending a transaction"));
     if ended.is_ok() {
-        conn.give_back();
+        database.lanes.release(conn, done.as_ref().err());
     }
     done.and_then(|answer| ended.map(|()| answer))
 }

@@ -320,6 +320,8 @@ impl Listener {
                 biased;
                 _ = check.tick() => {
                     self.has_others.store(session.has_others().await?, Ordering::Relaxed);
+                    // Fails on a standby, where the name would protect nobody.
+                    session.client.batch_execute("BEGIN READ WRITE; COMMIT").await?;
                     self.has_missed |= session.has_missed.swap(false, Ordering::Relaxed);
                     if self.has_missed {
                         self.has_missed = false;

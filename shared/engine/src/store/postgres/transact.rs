@@ -104,7 +104,7 @@ async fn attempt(database: &Database, reads: &Reads, decide: &mut Decide, token:
     };
     let ended = end(&conn, how).await;
     if ended.is_ok() {
-        conn.give_back();
+        database.lanes.release(conn, done.as_ref().err());
     }
     match (done, ended) {
         (Err(fault), _) => Attempt::Failed(fault),

@@ -66,11 +66,20 @@ pub(super) fn is_collision(fault: &StoreFault) -> bool {
     })
 }
 
-/// Returns true if the connection was lost, so that the result of the last statement is unknown.
+/// Returns true if the work may succeed on another connection: this one was lost, so that the result of the last statement is
+/// unknown, or its server is not the primary.
 pub(super) fn is_lost(fault: &StoreFault) -> bool {
+    if is_read_only(fault) {
+        return true;
+    }
     let StoreFault::Database { source, .. } = fault else { return false };
     // An unanswered statement had no effect, unless it was a commit.
     source.downcast_ref::<Error>().is_some_and(|error| error.code().is_none_or(is_end_of_connection))
+}
+
+/// Returns true if the server takes no writes: it is a standby, or was made read-only. A statement had no effect.
+pub(super) fn is_read_only(fault: &StoreFault) -> bool {
+    sql_state(fault) == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
 }
 
 /// Class 08; the codes of class 57 that end a connection, such as a shutdown; and 25P03, after this process hung in a

@@ -255,6 +255,7 @@ fn runtime_config_takes_every_setting() {
         "retry.max_attempts=19",
         "store.check_within=20s",
         "store.accept_loss=some",
+        "store.max_connections=21",
         "store.url=sqlite:///somewhere/till.db",
     ];
     let settings = read(FILE, &flags).expect("good settings");
@@ -282,8 +283,8 @@ fn runtime_config_takes_every_setting() {
     );
     let opening = settings.open_options("till");
     assert_eq!(
-        (opening.service, opening.check_within, opening.accept_loss),
-        ("till", Duration::from_secs(20), "some")
+        (opening.service, opening.check_within, opening.accept_loss, opening.max_connections),
+        ("till", Duration::from_secs(20), "some", 21)
     );
     let DbLocation::File(path) = settings.store.location().expect("a place") else { panic!("it is a file") };
     assert_eq!(path, PathBuf::from("/somewhere/till.db"));

@@ -9,6 +9,7 @@ mod log_scan;
 mod maintenance;
 mod messages;
 mod outbox;
+mod postgres_connections;
 mod postgres_outages;
 pub mod postgres_shared;
 mod postgres_signals;
@@ -174,8 +175,8 @@ macro_rules! conformance {
                 rows_are_found_by_their_fields,
                 rows_are_found_by_text_in_any_case,
                 text_with_nul_character_matches_nothing,
-                rows_are_found_in_the_order_of_their_ids,
                 rows_with_long_texts_are_stored_and_found_by_them,
+                rows_are_found_in_the_order_of_their_ids,
                 pages_are_contiguous_in_both_directions,
                 rows_are_found_from_a_value_on,
                 rows_are_sorted_by_a_field_and_then_by_their_id,

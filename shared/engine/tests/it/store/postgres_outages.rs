@@ -7,7 +7,7 @@ use saga_core::row::RowKind;
 use saga_core::service::Service as _;
 use saga_engine::store::postgres::{DbLocation, PostgresStore};
 use saga_engine::store::roles::{Outbox as _, Queries as _, Verification as _};
-use saga_engine::store::{OpenOptions, StoreFault};
+use saga_engine::store::{DEFAULT_MAX_CONNECTIONS, OpenOptions, StoreFault};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -188,6 +188,7 @@ const DEPOT: OpenOptions<'static> = OpenOptions {
     instance: "",
     alone: false,
     wait: std::time::Duration::ZERO,
+    max_connections: DEFAULT_MAX_CONNECTIONS,
 };
 
 /// Rows are folded again from their events after a field was added or changed.

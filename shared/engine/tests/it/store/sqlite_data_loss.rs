@@ -7,10 +7,9 @@ use rusqlite::Connection;
 use saga_core::retry::error_chain;
 use saga_core::row::RowKind;
 use saga_core::service::Service as _;
-use saga_engine::store::OpenOptions;
-use saga_engine::store::StoreFault;
 use saga_engine::store::roles::{Monitoring as _, Queries as _, Verification as _};
 use saga_engine::store::sqlite::SqliteStore;
+use saga_engine::store::{DEFAULT_MAX_CONNECTIONS, OpenOptions, StoreFault};
 use tempfile::TempDir;
 
 use crate::support::{Depot, Shelf, commit, put, recorded, shelf, state};
@@ -25,6 +24,7 @@ const OURS: OpenOptions<'static> = OpenOptions {
     instance: "",
     alone: false,
     wait: std::time::Duration::ZERO,
+    max_connections: DEFAULT_MAX_CONNECTIONS,
 };
 
 #[tokio::test]
