@@ -11,6 +11,7 @@ use saga_core::ids::EXAMPLE;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
+use super::plain_words::in_plain_words;
 use super::problem::{FieldError, Problem};
 
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -34,14 +35,13 @@ where
             let path = error.path().to_string();
             let cause = error.into_inner();
             if cause.is_data() {
-                Problem::field(field_at_fault(&path, &cause.to_string()), cause.to_string())
+                let message = cause.to_string();
+                Problem::field(field_at_fault(&path, &message), in_plain_words(&message))
             } else {
-                Problem::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {cause}"))
+                not_json(&cause)
             }
         })?;
-        json.end().map_err(|error| {
-            Problem::new(StatusCode::BAD_REQUEST, format!("the body is no JSON: {error}"))
-        })?;
+        json.end().map_err(|error| not_json(&error))?;
         value.validate().map_err(|report| {
             let errors = report
                 .iter()
@@ -51,6 +51,10 @@ where
         })?;
         Ok(Self(value, bytes))
     }
+}
+
+fn not_json(error: &serde_json::Error) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, format!("the body is not valid JSON: {error}"))
 }
 
 /// Names the missing member, where the parser reports only the object around it.
@@ -101,7 +105,6 @@ fn no_id() -> String {
 /// Problem with the parser's message about one parameter: `…: unknown field `x`, …`, `…: Cannot parse `x` with …` or
 /// `…: x: what is wrong`.
 fn named(sentence: String) -> Problem {
-    // The parser's message describes its internals.
     let sentence = match sentence.split_once(NO_UUID) {
         Some((before, _)) => before.to_owned() + &no_id(),
         None => sentence,
@@ -110,10 +113,15 @@ fn named(sentence: String) -> Problem {
     let quoted = |marker: &str| wrong.split_once(marker)?.1.split('`').next();
     let markers = ["unknown field `", "missing field `", "Cannot parse `"];
     let named = markers.into_iter().find_map(|marker| Some((quoted(marker)?, wrong)));
-    let errors = named
+    let errors: Vec<_> = named
         .or_else(|| wrong.split_once(": "))
-        .map(|(field, detail)| FieldError { field: field.to_owned(), detail: detail.to_owned() });
-    Problem { errors: errors.into_iter().collect(), ..Problem::new(StatusCode::BAD_REQUEST, sentence) }
+        .map(|(field, detail)| (field, in_plain_words(detail).replace(" member ", " parameter ")))
+        .map(|(field, detail)| FieldError { field: field.to_owned(), detail })
+        .into_iter()
+        .collect();
+    let detail =
+        errors.first().map_or_else(|| in_plain_words(&sentence), |error| format!("invalid: {}", error.field));
+    Problem { errors, ..Problem::new(StatusCode::BAD_REQUEST, detail) }
 }
 
 /// Header `Prefer`, for the descriptions of routes.
@@ -149,7 +157,7 @@ mod tests {
             (
                 "Failed to deserialize query string: unknown field `bogus`, expected `a`",
                 "bogus",
-                "unknown field",
+                "unknown parameter `bogus`",
             ),
             ("Invalid URL: Cannot parse `id` with value `x`: UUID parsing failed", "id", "Cannot parse"),
         ] {
@@ -159,7 +167,8 @@ mod tests {
             assert!(error.detail.starts_with(detail), "{}", error.detail);
         }
         let id = named("Invalid URL: Cannot parse `id` with value `x`: UUID parsing failed: bad".to_owned());
-        assert_eq!(id.detail, format!("Invalid URL: Cannot parse `id` with value `x`: {}", no_id()));
+        assert_eq!(id.detail, "invalid: id");
+        assert_eq!(id.errors[0].detail, format!("Cannot parse `id` with value `x`: {}", no_id()));
         assert_eq!(named("something else".to_owned()).errors, []);
     }
 }

@@ -20,6 +20,7 @@ mod file_limit;
 mod idempotency;
 mod openapi;
 mod origin_guard;
+mod plain_words;
 mod problem;
 mod readiness;
 mod request_body;
