@@ -8,6 +8,10 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Default data folder of the local system; --data overrides it. sagactl reads this variable.
 export SAGA_DATA=${SAGA_DATA:-$root/.saga}
 
+# curl asks the local system without a proxy of the environment, which does not reach it.
+export NO_PROXY="localhost,127.0.0.1,::1,${no_proxy:-${NO_PROXY:-}}"
+export no_proxy=$NO_PROXY
+
 # Absolute, because cargo runs in the repository and the programs are started from the caller's folder.
 if [[ -n ${CARGO_TARGET_DIR:-} ]]; then
   [[ $CARGO_TARGET_DIR == /* ]] || CARGO_TARGET_DIR=$PWD/$CARGO_TARGET_DIR

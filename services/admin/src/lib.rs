@@ -71,7 +71,7 @@ require_operator = false
 pub fn program() -> Program<AdminService, AdminSettings> {
     Program {
         producers: producers().collect(),
-        handler: |settings| notifications::webhook::handler(&settings.service.notifications),
+        handler: |settings| notifications::webhook::handler(&settings.service.notifications, &settings.http),
         tasks: &[notifications::content::NOTIFICATION_TASK],
         metrics: &contract::metrics::OF_ADMIN,
         background: |app| {

@@ -12,7 +12,7 @@ use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode}
 use saga_core::retry::error_chain;
 use saga_core::trace::TRACEPARENT;
 use saga_engine::host::health_report::HealthReport;
-use saga_engine::host::http::{HttpClient, Problem, Readiness};
+use saga_engine::host::http::{HttpClient, Problem, Readiness, client_builder};
 use saga_engine::host::queries::{MESSAGE_PACK, Page};
 use saga_engine::runtime::tracer;
 use serde::de::DeserializeOwned;
@@ -55,7 +55,7 @@ pub(crate) struct ServiceClient {
 
 impl ServiceClient {
     pub(crate) fn of(settings: &AdminSettings, outgoing: HttpClient) -> Self {
-        let mut http = Client::builder().timeout(TIMEOUT);
+        let mut http = client_builder().timeout(TIMEOUT);
         if let Some(pem) = outgoing.authorities() {
             // They were checked at startup.
             http = http.tls_certs_only(Certificate::from_pem_bundle(pem.as_bytes()).unwrap_or_default());

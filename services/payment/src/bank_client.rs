@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use reqwest::{Certificate, Client, Response, StatusCode};
 use saga_core::trace::TRACEPARENT;
 use saga_core::waiting::Task;
-use saga_engine::host::http::{HttpClient, Problem};
+use saga_engine::host::http::{HttpClient, Problem, external_client_builder};
 use saga_engine::host::settings::Settings;
 use saga_engine::runtime::task_runner::{CallFailed, TaskHandler};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ impl BankClient {
         let base = settings.service.bank.trim_end_matches('/').to_owned();
         reqwest::Url::parse(&base)
             .map_err(|error| anyhow::anyhow!("settings: service.bank is {base:?}: {error}"))?;
-        let mut http = Client::builder()
+        let mut http = external_client_builder(&settings.http)
             .pool_max_idle_per_host(settings.task_settings(DEPENDENCY).concurrency)
             .pool_idle_timeout(Duration::from_secs(30))
             .tcp_nodelay(true);
@@ -140,6 +140,7 @@ mod tests {
     use contract::order::PaymentContext;
     use contract::payment_id;
     use jiff::Timestamp;
+    use saga_engine::host::http::client_builder;
     use tokio::net::TcpListener;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
     use uuid::Uuid;
@@ -168,7 +169,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let base = format!("http://{}", listener.local_addr().expect("its address"));
         tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answering)).await });
-        (BankClient { http: Client::new(), base }, asked)
+        (BankClient { http: client_builder().build().expect("a client"), base }, asked)
     }
 
     fn task(call: BankCall) -> Task {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use client::http::client_builder;
 use reqwest::{Client, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -49,7 +50,7 @@ pub struct Customers {
 
 impl Customers {
     pub fn of(system: &System, seed: u64, rate: u32, length: Duration) -> anyhow::Result<Self> {
-        let client = Client::builder().no_proxy().timeout(TIMEOUT).build()?;
+        let client = client_builder().timeout(TIMEOUT).build()?;
         let url = format!("{}/api/orders", system.url_of(Component::ORDER));
         let skus = catalogue::shop().into_iter().map(|product| product.sku).collect();
         Ok(Self { client, url, seed, rate, length, skus })

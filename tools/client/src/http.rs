@@ -8,7 +8,7 @@ use anyhow::{Context as _, anyhow, bail};
 use cli::exit::rejected;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::redirect::Policy;
-use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode};
+use reqwest::{Certificate, ClientBuilder, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 use tokio_rustls::rustls::{self, CertificateError};
 
@@ -44,6 +44,12 @@ impl Answer {
     }
 }
 
+/// Makes a builder of clients that ignore the proxy of the environment: it reaches no local system.
+#[expect(clippy::disallowed_methods, reason = "the one place where the environment's proxy is turned off")]
+pub fn client_builder() -> ClientBuilder {
+    reqwest::Client::builder().no_proxy()
+}
+
 impl Http {
     pub fn new() -> anyhow::Result<Self> {
         Self::with_access(&Access::default())
@@ -52,7 +58,7 @@ impl Http {
     /// Creates a client with a token and certificate authorities.
     pub fn with_access(access: &Access) -> anyhow::Result<Self> {
         // A redirect could send the token elsewhere.
-        let mut client = reqwest::Client::builder().no_proxy().redirect(Policy::none()).timeout(TIMEOUT);
+        let mut client = client_builder().redirect(Policy::none()).timeout(TIMEOUT);
         if let Some(token) = &access.token {
             let mut value = HeaderValue::try_from(format!("Bearer {}", token.secret()))?;
             value.set_sensitive(true);

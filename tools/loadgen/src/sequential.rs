@@ -16,7 +16,7 @@ use super::report::verdict;
 use super::schedule::Schedule;
 use cli::exit::{self, ExitError};
 use cli::{print, print_json, view};
-use client::http::Http;
+use client::http::{Http, client_builder};
 use client::reconciliation::Reconciliation;
 use devstack::{Component, Endpoints};
 
@@ -74,7 +74,7 @@ async fn measure(
     schedule: &Schedule,
     latencies: &mut Latencies,
 ) -> anyhow::Result<()> {
-    let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(15)).build()?;
+    let client = client_builder().timeout(Duration::from_secs(15)).build()?;
     let url = format!("{}/api/orders", endpoints.url_of(Component::ORDER));
     let orders = schedule.max_orders();
     let bar = ProgressBar::with_draw_target(Some(orders), ProgressDrawTarget::stderr_with_hz(5));

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Url, redirect};
 use saga_core::waiting::Task;
+use saga_engine::host::http::{HttpSettings, external_client_builder};
 use saga_engine::host::reloaded::read_protected;
 use saga_engine::runtime::task_runner::{CallFailed, TaskHandler};
 use serde_json::{Value, json};
@@ -33,7 +34,10 @@ const SECRET_HELP: &str = "name the file with the keys that sign notifications: 
 ///
 /// # Errors
 /// Returns a sentence that names an invalid setting without its value.
-pub fn handler(notifications: &NotificationSettings) -> anyhow::Result<Arc<dyn TaskHandler>> {
+pub fn handler(
+    notifications: &NotificationSettings,
+    http: &HttpSettings,
+) -> anyhow::Result<Arc<dyn TaskHandler>> {
     let in_file = notifications.webhook.secret_file.as_ref().map(|file| {
         read_protected("service.notifications.webhook.secret_file", file, OPEN_TO_OTHERS, SECRET_HELP)
     });
@@ -45,7 +49,7 @@ pub fn handler(notifications: &NotificationSettings) -> anyhow::Result<Arc<dyn T
     }
     let url = address(&notifications.webhook.url).map_err(|why| anyhow::anyhow!("settings: {why}"))?;
     // Redirects are not followed: notifications go only where the settings say.
-    let http = Client::builder()
+    let http = external_client_builder(http)
         .redirect(redirect::Policy::none())
         .connect_timeout(CONNECT_WITHIN)
         // Notifications are rare, so that a pooled connection would be closed by then.

@@ -19,7 +19,7 @@ use saga_core::message::{Envelope, Message as _};
 use saga_core::service::{Service, steps_of};
 use saga_core::waiting::Task;
 use saga_engine::host::app::{App, AppParts, Controls, Health};
-use saga_engine::host::http::{self, Authorization, HttpClient, Listener, Readiness};
+use saga_engine::host::http::{self, Authorization, HttpClient, Listener, Readiness, client_builder};
 use saga_engine::host::internal_api;
 use saga_engine::host::messaging::Messaging;
 use saga_engine::host::metrics::Metrics;
@@ -153,7 +153,7 @@ impl AdminHarness {
             .await
             .expect("a lease")
             .expect("a free one");
-        Self { app, http: reqwest::Client::new(), base, lease, _background: background }
+        Self { app, http: client_builder().build().expect("a client"), base, lease, _background: background }
     }
 
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {

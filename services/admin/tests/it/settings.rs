@@ -81,7 +81,7 @@ fn invalid_webhook_settings_are_rejected() {
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let settings: saga_engine::host::settings::Settings<AdminSettings> =
             load("admin", program().defaults, &Sources { file: None, flags }).expect("settings");
-        admin::notifications::webhook::handler(&settings.service.notifications)
+        admin::notifications::webhook::handler(&settings.service.notifications, &settings.http)
             .map(drop)
             .map_err(|error| error.to_string())
     };
@@ -125,7 +125,7 @@ fn webhook_secret_file_must_be_private() {
         let flags = flags.map(|flag| (*flag).to_owned()).collect();
         let settings: saga_engine::host::settings::Settings<AdminSettings> =
             load("admin", program().defaults, &Sources { file: None, flags }).expect("settings");
-        admin::notifications::webhook::handler(&settings.service.notifications)
+        admin::notifications::webhook::handler(&settings.service.notifications, &settings.http)
             .map(drop)
             .map_err(|error| error.to_string())
     };

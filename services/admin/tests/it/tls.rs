@@ -4,7 +4,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use reqwest::{Certificate, Client, Method};
+use reqwest::{Certificate, Method};
+use saga_engine::host::http::client_builder;
 use serde_json::Value;
 
 use crate::harness::{AdminHarness, answered};
@@ -33,7 +34,7 @@ async fn admin_calls_tls_services_of_a_trusted_authority() {
     let tls = [format!("http.tls.cert={}", cert.display()), format!("http.tls.key={}", key.display())];
     let trusting = format!("http.tls.ca={}", ca.display());
     let trusted = Certificate::from_pem(&std::fs::read(&ca).expect("a file")).expect("a certificate");
-    let client = Client::builder().tls_certs_only([trusted]).build().expect("a client");
+    let client = client_builder().tls_certs_only([trusted]).build().expect("a client");
     for trusts in [true, false] {
         let flags = tls.iter().chain(trusts.then_some(&trusting)).map(String::as_str).collect::<Vec<_>>();
         let mut admin = AdminHarness::with(&flags).await;

@@ -30,6 +30,7 @@ mod overview;
 mod pages;
 mod paging;
 mod postgres;
+mod proxies;
 mod reconciliation_under_load;
 mod redrives;
 mod restored_database;

@@ -35,7 +35,7 @@ fn rows(system: &System, service: &str, kind: &str) -> usize {
 
 async fn status(system: &System, order: &Value) -> u16 {
     let path = format!("/api/orders/{}", order["id"].as_str().expect("an id"));
-    let answer = reqwest::get(system.url("order", &path)).await.expect("an answer");
+    let answer = system.http.get(system.url("order", &path)).send().await.expect("an answer");
     answer.status().as_u16()
 }
 

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use reqwest::Client;
+use client::http::client_builder;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -213,7 +213,8 @@ async fn service_without_a_broker_is_not_ready_and_becomes_ready_later() {
         .stderr(Stdio::null())
         .spawn();
     let _service = Process(service.expect("it starts"));
-    let (http, url) = (Client::new(), format!("http://127.0.0.1:{base}/readyz"));
+    let http = client_builder().build().expect("a client");
+    let url = format!("http://127.0.0.1:{base}/readyz");
     wait_until("the missing broker is reported", async || {
         let Ok(answer) = http.get(&url).send().await else { return false };
         let body: Value = answer.json().await.unwrap_or_default();

@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 use std::sync::Once;
 use std::time::Duration;
 
+use client::http::client_builder;
 use parking_lot::{Condvar, Mutex};
 use reqwest::{Client, RequestBuilder};
 use rusqlite::Connection;
@@ -143,7 +144,7 @@ impl System {
         let data = TempDir::new().expect("a temporary folder");
         let base = free_tens(count);
         // No connection is kept: the processes behind them come and go.
-        let http = Client::builder().pool_max_idle_per_host(0).build().expect("a client");
+        let http = client_builder().pool_max_idle_per_host(0).build().expect("a client");
         Self { data, base, http, _turn: turn }
     }
 

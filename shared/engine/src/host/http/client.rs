@@ -1,8 +1,9 @@
-//! Shell: credentials of this service's requests to other services: its token and the authorities that it trusts.
+//! Shell: this service's requests to others: clients without the environment's proxy, the token, and trusted authorities.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use reqwest::{Client, ClientBuilder, Proxy};
 use saga_core::access::Token;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
@@ -12,6 +13,21 @@ use crate::host::reloaded::{BadFile, OnReadError, Reloaded, read_protected};
 
 /// Forbidden permissions of the token file: a reader could act as this service.
 const OPEN_TO_OTHERS: u32 = 0o007;
+
+/// Makes a builder of clients that ignore the proxy of the environment.
+///
+/// Docker and many companies set `HTTP_PROXY` for every process. That proxy reaches no service of this system.
+#[expect(clippy::disallowed_methods, reason = "the one place where the environment's proxy is turned off")]
+pub fn client_builder() -> ClientBuilder {
+    Client::builder().no_proxy()
+}
+
+/// Makes a builder of clients for programs outside this system, through `http.proxy` if that is set.
+pub fn external_client_builder(settings: &HttpSettings) -> ClientBuilder {
+    // The address was checked with the settings.
+    let proxy = settings.proxy.as_ref().and_then(|proxy| Proxy::all(proxy).ok());
+    proxy.into_iter().fold(client_builder(), ClientBuilder::proxy)
+}
 
 /// Credentials for requests to other services. Clones share the reloaded token.
 #[derive(Clone, Default)]

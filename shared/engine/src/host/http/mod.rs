@@ -7,7 +7,7 @@
 //!
 //! For routes: `extract`, `idempotency`, `text`, `command_reply`, `problem`. Descriptions: `readiness`, `openapi`, `schemas`.
 //!
-//! `client` has the credentials for requests to other services.
+//! `client` makes the clients of requests to others, with their credentials.
 
 mod authorization;
 mod client;
@@ -32,7 +32,7 @@ mod text;
 mod tls;
 
 pub use authorization::{Authorization, Caller};
-pub use client::HttpClient;
+pub use client::{HttpClient, client_builder, external_client_builder};
 pub use command_reply::command_reply;
 pub use connections::{Listener, STOP_WITHIN, bind, serve, spawn};
 pub use extract::{Body, Params, Prefer, Segment, wait_preference};

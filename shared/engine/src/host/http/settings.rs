@@ -33,6 +33,9 @@ pub struct HttpSettings {
     pub allow_unauthenticated: bool,
     /// File with the token that this service sends to other services.
     pub token: Option<PathBuf>,
+    /// Proxy of requests to programs outside this system (the bank, the receiver of notifications), such as
+    /// `http://proxy:3128`. Requests between services use none, and `HTTP_PROXY` in the environment has no effect.
+    pub proxy: Option<String>,
     /// Certificate and authorities. With a certificate the server speaks only TLS.
     pub tls: HttpTlsSettings,
     /// Requests per second of one token, unless the token has a rate of its own.
@@ -73,6 +76,7 @@ impl Default for HttpSettings {
             tokens: None,
             allow_unauthenticated: false,
             token: None,
+            proxy: None,
             tls: HttpTlsSettings::default(),
             // Enough for a console that shows everything, and a script beside it.
             rate: NonZeroU32::new(50).unwrap_or(NonZeroU32::MIN),
@@ -133,6 +137,7 @@ impl HttpSettings {
                 self.tls.is_complete(),
                 "tls.cert and http.tls.key belong together: name both files, or neither",
             ),
+            (self.proxy.as_deref().is_none_or(is_proxy), INVALID_PROXY),
             (self.max_connections >= 1, "max_connections must be at least 1"),
             (!self.idle_timeout.is_zero(), "idle_timeout must be longer than 0s"),
             (!self.header_timeout.is_zero(), "header_timeout must be longer than 0s"),
@@ -167,6 +172,9 @@ const UNAUTHENTICATED_BIND: &str = "bind is not loopback, and without http.token
 const CONTRADICTING_TOKENS: &str =
     "allow_unauthenticated and http.tokens contradict each other: remove one of them";
 
+/// Complaint about an impossible proxy. Settings are shown, and a password would be too.
+const INVALID_PROXY: &str = "proxy must be of the form http://proxy:3128, without user, password and path";
+
 /// Reads a list, or one text with commas, because the environment and flags have no lists.
 fn listed<'de, D: Deserializer<'de>>(given: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
@@ -195,6 +203,11 @@ fn is_address(text: &str) -> bool {
 fn is_origin(text: &str) -> bool {
     text.parse::<Uri>().is_ok_and(|uri| uri.scheme().is_some() && uri.authority().is_some())
         && text.matches('/').count() == 2
+}
+
+/// True for the address of a proxy: an origin of HTTP or HTTPS, without credentials.
+fn is_proxy(text: &str) -> bool {
+    is_origin(text) && text.starts_with("http") && !text.contains('@')
 }
 
 /// True for the name of a host, or `*` for any.

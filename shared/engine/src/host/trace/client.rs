@@ -6,6 +6,8 @@ use futures::future::BoxFuture;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use tokio::runtime::Handle;
 
+use crate::host::http::client_builder;
+
 /// HTTP client that runs requests in the runtime. The exporter's thread has none.
 #[derive(Debug)]
 pub(super) struct Client {
@@ -20,7 +22,7 @@ impl Client {
     /// # Errors
     /// When the client cannot be made.
     pub(super) fn within(limit: Duration) -> anyhow::Result<Self> {
-        let http = reqwest::Client::builder().timeout(limit).build()?;
+        let http = client_builder().timeout(limit).build()?;
         Ok(Self { http, runtime: Handle::current() })
     }
 }

@@ -89,6 +89,18 @@ fn allow_unauthenticated_excludes_tokens_and_is_remarked() {
     );
 }
 
+#[test]
+fn proxy_is_an_address_without_credentials() {
+    let with = |proxy: &str| read(&format!("[http]\nbind = \"127.0.0.1:1\"\nproxy = {proxy:?}"), &[]);
+    for good in ["http://proxy:3128", "https://proxy.example:3128", "http://127.0.0.1:1"] {
+        assert_eq!(with(good).expect(good).http.proxy.as_deref(), Some(good));
+    }
+    for bad in ["", "proxy:3128", "ftp://proxy:1", "http://ada:secret@proxy:3128", "http://proxy:3128/path"] {
+        let why = with(bad).err().map(|bad| bad.to_string()).unwrap_or_default();
+        assert!(why.contains("http.proxy") && !why.contains("secret"), "{bad}: {why}");
+    }
+}
+
 /// Flags override the file, member by member.
 #[test]
 fn flag_overrides_single_member_of_file() {
