@@ -341,6 +341,9 @@ check_tokens() {
   expect "admin without a token" 401 "$(code_of "$(url_of admin 8080)/api/admin/sagas")"
   expect "metrics without a token" 401 "$(code_of "$(url_of order 8081)/metrics")"
   expect "the catalogue, which needs no token" 200 "$(code_of "$(url_of inventory 8082)/api/products")"
+  expect "the payments without a token" 401 "$(code_of "$(url_of payment 8083)/api/payments")"
+  expect "the bank without a token" 401 "$(code_of "$(url_of bank 8084)/v1/charges")"
+  check "an order without a token is paid" confirmed
   check "sagactl with its token" with_tokens run --rm sagactl status
   check "fault injection is off" fault_injection_is_off
   expect "services that Prometheus scrapes with its token" "$count up" "$(within 60 all_are_scraped && echo "$count up" || echo "$(scraped) up")"

@@ -16,7 +16,7 @@ usage: scripts/up.sh [OPTIONS]
   --replicas N          processes of each service behind one port; more than one requires --store postgres
   --nats-nodes N        brokers: 1, or a cluster of 3
   --set SERVICE.KEY=V   override a setting, e.g. order.service.deadline=5s (repeatable)
-  --tokens              require a token for admin's API
+  --tokens              require tokens, except of customers
   --no-seed             start with an empty catalogue
   --no-build            start the programs of the last build; fail if one is missing
 

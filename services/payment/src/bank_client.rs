@@ -20,6 +20,7 @@ pub const DEPENDENCY: &str = "bank";
 
 pub struct BankClient {
     http: Client,
+    outgoing: HttpClient,
     base: String,
 }
 
@@ -37,10 +38,11 @@ impl BankClient {
             .pool_max_idle_per_host(settings.task_settings(DEPENDENCY).concurrency)
             .pool_idle_timeout(Duration::from_secs(30))
             .tcp_nodelay(true);
-        if let Some(pem) = HttpClient::new(&settings.http)?.authorities() {
+        let outgoing = HttpClient::new(&settings.http)?;
+        if let Some(pem) = outgoing.authorities() {
             http = http.tls_certs_only(Certificate::from_pem_bundle(pem.as_bytes())?);
         }
-        Ok(Arc::new(Self { http: http.build()?, base }))
+        Ok(Arc::new(Self { http: http.build()?, outgoing, base }))
     }
 
     async fn ask(&self, task: &Task) -> Result<Value, CallFailed> {
@@ -64,6 +66,10 @@ impl BankClient {
         };
         let request = match task.trace {
             Some(trace) => request.header(TRACEPARENT, trace.to_string()),
+            None => request,
+        };
+        let request = match self.outgoing.token() {
+            Some(token) => request.bearer_auth(token.secret()),
             None => request,
         };
         let response = request.send().await.map_err(|error| failed("the bank does not answer", error))?;
@@ -169,7 +175,14 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let base = format!("http://{}", listener.local_addr().expect("its address"));
         tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answering)).await });
-        (BankClient { http: client_builder().build().expect("a client"), base }, asked)
+        (
+            BankClient {
+                http: client_builder().build().expect("a client"),
+                outgoing: HttpClient::default(),
+                base,
+            },
+            asked,
+        )
     }
 
     fn task(call: BankCall) -> Task {

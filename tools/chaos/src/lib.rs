@@ -154,7 +154,7 @@ async fn disrupt_and_judge(
     let (orders, disrupted) = tokio::join!(customers.order(began), disruptor.run(plan, began));
     disrupted?;
     let undisrupted_since = Instant::now();
-    let http = Http::new()?;
+    let http = Http::with_access(&running.system.access()?)?;
     let pending = wait_for_pending_orders(&http, &running.system, undisrupted_since + RECOVERY_LIMIT).await;
     let recovered_after = undisrupted_since.elapsed();
     let admin = running.system.url_of(Component::ADMIN);

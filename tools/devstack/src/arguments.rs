@@ -1,12 +1,12 @@
 //! Shell: command-line arguments of the processes of a local system.
 
-use contract::topology::{OPERATOR, Participant};
+use contract::topology::Participant;
 
 use super::component::Component;
 use super::plan::StoreKind;
 use super::postgres;
 use super::system::System;
-use super::users::INTERNAL;
+use super::users;
 
 impl System {
     pub fn arguments_of(&self, component: Component) -> Vec<String> {
@@ -43,9 +43,9 @@ impl System {
         }
         if self.tokens_file().exists() {
             settings.push(format!("http.tokens={}", self.tokens_file().display()));
-            if participant.name == OPERATOR {
-                settings.push(format!("http.token={}", self.token_of(INTERNAL).display()));
-            }
+            let own = users::callers().find(|(service, ..)| *service == participant.name);
+            settings
+                .extend(own.map(|(_, token, _)| format!("http.token={}", self.token_of(token).display())));
         }
         let called =
             Component::services().filter(|other| participant.calls.contains(&other.to_string().as_str()));

@@ -50,7 +50,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 /// `sagactl seed`: lists the demo's products and waits until they can be ordered. Existing ones stay as they are.
 pub async fn seed(endpoints: &Endpoints) -> anyhow::Result<()> {
-    let http = &Http::new()?;
+    let http = &Http::with_access(&endpoints.access)?;
     let products = shop();
     let mut new = 0;
     for product in &products {

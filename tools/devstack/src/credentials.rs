@@ -8,10 +8,9 @@ use anyhow::Context as _;
 use saga_core::access::Role;
 
 use super::broker::{self, BrokerOptions};
-use super::component::Component;
 use super::secret_file::{create_private_dir, write_private};
 use super::tokens::{self, INTERNAL_RATE};
-use super::users::{self, INTERNAL, KEY, PROMETHEUS, SAGACTL, TOKEN};
+use super::users::{self, KEY, PROMETHEUS, SAGACTL, TOKEN};
 use cli::print;
 
 /// Addresses and folder of the broker inside its container.
@@ -54,12 +53,10 @@ fn create_missing(folder: &Path) -> anyhow::Result<Vec<String>> {
             created.push(format!("{name}/{KEY}"));
         }
     }
-    let (all, operator) = (folder.join(HTTP).join(TOKENS), Component::ADMIN.to_string());
-    for (owner, name, role, rate) in [
-        (operator.as_str(), INTERNAL, Role::Admin, Some(INTERNAL_RATE)),
-        (SAGACTL, SAGACTL, Role::Admin, None),
-        (PROMETHEUS, PROMETHEUS, Role::Viewer, None),
-    ] {
+    let all = folder.join(HTTP).join(TOKENS);
+    let callers = users::callers().map(|(service, name, role)| (service, name, role, Some(INTERNAL_RATE)));
+    let others = [(SAGACTL, SAGACTL, Role::Admin, None), (PROMETHEUS, PROMETHEUS, Role::Viewer, None)];
+    for (owner, name, role, rate) in callers.chain(others) {
         if tokens::ensure(&all, &folder.join(owner).join(TOKEN), name, role, rate)? {
             created.push(format!("{owner}/{TOKEN}"));
         }
@@ -125,6 +122,7 @@ mod tests {
             "nats/nats.conf",
             "order/broker.nk",
             "payment/broker.nk",
+            "payment/http.token",
             "prometheus/http.token",
             "sagactl/broker.nk",
             "sagactl/http.token",

@@ -15,12 +15,13 @@ pub struct Endpoints {
     is_by_name: bool,
     /// Settings for reading the streams.
     pub bus: BusSettings,
-    pub admin_access: Access,
+    /// Access of sagactl to the services.
+    pub access: Access,
 }
 
 impl Endpoints {
-    pub fn local(ports: Ports, bus: BusSettings, admin_access: Access) -> Self {
-        Self { ports, is_by_name: false, bus, admin_access }
+    pub fn local(ports: Ports, bus: BusSettings, access: Access) -> Self {
+        Self { ports, is_by_name: false, bus, access }
     }
 
     /// Services at hosts of their own names. `credentials` is the folder with those of sagactl.
@@ -30,7 +31,7 @@ impl Endpoints {
             ports: Ports::STANDARD,
             is_by_name: true,
             bus: BusSettings::default(),
-            admin_access: Access { token, ..Access::default() },
+            access: Access { token, ..Access::default() },
         };
         let credentials = credentials.map(|folder| folder.join(KEY));
         let url = format!("nats://{}", endpoints.authority_of(Component::NATS));

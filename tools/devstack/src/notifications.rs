@@ -46,7 +46,7 @@ pub async fn receiver(system: &System) -> String {
 
 async fn webhook(system: &System) -> anyhow::Result<Option<String>> {
     let url = format!("{}/api/admin/notifications", system.url_of(Component::ADMIN));
-    let answer = Http::with_access(&system.admin_access()?)?.get_within(&url, POLL).await?;
+    let answer = Http::with_access(&system.access()?)?.get_within(&url, POLL).await?;
     if !answer.status.is_success() {
         bail!("{}", answer.error_text());
     }

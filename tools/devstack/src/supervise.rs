@@ -52,8 +52,7 @@ pub async fn run(
     mut shutdown_signal: ShutdownSignal,
 ) -> anyhow::Result<()> {
     let mut known: BTreeSet<Component> = system.components().collect();
-    let mut notifications =
-        Box::pin(notifications::watch(system, Http::with_access(&system.admin_access()?)?));
+    let mut notifications = Box::pin(notifications::watch(system, Http::with_access(&system.access()?)?));
     loop {
         tokio::select! {
             () = shutdown_signal.recv() => break,

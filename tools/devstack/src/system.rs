@@ -222,7 +222,7 @@ impl System {
         self.credentials_dir().join("tokens.json")
     }
 
-    /// File with the token of admin or of sagactl.
+    /// File with the token of a service or of sagactl.
     pub fn token_of(&self, name: &str) -> PathBuf {
         self.credentials_dir().join(format!("{name}.token"))
     }
@@ -256,8 +256,8 @@ impl System {
         Ok(variables)
     }
 
-    /// Access of sagactl to admin.
-    pub fn admin_access(&self) -> anyhow::Result<Access> {
+    /// Access of sagactl to the services.
+    pub fn access(&self) -> anyhow::Result<Access> {
         let file = Some(self.token_of(SAGACTL)).filter(|_| self.tokens_file().exists());
         let token = |file: PathBuf| token_in(&file).with_context(|| file.display().to_string());
         Ok(Access { token: file.map(token).transpose()?, authorities: None })
@@ -270,7 +270,7 @@ impl System {
     }
 
     pub fn endpoints(&self) -> anyhow::Result<Endpoints> {
-        Ok(Endpoints::local(self.plan.ports, self.bus_settings_of(SAGACTL), self.admin_access()?))
+        Ok(Endpoints::local(self.plan.ports, self.bus_settings_of(SAGACTL), self.access()?))
     }
 }
 

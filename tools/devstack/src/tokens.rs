@@ -1,4 +1,4 @@
-//! Shell: the file of the tokens, and the tokens of admin and sagactl themselves.
+//! Shell: the file of the tokens, and the tokens of the services and sagactl themselves.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,17 +12,18 @@ use saga_core::access::{Issued, Role, Token, Tokens};
 
 use super::secret_file::{create_private_dir, random_bytes, rewrite_private, write_private};
 use super::system::System;
-use super::users::{INTERNAL, SAGACTL};
+use super::users::{self, SAGACTL};
 
-/// Requests per second of admin: reconciliation reads page after page without a pause.
+/// Requests per second of a service: reconciliation reads page after page without a pause, and each order is charged.
 pub const INTERNAL_RATE: NonZeroU32 = NonZeroU32::new(10_000).expect("not zero");
 
-/// Turns tokens on: creates their file, and valid tokens for admin and for sagactl.
+/// Turns tokens on: creates their file, and valid tokens for the services that call others and for sagactl.
 pub fn create_own(system: &System) -> anyhow::Result<()> {
     create_private_dir(&system.credentials_dir())?;
-    for (name, rate) in [(INTERNAL, Some(INTERNAL_RATE)), (SAGACTL, None)] {
-        ensure(&system.tokens_file(), &system.token_of(name), name, Role::Admin, rate)?;
+    for (_, name, role) in users::callers() {
+        ensure(&system.tokens_file(), &system.token_of(name), name, role, Some(INTERNAL_RATE))?;
     }
+    ensure(&system.tokens_file(), &system.token_of(SAGACTL), SAGACTL, Role::Admin, None)?;
     Ok(())
 }
 

@@ -38,7 +38,7 @@ pub struct UpOptions {
     /// Setting of a service, e.g. order.service.deadline=5s (may be repeated).
     #[arg(long, value_name = "SERVICE.KEY=VALUE")]
     set: Vec<Setting>,
-    /// Require a token for requests to admin (see sagactl token). Stays on in this folder.
+    /// Require a token for all requests but those of customers (see sagactl token). Stays on in this folder.
     #[arg(long)]
     tokens: bool,
     /// Start with an empty catalogue.

@@ -2,10 +2,11 @@
 
 use admin::service::AdminService;
 use contract::FactType;
-use contract::topology::{OPERATOR, producers};
+use contract::topology::{OPERATOR, PARTICIPANTS, Participant, producers};
 use inventory::service::InventoryService;
 use order::service::OrderService;
 use payment::service::PaymentService;
+use saga_core::access::Role;
 use saga_core::service::Service;
 use saga_engine::nats::Permissions;
 
@@ -14,6 +15,15 @@ pub const SAGACTL: &str = "sagactl";
 
 /// Name of the token by which admin calls the services.
 pub const INTERNAL: &str = "internal";
+
+/// Services that call others, each with the name and the role of its token.
+pub fn callers() -> impl Iterator<Item = (&'static str, &'static str, Role)> {
+    let callers = PARTICIPANTS.iter().filter(|participant| !participant.calls.is_empty());
+    callers.map(|Participant { name, .. }| match *name {
+        OPERATOR => (OPERATOR, INTERNAL, Role::Admin),
+        name => (name, name, Role::Operator),
+    })
+}
 
 /// Name of the token by which Prometheus reads metrics.
 pub const PROMETHEUS: &str = "prometheus";

@@ -37,7 +37,7 @@ pub async fn run(
     options: &LoadOptions,
 ) -> anyhow::Result<ExitCode> {
     let schedule = schedule_of(options);
-    let http = Http::new()?;
+    let http = Http::with_access(&endpoints.access)?;
     products::ensure(&http, endpoints, schedule.max_orders()).await?;
     let subscription = subscription::begin(endpoints).await?;
     let (warmup, end) = (schedule.measured_from(), schedule.end());

@@ -14,12 +14,8 @@ pub async fn run(endpoints: &Endpoints, json: bool) -> anyhow::Result<Reconcilia
             note(text);
         }
     };
-    reconcile(
-        &Http::with_access(&endpoints.admin_access)?,
-        &endpoints.url_of(Component::ADMIN),
-        report_progress,
-    )
-    .await
+    reconcile(&Http::with_access(&endpoints.access)?, &endpoints.url_of(Component::ADMIN), report_progress)
+        .await
 }
 
 /// Reconciles everything if the orders since the last checkpoint cannot be read in the time of one answer, as after a long

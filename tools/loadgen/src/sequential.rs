@@ -36,7 +36,7 @@ struct SequentialReport {
 /// `CONFIRMED`.
 pub async fn run(endpoints: &Endpoints, count: u32, json: bool) -> anyhow::Result<ExitCode> {
     let count = u64::from(count);
-    let http = Http::new()?;
+    let http = Http::with_access(&endpoints.access)?;
     products::ensure(&http, endpoints, count + WARM_UP).await?;
     let run_id = format!("{:08x}", fastrand::u32(..));
     let length = Duration::from_secs(count + WARM_UP);

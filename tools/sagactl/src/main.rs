@@ -75,7 +75,7 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
         let access = match Access::from_argument(common.token.as_ref(), variable)? {
             Some(given) => given,
             None if remote.is_none() => {
-                System::find(&folder)?.map_or(Ok(Access::default()), |system| system.admin_access())?
+                System::find(&folder)?.map_or(Ok(Access::default()), |system| system.access())?
             }
             None => Access::default(),
         };

@@ -37,40 +37,34 @@ impl Role {
     }
 }
 
-/// Rule that names the role required by a route.
+/// Rule that decides who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
     /// Method, such as `GET`. `HEAD` follows the rule for `GET`.
     pub method: &'static str,
     /// Path as the router has it, such as `/internal/breakers/{name}`.
     pub path: &'static str,
-    /// Lowest role that may use the route.
-    pub role: Role,
+    /// Lowest role that may use the route; `None` for a route of customers, who have no token.
+    pub role: Option<Role>,
 }
 
-/// Guarded paths and their rules.
+/// Rules of all routes.
 #[derive(Debug, Clone, Copy)]
 pub struct Access {
-    /// Prefixes of guarded paths. Every other path is open.
-    pub guarded: &'static [&'static str],
-    /// Rules for guarded routes. A guarded route without a rule requires the highest role, so that no omission
-    /// opens a route.
+    /// Rules. A route without a rule requires the highest role, so that no omission opens a route.
     pub rules: &'static [Rule],
 }
 
 impl Access {
-    /// Default of a service without rules: everything below `/internal/` requires the highest role.
-    pub const CLOSED: Self = Self { guarded: &["/internal/"], rules: &[] };
+    /// Default of a service without rules: every route requires the highest role.
+    pub const CLOSED: Self = Self { rules: &[] };
 
-    /// Required role of a route; `None` if it is open.
+    /// Required role of a route; `None` if it is open to customers.
     ///
     /// `path` is the route that the router matched. The requested path may be written in many ways.
     #[must_use]
     pub fn needs(&self, method: &str, path: &str) -> Option<Role> {
-        if !self.guarded.iter().any(|beginning| path.starts_with(beginning)) {
-            return None;
-        }
-        Some(self.rule(method, path).map_or(Role::Admin, |rule| rule.role))
+        self.rule(method, path).map_or(Some(Role::Admin), |rule| rule.role)
     }
 
     /// Finds the rule for a route.
@@ -88,10 +82,10 @@ mod tests {
     use super::*;
 
     const ACCESS: Access = Access {
-        guarded: &["/internal/", "/api/admin/"],
         rules: &[
-            Rule { method: "GET", path: "/internal/faults", role: Role::Viewer },
-            Rule { method: "POST", path: "/internal/faults", role: Role::Operator },
+            Rule { method: "GET", path: "/internal/faults", role: Some(Role::Viewer) },
+            Rule { method: "POST", path: "/internal/faults", role: Some(Role::Operator) },
+            Rule { method: "POST", path: "/api/orders", role: None },
         ],
     };
 
@@ -106,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn route_without_rule_needs_highest_role_or_is_open() {
+    fn route_without_rule_needs_highest_role() {
         for (method, path, needed) in [
             ("GET", "/internal/faults", Some(Role::Viewer)),
             ("HEAD", "/internal/faults", Some(Role::Viewer)),
@@ -115,7 +109,8 @@ mod tests {
             ("GET", "/internal/anything", Some(Role::Admin)),
             ("GET", "/api/admin/sagas", Some(Role::Admin)),
             ("POST", "/api/orders", None),
-            ("GET", "/livez", None),
+            ("GET", "/api/orders", Some(Role::Admin)),
+            ("GET", "/api/orders/{id}", Some(Role::Admin)),
         ] {
             assert_eq!(ACCESS.needs(method, path), needed, "{method} {path}");
         }

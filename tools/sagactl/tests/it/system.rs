@@ -223,13 +223,22 @@ impl System {
         response.json().await.expect("JSON")
     }
 
+    /// Adds sagactl's own token, where tokens are on.
+    pub fn as_sagactl(&self, request: RequestBuilder) -> RequestBuilder {
+        match std::fs::read_to_string(self.path().join("credentials/sagactl.token")) {
+            Ok(token) => request.bearer_auth(token.trim()),
+            Err(_) => request,
+        }
+    }
+
     /// Lists a product and waits until orders can be placed for it.
     pub async fn list(&self, sku: &str, pieces: u32) {
         let body = json!({
             "sku": sku, "name": sku, "quantity": pieces, "replenish": false,
             "unit_price": {"amount_minor": 1_000, "currency": "EUR"},
         });
-        let answer = self.post("inventory", "/api/products").json(&body).send().await.expect("an answer");
+        let request = self.post("inventory", "/api/products").json(&body);
+        let answer = self.as_sagactl(request).send().await.expect("an answer");
         assert_eq!(answer.status(), 201, "{sku} is listed");
         // Beyond any stock and over the bank's limit: rejected either way, and known or not by its status.
         wait_until("the catalogue knows the product", async || {

@@ -6,7 +6,10 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use reqwest::{RequestBuilder, StatusCode};
+use contract::access::ACCESS;
+use contract::topology::PARTICIPANTS;
+use reqwest::{Method, RequestBuilder, StatusCode};
+use saga_core::access::Role;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -42,7 +45,6 @@ async fn status(request: RequestBuilder) -> StatusCode {
 async fn roles_limit_commands_and_revoked_tokens_are_rejected() {
     let (system, printed) = System::guarded(&[LONG_DEADLINE]);
     assert!(printed.contains("tokens      on"), "{printed}");
-    // The shop's own interface needs none.
     system.list("pen", 100).await;
     // This program's own token is the local one's: it need not be named.
     let inject =
@@ -80,6 +82,10 @@ async fn roles_limit_commands_and_revoked_tokens_are_rejected() {
         (service_stats(), 401),
         (system.http.get(system.url("bank", "/internal/faults")), 401),
         (service_stats().bearer_auth(&vera), 200),
+        (system.http.get(system.url("payment", "/api/payments")), 401),
+        (system.http.get(system.url("payment", "/api/payments")).bearer_auth(&vera), 200),
+        (system.post("payment", "/api/payments/x/refund").bearer_auth(&vera), 403),
+        (system.post("bank", "/v1/charges"), 401),
         (system.http.get(system.url("order", "/readyz")), 200),
         (system.http.get(system.url("order", "/metrics")), 200),
     ] {
@@ -117,6 +123,45 @@ async fn roles_limit_commands_and_revoked_tokens_are_rejected() {
     no_token_is_anywhere(&system, &[vera, oscar, own.trim().to_owned()]);
 }
 
+/// Sends a request to every described route of every service: without a token, and with that of a viewer.
+#[tokio::test]
+async fn every_described_route_asks_for_the_role_of_the_table() {
+    let (system, _) = System::guarded(&[]);
+    let vera = system.token("vera", "viewer");
+    let stats = |service| system.http.get(system.url(service, "/internal/stats")).bearer_auth(&vera);
+    let mut walked = 0;
+    for participant in &PARTICIPANTS {
+        let service = participant.name;
+        wait_until("the new token is known", async || status(stats(service)).await == 200).await;
+        let api = system.get(service, "/openapi.json").await;
+        for (path, operations) in api["paths"].as_object().expect("paths") {
+            for (name, operation) in operations.as_object().expect("operations") {
+                let (method, route) = (name.to_uppercase(), format!("{name} {service} {path}"));
+                let rule = ACCESS.rule(&method, path);
+                let role =
+                    rule.unwrap_or_else(|| panic!("{route} is not in shared/contract/src/access.rs")).role;
+                assert_eq!(role.is_some(), operation["security"].is_array(), "{route}");
+                let method = Method::from_bytes(method.as_bytes()).expect("a method");
+                let request = || system.http.request(method.clone(), system.url(service, &filled(path)));
+                let (without, as_viewer) =
+                    (status(request()).await, status(request().bearer_auth(&vera)).await);
+                assert_eq!(without == 401, role.is_some(), "{route} answers {without} without a token");
+                let is_too_small = role.is_some_and(|role| role > Role::Viewer);
+                assert_eq!(as_viewer == 403, is_too_small, "{route} answers {as_viewer} to a viewer");
+                assert_ne!(as_viewer, 401, "{route}");
+                walked += 1;
+            }
+        }
+    }
+    assert!(walked > 60, "{walked} routes");
+}
+
+/// Replaces the parameters of a path by a text that is no id.
+fn filled(path: &str) -> String {
+    let segment = |part: &str| if part.starts_with('{') { "x".to_owned() } else { part.to_owned() };
+    path.split('/').map(segment).collect::<Vec<_>>().join("/")
+}
+
 /// Asserts that tokens are in no log, command line or file but their own.
 #[track_caller]
 fn no_token_is_anywhere(system: &System, tokens: &[String]) {
@@ -130,7 +175,7 @@ fn no_token_is_anywhere(system: &System, tokens: &[String]) {
     }
     let kept = fs::read_to_string(system.path().join("credentials/tokens.json")).expect("a file");
     assert!(tokens.iter().all(|token| !kept.contains(&token[5..20])), "{kept}");
-    for file in ["tokens.json", "internal.token", "sagactl.token"] {
+    for file in ["tokens.json", "internal.token", "payment.token", "sagactl.token"] {
         let about = fs::metadata(system.path().join("credentials").join(file)).expect("a file");
         assert_eq!(about.permissions().mode() & 0o777, 0o600, "{file}");
     }
@@ -168,7 +213,7 @@ async fn tokens_stay_on_after_a_fresh_start() {
     assert_eq!(status(list()).await, 401);
     assert_eq!(status(list().bearer_auth(&old)).await, 401, "all of the old system is gone");
     system.sagactl(&["dlq", "list"]);
-    assert_eq!(system.sagactl_json(&["token", "list"])["items"].as_array().map(Vec::len), Some(2));
+    assert_eq!(system.sagactl_json(&["token", "list"])["items"].as_array().map(Vec::len), Some(3));
 }
 
 /// A lock file may belong to another user, mostly root, who issued a token before.

@@ -99,12 +99,16 @@ impl Authorization {
     /// Returns the role that a route requires; `None` for an open route, or while authorization is off.
     fn required_role(&self, method: &str, path: &str) -> Option<Role> {
         let metrics = (self.guards_metrics && path == "/metrics").then_some(Role::Viewer);
-        metrics.or_else(|| self.access.needs(method, path)).filter(|_| self.is_on())
+        metrics.or_else(|| self.role_of(method, path)).filter(|_| self.is_on())
+    }
+
+    fn role_of(&self, method: &str, path: &str) -> Option<Role> {
+        if is_of_engine(path) { None } else { self.access.needs(method, path) }
     }
 
     /// True if a route is guarded, even while authorization is off.
     pub(super) fn is_guarded(&self, method: &str, path: &str) -> bool {
-        self.access.needs(method, path).is_some()
+        self.role_of(method, path).is_some()
     }
 
     fn authorize(&self, request: &Request) -> Result<Option<Authorized>, Denied> {
@@ -168,6 +172,11 @@ impl Authorization {
         let rate = issued.rate.map_or(self.rate, |rate| Rate { per_second: rate, burst: rate });
         Ok((Caller { name: issued.name.clone(), role: issued.role }, token, rate))
     }
+}
+
+/// True for the routes that every server has: probes, metrics and the documentation.
+fn is_of_engine(path: &str) -> bool {
+    ["/livez", "/readyz", "/metrics", "/openapi.json"].contains(&path) || path.starts_with("/docs")
 }
 
 fn rate_limited(caller: &Caller, rate: Rate, wait: std::time::Duration) -> Problem {

@@ -25,8 +25,8 @@ pub struct HttpSettings {
     /// proxy.
     #[serde(deserialize_with = "listed")]
     pub allowed_origins: Vec<String>,
-    /// File with the tokens that guarded routes (admin's API and `/internal/`) require. Without it authorization is
-    /// off, which is meant for one machine only.
+    /// File with the tokens that routes require, except those of customers. Without it authorization is off, which is
+    /// meant for one machine only.
     pub tokens: Option<PathBuf>,
     /// Allows listening beyond loopback without tokens: anybody who reaches the service may change it. For networks
     /// that are protected otherwise, such as ports published on loopback alone.

@@ -61,16 +61,13 @@ impl RequestRecord {
         Self { telemetry, began, method, route, caller_context, status: None }
     }
 
-    fn template(&self) -> &str {
-        self.route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str)
-    }
-
     /// Returns the caller's trace context, if the server continues that trace.
     fn parent(&self) -> Option<TraceContext> {
         // Callers of guarded routes belong to this system: they have a token, where tokens are required.
         let RequestTelemetry { tracer, authorization, .. } = &self.telemetry;
-        self.caller_context
-            .filter(|_| tracer.follows_callers() || authorization.is_guarded(self.method, self.template()))
+        let route = self.route.as_ref().map(MatchedPath::as_str);
+        let is_guarded = route.is_some_and(|route| authorization.is_guarded(self.method, route));
+        self.caller_context.filter(|_| tracer.follows_callers() || is_guarded)
     }
 
     fn set_status(mut self, status: StatusCode) {

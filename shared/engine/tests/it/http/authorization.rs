@@ -15,10 +15,10 @@ use super::server::{Answer, Server};
 use crate::support::wait_until;
 
 pub static ACCESS: Access = Access {
-    guarded: &["/internal/"],
     rules: &[
-        Rule { method: "GET", path: "/internal/who", role: Role::Viewer },
-        Rule { method: "POST", path: "/internal/who", role: Role::Operator },
+        Rule { method: "GET", path: "/internal/who", role: Some(Role::Viewer) },
+        Rule { method: "POST", path: "/internal/who", role: Some(Role::Operator) },
+        Rule { method: "GET", path: "/large", role: None },
     ],
 };
 
