@@ -11,7 +11,7 @@ use garde::Validate;
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{FoundRow, Order, Query};
 use saga_core::row::{RowKey, WithHistory};
-use saga_engine::host::http::{Body, Params, Problem, Segment, command_reply, one_line};
+use saga_engine::host::http::{Body, Params, Problem, Segment, command_reply, idempotency_key, one_line};
 use saga_engine::host::queries::{Encoding, LedgerQuery, MAX_ENTRIES, entries_as_of, entries_of};
 use saga_engine::runtime::injected_faults::InjectedFaults;
 use serde::{Deserialize, Serialize};
@@ -87,9 +87,8 @@ async fn charge(
     headers: HeaderMap,
     Body(body, _): Body<NewCharge>,
 ) -> Result<Json<Answer>, Problem> {
-    let key =
-        headers.get("idempotency-key").and_then(|value| value.to_str().ok()).and_then(|key| key.parse().ok());
-    let Some(charge) = key else {
+    let key = idempotency_key(&headers)?;
+    let Some(charge) = key.and_then(|key| key.parse().ok()) else {
         return Err(Problem::field("Idempotency-Key", "must be a UUID"));
     };
     if body.token == "tok_slow" {

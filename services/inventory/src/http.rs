@@ -12,7 +12,7 @@ use saga_core::input::RequestKey;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{RowKey, WithHistory};
 use saga_engine::host::http::{
-    Body, IdempotencyKey, Params, Problem, Segment, command_reply, one_line, request_key, trimmed,
+    Body, IdempotencyKey, Params, Problem, Replayed, Segment, keyed_reply, one_line, request_key, trimmed,
 };
 use saga_engine::host::queries::{
     Encoding, EventPage, HistoryParams, LedgerQuery, entries_page, entries_with_history, history, list_page,
@@ -124,7 +124,10 @@ fn is_price(price: &Money, (): &()) -> garde::Result {
 
 /// List a product, so that it can be ordered.
 #[utoipa::path(post, path = "/api/products", params(IdempotencyKey), request_body = NewProduct, responses(
-    (status = 201, body = ProductView, headers(("Location", description = "where the product is"))),
+    (status = 201, body = ProductView, headers(
+        ("Location", description = "where the product is"),
+        ("Idempotency-Replayed", description = "`true` for the stored answer of a repeated key"),
+    )),
     (status = 409, description = "the sku is another product's"),
 ))]
 async fn list_product(
@@ -136,8 +139,8 @@ async fn list_product(
     let NewProduct { sku, name, unit_price, quantity, replenish } = body;
     let change = ProductCommand::List(Listing { name, unit_price, replenish }, quantity);
     let location = (header::LOCATION, format!("/api/products/{sku}"));
-    let product = apply(&app, sku, change, key).await?;
-    Ok((StatusCode::CREATED, [location], Json(product)).into_response())
+    let (replayed, product) = apply(&app, sku, change, key).await?;
+    Ok((StatusCode::CREATED, replayed, [location], product).into_response())
 }
 
 async fn apply(
@@ -145,9 +148,9 @@ async fn apply(
     sku: String,
     change: ProductCommand,
     key: Option<RequestKey>,
-) -> Result<ProductView, Problem> {
+) -> Result<(Replayed, Json<ProductView>), Problem> {
     let outcome = app.engine.execute(Uuid::now_v7(), Command { sku, change }, key).await?;
-    command_reply(outcome, problem).map(|reply| reply.product)
+    keyed_reply(outcome, problem).map(|(reply, replayed)| (replayed, Json(reply.product)))
 }
 
 fn problem(rejection: &Rejection) -> Problem {
@@ -176,15 +179,17 @@ struct Restock {
 
 /// Add pieces to the stock of a product.
 #[utoipa::path(post, path = "/api/products/{sku}/restock", params(("sku" = String, Path), IdempotencyKey), request_body = Restock,
-    responses((status = 200, body = ProductView), (status = 404)))]
+    responses((status = 200, body = ProductView, headers(
+        ("Idempotency-Replayed", description = "`true` for the stored answer of a repeated key"),
+    )), (status = 404)))]
 async fn restock(
     State(app): State<InventoryApp>,
     headers: HeaderMap,
     Segment(sku): Segment<String>,
     Body(body, bytes): Body<Restock>,
-) -> Result<Json<ProductView>, Problem> {
+) -> Result<(Replayed, Json<ProductView>), Problem> {
     let key = request_key(&headers, &format!("POST /api/products/{sku}/restock"), &bytes)?;
-    apply(&app, sku, ProductCommand::Restock(body.quantity), key).await.map(Json)
+    apply(&app, sku, ProductCommand::Restock(body.quantity), key).await
 }
 
 /// New price of a product.
@@ -205,7 +210,7 @@ async fn change_price(
     Segment(sku): Segment<String>,
     Body(body, _): Body<NewPrice>,
 ) -> Result<Json<ProductView>, Problem> {
-    apply(&app, sku, ProductCommand::ChangePrice(body.unit_price), None).await.map(Json)
+    apply(&app, sku, ProductCommand::ChangePrice(body.unit_price), None).await.map(|(_, product)| product)
 }
 
 /// Filter of the list of products.

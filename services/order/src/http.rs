@@ -14,8 +14,8 @@ use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{RowKey, WithHistory};
 use saga_engine::host::http::{
-    Body, IdempotencyKey, Params, Prefer, Problem, Segment, command_reply, one_line, request_key, trimmed,
-    wait_preference,
+    Body, IdempotencyKey, Params, Prefer, Problem, Segment, command_reply, has_request_key, keyed_reply,
+    one_line, request_key, trimmed, wait_preference,
 };
 use saga_engine::host::in_flight::{InFlight, InFlightPermit};
 use saga_engine::host::queries::{
@@ -32,7 +32,7 @@ use crate::OrderApp;
 use crate::catalogue::CatalogueItem;
 use crate::domain::{Order, OrderRejection};
 use crate::ledger::{copy_entry, ledger_entry};
-use crate::service::{Command, NewOrder, Rejection};
+use crate::service::{Command, NewOrder, Rejection, Reply};
 use crate::view::OrderView;
 
 #[derive(OpenApi)]
@@ -110,32 +110,37 @@ enum Method {
 /// Place an order. Answers 202 once the order is durable. With `Prefer: wait=10` the answer waits until the
 /// order is confirmed or cancelled, then it is 201. A repeated `Idempotency-Key` gets the same answer.
 #[utoipa::path(post, path = "/api/orders", params(IdempotencyKey, Prefer), request_body = PlaceOrder, responses(
-    (status = 201, description = "placed, and confirmed or cancelled while waiting", body = OrderView,
-        headers(("Location", description = "path of the order"), ("Preference-Applied", description = "the granted wait"))),
-    (status = 202, description = "placed", body = OrderView, headers(("Location", description = "path of the order"))),
+    (status = 201, description = "placed, and confirmed or cancelled while waiting", body = OrderView, headers(
+        ("Location", description = "path of the order"),
+        ("Preference-Applied", description = "the granted wait"),
+        ("Idempotency-Replayed", description = "`true` for the stored answer of a repeated key"),
+    )),
+    (status = 202, description = "placed", body = OrderView, headers(
+        ("Location", description = "path of the order, which has its current state"),
+        ("Idempotency-Replayed", description = "`true` for the stored answer of a repeated key"),
+    )),
     (status = 422, description = "invalid, or the key belongs to another request"),
     (status = 503, description = "too many orders are in flight, or the outbox is too long; `Retry-After` says when to try again"),
 ))]
 async fn place(
     State(app): State<OrderApp>,
     // Before the body is read: a rejected request must cost little.
-    Admitted(permit): Admitted,
+    Admitted(admitted): Admitted,
     headers: HeaderMap,
     Body(body, bytes): Body<PlaceOrder>,
 ) -> Result<Response, Problem> {
     let key = request_key(&headers, "POST /api/orders", &bytes)?;
-    if let Some(overload) = overload(&app) {
-        return Err(Problem::unavailable(overload, 5));
-    }
     let order = Uuid::now_v7();
-    let command = Command::Place(NewOrder {
-        order,
-        customer: body.customer,
-        lines: body.lines.into_iter().map(|line| (line.sku, line.quantity)).collect(),
-        token: body.payment.token,
-        timeout: SignedDuration::try_from(app.settings.service.deadline).unwrap_or(SignedDuration::MAX),
-    });
-    let placed = command_reply(app.engine.execute(order, command, key).await?, problem)?.order;
+    let (command, permit, overload) = match admitted {
+        Ok(permit) => (Command::Place(new_order(&app, order, body)), permit, None),
+        Err(overload) => (Command::Repeat, None, Some(overload)),
+    };
+    let outcome = app.engine.execute(order, command, key).await?;
+    let rejected = |rejection: &Rejection| match overload {
+        Some(overload) => *overload,
+        None => problem(rejection),
+    };
+    let (Reply { order: placed }, replayed) = keyed_reply(outcome, rejected)?;
     // The order is durable and counted as pending now.
     drop(permit);
     let location = (header::LOCATION, format!("/api/orders/{}", placed.id));
@@ -144,22 +149,43 @@ async fn place(
         if current.status != "PENDING" {
             let applied =
                 (header::HeaderName::from_static("preference-applied"), format!("wait={}", wait.as_secs()));
-            return Ok((StatusCode::CREATED, [location, applied], Json(current)).into_response());
+            return Ok((StatusCode::CREATED, replayed, [location, applied], Json(current)).into_response());
         }
     }
-    Ok((StatusCode::ACCEPTED, [location], Json(placed)).into_response())
+    Ok((StatusCode::ACCEPTED, replayed, [location], Json(placed)).into_response())
 }
 
-/// Permit for one more order in flight.
-struct Admitted(Option<InFlightPermit>);
+fn new_order(app: &OrderApp, order: Uuid, body: PlaceOrder) -> NewOrder {
+    NewOrder {
+        order,
+        customer: body.customer,
+        lines: body.lines.into_iter().map(|line| (line.sku, line.quantity)).collect(),
+        token: body.payment.token,
+        timeout: SignedDuration::try_from(app.settings.service.deadline).unwrap_or(SignedDuration::MAX),
+    }
+}
+
+/// Permit for one more order in flight, or the problem of an overload. A request with a key goes on all the same: it may
+/// repeat one whose answer is stored.
+struct Admitted(Result<Option<InFlightPermit>, Box<Problem>>);
 
 impl FromRequestParts<OrderApp> for Admitted {
     type Rejection = Problem;
 
-    async fn from_request_parts(_: &mut Parts, app: &OrderApp) -> Result<Self, Problem> {
-        let permit = app.in_flight.as_ref().map(InFlight::admit).transpose();
-        permit.map(Self).map_err(|overload| Problem::unavailable(format!("orders: {overload}"), 1))
+    async fn from_request_parts(parts: &mut Parts, app: &OrderApp) -> Result<Self, Problem> {
+        match admit(app) {
+            Err(overload) if !has_request_key(&parts.headers) => Err(overload),
+            admitted => Ok(Self(admitted.map_err(Box::new))),
+        }
     }
+}
+
+fn admit(app: &OrderApp) -> Result<Option<InFlightPermit>, Problem> {
+    if let Some(overload) = overload(app) {
+        return Err(Problem::unavailable(overload, 5));
+    }
+    let permit = app.in_flight.as_ref().map(InFlight::admit).transpose();
+    permit.map_err(|overload| Problem::unavailable(format!("orders: {overload}"), 1))
 }
 
 /// Reason to reject new orders: their facts could not be published soon enough.
@@ -183,6 +209,7 @@ fn problem(rejection: &Rejection) -> Problem {
         Rejection::UnknownSku { line, .. } | Rejection::MixedCurrencies { line } => {
             Problem::field(format!("lines[{line}].sku"), detail)
         }
+        Rejection::Overloaded => Problem::unavailable(detail, 1),
         Rejection::TotalTooLarge { line } => Problem::field(format!("lines[{line}].quantity"), detail),
         Rejection::Order(OrderRejection::Unknown) => Problem::new(StatusCode::NOT_FOUND, detail),
         Rejection::Order(

@@ -24,6 +24,8 @@ pub struct OrderService;
 #[derive(Debug, Clone)]
 pub enum Command {
     Place(NewOrder),
+    /// Repeat the stored answer of the request's key, and place nothing without one: new orders are rejected.
+    Repeat,
     /// Cancel an order that is pending or confirmed.
     Cancel {
         order: Uuid,
@@ -65,6 +67,8 @@ pub enum Rejection {
         /// Index of the line that overflows.
         line: usize,
     },
+    #[error("new orders are rejected")]
+    Overloaded,
     #[error(transparent)]
     Order(#[from] OrderRejection),
 }
@@ -94,6 +98,7 @@ impl Service for OrderService {
                 let items = new.lines.iter().map(|(sku, _)| RowKey::of::<CatalogueItem>(sku));
                 items.chain([RowKey::of::<Order>(new.order)]).collect()
             }
+            Command::Repeat => vec![],
             Command::Cancel { order, .. } => vec![RowKey::of::<Order>(order)],
         }
     }
@@ -101,6 +106,8 @@ impl Service for OrderService {
     fn on_command(&self, command: &Command, work: &mut Work<'_>) -> Result<Reply, HandlerError<Rejection>> {
         match command {
             Command::Place(new) => place(new, work),
+            // The engine answers a stored key without asking.
+            Command::Repeat => Err(Rejection::Overloaded.into()),
             Command::Cancel { order, reason } => {
                 cancel(*order, *reason, work).map_err(Rejection::from)?;
                 reply(*order, work)

@@ -9,7 +9,7 @@ use contract::payment::PaymentProcessed;
 use jiff::SignedDuration;
 use order::catalogue::CatalogueItem;
 use order::domain::{Order, OrderRejection};
-use order::service::{OrderService, Rejection};
+use order::service::{Command, OrderService, Rejection};
 use saga_core::input::RequestKey;
 use uuid::Uuid;
 
@@ -215,6 +215,15 @@ fn idempotency_key_posted_fifty_times_places_single_order() {
     shop.takes(post(Uuid::from_u128(51), "another request")).has_outcome("key_reused").changes_nothing();
 }
 
+/// While new orders are rejected, a request with a key may only repeat.
+#[test]
+fn repetition_without_stored_answer_is_rejected_and_leaves_its_key_unused() {
+    let mut shop = shop();
+    shop.takes(repeat("k1")).has_outcome("rejected").changes_nothing();
+    shop.takes(post(ORDER, "k1")).has_outcome("done");
+    shop.takes(repeat("k1")).has_outcome("replayed").changes_nothing();
+}
+
 #[test]
 fn rejected_request_stores_no_answer_under_its_key() {
     let mut shop = ServiceUnderTest::of(OrderService);
@@ -243,4 +252,11 @@ fn every_consumed_fact_is_handled() {
 fn post(order: Uuid, fingerprint: &str) -> Stimulus<OrderService> {
     let key = RequestKey { key: "orders/k1".to_owned(), fingerprint: fingerprint.to_owned() };
     Stimulus::Command { id: order, saga: order, command: place(order, &LINES), key: Some(key) }
+}
+
+/// Repetition of [`post`] that places nothing.
+fn repeat(fingerprint: &str) -> Stimulus<OrderService> {
+    let key = RequestKey { key: "orders/k1".to_owned(), fingerprint: fingerprint.to_owned() };
+    let id = Uuid::from_u128(77);
+    Stimulus::Command { id, saga: id, command: Command::Repeat, key: Some(key) }
 }

@@ -1,7 +1,7 @@
 //! Shell: protection against overload, and replenishment of stock.
 
 use reqwest::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::system::{System, order_for, wait_until};
 
@@ -52,6 +52,66 @@ async fn in_flight_orders_stay_within_their_limit() {
     }
     system.sagactl(&["faults", "clear", "payment"]);
     wait_until("orders are taken again", async || place().await.status() == StatusCode::ACCEPTED).await;
+    system.assert_reconciled().await;
+}
+
+/// A client that lost the answer asks again, above all under overload. Its order is accepted, and it must hear so.
+#[tokio::test]
+async fn repeated_key_gets_its_stored_answer_while_new_orders_are_rejected() {
+    let system = System::start(&["order.service.max_in_flight=1", "order.service.deadline=10m"]);
+    system.list("pen", 100).await;
+    system.sagactl(&["faults", "inject", "payment", "pause", "--step", "payment-processing"]);
+    let place = async |key: &str, pens: u32| {
+        let request = system.post("order", "/api/orders").header("Idempotency-Key", key);
+        let answer = request.json(&order_for(&[("pen", pens)], "tok_ok")).send().await.expect("an answer");
+        let header = |name: &str| {
+            answer.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+        };
+        let (replayed, location) = (header("Idempotency-Replayed"), header("Location"));
+        (answer.status().as_u16(), replayed, location, answer.json::<Value>().await.expect("JSON"))
+    };
+    let (status, replayed, location, first) = place("one", 1).await;
+    assert_eq!((status, replayed.as_str()), (202, ""), "{first}");
+    assert_eq!(location, format!("/api/orders/{}", first["id"].as_str().expect("an id")));
+    assert_eq!(place("two", 1).await.0, 503, "one is in flight");
+    // The draft of the header has the key in quotes.
+    for key in ["one", "\"one\"", "  one "] {
+        let repeated = place(key, 1).await;
+        assert_eq!(repeated, (202, "true".to_owned(), location.clone(), first.clone()), "{key:?}");
+    }
+    assert_eq!(place("one", 2).await.0, 422, "another request under the key");
+    let cancel = system.post("order", &format!("{location}/cancel")).send().await.expect("an answer");
+    assert_eq!(cancel.status(), StatusCode::OK);
+    // The stored answer stays as it was. What it names has the current state.
+    assert_eq!(place("one", 1).await, (202, "true".to_owned(), location.clone(), first));
+    assert_eq!(system.get("order", &location).await["status"], "CANCELLED");
+    system.sagactl(&["faults", "clear", "payment"]);
+    system.assert_reconciled().await;
+}
+
+/// The broker is away, and the outbox is over its limit.
+#[tokio::test]
+async fn repeated_key_gets_its_stored_answer_while_outbox_is_over_its_limit() {
+    let system = System::start(&["order.service.max_outbox_entries=1"]);
+    system.list("pen", 100).await;
+    system.sagactl(&["kill", "nats"]);
+    let place = async |key: &str| {
+        let request = system.post("order", "/api/orders").header("Idempotency-Key", key);
+        request.json(&order_for(&[("pen", 1)], "tok_ok")).send().await.expect("an answer")
+    };
+    let first = place("first").await;
+    assert_eq!(first.status(), StatusCode::ACCEPTED);
+    let first: Value = first.json().await.expect("JSON");
+    let mut number = 0;
+    wait_until("orders are rejected", async || {
+        number += 1;
+        place(&number.to_string()).await.status() == StatusCode::SERVICE_UNAVAILABLE
+    })
+    .await;
+    let repeated = place("first").await;
+    assert_eq!(repeated.status(), StatusCode::ACCEPTED);
+    assert_eq!(repeated.json::<Value>().await.expect("JSON"), first);
+    system.sagactl(&["start", "nats"]);
     system.assert_reconciled().await;
 }
 
