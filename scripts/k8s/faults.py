@@ -64,7 +64,10 @@ broker_limit_is_below_volume_size
   StatefulSet/nats  spec volumeClaimTemplates 0 spec resources requests storage = 4Gi  => take 4Gi of a volume of 4Gi
 
 time_to_stop_is_long_enough
-  StatefulSet/order  pod terminationGracePeriodSeconds = 9  => killed after 9 s
+  StatefulSet/order  pod terminationGracePeriodSeconds = 14  => killed after 14 s
+
+stopping_services_take_connections_until_nodes_know
+  StatefulSet/order  del container lifecycle  => preStop sleeps 0 s
 
 one_database_per_process
   StatefulSet/order  spec replicas = 2  => order: SQLite

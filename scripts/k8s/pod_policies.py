@@ -108,8 +108,21 @@ def probes_match_endpoints(cluster, repository):
 def time_to_stop_is_long_enough(cluster, repository):
     for pod in cluster.pods:
         grace = pod.spec.get("terminationGracePeriodSeconds", 30)
-        if not pod.is_job and grace <= repository.stop_within_s:
-            yield f"{title(pod.owner)}: killed after {grace} s, but a stop may take {repository.stop_within_s} s"
+        needed = pre_stop_s(pod) + repository.stop_within_s
+        if not pod.is_job and grace <= needed:
+            yield f"{title(pod.owner)}: killed after {grace} s, but a stop may take {needed} s"
+
+
+@policy
+def stopping_services_take_connections_until_nodes_know(cluster, repository):
+    for pod in cluster.pods:
+        if pod.is_service and pre_stop_s(pod) < 3:
+            yield f"{title(pod.owner)}: refuses connections that nodes still send: preStop sleeps {pre_stop_s(pod)} s"
+
+
+def pre_stop_s(pod):
+    hooks = [container.get("lifecycle", {}).get("preStop", {}) for container in pod.spec["containers"]]
+    return max(hook.get("sleep", {}).get("seconds", 0) for hook in hooks)
 
 
 # The seed of an nkey, an API token (unlike names of metrics with a capital letter), a webhook secret, a private key.

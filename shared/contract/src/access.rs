@@ -6,7 +6,7 @@
 use saga_core::access::Role::{Admin, Operator, Viewer};
 use saga_core::access::{Access, Role, Rule};
 
-/// Rules of all routes.
+/// Rules of all routes of all services.
 pub static ACCESS: Access = Access { rules: &RULES };
 
 /// Customers order, viewers read, operators repair, admins overrule: edits, breakers, faults, accepted discrepancies.

@@ -67,7 +67,8 @@ fn of_readiness(service: &ServiceStatus) -> Vec<Finding> {
     let stalled = service.steps.iter().filter(|step| step.stalled_since.is_some());
     let mut findings: Vec<_> = stalled.map(|step| consumer_stall(service, step)).collect();
     let is_reported = !findings.is_empty();
-    let failed = service.failing_checks.iter().filter(|check| check.failed);
+    // An overloaded service is ready, for all that it does not reject. Its customers are rejected all the same.
+    let failed = service.failing_checks.iter().filter(|check| check.failed || check.check == OVERLOAD);
     let others = failed.filter(|check| check.check != "consumer_stall" || !is_reported);
     findings.extend(others.map(|check| not_ready(&service.service, check)));
     findings
@@ -89,6 +90,9 @@ fn unreachable(service: &str, problem: &str) -> Finding {
     .explained(explanation, &[])
 }
 
+/// Check of a service that rejects new requests.
+const OVERLOAD: &str = "overload";
+
 fn not_ready(service: &str, check: &FailingCheck) -> Finding {
     let FailingCheck { check: name, text, since, .. } = check;
     let (explanation, commands): (_, &[&str]) = match name.as_str() {
@@ -106,7 +110,8 @@ fn not_ready(service: &str, check: &FailingCheck) -> Finding {
             "It has not reached the broker since its start, and accepts nothing before. Check the broker.",
             &["status"],
         ),
-        "overload" => ("It rejects new requests, because it cannot publish fast enough.", &["outbox list"]),
+        OVERLOAD => ("It rejects new requests, because it cannot publish fast enough.", &["outbox list"]),
+        "stopping" => ("It was told to stop.", &["status"]),
         "consumer_stall" => ("Messages for it wait at the broker.", &["breakers", "faults"]),
         _ => ("It does not accept work.", &[]),
     };
@@ -117,7 +122,10 @@ fn not_ready(service: &str, check: &FailingCheck) -> Finding {
         ..Finding::new(
             FindingCode::NotReady,
             &format!("{service}/{name}"),
-            format!("{service} is not ready ({name}): {text}"),
+            match name.as_str() {
+                OVERLOAD => format!("{service} rejects new requests ({name}): {text}"),
+                _ => format!("{service} is not ready ({name}): {text}"),
+            },
         )
     }
     .explained(explanation, commands)

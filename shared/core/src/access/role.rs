@@ -48,7 +48,7 @@ pub struct Rule {
     pub role: Option<Role>,
 }
 
-/// Rules of all routes.
+/// Rules of all routes of a system.
 #[derive(Debug, Clone, Copy)]
 pub struct Access {
     /// Rules. A route without a rule requires the highest role, so that no omission opens a route.

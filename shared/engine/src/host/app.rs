@@ -50,7 +50,7 @@ pub struct Program<S: Service, X> {
     pub metrics: &'static [&'static Metric],
     /// Futures that run beside the engine until the service stops.
     pub background: fn(App<S, X>) -> Vec<Background>,
-    /// Returns the reason for which the service rejects new work. A reason ends readiness.
+    /// Returns the reason for which the service rejects new work. A reason degrades the service.
     pub overload: fn(&App<S, X>) -> Option<String>,
     /// Optional limit on in-flight sagas.
     pub in_flight_limit: Option<InFlightLimit<X>>,

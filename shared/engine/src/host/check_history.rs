@@ -11,21 +11,24 @@ use super::http::{Check, CheckState, Readiness};
 
 /// Every check with its state while it finds a problem. A service that cannot accept its requests or process its messages
 /// is not ready. Any other problem only delays work that is already stored, and degrades the service.
-const CHECKS: [(&str, CheckState); 10] = [
+const CHECKS: [(&str, CheckState); 11] = [
     // Requests cannot be answered.
     ("store", CheckState::Failed),
     // The database went back in time: nobody uses it.
     ("database", CheckState::Failed),
     // Nothing may begin before database and broker were compared.
     ("startup", CheckState::Failed),
-    // The service itself rejects new work.
-    ("overload", CheckState::Failed),
+    // It stops, and load balancers must choose others.
+    ("stopping", CheckState::Failed),
     // Messages wait for a step that processes none.
     ("consumer_stall", CheckState::Failed),
     // Outbox entries wait, which is what the outbox is for.
     ("broker", CheckState::Degraded),
     ("publish_stall", CheckState::Degraded),
     ("outbox", CheckState::Degraded),
+    // The service rejects new work, says when to come again, and does all else. Without it, reads, cancellations and that
+    // very answer would be gone, and other replicas reject new work for the same reason.
+    ("overload", CheckState::Degraded),
     // Only steps and tasks behind an open breaker wait.
     ("breakers", CheckState::Degraded),
     // Deadlines go by the broker's clock, but this machine's should be corrected.

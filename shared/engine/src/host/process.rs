@@ -178,8 +178,15 @@ where
     block_on(operate(operation, database, settings.store.accept_loss, S::NAME, S::rows()))
 }
 
+/// Limit on what still blocks a thread when everything has ended, such as a write to the archive. The system may look a
+/// name up for much longer, which concerns nobody then.
+pub(super) const BLOCKING_ENDS_WITHIN: Duration = Duration::from_millis(250);
+
 fn block_on(work: BoxFuture<'_, anyhow::Result<()>>) -> anyhow::Result<()> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let outcome = runtime.block_on(work);
+    runtime.shutdown_timeout(BLOCKING_ENDS_WITHIN);
+    outcome
 }
 
 /// Operation on the database of a stopped service.
@@ -250,6 +257,22 @@ mod tests {
 
     fn flags(line: &str) -> Vec<String> {
         Arguments::try_parse_from(line.split(' ')).expect("arguments").sources().flags
+    }
+
+    /// The system looks names up in such threads, for half a minute where no name server answers.
+    #[test]
+    fn process_ends_although_a_thread_is_blocked() {
+        let (held, until_released) = std::sync::mpsc::channel::<()>();
+        let (ended, has_ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let work = async move {
+                tokio::task::spawn_blocking(move || until_released.recv());
+                Ok(())
+            };
+            let _ = ended.send(block_on(Box::pin(work)).is_ok());
+        });
+        assert_eq!(has_ended.recv_timeout(Duration::from_secs(20)), Ok(true));
+        drop(held);
     }
 
     #[test]

@@ -107,6 +107,9 @@ fn check_all<S: Service, X>(
         ("overload", (app.health.overload)(app)),
         ("breakers", open_breakers(&app.controls.admission.breakers())),
     ];
+    if app.stop.is_cancelled() {
+        found.push(("stopping", Some("connections are accepted for a moment only (http.drain)".to_owned())));
+    }
     match stats {
         Ok(stats) => {
             let age = stats.outbox_oldest.map_or(SignedDuration::ZERO, |oldest| now.duration_since(oldest));

@@ -7,11 +7,12 @@ use std::time::Duration;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join};
 use saga_core::retry::error_chain;
 use saga_core::service::{Service, steps_of};
 use serde::Serialize;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{error, info, warn};
@@ -27,7 +28,7 @@ use super::messaging_loops::{MessagingLoops, end_of_loop};
 use super::metrics::Metrics;
 use super::settings::Settings;
 use super::trace::{self, Tracing};
-use super::{clock_sync, http, internal_api, readiness, retention_loop};
+use super::{clock_sync, http, internal_api, process, readiness, retention_loop};
 use crate::nats::{BusFault, NatsBus};
 use crate::runtime::clock::{BrokerClock, SystemClock};
 use crate::runtime::injected_faults::InjectedFaults;
@@ -35,10 +36,20 @@ use crate::runtime::task_runner::TaskHandler;
 use crate::runtime::{self, Runtime, RuntimeDeps, ended, spawn};
 use crate::store::{DatabasePosition, RELAY_LEASE, Store, StoredOverrides};
 
-/// Time within which a stopping service ends. Supervisors kill it afterwards.
+/// Time within which a stopping service ends, unless `http.drain` is longer than by default. Supervisors kill it afterwards.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
-/// Running requests end first, then the last spans are sent.
-const _: () = assert!(http::STOP_WITHIN.as_secs() + trace::LAST.as_secs() < STOPS_WITHIN.as_secs());
+/// Running requests end first, then the loops. Then the lease is released while the last spans are sent.
+const _: () = assert!(
+    http::DRAIN.as_millis()
+        + http::STOP_WITHIN.as_millis()
+        + LOOPS_END_WITHIN.as_millis()
+        + trace::LAST.as_millis()
+        + process::BLOCKING_ENDS_WITHIN.as_millis()
+        < STOPS_WITHIN.as_millis()
+);
+const _: () = assert!(RELEASE_LEASE_WITHIN.as_millis() <= trace::LAST.as_millis());
+/// Limit on ending the loops, which takes longer only where one of them blocks.
+const LOOPS_END_WITHIN: Duration = Duration::from_millis(250);
 /// Limit on releasing the relay's lease. A stop does not wait for a database that is away.
 const RELEASE_LEASE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -263,7 +274,7 @@ async fn wait_for_end(
     (messaging, outcome)
 }
 
-/// Stops in the order in which others notice: HTTP, loops, lease of the relay, traces.
+/// Stops in the order in which others notice: HTTP, loops, lease of the relay and traces.
 async fn stop<S: Service, X>(
     app: &App<S, X>,
     mut loops: JoinSet<()>,
@@ -274,19 +285,23 @@ async fn stop<S: Service, X>(
     app.stop.cancel();
     info!(service = S::NAME, "stopping");
     let served = serving.await;
-    if !messaging.is_finished() {
-        messaging.abort();
-        let _ = messaging.await;
+    let ended = async {
+        if !messaging.is_finished() {
+            messaging.abort();
+            let _ = messaging.await;
+        }
+        loops.shutdown().await;
+    };
+    if timeout(LOOPS_END_WITHIN, ended).await.is_err() {
+        warn!("a loop does not end in time, and is left behind");
     }
-    loops.shutdown().await;
     // Another replica takes over at once instead of waiting until the lease lapses.
-    release_lease(app.store.as_ref(), &app.settings.instance).await;
-    tracing.finish().await;
+    join(release_lease(app.store.as_ref(), &app.settings.instance), tracing.finish()).await;
     served.map_err(Into::into)
 }
 
 async fn release_lease(store: &dyn Store, owner: &str) {
-    let released = tokio::time::timeout(RELEASE_LEASE_WITHIN, store.release_lease(RELAY_LEASE, owner)).await;
+    let released = timeout(RELEASE_LEASE_WITHIN, store.release_lease(RELAY_LEASE, owner)).await;
     if let Ok(Err(fault)) = released {
         warn!("the relay's lease is not released and lapses: {}", error_chain(&fault));
     }

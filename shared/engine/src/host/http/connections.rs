@@ -4,14 +4,14 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::http::{Request, Response, StatusCode};
+use axum::http::{HeaderValue, Request, Response, StatusCode, header};
 use futures::future::BoxFuture;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
@@ -33,8 +33,8 @@ use super::problem::Problem;
 use super::settings::HttpSettings;
 use super::tls::Tls;
 
-/// Limit on a graceful stop. A service ends within 10 s, and the rest is for its last spans.
-pub const STOP_WITHIN: Duration = Duration::from_secs(7);
+/// Limit on running requests, once no connection is accepted any more.
+pub const STOP_WITHIN: Duration = Duration::from_millis(6_500);
 /// Connections that may wait to be accepted, as far as the system allows. A client whose SYN is dropped repeats it after a
 /// second, when a probe has timed out.
 const BACKLOG: u32 = 4096;
@@ -93,11 +93,16 @@ fn socket_at(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves until `stop`. Then finishes running requests, within [`STOP_WITHIN`].
+/// Serves until `stop`, and on for `http.drain`: a load balancer learns late that this service stops. Each answer closes its
+/// connection then. Finishes running requests afterwards, within [`STOP_WITHIN`].
 pub async fn serve(listener: Listener, router: Router, settings: Arc<HttpSettings>, stop: CancellationToken) {
     let Listener { socket, tls } = listener;
     let pool = ConnectionPool::new(connection_limit(settings.max_connections), &settings);
-    let mut connections = JoinSet::new();
+    let (mut connections, drained) = (JoinSet::new(), CancellationToken::new());
+    let mut drain = pin!(async {
+        stop.cancelled().await;
+        sleep(settings.drain).await;
+    });
     let mut sweep = interval(SWEEP_INTERVAL);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -114,15 +119,17 @@ pub async fn serve(listener: Listener, router: Router, settings: Arc<HttpSetting
                 continue;
             }
             Some(_) = connections.join_next() => continue,
-            () = stop.cancelled() => break,
+            () = &mut drain => break,
         };
         // Without a slot the stream is dropped, which closes it. Slots of the reserve are free within a second.
         if let Some(guard) = pool.acquire().await {
-            let server = Server { router: router.clone(), settings: settings.clone(), stop: stop.clone() };
+            let (stop, drained) = (stop.clone(), drained.clone());
+            let server = Server { router: router.clone(), settings: settings.clone(), stop, drained };
             connections.spawn(serve_connection(stream, tls.acceptor(), guard, server));
         }
     }
     drop(socket);
+    drained.cancel();
     pool.close_idle();
     let _ = timeout(STOP_WITHIN, async { while connections.join_next().await.is_some() {} }).await;
 }
@@ -150,7 +157,10 @@ async fn pause_after(error: &io::Error) {
 struct Server {
     router: Router,
     settings: Arc<HttpSettings>,
+    /// Cancelled when the service stops: from then on each answer closes its connection.
     stop: CancellationToken,
+    /// Cancelled when no connection is accepted any more.
+    drained: CancellationToken,
 }
 
 /// Serves one connection until its end.
@@ -190,12 +200,11 @@ async fn serve_tls(stream: TcpStream, tls: TlsAcceptor, slot: &Arc<Slot>, server
 async fn serve_http<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: T,
     slot: &Arc<Slot>,
-    Server { router, settings, stop }: Server,
+    Server { router, settings, stop, drained }: Server,
 ) {
     let stream = ClientStream::new(stream, slot.clone(), settings.write_timeout);
     let answering = slot.clone();
-    let answer =
-        service_fn(move |request: Request<Incoming>| answer(router.clone(), answering.clone(), request));
+    let answer = service_fn(move |request| answer(router.clone(), answering.clone(), stop.clone(), request));
     // The pool has the timers: hyper's also runs between requests.
     let mut connection = http1::Builder::new()
         .header_read_timeout(None)
@@ -206,7 +215,7 @@ async fn serve_http<T: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         tokio::select! {
             _ = poll_fn(|context| connection.poll_without_shutdown(context)) => break None,
             reason = slot.closing() => break Some(reason),
-            () = stop.cancelled(), if !is_stopping => {
+            () = drained.cancelled(), if !is_stopping => {
                 is_stopping = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
@@ -252,17 +261,21 @@ async fn close_lingering<T: AsyncRead + AsyncWrite + Unpin>(mut stream: ClientSt
     Ok(())
 }
 
-/// Routes a request. Until its answer is sent, the connection is not evicted.
+/// Routes a request. Until its answer is sent, the connection is not evicted. Once the service stops, the answer closes it.
 fn answer(
     router: Router,
     slot: Arc<Slot>,
+    stop: CancellationToken,
     request: Request<Incoming>,
 ) -> BoxFuture<'static, Result<Response<Answer>, Infallible>> {
     slot.on_head();
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(slot.clone());
     Box::pin(async move {
-        let response = router.oneshot(request).await?;
+        let mut response = router.oneshot(request).await?;
+        if stop.is_cancelled() {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         Ok(response.map(|body| Answer { body, slot }))
     })
 }
@@ -310,7 +323,12 @@ mod tests {
         let socket = socket_at(SocketAddr::from(([127, 0, 0, 1], 0)))?;
         let stream = TcpStream::connect(socket.local_addr()?).await?;
         let guard = ConnectionPool::new(1, &settings).acquire().await.expect("a slot");
-        let server = Server { router: Router::new(), settings, stop: CancellationToken::new() };
+        let server = Server {
+            router: Router::new(),
+            settings,
+            stop: CancellationToken::new(),
+            drained: CancellationToken::new(),
+        };
         let size = size_of_val(&serve_connection(stream, None, guard, server));
         assert!(size <= 2 * 1024, "{size} bytes");
         Ok(())

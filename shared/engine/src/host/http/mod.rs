@@ -33,14 +33,14 @@ mod tls;
 
 pub use authorization::{Authorization, Caller};
 pub use client::{HttpClient, client_builder, external_client_builder};
-pub use command_reply::command_reply;
+pub use command_reply::{Replayed, command_reply, keyed_reply};
 pub use connections::{Listener, STOP_WITHIN, bind, serve, spawn};
 pub use extract::{Body, Params, Prefer, Segment, wait_preference};
-pub use idempotency::{IdempotencyKey, request_key};
+pub use idempotency::{IdempotencyKey, has_request_key, idempotency_key, request_key};
 pub use origin_guard::COMMON_ERRORS;
 pub use problem::{FieldError, Problem};
 pub use readiness::{Check, CheckState, Readiness, ReadinessProbe};
 pub use server::{TimeLimit, router};
-pub use settings::HttpSettings;
+pub use settings::{DRAIN, HttpSettings};
 pub use text::{one_line, trimmed, trimmed_if_any};
 pub use tls::HttpTlsSettings;

@@ -57,6 +57,10 @@ pub struct HttpSettings {
     /// Time-out of a write while the client does not read its answer.
     #[serde(with = "humantime_serde")]
     pub write_timeout: Duration,
+    /// Time after a stop signal in which connections are still accepted, each for one request. The service is not ready
+    /// then, so that load balancers choose others.
+    #[serde(with = "humantime_serde")]
+    pub drain: Duration,
     /// Maximum size of a body in bytes.
     pub body_limit_bytes: usize,
     /// Maximum number of in-flight requests; more are answered 503. Probes and metrics do not count.
@@ -87,6 +91,7 @@ impl Default for HttpSettings {
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(10),
             write_timeout: Duration::from_secs(30),
+            drain: DRAIN,
             body_limit_bytes: 64 * 1024,
             max_requests: 8_192,
             timeout: Duration::from_secs(40),
@@ -143,6 +148,7 @@ impl HttpSettings {
             (!self.header_timeout.is_zero(), "header_timeout must be longer than 0s"),
             (!self.body_timeout.is_zero(), "body_timeout must be longer than 0s"),
             (!self.write_timeout.is_zero(), "write_timeout must be longer than 0s"),
+            (self.drain <= LONGEST_DRAIN, "drain must not be longer than 60s: a stop waits for it"),
             (self.max_requests >= 1, "max_requests must be at least 1"),
             (!self.timeout.is_zero(), "timeout must be longer than 0s"),
         ];
@@ -152,6 +158,11 @@ impl HttpSettings {
         }
     }
 }
+
+/// Default of `http.drain`: longer than the proxy of `sagactl up --replicas` needs to notice.
+pub const DRAIN: Duration = Duration::from_millis(600);
+/// Longest time that a stop may wait for load balancers.
+const LONGEST_DRAIN: Duration = Duration::from_secs(60);
 
 /// Warning for a service on loopback.
 const AUTHORIZATION_OFF: &str =

@@ -136,7 +136,7 @@ async fn malformed_request_gets_problem_document() {
 
 #[tokio::test]
 async fn stop_finishes_requests_and_closes_idle_connections() {
-    let server = Server::start(HttpSettings::default()).await;
+    let server = Server::start(HttpSettings { drain: Duration::ZERO, ..HttpSettings::default() }).await;
     let mut pending = server.hold(1).await;
     let mut half_open = server.send("GET /livez HTTP/1.1\r\nho").await;
     let mut idle = server.send(LIVEZ).await;
@@ -149,6 +149,28 @@ async fn stop_finishes_requests_and_closes_idle_connections() {
     assert_eq!(pending[0].answer().await.body, "let go");
     server.ended().await;
     assert!(started.elapsed() < STOP_WITHIN, "nobody else was waited for");
+}
+
+/// A load balancer learns late that a service stops.
+#[tokio::test]
+async fn stopping_server_accepts_connections_for_the_drain_time_and_closes_each_after_its_answer() {
+    let drain = Duration::from_secs(2);
+    let server = Server::start(HttpSettings { drain, ..HttpSettings::default() }).await;
+    let mut kept = server.send(LIVEZ).await;
+    let before = kept.answer().await;
+    assert!(before.status == 200 && !before.head.contains("connection: close"), "{before:?}");
+    let stopped = Instant::now();
+    server.stop.cancel();
+    kept.send(LIVEZ).await;
+    for mut connection in [kept, server.send(echo("tea")).await] {
+        let answer = connection.answer().await;
+        assert!(answer.status == 200 && answer.head.contains("connection: close"), "{answer:?}");
+        assert_eq!(connection.is_closed().await, "");
+    }
+    let address = server.address;
+    server.ended().await;
+    assert!(stopped.elapsed() >= drain, "after {:?}", stopped.elapsed());
+    assert!(tokio::net::TcpStream::connect(address).await.is_err(), "nobody listens any more");
 }
 
 #[tokio::test]
