@@ -25,7 +25,7 @@ from cluster import Cluster
 ROOT = Path(__file__).resolve().parents[2]
 KUBECTL = os.environ.get("KUBECTL", "kubectl")
 # The files of `sagactl credentials` that the local overlay uses, beside the broker key of each service.
-SECRETS = ["nats/nats.conf", "admin/http.token", "payment/http.token", "http/tokens.json", "prometheus/http.token"]
+SECRETS = ["nats/nats.conf", "admin/http.token", "payment/http.token", "sagactl/http.token", "http/tokens.json", "prometheus/http.token"]
 # The files outside k8s/ and grafana/ that repository.py reads.
 SOURCES = [
     "docs/kubernetes.md",

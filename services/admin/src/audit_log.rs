@@ -1,5 +1,5 @@
 //! Pure: the audit log. An entry is written with its change; of a change by another service, or to many, before it, and its
-//! outcome follows.
+//! outcome follows. A change that an operator makes at another service directly is received from that service.
 
 use std::convert::Infallible;
 

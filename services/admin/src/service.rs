@@ -1,5 +1,10 @@
 //! Pure: the service as the engine runs it: consumed messages, commands, results of tasks, and what follows from events.
 
+use admin_api::actor::Actor;
+use admin_api::audit_log::{Action, Entry};
+use contract::Fact;
+use contract::inventory::{ProductChange, ProductChangeAudited};
+use contract::payment::RefundAudited;
 use contract::saga_fact::SagaFact;
 use contract::saga_view::{SagaCommand, SagaView};
 use contract::topology::OPERATOR;
@@ -10,9 +15,10 @@ use saga_core::message::{Message as _, Received};
 use saga_core::row::{RowKey, RowKind};
 use saga_core::service::{HandlerError, HandlerResult, Service, Step, TaskResult};
 use saga_core::{Policy, UnitOfWork};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::audit_log::AuditEntry;
+use crate::audit_log::{AuditCommand, AuditEntry, DONE};
 use crate::commands::{Command, Rejection, Reply};
 use crate::dead_letters::events::{DeadLetterCommand, DeadLetterEvent, Forgotten};
 use crate::dead_letters::view::DeadLetterView;
@@ -118,7 +124,8 @@ impl Service for AdminService {
     fn rows_of_message(&self, message: &Received<AdminMessage>) -> Vec<RowKey> {
         let saga = message.fact.saga().map(RowKey::of::<SagaView>);
         let dead_letter = report_of(message).map(|(id, _)| RowKey::of::<DeadLetterView>(id));
-        saga.into_iter().chain(dead_letter).collect()
+        let entry = audited_change(message).map(|_| RowKey::of::<AuditEntry>(message.id));
+        saga.into_iter().chain(dead_letter).chain(entry).collect()
     }
 
     fn on_message(
@@ -133,6 +140,9 @@ impl Service for AdminService {
         }
         if let Some((dead_letter, command)) = report_of(message) {
             work.decide::<DeadLetterView>(dead_letter, &(command, work.now())).map_err(Rejection::from)?;
+        }
+        if let Some(entry) = audited_change(message) {
+            let Ok(_) = work.decide::<AuditEntry>(message.id, &AuditCommand::Write(entry));
         }
         Ok(())
     }
@@ -151,6 +161,35 @@ impl Service for AdminService {
         work.decide::<NotificationState>(NOTIFICATION_STATE, &(outcome, id, work.now()))
             .map_err(Rejection::from)?;
         Ok(())
+    }
+}
+
+/// Returns the audit entry of a change that an operator made at another service.
+fn audited_change(message: &Received<AdminMessage>) -> Option<Entry> {
+    let OperatorMessage::Fact(fact) = &message.fact else { return None };
+    let (operator, action, target, detail) = audited_fact(fact)?;
+    let by = Actor { operator: operator.to_owned(), reason: None };
+    let outcome = DONE.to_owned();
+    Some(Entry { at: message.occurred_at, by, action, target, detail: Some(detail), outcome })
+}
+
+/// Returns operator, action, target and detail of an audited change.
+#[expect(clippy::wildcard_enum_match_arm, reason = "all other facts are about sagas and the catalogue")]
+fn audited_fact(fact: &Fact) -> Option<(&str, Action, String, Value)> {
+    match fact {
+        Fact::ProductChangeAudited(ProductChangeAudited { sku, change, unit_price, quantity, operator }) => {
+            let action = match change {
+                ProductChange::Listed => Action::ProductList,
+                ProductChange::PriceChanged => Action::ProductPrice,
+                ProductChange::Restocked => Action::ProductRestock,
+            };
+            let detail = json!({ "unit_price": unit_price, "quantity": quantity });
+            Some((operator, action, sku.clone(), detail))
+        }
+        Fact::RefundAudited(RefundAudited { order, amount, operator }) => {
+            Some((operator, Action::PaymentRefund, order.to_string(), json!({ "amount": amount })))
+        }
+        _ => None,
     }
 }
 

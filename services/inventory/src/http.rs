@@ -12,7 +12,8 @@ use saga_core::input::RequestKey;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{RowKey, WithHistory};
 use saga_engine::host::http::{
-    Body, IdempotencyKey, Params, Problem, Replayed, Segment, keyed_reply, one_line, request_key, trimmed,
+    Body, IdempotencyKey, Operator, Params, Problem, Replayed, Segment, keyed_reply, one_line, request_key,
+    trimmed,
 };
 use saga_engine::host::queries::{
     Encoding, EventPage, HistoryParams, LedgerQuery, entries_page, entries_with_history, history, list_page,
@@ -123,7 +124,7 @@ fn is_price(price: &Money, (): &()) -> garde::Result {
 }
 
 /// List a product, so that it can be ordered.
-#[utoipa::path(post, path = "/api/products", params(IdempotencyKey), request_body = NewProduct, responses(
+#[utoipa::path(post, path = "/api/products", params(IdempotencyKey, Operator), request_body = NewProduct, responses(
     (status = 201, body = ProductView, headers(
         ("Location", description = "where the product is"),
         ("Idempotency-Replayed", description = "`true` for the stored answer of a repeated key"),
@@ -132,6 +133,7 @@ fn is_price(price: &Money, (): &()) -> garde::Result {
 ))]
 async fn list_product(
     State(app): State<InventoryApp>,
+    operator: Operator,
     headers: HeaderMap,
     Body(body, bytes): Body<NewProduct>,
 ) -> Result<Response, Problem> {
@@ -139,17 +141,18 @@ async fn list_product(
     let NewProduct { sku, name, unit_price, quantity, replenish } = body;
     let change = ProductCommand::List(Listing { name, unit_price, replenish }, quantity);
     let location = (header::LOCATION, format!("/api/products/{sku}"));
-    let (replayed, product) = apply(&app, sku, change, key).await?;
+    let (replayed, product) = apply(&app, (sku, change), operator, key).await?;
     Ok((StatusCode::CREATED, replayed, [location], product).into_response())
 }
 
 async fn apply(
     app: &InventoryApp,
-    sku: String,
-    change: ProductCommand,
+    (sku, change): (String, ProductCommand),
+    Operator(operator): Operator,
     key: Option<RequestKey>,
 ) -> Result<(Replayed, Json<ProductView>), Problem> {
-    let outcome = app.engine.execute(Uuid::now_v7(), Command { sku, change }, key).await?;
+    let command = Command { sku, change, operator: Some(operator) };
+    let outcome = app.engine.execute(Uuid::now_v7(), command, key).await?;
     keyed_reply(outcome, problem).map(|(reply, replayed)| (replayed, Json(reply.product)))
 }
 
@@ -178,18 +181,19 @@ struct Restock {
 }
 
 /// Add pieces to the stock of a product.
-#[utoipa::path(post, path = "/api/products/{sku}/restock", params(("sku" = String, Path), IdempotencyKey), request_body = Restock,
+#[utoipa::path(post, path = "/api/products/{sku}/restock", params(("sku" = String, Path), IdempotencyKey, Operator), request_body = Restock,
     responses((status = 200, body = ProductView, headers(
         ("Idempotency-Replayed", description = "`true` for the stored answer of a repeated key"),
     )), (status = 404)))]
 async fn restock(
     State(app): State<InventoryApp>,
+    operator: Operator,
     headers: HeaderMap,
     Segment(sku): Segment<String>,
     Body(body, bytes): Body<Restock>,
 ) -> Result<(Replayed, Json<ProductView>), Problem> {
     let key = request_key(&headers, &format!("POST /api/products/{sku}/restock"), &bytes)?;
-    apply(&app, sku, ProductCommand::Restock(body.quantity), key).await
+    apply(&app, (sku, ProductCommand::Restock(body.quantity)), operator, key).await
 }
 
 /// New price of a product.
@@ -203,14 +207,16 @@ struct NewPrice {
 }
 
 /// Change the price of a product. Orders pay it once the order service has received the change.
-#[utoipa::path(put, path = "/api/products/{sku}/price", params(("sku" = String, Path)), request_body = NewPrice,
+#[utoipa::path(put, path = "/api/products/{sku}/price", params(("sku" = String, Path), Operator), request_body = NewPrice,
     responses((status = 200, body = ProductView), (status = 404)))]
 async fn change_price(
     State(app): State<InventoryApp>,
+    operator: Operator,
     Segment(sku): Segment<String>,
     Body(body, _): Body<NewPrice>,
 ) -> Result<Json<ProductView>, Problem> {
-    apply(&app, sku, ProductCommand::ChangePrice(body.unit_price), None).await.map(|(_, product)| product)
+    let change = ProductCommand::ChangePrice(body.unit_price);
+    apply(&app, (sku, change), operator, None).await.map(|(_, product)| product)
 }
 
 /// Filter of the list of products.

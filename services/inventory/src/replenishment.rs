@@ -58,7 +58,7 @@ async fn replenish(app: &InventoryApp, settings: &ReplenishSettings, row: &Found
     let (threshold, amount) = (settings.threshold, settings.amount);
     // Decided again on the current row, so that two concurrent checks do not add twice.
     let change = ProductCommand::Replenish { threshold, amount };
-    let command = Command { sku: row.id.clone(), change };
+    let command = Command { sku: row.id.clone(), change, operator: None };
     match app.engine.execute(Uuid::now_v7(), command, None).await {
         Ok(CommandOutcome::Rejected(rejection)) => info!(sku = row.id, "not replenished: {rejection}"),
         Ok(_) => {}

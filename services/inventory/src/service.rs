@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use contract::Fact;
-use contract::inventory::Shortage;
+use contract::inventory::{ProductChange, ProductChangeAudited, Shortage};
 use contract::order::{OrderCancelled, OrderConfirmed, OrderCreated, StockLine};
 use contract::topology::OPERATOR;
 use saga_core::UnitOfWork;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::domain::{
-    Product, ProductCommand, ProductRejection, Reservation, ReservationCommand, ReservationRejection,
+    Listing, Product, ProductCommand, ProductRejection, Reservation, ReservationCommand, ReservationRejection,
 };
 use crate::view::ProductView;
 
@@ -26,6 +26,8 @@ pub struct InventoryService;
 pub struct Command {
     pub sku: String,
     pub change: ProductCommand,
+    /// Operator who asked for the change, for the audit log; `None` for a change that no person asked for.
+    pub operator: Option<String>,
 }
 
 /// Reply to a command: the product after it.
@@ -67,7 +69,10 @@ impl Service for InventoryService {
 
     fn on_command(&self, command: &Command, work: &mut Work<'_>) -> Result<Reply, HandlerError<Rejection>> {
         let sku = &command.sku;
-        work.decide::<Product>(sku, &command.change).map_err(Rejection::from)?;
+        let is_changed = work.decide::<Product>(sku, &command.change).map_err(Rejection::from)?;
+        if is_changed && let Some(operator) = &command.operator {
+            audit(command, operator, work);
+        }
         match ProductView::of(sku, work.row::<Product>(sku)) {
             Some(product) => Ok(Reply { product }),
             None => Err(Rejection::from(ProductRejection::Unknown).into()),
@@ -99,6 +104,24 @@ impl Service for InventoryService {
             Fact::OrderCancelled(fact) => release(fact.order, work),
             _ => Err(HandlerError::unhandled(step, message)),
         }
+    }
+}
+
+/// Publishes a change by an operator for the audit log. The other commands are none of operators.
+fn audit(Command { sku, change, .. }: &Command, operator: &str, work: &mut Work<'_>) {
+    let (change, quantity) = match change {
+        ProductCommand::List(_, quantity) => (ProductChange::Listed, *quantity),
+        ProductCommand::ChangePrice(_) => (ProductChange::PriceChanged, 0),
+        ProductCommand::Restock(quantity) => (ProductChange::Restocked, *quantity),
+        ProductCommand::Replenish { .. }
+        | ProductCommand::Reserve(_)
+        | ProductCommand::Release(_)
+        | ProductCommand::Sell(_)
+        | ProductCommand::PutBack(_) => return,
+    };
+    if let Some(Listing { unit_price, .. }) = work.row::<Product>(sku).listing.clone() {
+        let (sku, operator) = (sku.clone(), operator.to_owned());
+        work.publish(ProductChangeAudited { sku, change, unit_price, quantity, operator });
     }
 }
 

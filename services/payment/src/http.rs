@@ -8,7 +8,7 @@ use contract::order::SECRETS;
 use saga_core::decider::Decider;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{RowKey, WithHistory};
-use saga_engine::host::http::{Params, Problem, Segment, command_reply};
+use saga_engine::host::http::{Operator, Params, Problem, Segment, command_reply};
 use saga_engine::host::queries::{
     Encoding, EventPage, HistoryParams, LedgerQuery, entries_with_history, history, list_page, readable_rows,
 };
@@ -117,16 +117,17 @@ async fn events(
 }
 
 /// Refund a payment. The order stands.
-#[utoipa::path(post, path = "/api/payments/{id}/refund", params(("id" = Uuid, Path)), responses(
+#[utoipa::path(post, path = "/api/payments/{id}/refund", params(("id" = Uuid, Path), Operator), responses(
     (status = 200, body = PaymentView), (status = 404), (status = 409),
 ))]
 async fn refund(
     State(app): State<PaymentApp>,
+    Operator(operator): Operator,
     Segment(id): Segment<Uuid>,
 ) -> Result<Json<PaymentView>, Problem> {
     let row = find(&app, id).await?;
     let order = row.id.parse().map_err(|error| Problem::internal(&error))?;
-    let outcome = app.engine.execute(order, Refund { order }, None).await?;
+    let outcome = app.engine.execute(order, Refund { order, operator: Some(operator) }, None).await?;
     command_reply(outcome, problem).map(Json)
 }
 

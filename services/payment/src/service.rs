@@ -2,6 +2,7 @@
 
 use contract::Fact;
 use contract::FactType;
+use contract::payment::RefundAudited;
 use contract::topology::OPERATOR;
 use jiff::Timestamp;
 use saga_core::UnitOfWork;
@@ -23,6 +24,8 @@ pub struct PaymentService;
 #[derive(Debug, Clone)]
 pub struct Refund {
     pub order: Uuid,
+    /// Operator who asked for it, for the audit log.
+    pub operator: Option<String>,
 }
 
 type Work<'a> = UnitOfWork<'a, Fact>;
@@ -50,10 +53,14 @@ impl Service for PaymentService {
 
     fn on_command(
         &self,
-        Refund { order }: &Refund,
+        Refund { order, operator }: &Refund,
         work: &mut Work<'_>,
     ) -> Result<PaymentView, HandlerError<PaymentRejection>> {
-        work.decide::<Payment>(order, &PaymentCommand::Refund)?;
+        let is_requested = work.decide::<Payment>(order, &PaymentCommand::Refund)?;
+        let amount = work.row::<Payment>(order).context().map(|context| context.total);
+        if let (true, Some(operator), Some(amount)) = (is_requested, operator.clone(), amount) {
+            work.publish(RefundAudited { order: *order, amount, operator });
+        }
         PaymentView::of(*order, work.row::<Payment>(order)).ok_or_else(|| PaymentRejection::Unknown.into())
     }
 

@@ -76,6 +76,14 @@ pub enum Action {
     AcceptBaseline,
     #[serde(rename = "notifications.test")]
     NotificationTest,
+    #[serde(rename = "payment.refund")]
+    PaymentRefund,
+    #[serde(rename = "product.list")]
+    ProductList,
+    #[serde(rename = "product.price")]
+    ProductPrice,
+    #[serde(rename = "product.restock")]
+    ProductRestock,
 }
 
 /// Prints the name that the API uses.
@@ -95,7 +103,7 @@ pub struct Entry {
     pub by: Actor,
     /// Kind of change.
     pub action: Action,
-    /// Subject of the change: id of a dead letter, redrive or order; a service; a step; a breaker as `service/name`. Of
+    /// Subject of the change: id of a dead letter, redrive or order; a product; a service; a step; a breaker as `service/name`. Of
     /// many dead letters their fingerprint, their number, or `a filter`.
     pub target: String,
     /// Details, as members of an object.

@@ -12,13 +12,14 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::inventory::{
-    PriceChanged, ProductListed, StockReleased, StockReplenished, StockReservationFailed, StockReserved,
+    PriceChanged, ProductChangeAudited, ProductListed, StockReleased, StockReplenished,
+    StockReservationFailed, StockReserved,
 };
 use crate::order::{
     DeadlineExtended, DeadlineExtensionRequested, OrderCancelled, OrderConfirmed, OrderCreated,
 };
 use crate::payment::{
-    ManualResolutionRequested, PaymentFailed, PaymentProcessed, PaymentRefunded, PaymentVoided,
+    ManualResolutionRequested, PaymentFailed, PaymentProcessed, PaymentRefunded, PaymentVoided, RefundAudited,
 };
 use crate::topology::OPERATOR;
 
@@ -90,6 +91,10 @@ macro_rules! order_of {
         let _ = $fact;
         None
     }};
+    (Audit $fact:ident) => {{
+        let _ = $fact;
+        None
+    }};
     ($role:ident $fact:ident) => {
         Some($fact.order)
     };
@@ -104,6 +109,8 @@ pub enum FactRole {
     Setback,
     /// Belongs to the catalogue, and to no order.
     Catalogue,
+    /// Tells the audit log of a change by an operator, and belongs to no saga.
+    Audit,
 }
 
 facts! {
@@ -123,6 +130,8 @@ facts! {
     DeadlineExtended: "order", "deadline_extended", Setback;
     DeadlineExtensionRequested: OPERATOR, "deadline_extension_requested", Setback;
     ManualResolutionRequested: OPERATOR, "manual_resolution_requested", Setback;
+    ProductChangeAudited: "inventory", "product_change_audited", Audit;
+    RefundAudited: "payment", "refund_audited", Audit;
 }
 
 impl FactType {
@@ -176,6 +185,9 @@ impl Fact {
                 (ImmutableMember::PAYMENT_ID, was.payment == is.payment),
                 (ImmutableMember::AMOUNT, was.amount == is.amount),
             ],
+            (Self::RefundAudited(was), Self::RefundAudited(is)) => {
+                vec![(ImmutableMember::ORDER, was.order == is.order)]
+            }
             (_, _) => vec![],
         };
         let is_of_the_same = [(ImmutableMember::ORDER, self.saga() == edited.saga())];

@@ -86,3 +86,30 @@ pub struct StockReplenished {
     /// Units on hand now, without reserved ones.
     pub on_hand: u32,
 }
+
+/// Inventory: an operator changed a product. Other services act on the facts of the change itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProductChangeAudited {
+    /// Stock keeping unit (SKU) of the product.
+    pub sku: String,
+    /// Change that the operator made.
+    pub change: ProductChange,
+    /// Price of one unit after the change.
+    pub unit_price: Money,
+    /// Units that the change added to the stock; 0 for a new price.
+    pub quantity: u32,
+    /// Name of the operator, as the audit log shows it.
+    pub operator: String,
+}
+
+/// Kind of change that an operator made to a product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProductChange {
+    /// The product was listed, and can be ordered.
+    Listed,
+    /// The price of the product was changed.
+    PriceChanged,
+    /// Units were added to the stock of the product.
+    Restocked,
+}

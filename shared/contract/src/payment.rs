@@ -61,6 +61,17 @@ pub struct PaymentVoided {
     pub payment: Uuid,
 }
 
+/// Payment: an operator requested a refund. [`PaymentRefunded`] follows when the bank has made it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefundAudited {
+    /// Id of the refunded order.
+    pub order: Uuid,
+    /// Amount that the bank is to refund.
+    pub amount: Money,
+    /// Name of the operator, as the audit log shows it.
+    pub operator: String,
+}
+
 /// Operator: the rest of this order's payment is resolved manually, or that is withdrawn. Addressed to the payment
 /// service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -123,7 +123,9 @@ impl FactDetail {
             | Fact::PriceChanged(_)
             | Fact::PaymentVoided(_)
             | Fact::DeadlineExtensionRequested(_)
-            | Fact::ManualResolutionRequested(_) => Self::default(),
+            | Fact::ManualResolutionRequested(_)
+            | Fact::ProductChangeAudited(_)
+            | Fact::RefundAudited(_) => Self::default(),
         }
     }
 

@@ -1,13 +1,14 @@
 //! Shell: access to an admin: its token and the certificate authorities to trust.
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use cli::exit;
+use nix::unistd::geteuid;
 use saga_core::access::Token;
 use saga_core::access::token::PREFIX;
 use saga_core::secrets::BLANK;
@@ -73,13 +74,14 @@ pub fn authorities(
     fs::read(&file).map(Some).map_err(bad)
 }
 
-/// Reads a token from a file that only its owner may read.
+/// Reads a token from a file that only its owner may read, or only this process's group where root owns it.
 pub fn token_in(file: &Path) -> anyhow::Result<Token> {
-    let read = || -> io::Result<(u32, String)> {
-        Ok((fs::metadata(file)?.permissions().mode(), fs::read_to_string(file)?))
-    };
-    let (mode, text) = read().context("the file cannot be read")?;
-    if mode & 0o077 != 0 {
+    let read = || -> io::Result<(Metadata, String)> { Ok((fs::metadata(file)?, fs::read_to_string(file)?)) };
+    let (about, text) = read().context("the file cannot be read")?;
+    let mode = about.permissions().mode();
+    // Kubernetes mounts files of root, which the group of the pod may read.
+    let is_mounted = about.uid() == 0 && !geteuid().is_root();
+    if mode & if is_mounted { 0o037 } else { 0o077 } != 0 {
         bail!("others may read the file (mode {:o}): chmod 600 it", mode & 0o777);
     }
     Token::parse(text.trim()).context("the file holds no token (saga_…)")

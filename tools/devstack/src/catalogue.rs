@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use cli::note;
-use reqwest::StatusCode;
+use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 
 use super::component::Component;
 use super::endpoints::Endpoints;
 use super::process::POLL;
-use client::http::Http;
+use super::users::SAGACTL;
+use client::http::{Http, fetch};
 
 /// A product as inventory takes it. Prices are in euro cents.
 #[derive(Debug, Clone)]
@@ -81,8 +82,8 @@ pub async fn list(http: &Http, endpoints: &Endpoints, product: &Product) -> anyh
         "quantity": product.quantity,
         "replenish": product.replenish,
     });
-    let answer =
-        http.post(&format!("{}/api/products", endpoints.url_of(Component::INVENTORY)), &body).await?;
+    let url = format!("{}/api/products", endpoints.url_of(Component::INVENTORY));
+    let answer = fetch(as_sagactl(http, &url).json(&body), &url).await?;
     match answer.status {
         StatusCode::CREATED => Ok(true),
         StatusCode::CONFLICT => Ok(false),
@@ -92,11 +93,16 @@ pub async fn list(http: &Http, endpoints: &Endpoints, product: &Product) -> anyh
 
 pub async fn restock(http: &Http, endpoints: &Endpoints, sku: &str, quantity: u32) -> anyhow::Result<()> {
     let url = format!("{}/api/products/{sku}/restock", endpoints.url_of(Component::INVENTORY));
-    let answer = http.post(&url, &json!({ "quantity": quantity })).await?;
+    let answer = fetch(as_sagactl(http, &url).json(&json!({ "quantity": quantity })), &url).await?;
     if !answer.status.is_success() {
         bail!("inventory does not restock {sku}: {}", answer.error_text());
     }
     Ok(())
+}
+
+/// Creates a request that the audit log attributes to sagactl, also where tokens are off.
+fn as_sagactl(http: &Http, url: &str) -> RequestBuilder {
+    http.request(Method::POST, url).header("X-Operator", SAGACTL)
 }
 
 /// Waits until the order service accepts orders for these products.

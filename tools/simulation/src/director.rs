@@ -48,7 +48,7 @@ impl World {
             let listing = Listing { name: sku.to_owned(), unit_price, replenish: false };
             let change = ProductCommand::List(listing, pieces);
             let id = self.sim.fresh_id();
-            let command = Command { sku: sku.to_owned(), change };
+            let command = Command { sku: sku.to_owned(), change, operator: None };
             if self.inventory.ask(&self.sim, (id, id), command, None).await.is_none() {
                 self.sim.violation(format!("{sku} could not be listed"));
             }
@@ -172,7 +172,8 @@ impl World {
         }
         self.clients.spawn(async move {
             sim.note(|| format!("operator refunds order {order}"));
-            live.ask(&sim, Input::command(sim.fresh_id(), order, Refund { order }, None)).await;
+            live.ask(&sim, Input::command(sim.fresh_id(), order, Refund { order, operator: None }, None))
+                .await;
         });
     }
 
@@ -191,7 +192,7 @@ impl World {
         self.clients.spawn(async move {
             sim.note(|| format!("{sku}: {change:?}"));
             let id = sim.fresh_id();
-            live.ask(&sim, Input::command(id, id, Command { sku, change }, None)).await;
+            live.ask(&sim, Input::command(id, id, Command { sku, change, operator: None }, None)).await;
         });
     }
 

@@ -38,7 +38,7 @@ impl World {
             service.reset_breakers(|_| true);
         }
         let id = self.sim.fresh_id();
-        let restock = Command { sku: "tea".to_owned(), change: ProductCommand::Restock(9) };
+        let restock = Command { sku: "tea".to_owned(), change: ProductCommand::Restock(9), operator: None };
         self.inventory.ask(&self.sim, (id, id), restock, None).await;
         let before = self.ended_orders();
         for token in ["tok_ok", "tok_error_once"] {

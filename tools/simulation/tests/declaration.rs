@@ -215,7 +215,11 @@ impl System {
         let listing =
             Listing { name: "Mug".to_owned(), unit_price: Money::new(800, Currency::EUR), replenish: false };
         let change = ProductCommand::List(listing, STOCK);
-        let listed = system.inventory.executes(inventory::service::Command { sku: "mug".to_owned(), change });
+        let listed = system.inventory.executes(inventory::service::Command {
+            sku: "mug".to_owned(),
+            change,
+            operator: None,
+        });
         system.note(COMMAND, None, listed);
         system.deliver();
 

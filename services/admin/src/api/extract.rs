@@ -3,11 +3,13 @@
 use axum::Extension;
 use axum::body::{Body as RawBody, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, StatusCode};
 use garde::Validate;
 use saga_core::access::Role;
-use saga_engine::host::http::{Body, Caller, FieldError, Problem, Segment, one_line};
+use saga_engine::host::http::{
+    ANONYMOUS, Body, Caller, FieldError, Problem, Segment, one_line, operator_name,
+};
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
@@ -15,9 +17,6 @@ use super::Admin;
 use admin_api::dead_letters::Filter;
 
 use crate::dead_letters::filter::{InvalidField, invalid_fields};
-
-/// Maximum length of an operator's name, in bytes.
-const MAX_NAME: usize = 100;
 
 /// Maximum length of a reason, in characters.
 const MAX_REASON: usize = 500;
@@ -63,28 +62,14 @@ impl FromRequestParts<Admin> for Operator {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, admin: &Admin) -> Result<Self, Problem> {
-        const FIELD: &str = "X-Operator";
-        // Validated even where it is ignored.
-        let bad = || Problem::field(FIELD, format!("must be 1 to {MAX_NAME} visible ASCII characters"));
-        let given = parts.headers.get(FIELD).map(|value| named(value).ok_or_else(bad)).transpose()?;
-        if let Some(caller) = parts.extensions.get::<Caller>() {
-            return Ok(Self(caller.name.clone()));
-        }
-        match given {
+        match operator_name(parts)? {
             Some(name) => Ok(Self(name)),
             None if admin.app.settings.service.require_operator => {
-                Err(Problem::field(FIELD, "is required: service.require_operator is set"))
+                Err(Problem::field("X-Operator", "is required: service.require_operator is set"))
             }
-            None => Ok(Self("anonymous".to_owned())),
+            None => Ok(Self(ANONYMOUS.to_owned())),
         }
     }
-}
-
-/// Parses the name in a header.
-fn named(value: &HeaderValue) -> Option<String> {
-    let name = value.to_str().ok()?.trim();
-    let is_visible = name.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
-    (!name.is_empty() && name.len() <= MAX_NAME && is_visible).then(|| name.to_owned())
 }
 
 /// A JSON body that may be absent, which counts as `{}`.

@@ -226,6 +226,16 @@ fn foreign_and_ended_dead_letters_are_to_be_discarded() {
     assert!(without_deadline.contains("dlq redrive") && without_deadline.contains("dlq resolve"));
 }
 
+/// It is ready, so that reads and cancellations go on. Customers are rejected all the same.
+#[test]
+fn service_that_rejects_requests_is_a_finding_although_it_is_ready() {
+    let rejecting = evaluated(|all| all.services[1].failing_checks = vec![check("overload", false)]);
+    let [finding] = rejecting.findings.as_slice() else { panic!("{:?}", rejecting.findings) };
+    assert_eq!(finding.key, "not_ready:payment/overload");
+    let late = keys(|all| all.services[1].failing_checks = vec![check("outbox", false)]);
+    assert_eq!(late, [""; 0], "what is only late is no finding of its own");
+}
+
 #[test]
 fn findings_about_notifications_are_in_the_overview_and_not_notified() {
     let overview = evaluated(|all| {

@@ -8,7 +8,8 @@ use admin::service::{AdminMessage, AdminService};
 use admin_api::actor::Actor;
 use admin_api::audit_log::Action;
 use contract::inventory::{
-    PriceChanged, ProductListed, StockReleased, StockReplenished, StockReservationFailed, StockReserved,
+    PriceChanged, ProductChange, ProductChangeAudited, ProductListed, StockReleased, StockReplenished,
+    StockReservationFailed, StockReserved,
 };
 use contract::money::{Currency, Money};
 use contract::order::{
@@ -17,7 +18,7 @@ use contract::order::{
 };
 use contract::payment::{
     ManualResolutionRequested, PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded,
-    PaymentVoided,
+    PaymentVoided, RefundAudited,
 };
 use contract::{Fact, FactType, payment_id};
 use jiff::{SignedDuration, Timestamp};
@@ -113,6 +114,13 @@ fn of_the_shop(fact_type: FactType, order: Uuid) -> Fact {
         }
         FactType::ManualResolutionRequested => {
             ManualResolutionRequested { order, resolved: true, revision: 1, cancelled: false }.into()
+        }
+        FactType::ProductChangeAudited => {
+            let (change, operator) = (ProductChange::Restocked, "oscar".to_owned());
+            ProductChangeAudited { sku, change, unit_price, quantity: 2, operator }.into()
+        }
+        FactType::RefundAudited => {
+            RefundAudited { order, amount: total(), operator: "oscar".to_owned() }.into()
         }
     }
 }

@@ -80,6 +80,24 @@ fn saga_with_dead_lettered_compensation_is_stuck() {
 }
 
 #[test]
+fn change_by_operator_at_a_service_is_in_the_audit_log_once() {
+    for (name, action, target) in [
+        ("ProductChangeAudited", Action::ProductRestock, "mug".to_owned()),
+        ("RefundAudited", Action::PaymentRefund, ORDER.to_string()),
+    ] {
+        let mut admin = Admin::of(AdminService);
+        admin.receives(fact(name, ORDER)).records(&["Written"]).publishes([]);
+        let entries = admin.store.rows.keys().filter(|key| key.kind == AuditEntry::KIND);
+        let ids: Vec<_> = entries.map(|key| key.id.clone()).collect();
+        let [id] = ids.as_slice() else { panic!("{ids:?}") };
+        let entry = admin.row::<AuditEntry>(id).0.expect("a written entry");
+        assert_eq!((entry.by.operator.as_str(), entry.action), ("oscar", action));
+        assert_eq!((entry.target.clone(), entry.outcome.as_str()), (target, "done"));
+        admin.receives(fact(name, ORDER)).changes_nothing();
+    }
+}
+
+#[test]
 fn saga_with_replayed_compensation_is_not_stuck() {
     let mut admin = Admin::of(AdminService);
     for received in ["OrderCreated", "StockReserved", "PaymentProcessed"] {
@@ -195,8 +213,9 @@ fn every_saga_fact_is_consumed_and_stored() {
     let own = ["DeadlineExtensionRequested", "ManualResolutionRequested"];
     let is_consumed = |name: &&str| fact(name, ORDER).saga().is_some() && !own.contains(name);
     let of_sagas = all_types().filter(is_consumed);
-    // Of which saga it was, nobody knows any more.
-    let received = of_sagas.clone().chain(["DeadLetterForgotten"]).collect::<BTreeSet<_>>();
+    // Of which saga it was, nobody knows any more. The others are for the audit log.
+    let others = ["DeadLetterForgotten", "ProductChangeAudited", "RefundAudited"];
+    let received = of_sagas.clone().chain(others).collect::<BTreeSet<_>>();
     assert_eq!(received, consumed_facts::<AdminService>());
     for received in of_sagas {
         let mut admin = Admin::of(AdminService);

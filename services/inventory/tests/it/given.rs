@@ -38,7 +38,7 @@ pub fn stock(warehouse: &ServiceUnderTest<InventoryService>, sku: &str) -> (u32,
 }
 
 pub fn of(sku: &str, change: ProductCommand) -> Command {
-    Command { sku: sku.to_owned(), change }
+    Command { sku: sku.to_owned(), change, operator: None }
 }
 
 pub fn listing() -> Listing {

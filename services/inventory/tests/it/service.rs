@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 
 use contract::Fact;
-use contract::inventory::{PriceChanged, ProductListed, StockReplenished};
+use contract::inventory::{
+    PriceChanged, ProductChange, ProductChangeAudited, ProductListed, StockReplenished,
+};
 use inventory::domain::{
     Listing, Product, ProductCommand, ProductRejection, Reservation, ReservationRejection,
 };
-use inventory::service::{InventoryService, Rejection};
+use inventory::service::{Command, InventoryService, Rejection};
 use saga_core::row::RowKey;
 use uuid::Uuid;
 
@@ -17,6 +19,32 @@ use crate::given::{
 };
 use saga_engine::testing::consumed_facts;
 use saga_engine::testing::{ATTEMPTS, ServiceUnderTest, Stimulus};
+
+/// Entries of the audit log come from the facts of the change itself: a crash loses both or none.
+#[test]
+fn changes_by_operators_are_audited_and_replenishment_is_not() {
+    let mut warehouse = warehouse();
+    for (change, audited, unit_price, quantity) in [
+        (ProductCommand::List(listing(), 5), ProductChange::Listed, listing().unit_price, 5),
+        (ProductCommand::Restock(2), ProductChange::Restocked, listing().unit_price, 2),
+        (ProductCommand::ChangePrice(euros(9)), ProductChange::PriceChanged, euros(9), 0),
+    ] {
+        let (sku, operator) = ("tea".to_owned(), "oscar".to_owned());
+        let then = warehouse.executes(Command {
+            sku: sku.clone(),
+            change: change.clone(),
+            operator: Some(operator.clone()),
+        });
+        let fact = ProductChangeAudited { sku, change: audited, unit_price, quantity, operator };
+        assert_eq!(then.facts.last(), Some(&fact.into()), "{change:?}");
+    }
+    let replenish = ProductCommand::Replenish { threshold: 100, amount: 1 };
+    let then = warehouse.executes(of("tea", replenish));
+    assert!(!then.facts.iter().any(|fact| matches!(fact, Fact::ProductChangeAudited(_))));
+    let listed = ProductCommand::List(listing(), 5);
+    let again = Command { sku: "tea".to_owned(), change: listed, operator: Some("oscar".to_owned()) };
+    warehouse.executes(again).has_outcome("rejected").changes_nothing();
+}
 
 #[test]
 fn order_is_reserved_and_payment_context_passed_on() {

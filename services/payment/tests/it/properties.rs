@@ -131,7 +131,7 @@ impl Scene {
             Act::Refund(order) => {
                 let (id, order) =
                     (Uuid::from_u128(1000 + self.played.len() as u128), Uuid::from_u128(*order));
-                Stimulus::Command { id, saga: order, command: Refund { order }, key: None }
+                Stimulus::Command { id, saga: order, command: Refund { order, operator: None }, key: None }
             }
             Act::Resolve(order, resolved, revision) => {
                 Stimulus::Fact(resolved_manually(Uuid::from_u128(*order), *resolved, *revision))

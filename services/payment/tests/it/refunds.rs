@@ -1,6 +1,6 @@
 //! Pure: refunds and reversals: money that is owed is never dropped.
 
-use contract::payment::PaymentFailure;
+use contract::payment::{PaymentFailure, RefundAudited};
 use jiff::SignedDuration;
 use payment::bank_task::{BankCall, REFUND};
 use payment::domain::{Payment, PaymentRejection};
@@ -10,7 +10,7 @@ use saga_core::retry::{FailedAttempt, FailureKind};
 use saga_engine::testing::{ATTEMPTS, ServiceUnderTest, Stimulus};
 
 use crate::given::{
-    DEADLINE, ORDER, bank_captured, bank_refused, bank_undone, call, cancelled, captured, charging,
+    DEADLINE, ORDER, bank_captured, bank_refused, bank_undone, call, cancelled, captured, charging, context,
     processed, refunded,
 };
 
@@ -98,16 +98,26 @@ fn failed_reversal_is_dead_lettered() {
 #[test]
 fn cancellation_after_operator_refund_does_not_refund_again() {
     let mut payment = captured();
-    payment.executes(Refund { order: ORDER }).publishes([]).calls(&[REFUND]);
-    payment.executes(Refund { order: ORDER }).has_outcome("done").changes_nothing();
+    payment.executes(Refund { order: ORDER, operator: None }).publishes([]).calls(&[REFUND]);
+    payment.executes(Refund { order: ORDER, operator: None }).has_outcome("done").changes_nothing();
     payment.receives(cancelled(ORDER)).changes_nothing();
     payment.gets_result(&payment.open_task(), bank_undone()).publishes([refunded(ORDER)]);
     payment.receives(cancelled(ORDER)).changes_nothing();
 }
 
+/// Entries of the audit log come from the facts of the change itself: a crash loses both or none.
+#[test]
+fn refund_by_operator_is_audited_once() {
+    let mut payment = captured();
+    let refund = Refund { order: ORDER, operator: Some("oscar".to_owned()) };
+    let audited = RefundAudited { order: ORDER, amount: context().total, operator: "oscar".to_owned() };
+    payment.executes(refund.clone()).publishes([audited.into()]).calls(&[REFUND]);
+    payment.executes(refund).changes_nothing();
+}
+
 #[test]
 fn payment_without_capture_is_not_refunded() {
-    let refund = Refund { order: ORDER };
+    let refund = Refund { order: ORDER, operator: None };
     assert_eq!(
         ServiceUnderTest::of(PaymentService).executes(refund.clone()).rejection(),
         PaymentRejection::Unknown

@@ -72,6 +72,7 @@ fn other(value: &Value) -> Value {
         "EUR" => "USD".into(),
         "out_of_stock" => "operator".into(),
         "insufficient_funds" => "declined".into(),
+        "listed" => "restocked".into(),
         _ if is_time => "2031-01-01T00:00:00Z".into(),
         _ if text.parse::<uuid::Uuid>().is_ok() => id(4711).to_string().into(),
         _ => format!("{text}, or not").into(),

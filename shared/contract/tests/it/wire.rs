@@ -8,8 +8,8 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use contract::inventory::{
-    PriceChanged, ProductListed, Shortage, StockReleased, StockReplenished, StockReservationFailed,
-    StockReserved,
+    PriceChanged, ProductChange, ProductChangeAudited, ProductListed, Shortage, StockReleased,
+    StockReplenished, StockReservationFailed, StockReserved,
 };
 use contract::money::{Currency, Money};
 use contract::order::{
@@ -18,7 +18,7 @@ use contract::order::{
 };
 use contract::payment::{
     ManualResolutionRequested, PaymentFailed, PaymentFailure, PaymentProcessed, PaymentRefunded,
-    PaymentVoided,
+    PaymentVoided, RefundAudited,
 };
 use contract::{Fact, FactType, payment_id};
 use insta::assert_snapshot;
@@ -192,6 +192,11 @@ pub fn example(fact_type: FactType) -> Fact {
         FactType::ManualResolutionRequested => {
             ManualResolutionRequested { order, resolved: true, revision: 1, cancelled: true }.into()
         }
+        FactType::ProductChangeAudited => {
+            let (change, operator) = (ProductChange::Listed, "oscar".to_owned());
+            ProductChangeAudited { sku, change, unit_price, quantity: 50, operator }.into()
+        }
+        FactType::RefundAudited => RefundAudited { order, amount, operator: "oscar".to_owned() }.into(),
     }
 }
 

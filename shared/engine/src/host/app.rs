@@ -42,7 +42,7 @@ pub struct Program<S: Service, X> {
     pub handler: fn(&Settings<X>) -> anyhow::Result<Arc<dyn TaskHandler>>,
     /// Routes of this service; those of the internal API are added.
     pub routes: fn(App<S, X>) -> OpenApiRouter,
-    /// Roles that routes require.
+    /// Roles that the routes of this service require.
     pub access: &'static Access,
     /// Kinds of tasks that the service schedules.
     pub tasks: &'static [&'static str],

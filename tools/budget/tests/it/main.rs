@@ -91,7 +91,7 @@ impl Shop {
             let unit_price = Money::new(100 + i64::try_from(product).expect("few products"), Currency::EUR);
             let listing = Listing { name: format!("product {product}"), unit_price, replenish: false };
             let change = ProductCommand::List(listing, 1_000_000);
-            let command = inventory::service::Command { sku: sku(product), change };
+            let command = inventory::service::Command { sku: sku(product), change, operator: None };
             let id = scripted_id("list", product);
             Input::command(id, id, command, None)
         };

@@ -3,7 +3,7 @@
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::system::{System, order_for, wait_until};
+use crate::system::{System, order_for, text, wait_until};
 
 #[tokio::test]
 async fn orders_are_rejected_while_outbox_is_over_its_limit() {
@@ -21,6 +21,18 @@ async fn orders_are_rejected_while_outbox_is_over_its_limit() {
     let retry_after =
         rejected.headers().get("Retry-After").and_then(|value| value.to_str().ok()?.parse::<u32>().ok());
     assert!(retry_after.is_some_and(|seconds| seconds > 0), "{:?}", rejected.headers());
+    // Not ready, its replicas would leave every load balancer at once: no read and no cancellation would be left.
+    let readiness = system.http.get(system.url("order", "/readyz")).send().await.expect("an answer");
+    assert_eq!(readiness.status(), StatusCode::OK);
+    let readiness: Value = readiness.json().await.expect("JSON");
+    assert_eq!(readiness["checks"]["overload"]["state"], "degraded", "{readiness}");
+    let status = system.try_sagactl(&["status"]);
+    assert_eq!(status.status.code(), Some(5), "{}", text(&status.stdout));
+    assert!(
+        text(&status.stdout).contains("order rejects new requests (overload)"),
+        "{}",
+        text(&status.stdout)
+    );
     system.sagactl(&["start", "nats"]);
     wait_until("orders are taken again", async || place().await.status() == StatusCode::ACCEPTED).await;
     system.assert_reconciled().await;

@@ -4,8 +4,11 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use client::http::client_builder;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -241,4 +244,41 @@ fn nats_server() -> std::path::PathBuf {
     }
     let fetched = crate::system::workspace().join("target/tools/nats-server");
     if fetched.exists() { fetched } else { "nats-server".into() }
+}
+
+/// A load balancer learns late that a service stops, and sends it requests until then.
+#[tokio::test]
+async fn stopping_service_is_not_ready_and_takes_connections_for_the_drain_time() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let base = free_ports();
+    let service = Command::new(programs().join("bank"))
+        .args(["--set", &format!("http.bind=127.0.0.1:{base}"), "--set", "http.drain=3s"])
+        .args(["--set", &store_in(folder.path(), "bank.db")])
+        .stderr(Stdio::null())
+        .spawn();
+    let mut service = Process(service.expect("it starts"));
+    let http = client_builder().build().expect("a client");
+    let ask = async |path: &str| http.get(format!("http://127.0.0.1:{base}{path}")).send().await;
+    wait_until("it is ready", async || ask("/readyz").await.is_ok_and(|answer| answer.status() == 200)).await;
+    let pid = Pid::from_raw(i32::try_from(service.0.id()).expect("a pid"));
+    let stopped = Instant::now();
+    kill(pid, Signal::SIGTERM).expect("it is ours");
+    let mut readiness = Value::Null;
+    wait_until("it is not ready", async || {
+        let answer = ask("/readyz").await.expect("connections are taken");
+        let is_stopping = answer.status() == 503;
+        assert!(!is_stopping || answer.headers()["connection"] == "close", "{answer:?}");
+        readiness = answer.json().await.expect("JSON");
+        is_stopping
+    })
+    .await;
+    assert_eq!(readiness["checks"]["stopping"]["state"], "failed", "{readiness}");
+    let listed = ask("/v1/charges").await.expect("connections are taken");
+    assert_eq!(
+        (listed.status().as_u16(), &listed.headers()["connection"]),
+        (200, &"close".parse().expect("it"))
+    );
+    wait_until("it has ended", async || service.0.try_wait().expect("it is ours").is_some()).await;
+    assert!(stopped.elapsed() >= Duration::from_secs(3), "after {:?}", stopped.elapsed());
+    assert!(service.0.wait().expect("it ended").success());
 }

@@ -123,6 +123,44 @@ async fn roles_limit_commands_and_revoked_tokens_are_rejected() {
     no_token_is_anywhere(&system, &[vera, oscar, own.trim().to_owned()]);
 }
 
+/// The operator is the holder of the token, whoever the header names. A service publishes the entry with the change.
+#[tokio::test]
+async fn changes_at_services_are_in_the_audit_log() {
+    let (system, _) = System::guarded(&[]);
+    system.list("pen", 100).await;
+    let order = system.order(&[("pen", 1)], "tok_ok").await;
+    let id = order["id"].as_str().expect("an id");
+    let oscar = system.token("oscar", "operator");
+    let price = json!({"unit_price": {"amount_minor": 900, "currency": "EUR"}});
+    let reprice = || {
+        let request = system.http.put(system.url("inventory", "/api/products/pen/price"));
+        request.bearer_auth(&oscar).header("X-Operator", "eve").json(&price)
+    };
+    wait_until("oscar is let in", async || status(reprice()).await == 200).await;
+    let restock = system.post("inventory", "/api/products/pen/restock").bearer_auth(&oscar);
+    assert_eq!(status(restock.json(&json!({"quantity": 5}))).await, 200);
+    let refund = || system.post("payment", &format!("/api/payments/{id}/refund"));
+    assert_eq!(status(refund()).await, 401);
+    wait_until("payment knows oscar", async || status(refund().bearer_auth(&oscar)).await == 200).await;
+    wait_until("all changes are in the audit log", async || {
+        let log = system.sagactl_json(&["log"]);
+        [
+            ("oscar", "product.price", "pen"),
+            ("oscar", "product.restock", "pen"),
+            ("oscar", "payment.refund", id),
+            ("sagactl", "product.list", "pen"),
+        ]
+        .into_iter()
+        .all(|(operator, action, target)| {
+            log["items"].as_array().into_iter().flatten().any(|entry| {
+                (&entry["operator"], &entry["action"], &entry["target"])
+                    == (&json!(operator), &json!(action), &json!(target))
+            })
+        })
+    })
+    .await;
+}
+
 /// Sends a request to every described route of every service: without a token, and with that of a viewer.
 #[tokio::test]
 async fn every_described_route_asks_for_the_role_of_the_table() {

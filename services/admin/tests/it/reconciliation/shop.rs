@@ -280,7 +280,9 @@ impl Shop {
             | FactType::PaymentRefunded
             | FactType::PaymentVoided
             | FactType::DeadlineExtensionRequested
-            | FactType::ManualResolutionRequested => FactDetail::default(),
+            | FactType::ManualResolutionRequested
+            | FactType::ProductChangeAudited
+            | FactType::RefundAudited => FactDetail::default(),
         };
         view.record(&SagaFact {
             message_id: Uuid::from_u128((order * 100) as u128 + second as u128),

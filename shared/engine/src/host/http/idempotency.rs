@@ -50,7 +50,7 @@ pub fn request_key(headers: &HeaderMap, scope: &str, body: &[u8]) -> Result<Opti
 /// Reads the key of a request, if it has one. The draft has a structured string in quotes; most clients send plain text.
 ///
 /// # Errors
-/// 422 for a key that is blank, too long, not visible ASCII, or whose quotes are broken.
+/// 422 for a key that cannot be used.
 pub fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let Some(value) = headers.get(HEADER) else {
         return Ok(None);

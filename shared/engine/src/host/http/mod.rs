@@ -5,7 +5,7 @@
 //!
 //! Middleware, outermost first as `server` composes it: `telemetry`, `origin_guard`, `request_body`, `authorization`.
 //!
-//! For routes: `extract`, `idempotency`, `text`, `command_reply`, `problem`. Descriptions: `readiness`, `openapi`, `schemas`.
+//! For routes: `extract`, `operator`, `idempotency`, `text`, `command_reply`, `problem`. Descriptions: `readiness`, `openapi`, `schemas`.
 //!
 //! `client` makes the clients of requests to others, with their credentials.
 
@@ -19,6 +19,7 @@ mod extract;
 mod file_limit;
 mod idempotency;
 mod openapi;
+mod operator;
 mod origin_guard;
 mod plain_words;
 mod problem;
@@ -37,6 +38,7 @@ pub use command_reply::{Replayed, command_reply, keyed_reply};
 pub use connections::{Listener, STOP_WITHIN, bind, serve, spawn};
 pub use extract::{Body, Params, Prefer, Segment, wait_preference};
 pub use idempotency::{IdempotencyKey, has_request_key, idempotency_key, request_key};
+pub use operator::{ANONYMOUS, Operator, operator_name};
 pub use origin_guard::COMMON_ERRORS;
 pub use problem::{FieldError, Problem};
 pub use readiness::{Check, CheckState, Readiness, ReadinessProbe};
