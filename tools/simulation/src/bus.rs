@@ -378,7 +378,8 @@ impl SimBus {
             sim.chance(profile.newer_version).then(|| failure_reasons::in_newer_version(&entry.payload));
         let payload = newer.flatten().map_or_else(|| entry.payload.clone(), Bytes::from);
         sim.note(|| format!("{} publishes {} {}", self.process.name(), entry.subject, entry.id));
-        self.broker.store(entry.id, &entry.subject, payload, sim.chance(profile.window_forgets));
+        let has_no_id = entry.is_repetition || sim.chance(profile.window_forgets);
+        self.broker.store(entry.id, &entry.subject, payload, has_no_id);
         if sim.chance(profile.duplicates) {
             sim.count(CoveragePoint::PublishedTwice);
             self.broker.store(entry.id, &entry.subject, entry.payload.clone(), true);

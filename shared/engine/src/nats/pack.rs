@@ -130,7 +130,15 @@ mod tests {
 
     fn entry(payload: &'static [u8], trace: Option<TraceContext>) -> OutboxEntry {
         let (id, subject) = (Uuid::nil(), String::new());
-        OutboxEntry { trace, seq: 0, id, saga: id, subject, payload: Bytes::from_static(payload) }
+        OutboxEntry {
+            trace,
+            seq: 0,
+            id,
+            saga: id,
+            subject,
+            payload: Bytes::from_static(payload),
+            is_repetition: false,
+        }
     }
 
     #[test]
@@ -170,7 +178,7 @@ mod tests {
     fn entry_of(seq: i64, saga: u128, subject: &str, length: usize) -> OutboxEntry {
         let (id, saga) = (Uuid::from_u128(seq.unsigned_abs().into()), Uuid::from_u128(saga));
         let (subject, payload) = (subject.to_owned(), Bytes::from(vec![b'x'; length]));
-        OutboxEntry { trace: None, seq, id, saga, subject, payload }
+        OutboxEntry { trace: None, seq, id, saga, subject, payload, is_repetition: false }
     }
 
     fn shape(entries: &[OutboxEntry], max_facts: usize) -> (Vec<Vec<i64>>, usize) {

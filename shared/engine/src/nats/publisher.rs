@@ -16,6 +16,7 @@ use saga_core::fault::FaultKind;
 use saga_core::retry::error_chain;
 use saga_core::trace::TRACEPARENT;
 use tracing::{debug, warn};
+use uuid::Uuid;
 
 use super::connection::NatsBus;
 use super::pack::{self, packs_of};
@@ -170,21 +171,35 @@ impl Publisher {
 fn message(entries: &[&OutboxEntry], position: Option<&str>) -> PublishMessage {
     let message = match entries {
         [entry] => {
-            let message =
-                PublishMessage::build().payload(entry.payload.clone()).message_id(entry.id.to_string());
+            let message = PublishMessage::build().payload(entry.payload.clone());
+            let message = identified(message, entries, || entry.id);
             match entry.trace {
                 Some(trace) => message.header(TRACEPARENT, trace.to_string().as_str()),
                 None => message,
             }
         }
-        several => PublishMessage::build()
-            .payload(pack::pack(several))
-            .message_id(pack::id_of(several).to_string())
-            .header(pack::HEADER, several.len().to_string().as_str()),
+        several => {
+            let message = PublishMessage::build().payload(pack::pack(several));
+            identified(message, several, || pack::id_of(several))
+                .header(pack::HEADER, several.len().to_string().as_str())
+        }
     };
     match position {
         Some(position) => message.header(position_header::HEADER, position),
         None => message,
+    }
+}
+
+/// Adds the id by which the broker recognises duplicates. A repetition has none: within the duplicate window the broker would
+/// accept it and drop it.
+fn identified(
+    message: PublishMessage,
+    entries: &[&OutboxEntry],
+    id: impl FnOnce() -> Uuid,
+) -> PublishMessage {
+    match entries.iter().any(|entry| entry.is_repetition) {
+        true => message,
+        false => message.message_id(id().to_string()),
     }
 }
 

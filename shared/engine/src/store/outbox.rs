@@ -45,6 +45,9 @@ pub struct OutboxEntry {
     pub payload: Bytes,
     /// Trace context of the input that caused the message.
     pub trace: Option<TraceContext>,
+    /// True if an operator has it published again. The broker must not drop it as a duplicate: a service that lost its data
+    /// waits for it. Inboxes recognise it.
+    pub is_repetition: bool,
 }
 
 /// Page of entries that were marked to be published again.
@@ -125,7 +128,8 @@ async fn pending_entries<S: Sql>(db: &S, limit: i64) -> Result<Vec<OutboxEntry>,
     let pending = format!("seq > {PUBLISHED_UP_TO} AND status IS NULL AND NOT {IS_BLOCKED}");
     all.append(&mut entries(db, &pending, limit - limit_of(all.len())).await?);
     let republished = limit.saturating_add(REPUBLISH_DIVISOR - 1) / REPUBLISH_DIVISOR;
-    all.append(&mut entries(db, "status = 'REPUBLISH'", republished).await?);
+    let repetitions = entries(db, "status = 'REPUBLISH'", republished).await?;
+    all.extend(repetitions.into_iter().map(|entry| OutboxEntry { is_repetition: true, ..entry }));
     Ok(all)
 }
 
@@ -142,6 +146,7 @@ fn entry(row: &Row<'_>) -> Result<OutboxEntry, SqlError> {
         subject: row.get(3)?,
         payload: row.get::<Vec<u8>>(4)?.into(),
         trace: row.trace(5)?,
+        is_repetition: false,
     })
 }
 

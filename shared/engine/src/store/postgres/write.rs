@@ -91,7 +91,7 @@ fn entries_until(last: i64, writes: &Writes) -> Vec<OutboxEntry> {
     let first = last - limit_of(writes.outbox.len()) + 1;
     let entry = |(seq, write): (i64, &OutboxWrite)| {
         let OutboxWrite { id, saga, subject, payload, trace, .. } = write.clone();
-        OutboxEntry { seq, id, saga, subject, payload, trace }
+        OutboxEntry { seq, id, saga, subject, payload, trace, is_repetition: false }
     };
     (first..).zip(&writes.outbox).map(entry).collect()
 }

@@ -186,6 +186,7 @@ fn write_outbox(conn: &Connection, writes: &Writes, at: i64) -> rusqlite::Result
             subject: subject.clone(),
             payload: payload.clone(),
             trace: *context,
+            is_repetition: false,
         });
     }
     if is_any_out_of_sequence {

@@ -141,6 +141,7 @@ pub async fn say(bus: &NatsBus, numbers: impl IntoIterator<Item = u128>) {
 pub fn courier_entry(number: u128) -> OutboxEntry {
     OutboxEntry {
         trace: None,
+        is_repetition: false,
         seq: i64::try_from(number).expect("a small number"),
         id: id(number),
         saga: id(number),

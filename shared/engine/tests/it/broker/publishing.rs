@@ -2,6 +2,7 @@
 
 use saga_engine::nats::Publisher;
 use saga_engine::runtime::bus::Publish as _;
+use saga_engine::store::OutboxEntry;
 
 use super::all_done;
 use crate::support::{Nats, Stored, entries, entry, no_faults, stored};
@@ -34,6 +35,18 @@ async fn repeated_message_arrives_once() {
         assert_eq!(all_done(publisher.publish(&entries(1..=5)).await), [1, 2, 3, 4, 5]);
     }
     assert_eq!(stored(&bus, "DEPOT").await.len(), 5);
+}
+
+/// A service that was restored from a copy needs it at once, not after the duplicate window.
+#[tokio::test]
+async fn repetition_for_an_operator_arrives_within_the_duplicate_window() {
+    let (_nats, bus) = Nats::with_bus().await;
+    let publisher = Publisher::new(bus.clone(), "depot", no_faults());
+    all_done(publisher.publish(&entries(1..=5)).await);
+    let repeated: Vec<_> =
+        entries(1..=5).into_iter().map(|entry| OutboxEntry { is_repetition: true, ..entry }).collect();
+    all_done(publisher.publish(&repeated).await);
+    assert_eq!(stored(&bus, "DEPOT").await.len(), 10);
 }
 
 #[tokio::test]

@@ -96,6 +96,7 @@ async fn simultaneous_replay_commands_replay_a_message_once() {
 async fn say_commands(bus: &NatsBus, commands: &[DeadLetterMessage]) {
     let entry = |(number, message): (usize, &DeadLetterMessage)| OutboxEntry {
         trace: None,
+        is_repetition: false,
         seq: i64::try_from(number).expect("a small number"),
         id: Uuid::now_v7(),
         saga: Uuid::now_v7(),

@@ -124,6 +124,8 @@ pub async fn entries_published_since_time_are_republished(store: &dyn Store) -> 
     assert_eq!(republish_all(store, 31, 9).await?, 0);
     assert_eq!(republish_all(store, 20, 9).await?, 2);
     assert_eq!(pending(store).await?, [4, 2, 3], "new entries do not wait");
+    let repeated: Vec<_> = store.pending_entries(9).await?.iter().map(|entry| entry.is_repetition).collect();
+    assert_eq!(repeated, [false, true, true]);
     let stats = store.stats().await?;
     assert_eq!((stats.outbox_pending, stats.outbox_republishing, stats.outbox_failed), (1, 2, 0));
     publish(store, 3, 40).await?;

@@ -191,6 +191,7 @@ pub fn entry(number: u32, payload: Vec<u8>) -> OutboxEntry {
     let id = Uuid::from_u128(u128::from(number));
     OutboxEntry {
         trace: None,
+        is_repetition: false,
         seq: number.into(),
         id,
         saga: id,
