@@ -44,6 +44,8 @@ pub enum ChargeCommand {
     Refund,
     /// Refunds a captured charge and blocks any other.
     Reverse,
+    /// Blocks a charge that was not decided yet, and leaves any other as it is.
+    Close,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
@@ -87,7 +89,7 @@ impl Decider for Charge {
             (State::New | State::FailedOnce, Command::Decline(request)) => {
                 Ok(vec![Event::Refused(request.clone(), PaymentFailure::Declined)])
             }
-            (State::New | State::FailedOnce, Command::Reverse) => Ok(vec![Event::Blocked]),
+            (State::New | State::FailedOnce, Command::Reverse | Command::Close) => Ok(vec![Event::Blocked]),
             (State::New | State::FailedOnce, Command::Refund) => Err(ChargeRejection::Unknown),
 
             // A repetition, if it requests the same.
@@ -101,6 +103,10 @@ impl Decider for Charge {
                     Err(ChargeRejection::KeyReused)
                 }
             }
+            (
+                State::Captured(_) | State::Refused(..) | State::Refunded(_) | State::Blocked,
+                Command::Close,
+            ) => Ok(vec![]),
             (State::Captured(_), Command::Refund | Command::Reverse) => Ok(vec![Event::Refunded]),
             (State::Refunded(_), Command::Refund | Command::Reverse) => Ok(vec![]),
             (State::Refused(..), Command::Reverse) => Ok(vec![]),

@@ -35,6 +35,7 @@ pub fn routes(app: BankApp) -> OpenApiRouter {
         .routes(routes!(show))
         .routes(routes!(refund))
         .routes(routes!(reverse))
+        .routes(routes!(close))
         .with_state(app)
 }
 
@@ -174,6 +175,17 @@ async fn refund(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Resul
 ))]
 async fn reverse(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Result<Json<Answer>, Problem> {
     give_back(&app, id, CommandKind::Reverse).await
+}
+
+/// Learn the outcome of a charge whose request may be forgotten: captured, refused or undone. A charge that was never
+/// decided is blocked, so that the answer holds for ever.
+#[utoipa::path(post, path = "/v1/charges/{key}/close", params(("key" = Uuid, Path)), responses(
+    (status = 200, body = Answer),
+))]
+async fn close(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Result<Json<Answer>, Problem> {
+    inject_before(&app.controls.faults).await?;
+    let answer = ask(&app, id, CommandKind::Close).await?;
+    inject_after(&app.controls.faults, Json(answer))
 }
 
 /// A charge in the ledger.

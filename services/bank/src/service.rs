@@ -35,6 +35,8 @@ pub enum CommandKind {
     Refund,
     /// Refund a captured charge and block any other.
     Reverse,
+    /// Report the outcome of a charge, and block it if it has none.
+    Close,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -99,19 +101,23 @@ impl BankService {
             CommandKind::Decline(request) => ChargeCommand::Decline(request.clone()),
             CommandKind::Refund => ChargeCommand::Refund,
             CommandKind::Reverse => ChargeCommand::Reverse,
+            CommandKind::Close => ChargeCommand::Close,
         };
         let is_new = work.decide::<Charge>(charge, &charge_command)?;
         Ok(match (&command.kind, work.row::<Charge>(charge)) {
             (CommandKind::Refund | CommandKind::Reverse, _) => Answer::Undone,
-            (CommandKind::Capture(_) | CommandKind::Decline(_), Charge::New | Charge::FailedOnce) => {
-                Answer::FailedOnce
-            }
-            (CommandKind::Capture(_) | CommandKind::Decline(_), Charge::Captured(_)) => {
+            (CommandKind::Close, Charge::Refunded(_) | Charge::Blocked) => Answer::Undone,
+            (
+                CommandKind::Capture(_) | CommandKind::Decline(_) | CommandKind::Close,
+                Charge::New | Charge::FailedOnce,
+            ) => Answer::FailedOnce,
+            (CommandKind::Capture(_) | CommandKind::Decline(_) | CommandKind::Close, Charge::Captured(_)) => {
                 Answer::Captured { reference: bank_reference(charge), is_new }
             }
-            (CommandKind::Capture(_) | CommandKind::Decline(_), Charge::Refused(_, reason)) => {
-                Answer::Refused { reason: *reason }
-            }
+            (
+                CommandKind::Capture(_) | CommandKind::Decline(_) | CommandKind::Close,
+                Charge::Refused(_, reason),
+            ) => Answer::Refused { reason: *reason },
             // A refunded or blocked charge is never captured again.
             (CommandKind::Capture(_) | CommandKind::Decline(_), Charge::Refunded(_) | Charge::Blocked) => {
                 Answer::Refused { reason: PaymentFailure::Declined }

@@ -40,6 +40,8 @@ pub enum OrderCommand {
     },
     /// Cancels the order if its deadline has passed at this time.
     Expire(Timestamp),
+    /// Keeps the order open until this time, although its deadline has passed: its outcome may be lost.
+    Hold(Timestamp),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
@@ -78,7 +80,11 @@ impl Decider for Order {
             (State::New, Command::Place(placed)) => Ok(vec![OrderEvent::Placed(placed.clone())]),
             (
                 State::New,
-                Command::Confirm | Command::Cancel(_) | Command::Extend { .. } | Command::Expire(_),
+                Command::Confirm
+                | Command::Cancel(_)
+                | Command::Extend { .. }
+                | Command::Expire(_)
+                | Command::Hold(_),
             ) => Err(OrderRejection::Unknown),
 
             (State::Pending(_), Command::Place(_)) => Ok(vec![]),
@@ -94,9 +100,15 @@ impl Decider for Order {
             (State::Pending(placed), Command::Extend { until, .. }) if placed.deadline < *until => {
                 Ok(vec![OrderEvent::DeadlineExtended(*until)])
             }
-            (State::Pending(_), Command::Extend { .. }) => Ok(vec![]),
+            (State::Pending(placed), Command::Hold(until)) if placed.deadline < *until => {
+                Ok(vec![OrderEvent::DeadlineExtended(*until)])
+            }
+            (State::Pending(_), Command::Extend { .. } | Command::Hold(_)) => Ok(vec![]),
 
-            (State::Confirmed(_), Command::Place(_) | Command::Confirm | Command::Expire(_)) => Ok(vec![]),
+            (
+                State::Confirmed(_),
+                Command::Place(_) | Command::Confirm | Command::Expire(_) | Command::Hold(_),
+            ) => Ok(vec![]),
             (State::Confirmed(_), Command::Extend { .. }) => Err(OrderRejection::AlreadyConfirmed),
             (State::Confirmed(_), Command::Cancel(reason)) => match reason {
                 CancelReason::CustomerRequest | CancelReason::Operator => {
@@ -107,7 +119,10 @@ impl Decider for Order {
                 }
             },
 
-            (State::Cancelled(..), Command::Place(_) | Command::Cancel(_) | Command::Expire(_)) => Ok(vec![]),
+            (
+                State::Cancelled(..),
+                Command::Place(_) | Command::Cancel(_) | Command::Expire(_) | Command::Hold(_),
+            ) => Ok(vec![]),
             // A late capture needs no action here: payment consumes the cancellation too, and refunds it.
             (State::Cancelled(_, reason), Command::Confirm | Command::Extend { .. }) => {
                 Err(OrderRejection::AlreadyCancelled(*reason))

@@ -2,7 +2,7 @@
 
 use contract::inventory::{PriceChanged, ProductListed};
 use contract::money::Money;
-use contract::order::{CancelReason, DeadlineExtensionRequested, Line, PaymentContext};
+use contract::order::{CancelReason, DeadlineExtensionRequested, Line, PaymentContext, order_id};
 use contract::payment::PaymentProcessed;
 use contract::topology::OPERATOR;
 use contract::{Fact, payment_id};
@@ -151,9 +151,23 @@ impl Service for OrderService {
 
     fn on_deadline(&self, row: &RowKey, work: &mut Work<'_>) -> HandlerResult<Self> {
         let now = work.now();
-        work.decide::<Order>(&row.id, &OrderCommand::Expire(now)).map_err(Rejection::from)?;
+        let command = match hold(order_id(&row.id), work) {
+            Some(until) if until > now => OrderCommand::Hold(until),
+            Some(_) | None => OrderCommand::Expire(now),
+        };
+        work.decide::<Order>(&row.id, &command).map_err(Rejection::from)?;
         Ok(())
     }
+}
+
+/// Time after an accepted loss of data in which no order from before it expires. In that time an operator publishes the
+/// facts of the other services again, and payment answers the extended deadline with the outcome that it has.
+const HOLD_AFTER_LOSS: SignedDuration = SignedDuration::from_mins(10);
+
+/// End of the hold on an order whose confirmation may be lost; `None` if nothing of it can be lost.
+fn hold(order: Uuid, work: &Work<'_>) -> Option<Timestamp> {
+    let lost_before = work.lost_before().filter(|_| work.may_have_forgotten(order))?;
+    Some(lost_before.checked_add(HOLD_AFTER_LOSS).unwrap_or(Timestamp::MAX))
 }
 
 /// Retries a fact about an unknown order: that order's own fact caused it, so the order must arrive. If it never does,

@@ -63,6 +63,7 @@ impl BankClient {
             }
             BankCall::Refund => self.http.post(format!("{}/v1/charges/{charge}/refund", self.base)),
             BankCall::Reverse => self.http.post(format!("{}/v1/charges/{charge}/reverse", self.base)),
+            BankCall::Close => self.http.post(format!("{}/v1/charges/{charge}/close", self.base)),
         };
         let request = match task.trace {
             Some(trace) => request.header(TRACEPARENT, trace.to_string()),
@@ -216,6 +217,7 @@ mod tests {
             (wanted, "POST /v1/charges".to_owned(), key, charge),
             (BankCall::Refund, format!("POST /v1/charges/{id}/refund"), None, Value::Null),
             (BankCall::Reverse, format!("POST /v1/charges/{id}/reverse"), None, Value::Null),
+            (BankCall::Close, format!("POST /v1/charges/{id}/close"), None, Value::Null),
         ] {
             client.call(&task(call)).await.expect("an answer");
             assert_eq!(asked.recv().await, Some((at, key, body)));

@@ -12,7 +12,7 @@ use crate::domain::PaymentCommand;
 
 /// Task kind: charge the customer.
 pub const CHARGE: &str = "payment-charge";
-/// Task kind: refund or reverse a charge. Shares its name with the step that requests it, so both have one metric and
+/// Task kind: refund, reverse or close a charge. Shares its name with the step that requests it, so both have one metric and
 /// one alert.
 pub const REFUND: &str = "payment-refund";
 
@@ -27,6 +27,8 @@ pub enum BankCall {
     Refund,
     /// Undo a charge with unknown outcome and block it for the future.
     Reverse,
+    /// Ask for the outcome of a charge that may be forgotten. A charge without outcome is blocked for the future.
+    Close,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,7 +66,7 @@ impl BankAnswer {
 /// Translates the result of a task into a command for the payment.
 ///
 /// # Errors
-/// A refund or reversal that did not succeed: money is owed, so the task is dead-lettered with this reason.
+/// A refund, reversal or closure that did not succeed: money may be owed, so the task is dead-lettered with this reason.
 pub(crate) fn payment_command(
     task: &BankTask,
     answer: Result<&Value, &FailedAttempt>,
@@ -90,6 +92,15 @@ pub(crate) fn payment_command(
         // A contradictory answer: the outcome is as unknown as after a time-out.
         (BankCall::Charge { .. }, Ok(BankAnswer::Captured { .. } | BankAnswer::Undone)) => {
             PaymentCommand::GiveUp
+        }
+        (BankCall::Close, Ok(BankAnswer::Captured { reference })) if !reference.is_empty() => {
+            PaymentCommand::RecordCapture(reference)
+        }
+        (BankCall::Close, Ok(BankAnswer::Refused { reason })) => PaymentCommand::RecordRefusal(reason),
+        (BankCall::Close, Ok(BankAnswer::Undone)) => PaymentCommand::Withdraw,
+        (BankCall::Close, answer @ (Ok(BankAnswer::Captured { .. }) | Err(_))) => {
+            let why = answer.map_or_else(|failed| failed.reason(), |answer| answer.describe());
+            return Err(format!("the outcome of the payment of order {} is unknown: {why}", task.order));
         }
         (BankCall::Refund, Ok(BankAnswer::Undone)) => PaymentCommand::RecordRefund,
         (BankCall::Reverse, Ok(BankAnswer::Undone)) => PaymentCommand::RecordReversal,

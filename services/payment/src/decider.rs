@@ -42,11 +42,12 @@ impl Decider for Payment {
                 }
             }
             (PaymentEvent::Requested(context), _) => Self::Charging(context.clone()),
+            (PaymentEvent::ClosureRequested(context), _) => Self::Closing(context.clone()),
             (PaymentEvent::Doomed, Some(context)) => Self::Doomed(context),
             (PaymentEvent::Captured(reference), Some(context)) => Self::Captured(context, reference.clone()),
             (PaymentEvent::Refused(failure), Some(context)) => Self::Failed(context, *failure),
             (PaymentEvent::GivenUp, Some(context)) => Self::Reversing(context),
-            (PaymentEvent::ReversalRequested, Some(context)) => Self::Voiding(context),
+            (PaymentEvent::ReversalRequested, context) => Self::Voiding(context),
             (PaymentEvent::Reversed, Some(context)) => Self::Failed(context, PaymentFailure::Exhausted),
             (PaymentEvent::RefundRequested(reason), Some(context)) => {
                 Self::Refunding(context, before.reference().to_owned(), *reason)
@@ -60,7 +61,6 @@ impl Decider for Payment {
                 | PaymentEvent::Captured(_)
                 | PaymentEvent::Refused(_)
                 | PaymentEvent::GivenUp
-                | PaymentEvent::ReversalRequested
                 | PaymentEvent::Reversed
                 | PaymentEvent::RefundRequested(_)
                 | PaymentEvent::Refunded,
@@ -84,6 +84,7 @@ impl Decider for Payment {
             Self::New
             | Self::Charging(_)
             | Self::Doomed(_)
+            | Self::Closing(_)
             | Self::Reversing(_)
             | Self::Voiding(_)
             | Self::Refunding(..)
@@ -98,6 +99,7 @@ fn decide(payment: &Payment, command: &PaymentCommand) -> Decision {
         Payment::New => decide_new(command),
         Payment::Charging(_) => decide_charging(command),
         Payment::Doomed(_) => decide_doomed(command),
+        Payment::Closing(_) => decide_closing(command),
         Payment::Captured(..)
         | Payment::Failed(..)
         | Payment::Reversing(_)
@@ -115,11 +117,12 @@ fn decide_new(command: &PaymentCommand) -> Decision {
     match command {
         Command::Charge(context) => Ok(vec![PaymentEvent::Requested(context.clone())]),
         Command::Expire | Command::Cancel => Ok(vec![PaymentEvent::Voided]),
+        Command::Close(context) => Ok(vec![PaymentEvent::ClosureRequested(context.clone())]),
+        Command::Reverse => Ok(vec![PaymentEvent::ReversalRequested]),
         Command::RecordCapture(_)
         | Command::RecordRefusal(_)
         | Command::GiveUp
         | Command::Withdraw
-        | Command::Reverse
         | Command::RecordReversal
         | Command::Refund
         | Command::RecordRefund => Err(PaymentRejection::Unknown),
@@ -135,6 +138,7 @@ fn decide_charging(command: &PaymentCommand) -> Decision {
         Command::RecordRefusal(failure) => Ok(vec![PaymentEvent::Refused(*failure)]),
         Command::GiveUp => Ok(vec![PaymentEvent::GivenUp]),
         Command::Withdraw => Ok(vec![PaymentEvent::Voided]),
+        Command::Close(context) => Ok(vec![PaymentEvent::ClosureRequested(context.clone())]),
         Command::Reverse => Ok(vec![PaymentEvent::ReversalRequested]),
         Command::Refund => Err(PaymentRejection::NothingCaptured),
         // No money is owed yet, so nothing can be resolved: the charge ends with its order's deadline.
@@ -156,12 +160,34 @@ fn decide_doomed(command: &PaymentCommand) -> Decision {
         }
         Command::RecordRefusal(failure) => Ok(vec![PaymentEvent::Refused(*failure)]),
         Command::Withdraw => Ok(vec![PaymentEvent::Voided]),
-        Command::Reverse | Command::GiveUp => Ok(vec![PaymentEvent::ReversalRequested]),
+        Command::Reverse | Command::GiveUp | Command::Close(_) => Ok(vec![PaymentEvent::ReversalRequested]),
         Command::Refund => Err(PaymentRejection::NothingCaptured),
         Command::ResolveManually => Ok(vec![PaymentEvent::ResolvedManually]),
         Command::Charge(_)
         | Command::Expire
         | Command::Cancel
+        | Command::RecordReversal
+        | Command::RecordRefund
+        | Command::WithdrawResolution
+        | Command::AbandonCall => Ok(vec![]),
+    }
+}
+
+/// Decides for a payment whose outcome the bank is asked for. A capture stands, unless the order is cancelled.
+fn decide_closing(command: &PaymentCommand) -> Decision {
+    use PaymentCommand as Command;
+    match command {
+        Command::Cancel => Ok(vec![PaymentEvent::Doomed]),
+        Command::RecordCapture(reference) => Ok(vec![PaymentEvent::Captured(reference.clone())]),
+        Command::RecordRefusal(failure) => Ok(vec![PaymentEvent::Refused(*failure)]),
+        Command::Withdraw => Ok(vec![PaymentEvent::Voided]),
+        Command::Refund => Err(PaymentRejection::NothingCaptured),
+        Command::ResolveManually => Ok(vec![PaymentEvent::ResolvedManually]),
+        Command::Charge(_)
+        | Command::Expire
+        | Command::GiveUp
+        | Command::Close(_)
+        | Command::Reverse
         | Command::RecordReversal
         | Command::RecordRefund
         | Command::WithdrawResolution
@@ -193,6 +219,7 @@ fn decide_answered(payment: &Payment, command: &PaymentCommand) -> Decision {
             | Command::RecordRefusal(_)
             | Command::GiveUp
             | Command::Withdraw
+            | Command::Close(_)
             | Command::Reverse
             | Command::RecordReversal
             | Command::RecordRefund
@@ -209,7 +236,7 @@ fn decide_resolved(resolved: &Resolved, command: &PaymentCommand) -> Decision {
     match command {
         Command::WithdrawResolution => Ok(vec![PaymentEvent::ResolutionWithdrawn]),
         // No further call is made.
-        Command::AbandonCall | Command::GiveUp | Command::Reverse => {
+        Command::AbandonCall | Command::GiveUp | Command::Reverse | Command::Close(_) => {
             Ok(if resolved.is_call_abandoned { vec![] } else { vec![PaymentEvent::CallAbandoned] })
         }
         Command::ResolveManually | Command::Cancel => Ok(vec![]),
@@ -233,9 +260,10 @@ impl Resolved {
     /// withdrawn.
     fn with_call_abandoned(self) -> Box<Self> {
         let before = match self.before {
-            Payment::Doomed(context) => Payment::Voiding(context),
+            Payment::Doomed(context) => Payment::Voiding(Some(context)),
             before @ (Payment::New
             | Payment::Charging(_)
+            | Payment::Closing(_)
             | Payment::Captured(..)
             | Payment::Failed(..)
             | Payment::Reversing(_)

@@ -19,11 +19,14 @@ pub enum Payment {
     /// Captured, with the bank's reference.
     Captured(PaymentContext, String),
     Failed(PaymentContext, PaymentFailure),
+    /// The charge may have been requested before a loss of data. The bank is asked for its outcome, and blocks it if it
+    /// has none.
+    Closing(PaymentContext),
     /// The bank gave no clear answer. The charge is reversed, whether or not it was captured.
     Reversing(PaymentContext),
     /// The charge is not needed any more, and may have been sent. It is reversed, whether or not it was
-    /// captured.
-    Voiding(PaymentContext),
+    /// captured. There is no context if the request itself is forgotten.
+    Voiding(Option<PaymentContext>),
     /// A refund is in progress.
     Refunding(PaymentContext, String, RefundReason),
     Refunded(PaymentContext, String, RefundReason),
@@ -66,8 +69,10 @@ pub enum PaymentCommand {
     RecordRefusal(PaymentFailure),
     /// No attempt got a clear answer.
     GiveUp,
-    /// The charge is not needed any more, and was never sent.
+    /// The charge is not needed any more, and was never sent, or is blocked.
     Withdraw,
+    /// The deadline has passed, and the charge may have been captured before a loss of data.
+    Close(PaymentContext),
     /// The charge is not needed any more, and may have been sent.
     Reverse,
     /// The bank reversed the charge.
@@ -89,6 +94,8 @@ pub enum PaymentEvent {
     Requested(PaymentContext),
     /// The order was cancelled while the bank may have been called.
     Doomed,
+    /// The bank is to be asked for the outcome of a charge that may be forgotten.
+    ClosureRequested(PaymentContext),
     /// Nothing is captured, now or later.
     Voided,
     /// A charge that is not needed any more is to be reversed.
@@ -131,12 +138,13 @@ impl Payment {
     pub fn context(&self) -> Option<&PaymentContext> {
         match self {
             Self::New | Self::Void => None,
+            Self::Voiding(context) => context.as_ref(),
             Self::Charging(context)
             | Self::Doomed(context)
+            | Self::Closing(context)
             | Self::Captured(context, _)
             | Self::Failed(context, _)
             | Self::Reversing(context)
-            | Self::Voiding(context)
             | Self::Refunding(context, ..)
             | Self::Refunded(context, ..)
             | Self::Voided(context) => Some(context),
@@ -155,6 +163,7 @@ impl Payment {
             Self::New
             | Self::Charging(_)
             | Self::Doomed(_)
+            | Self::Closing(_)
             | Self::Failed(..)
             | Self::Reversing(_)
             | Self::Voiding(_)
@@ -171,6 +180,7 @@ impl Payment {
             Self::New
             | Self::Charging(_)
             | Self::Doomed(_)
+            | Self::Closing(_)
             | Self::Captured(..)
             | Self::Failed(..)
             | Self::Reversing(_)

@@ -14,6 +14,7 @@ pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[PastEvent<Payment
         Payment::New | Payment::Void | Payment::Voided(_) | Payment::Failed(..) => PaymentState::None,
         Payment::Charging(_)
         | Payment::Doomed(_)
+        | Payment::Closing(_)
         | Payment::Reversing(_)
         | Payment::Voiding(_)
         | Payment::Refunding(..)
@@ -51,6 +52,7 @@ pub const fn fact_of(event: &PaymentEvent) -> Option<FactType> {
         PaymentEvent::Voided | PaymentEvent::Reversed => Some(FactType::PaymentVoided),
         PaymentEvent::Requested(_)
         | PaymentEvent::Doomed
+        | PaymentEvent::ClosureRequested(_)
         | PaymentEvent::ReversalRequested
         | PaymentEvent::RefundRequested(_)
         | PaymentEvent::ResolvedManually

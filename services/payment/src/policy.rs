@@ -20,7 +20,11 @@ impl Policy<Fact> for Payment {
         let order = order_id(id);
         let amount = amount(before);
         let payment =
-            if let PaymentEvent::Requested(context) = event { context.id } else { before.id(order) };
+            if let PaymentEvent::Requested(context) | PaymentEvent::ClosureRequested(context) = event {
+                context.id
+            } else {
+                before.id(order)
+            };
         match event {
             PaymentEvent::Requested(context) => {
                 let deadline = match work.message() {
@@ -47,6 +51,9 @@ impl Policy<Fact> for Payment {
             PaymentEvent::ReversalRequested => {
                 work.add_task(REFUND, &BankTask { order, payment, call: BankCall::Reverse });
             }
+            PaymentEvent::ClosureRequested(_) => {
+                work.add_task(REFUND, &BankTask { order, payment, call: BankCall::Close });
+            }
             PaymentEvent::RefundRequested(_) => {
                 work.add_task(REFUND, &BankTask { order, payment, call: BankCall::Refund });
             }
@@ -71,6 +78,7 @@ fn repeat_abandoned_call(order: Uuid, resolved: &Resolved, work: &mut UnitOfWork
     let call = match &resolved.before {
         _ if !resolved.is_call_abandoned => return,
         Payment::Refunding(..) => BankCall::Refund,
+        Payment::Closing(_) => BankCall::Close,
         Payment::Reversing(_) | Payment::Voiding(_) => BankCall::Reverse,
         Payment::New
         | Payment::Charging(_)
@@ -90,4 +98,31 @@ impl Policy<Fact> for Extension {}
 
 fn amount(payment: &Payment) -> Money {
     payment.context().map_or(Money::new(0, Currency::XXX), |context| context.total)
+}
+
+/// Fact by which the order learns the outcome of its payment; `None` while there is none that concerns it.
+pub(crate) fn outcome(order: Uuid, payment: &Payment) -> Option<Fact> {
+    let id = payment.id(order);
+    match payment {
+        Payment::Captured(context, reference) => Some(Fact::PaymentProcessed(PaymentProcessed {
+            order,
+            payment: id,
+            amount: context.total,
+            bank_reference: reference.clone(),
+        })),
+        Payment::Failed(_, reason) => {
+            Some(Fact::PaymentFailed(PaymentFailed { order, payment: id, reason: *reason }))
+        }
+        Payment::New
+        | Payment::Charging(_)
+        | Payment::Doomed(_)
+        | Payment::Closing(_)
+        | Payment::Reversing(_)
+        | Payment::Voiding(_)
+        | Payment::Refunding(..)
+        | Payment::Refunded(..)
+        | Payment::Void
+        | Payment::Voided(_)
+        | Payment::ResolvedManually(_) => None,
+    }
 }

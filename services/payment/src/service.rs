@@ -15,6 +15,7 @@ use crate::bank_task::{BankCall, BankTask, payment_command};
 use crate::domain::{Payment, PaymentCommand, PaymentRejection};
 use crate::extension::Extension;
 use crate::manual_resolution::ManualResolution;
+use crate::policy::outcome;
 use crate::view::PaymentView;
 
 #[derive(Debug)]
@@ -68,8 +69,7 @@ impl Service for PaymentService {
     fn rows_of_message(&self, message: &Received<Fact>) -> Vec<RowKey> {
         let Some(order) = message.fact.saga() else { return vec![] };
         match message.fact.fact_type() {
-            FactType::StockReserved => rows_of_charge(order),
-            FactType::DeadlineExtended => vec![RowKey::of::<Extension>(order)],
+            FactType::StockReserved | FactType::DeadlineExtended => rows_of_charge(order),
             FactType::ManualResolutionRequested | FactType::OrderCancelled => {
                 vec![RowKey::of::<Payment>(order), RowKey::of::<ManualResolution>(order)]
             }
@@ -88,18 +88,25 @@ impl Service for PaymentService {
             Fact::StockReserved(fact) => {
                 let deadline = work.row::<Extension>(fact.order).latest(fact.deadline);
                 let command = match deadline <= work.now() {
+                    // The charge may have been captured in time, and forgotten.
+                    true if is_forgotten(fact.order, work) => PaymentCommand::Close(fact.payment.clone()),
                     true => PaymentCommand::Expire,
                     false => PaymentCommand::Charge(fact.payment.clone()),
                 };
                 work.decide::<Payment>(fact.order, &command)?;
             }
             Fact::OrderCancelled(fact) => {
-                work.decide::<Payment>(fact.order, &PaymentCommand::Cancel)?;
+                let command = match is_forgotten(fact.order, work) {
+                    true => PaymentCommand::Reverse,
+                    false => PaymentCommand::Cancel,
+                };
+                work.decide::<Payment>(fact.order, &command)?;
                 if work.row::<ManualResolution>(fact.order).covers_cancellation {
                     work.decide::<Payment>(fact.order, &PaymentCommand::ResolveManually)?;
                 }
             }
             Fact::DeadlineExtended(fact) => {
+                republish_outcome(fact.order, work);
                 let Ok(_) = work.decide::<Extension>(fact.order, &fact.deadline);
             }
             Fact::ManualResolutionRequested(request) => {
@@ -126,14 +133,14 @@ impl Service for PaymentService {
         task.map(|task| rows_of_charge(task.order)).unwrap_or_default()
     }
 
-    /// A charge is needed until its order is over; a refund or reversal always, unless it was resolved manually.
+    /// A charge is needed until its order is over; other calls always, unless the payment was resolved manually.
     fn is_task_needed(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> bool {
         match serde_json::from_str::<BankTask>(result.payload) {
             Ok(BankTask { order, call: BankCall::Charge { deadline, .. }, .. }) => {
                 let is_charging = matches!(work.row::<Payment>(order), Payment::Charging(_));
                 is_charging && !has_passed(work.row::<Extension>(order).latest(deadline), work)
             }
-            Ok(BankTask { order, call: BankCall::Refund | BankCall::Reverse, .. }) => {
+            Ok(BankTask { order, call: BankCall::Refund | BankCall::Reverse | BankCall::Close, .. }) => {
                 !is_resolved_manually(order, work)
             }
             // An unreadable task runs, so that its result is dead-lettered with the reason.
@@ -145,7 +152,7 @@ impl Service for PaymentService {
         let task = serde_json::from_str::<BankTask>(result.payload)
             .map_err(|error| HandlerError::Permanent(format!("unreadable task: {error}")))?;
         let command = match payment_command(&task, result.answer) {
-            Ok(command) => command,
+            Ok(command) => known_outcome(command, &task, work),
             // An operator has resolved it: no dead letter is needed.
             Err(_) if is_resolved_manually(task.order, work) => PaymentCommand::AbandonCall,
             Err(why) => return Err(HandlerError::Permanent(why)),
@@ -158,6 +165,31 @@ impl Service for PaymentService {
 /// Rows that a charge depends on.
 fn rows_of_charge(order: Uuid) -> Vec<RowKey> {
     vec![RowKey::of::<Payment>(order), RowKey::of::<Extension>(order)]
+}
+
+/// True if the service has nothing of a payment that it may have forgotten. Only the bank knows then.
+fn is_forgotten(order: Uuid, work: &mut Work<'_>) -> bool {
+    work.may_have_forgotten(order) && *work.row::<Payment>(order) == Payment::New
+}
+
+/// Returns the command for a charge that has ended. After a loss of data neither its request nor the end of its order is
+/// certain: the bank is asked for the outcome, and a capture stands.
+fn known_outcome(command: PaymentCommand, task: &BankTask, work: &Work<'_>) -> PaymentCommand {
+    match (&command, &task.call) {
+        (
+            PaymentCommand::Withdraw | PaymentCommand::Reverse | PaymentCommand::GiveUp,
+            BankCall::Charge { context, .. },
+        ) if work.may_have_forgotten(task.order) => PaymentCommand::Close(context.clone()),
+        _ => command,
+    }
+}
+
+/// Publishes the outcome of a payment again. An order whose deadline is extended waits for it, and may have lost it.
+fn republish_outcome(order: Uuid, work: &mut Work<'_>) {
+    let outcome = outcome(order, work.row::<Payment>(order));
+    if let Some(outcome) = outcome {
+        work.publish(outcome);
+    }
 }
 
 fn has_passed(deadline: Timestamp, work: &Work<'_>) -> bool {

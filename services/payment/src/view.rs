@@ -15,9 +15,10 @@ pub struct PaymentView {
     pub id: Uuid,
     /// The order it pays.
     pub order: Uuid,
-    /// `CHARGING`, `DOOMED` (cancelled while the bank is called), `CAPTURED`, `FAILED`, `REVERSING` (no clear answer),
-    /// `VOIDING` (the order is over and the charge may have been sent), `REFUNDING`, `REFUNDED`, `VOID` (the order was
-    /// over before anything was captured) or `RESOLVED_MANUALLY` (by an operator; the bank is not called any more).
+    /// `CHARGING`, `DOOMED` (cancelled while the bank is called), `CLOSING` (a charge may be forgotten, and the bank is
+    /// asked), `CAPTURED`, `FAILED`, `REVERSING` (no clear answer), `VOIDING` (the order is over and the charge may have
+    /// been sent), `REFUNDING`, `REFUNDED`, `VOID` (the order was over before anything was captured) or
+    /// `RESOLVED_MANUALLY` (by an operator; the bank is not called any more).
     pub status: String,
     /// Customer who pays; absent if no charge was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,6 +43,7 @@ impl PaymentView {
             Payment::Failed(_, failure) => Some(*failure),
             Payment::Charging(_)
             | Payment::Doomed(_)
+            | Payment::Closing(_)
             | Payment::Captured(..)
             | Payment::Reversing(_)
             | Payment::Voiding(_)

@@ -1,5 +1,6 @@
 //! Pure: derived ids. A re-run repeats them, so that broker deduplication and inboxes agree.
 
+use jiff::Timestamp;
 use uuid::Uuid;
 
 /// Namespace of all derived ids: a random UUID, fixed for ever.
@@ -49,6 +50,14 @@ fn beside(saga: Uuid, hash: &Uuid) -> Uuid {
     Uuid::new_v8(bytes)
 }
 
+/// Time at which a saga began, from the first 48 bits of its id, a UUIDv7. An id without a time gives a time long past.
+#[must_use]
+pub fn began_at(saga: Uuid) -> Timestamp {
+    let [a, b, c, d, e, f, ..] = *saga.as_bytes();
+    let milliseconds = i64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+    Timestamp::from_millisecond(milliseconds).unwrap_or(Timestamp::MIN)
+}
+
 /// Id of an undecodable message, derived from its stream position.
 #[must_use]
 pub fn of_stream_position(stream: &str, sequence: u64) -> Uuid {
@@ -73,6 +82,15 @@ mod tests {
         assert_ne!(message("inventory", 0), message("payment", 0));
         assert_ne!(message("inventory", 0), message("inventory", 1));
         assert_ne!(message("payment", 0), task_id(saga, "payment", cause, 0));
+    }
+
+    #[test]
+    fn saga_began_at_the_time_in_its_id() {
+        let at = Timestamp::constant(1_800_000_000, 123_000_000);
+        let milliseconds = u128::try_from(at.as_millisecond()).expect("after 1970");
+        assert_eq!(began_at(Uuid::from_u128(milliseconds << 80 | 7)), at);
+        assert_eq!(began_at(Uuid::from_u128(7)), Timestamp::UNIX_EPOCH);
+        assert_eq!(began_at(Uuid::max()), Timestamp::MIN);
     }
 
     #[test]

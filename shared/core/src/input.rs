@@ -292,10 +292,10 @@ impl<S: Service> Input<S> {
     }
 
     /// Identity of the input for its unit of work.
-    pub(crate) fn cause(&self, now: Timestamp) -> Cause<'_, S::Fact> {
+    pub(crate) fn cause(&self, now: Timestamp, lost_before: Option<Timestamp>) -> Cause<'_, S::Fact> {
         let (id, correlation_id) = (self.id, self.correlation_id);
         let message = self.fact().map(|message| &message.fact);
-        Cause { producer: self.producer(), id, correlation_id, now, message }
+        Cause { producer: self.producer(), id, correlation_id, now, lost_before, message }
     }
 
     /// Fact for the service; `None` for all other inputs.

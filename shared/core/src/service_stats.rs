@@ -71,6 +71,9 @@ pub struct ServiceStats {
     /// Sequence number of the newest message in the service's own stream; `None` if the stream is empty or the
     /// broker does not answer.
     pub newest: Option<u64>,
+    /// Time of the last loss of data that an operator accepted; `None` if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_before: Option<Timestamp>,
     /// Progress of each step, including the engine's own.
     pub steps: Vec<StepStats>,
 }
@@ -99,7 +102,8 @@ impl ServiceStats {
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         let stats = &self.stats;
-        let is_idle = stats.outbox_pending == 0 && stats.retries == 0 && stats.tasks == 0;
+        let waits = [stats.outbox_pending, stats.outbox_republishing, stats.retries, stats.tasks];
+        let is_idle = waits.iter().all(|count| *count == 0);
         is_idle && self.steps.iter().all(|step| step.waiting == Some(0))
     }
 }

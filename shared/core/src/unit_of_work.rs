@@ -12,6 +12,7 @@ use crate::decider::Decider;
 use crate::ids;
 use crate::metric::Measurement;
 use crate::row::{AnyState, RowKey, StoredRow};
+use crate::waiting::CLOCKS_DIFFER;
 
 /// Row of a batch, in memory.
 pub(crate) struct Slot {
@@ -84,6 +85,8 @@ pub(crate) struct Cause<'a, F> {
     pub(crate) id: Uuid,
     pub(crate) correlation_id: Uuid,
     pub(crate) now: Timestamp,
+    /// Time of the last accepted loss of data.
+    pub(crate) lost_before: Option<Timestamp>,
     /// Fact of the input; `None` if it is no message.
     pub(crate) message: Option<&'a F>,
 }
@@ -108,6 +111,22 @@ impl<'a, F> UnitOfWork<'a, F> {
     #[must_use]
     pub const fn now(&self) -> Timestamp {
         self.cause.now
+    }
+
+    /// Time of the last loss of data that an operator accepted; `None` if there was none. What this service did before
+    /// it, for sagas that began before it, may be forgotten.
+    #[must_use]
+    pub const fn lost_before(&self) -> Option<Timestamp> {
+        self.cause.lost_before
+    }
+
+    /// True if this service may have forgotten what it did for a saga, because it accepted a loss of data after the saga
+    /// began. A missing or older row then proves nothing.
+    #[must_use]
+    pub fn may_have_forgotten(&self, saga: Uuid) -> bool {
+        self.cause.lost_before.is_some_and(|lost| {
+            ids::began_at(saga) <= lost.checked_add(CLOCKS_DIFFER).unwrap_or(Timestamp::MAX)
+        })
     }
 
     /// Id of the input's saga.

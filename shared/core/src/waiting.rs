@@ -7,9 +7,9 @@ use uuid::Uuid;
 use crate::dead_letter::DeliveryInfo;
 use crate::trace::TraceContext;
 
-/// Maximum difference between the clocks of replicas. Short waits stored by one are believed by the others within
-/// it.
-const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_secs(10);
+/// Maximum difference between the clocks of two processes. Short waits stored by one replica are believed by the others
+/// within it.
+pub(crate) const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_secs(10);
 
 /// True if a wait until `until` is over at `now`. `longest` is the longest wait of its kind.
 ///

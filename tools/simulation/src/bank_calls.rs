@@ -119,6 +119,7 @@ fn kind(order: Uuid, call: BankCall) -> CommandKind {
         }),
         BankCall::Refund => CommandKind::Refund,
         BankCall::Reverse => CommandKind::Reverse,
+        BankCall::Close => CommandKind::Close,
     }
 }
 

@@ -263,6 +263,7 @@ fn runtime_config(process: &Process) -> RuntimeConfig {
             owner: process.name().to_owned(),
             task_lease: TASK_LEASE,
             keep_failed: false,
+            lost_before: None,
             use_inbox: profile.has_inbox,
         },
         engine: EngineSettings {

@@ -301,6 +301,8 @@ pass_on!(History {
     event_fingerprint(seq: i64) -> Option<String>;
     position() -> DatabasePosition;
     check_position(recorded: DatabasePosition) -> ();
+    accept_loss(name: String, now: Timestamp) -> ();
+    lost_before() -> Option<Timestamp>;
 });
 pass_on!(Verification {
     verify() -> VerificationReport;

@@ -250,6 +250,7 @@ impl System {
                 }),
                 BankCall::Refund => CommandKind::Refund,
                 BankCall::Reverse => CommandKind::Reverse,
+                BankCall::Close => CommandKind::Close,
             };
             let reply = self.bank.executes(bank::service::Command { charge, kind }).reply();
             let answer = serde_json::to_value(reply).expect("every answer has a JSON form");

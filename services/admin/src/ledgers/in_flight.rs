@@ -10,9 +10,12 @@ pub fn in_flight(service_stats: &[ServiceStats]) -> Vec<InFlight> {
 
 fn of_service(service_stats: &ServiceStats) -> Vec<InFlight> {
     let name = &service_stats.service;
-    let StoreStats { outbox_pending, outbox_oldest, retries, tasks, task_oldest, .. } = service_stats.stats;
+    let StoreStats {
+        outbox_pending, outbox_republishing, outbox_oldest, retries, tasks, task_oldest, ..
+    } = service_stats.stats;
     let found = [
         (outbox_pending, outbox_oldest, ["outbox entry", "outbox entries"], "publication"),
+        (outbox_republishing, None, ["repeated outbox entry", "repeated outbox entries"], "publication"),
         (retries, None, ["retry", "retries"], "the next attempt"),
         (tasks, task_oldest, ["open call", "open calls"], "an answer from outside"),
     ];

@@ -22,6 +22,8 @@ const VIEW: &str = "admin-saga-view";
 pub struct Ledgers {
     now: Timestamp,
     baselines: BTreeMap<String, Baseline>,
+    /// Time of the last accepted loss of data, by service.
+    losses: BTreeMap<String, Timestamp>,
     skus: BTreeMap<String, Sku>,
     /// Every price that a product ever had, by SKU.
     prices: BTreeMap<String, Vec<Money>>,
@@ -90,6 +92,7 @@ impl Ledgers {
         Self {
             now,
             baselines,
+            losses: BTreeMap::new(),
             skus: BTreeMap::new(),
             prices: BTreeMap::new(),
             summary: Summary::default(),
@@ -101,6 +104,12 @@ impl Ledgers {
             is_partial: false,
             is_stock_checked: false,
         }
+    }
+
+    /// Records which services lost data, with the time at which an operator accepted the last loss.
+    #[must_use]
+    pub fn after_losses(self, losses: BTreeMap<String, Timestamp>) -> Self {
+        Self { losses, ..self }
     }
 
     /// Records that a ledger is missing. From now on only violations within one ledger count.
@@ -151,7 +160,7 @@ impl Ledgers {
     /// The reference that every order is compared with.
     pub fn reference(&self) -> Reference<'_> {
         let since = self.baselines.get(VIEW).map_or(Timestamp::MIN, |baseline| baseline.at);
-        Reference { now: self.now, prices: &self.prices, view_complete_since: since }
+        Reference { now: self.now, prices: &self.prices, view_complete_since: since, losses: &self.losses }
     }
 
     /// Takes the entries of one order.

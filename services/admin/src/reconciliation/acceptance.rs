@@ -36,6 +36,7 @@ pub(crate) async fn states_of(
 ) -> Result<BTreeMap<Uuid, OrderState>, Problem> {
     let baselines = baselines(app).await?;
     let orders: Vec<Uuid> = orders.iter().copied().collect();
+    let losses = Request::without_wait(app, services).stats().await.losses();
     let mut all = BTreeMap::new();
     for orders in orders.chunks(MAX_IDS) {
         let request = Request::without_wait(app, services);
@@ -47,7 +48,7 @@ pub(crate) async fn states_of(
             ordered.flat_map(|order| order.lines.iter().map(|line| line.sku.as_str())).collect();
         let skus: Vec<&str> = skus.into_iter().collect();
         let copies = request.fresh(&[], &skus).await.map_err(unknown)?.copies;
-        let mut ledgers = Ledgers::new(app.clock.now(), baselines.clone());
+        let mut ledgers = Ledgers::new(app.clock.now(), baselines.clone()).after_losses(losses.clone());
         copies.into_iter().for_each(|copy| ledgers.copy(copy));
         let nothing = Account::default();
         for (order, key) in orders.iter().zip(keys) {

@@ -62,6 +62,12 @@ impl AllStats {
         order.map_or_else(Timestamp::now, |service| service.at)
     }
 
+    /// Times of the last accepted losses of data, by service.
+    pub fn losses(&self) -> BTreeMap<String, Timestamp> {
+        let lost = |service: &ServiceStats| Some((service.service.clone(), service.lost_before?));
+        self.service_stats.iter().filter_map(lost).collect()
+    }
+
     fn away(&self) -> BTreeSet<&str> {
         self.unanswered.iter().map(|unanswered| unanswered.service.as_str()).collect()
     }
@@ -108,7 +114,7 @@ impl Request<'_> {
         stats: &AllStats,
         baselines: BTreeMap<String, Baseline>,
     ) -> (Ledgers, Vec<Unanswered>) {
-        let mut ledgers = Ledgers::new(stats.clock_of_orders(), baselines);
+        let mut ledgers = Ledgers::new(stats.clock_of_orders(), baselines).after_losses(stats.losses());
         let (away, mut unanswered) = (stats.away(), Vec::new());
         if !away.is_empty() {
             ledgers.mark_partial();
@@ -139,7 +145,8 @@ impl Request<'_> {
         checkpoint: &Checkpoint,
     ) -> Option<(Ledgers, u64)> {
         let nobody = BTreeSet::new();
-        let mut ledgers = Ledgers::new(stats.clock_of_orders(), baselines).with_checkpoint(checkpoint);
+        let ledgers = Ledgers::new(stats.clock_of_orders(), baselines).after_losses(stats.losses());
+        let mut ledgers = ledgers.with_checkpoint(checkpoint);
         let orders = self.changed(checkpoint).await.ok()??;
         self.take_all(&nobody, COPIES, &mut ledgers, Ledgers::copy).await.ok()?;
         self.take_all(&nobody, STOCK, &mut ledgers, Ledgers::stock).await.ok()?;

@@ -99,7 +99,8 @@ fn products<'a>(
 
 /// Compares the current entries again.
 fn compared(stats: &AllStats, fresh: &Fresh, baselines: &BTreeMap<String, Baseline>) -> Vec<Discrepancy> {
-    let mut ledgers = Ledgers::new(stats.clock_of_orders(), baselines.clone());
+    let ledgers = Ledgers::new(stats.clock_of_orders(), baselines.clone());
+    let mut ledgers = ledgers.after_losses(stats.losses());
     fresh.copies.iter().for_each(|copy: &CopyEntry| ledgers.copy(copy.clone()));
     fresh.stock.iter().for_each(|stock: &StockEntry| ledgers.stock(stock.clone()));
     ledgers.mark_purged_before(fresh.purged_before);

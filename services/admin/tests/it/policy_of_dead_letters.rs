@@ -282,6 +282,7 @@ fn rules() -> DecisionConfig {
         owner,
         task_lease,
         keep_failed: false,
+        lost_before: None,
         use_inbox: true,
     }
 }

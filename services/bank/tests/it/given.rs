@@ -37,6 +37,10 @@ pub fn reverse() -> Command {
     Command { charge: CHARGE, kind: CommandKind::Reverse }
 }
 
+pub fn close() -> Command {
+    Command { charge: CHARGE, kind: CommandKind::Close }
+}
+
 /// Answer to a captured charge.
 pub fn captured(is_new: bool) -> Answer {
     Answer::Captured { reference: bank_reference(CHARGE), is_new }

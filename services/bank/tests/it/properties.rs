@@ -46,7 +46,9 @@ proptest! {
 fn fails_once(kind: &ChargeCommand) -> bool {
     match kind {
         ChargeCommand::Capture { request: ChargeRequest { token, .. }, .. } => token == "tok_error_once",
-        ChargeCommand::Decline(_) | ChargeCommand::Refund | ChargeCommand::Reverse => false,
+        ChargeCommand::Decline(_) | ChargeCommand::Refund | ChargeCommand::Reverse | ChargeCommand::Close => {
+            false
+        }
     }
 }
 
@@ -54,5 +56,6 @@ fn kind() -> impl Strategy<Value = CommandKind> {
     let capture =
         prop::sample::select(TOKENS.to_vec()).prop_map(|token| CommandKind::Capture(request(token, 3300)));
     let decline = Just(CommandKind::Decline(request("tok_ok", 3300)));
-    prop_oneof![3 => capture, 1 => decline, 1 => Just(CommandKind::Refund), 1 => Just(CommandKind::Reverse)]
+    let undone = prop::sample::select(vec![CommandKind::Refund, CommandKind::Reverse, CommandKind::Close]);
+    prop_oneof![3 => capture, 1 => decline, 3 => undone]
 }

@@ -5,7 +5,7 @@ use bank::service::Answer;
 use contract::money::{Currency, Money};
 use contract::payment::PaymentFailure;
 
-use crate::given::{CHARGE, LIMIT_MAJOR, bank, capture, captured, decline, refund, request, reverse};
+use crate::given::{CHARGE, LIMIT_MAJOR, bank, capture, captured, close, decline, refund, request, reverse};
 
 #[test]
 fn repeated_charge_gets_first_answer_and_captures_nothing() {
@@ -128,4 +128,30 @@ fn charge_never_captured_is_not_refunded() {
     let mut refused = bank();
     refused.executes(capture(request("tok_declined", 3300)));
     assert_eq!(refused.executes(refund()).rejection(), ChargeRejection::NothingCaptured);
+}
+
+#[test]
+fn closed_charge_answers_with_its_outcome_and_stays_as_it_is() {
+    let mut bank = bank();
+    bank.executes(capture(request("tok_ok", 3300)));
+    assert_eq!(bank.executes(close()).changes_nothing().reply(), captured(false));
+    bank.executes(refund());
+    assert_eq!(bank.executes(close()).changes_nothing().reply(), Answer::Undone);
+
+    let mut refused = crate::given::bank();
+    refused.executes(capture(request("tok_declined", 3300)));
+    let declined = Answer::Refused { reason: PaymentFailure::Declined };
+    assert_eq!(refused.executes(close()).changes_nothing().reply(), declined);
+}
+
+/// The answer holds for ever: a request that is still under way captures nothing.
+#[test]
+fn charge_closed_before_it_was_decided_is_blocked() {
+    for before in [None, Some(capture(request("tok_error_once", 3300)))] {
+        let mut bank = bank();
+        before.into_iter().for_each(|command| drop(bank.executes(command)));
+        assert_eq!(bank.executes(close()).records(&["Blocked"]).reply(), Answer::Undone);
+        let late = bank.executes(capture(request("tok_ok", 3300))).changes_nothing().reply();
+        assert_eq!(late, Answer::Refused { reason: PaymentFailure::Declined });
+    }
 }

@@ -43,6 +43,7 @@ fn charge_state_table() {
             ChargeCommand::Decline(request) => format!("Decline({})", request.token),
             ChargeCommand::Refund => "Refund".to_owned(),
             ChargeCommand::Reverse => "Reverse".to_owned(),
+            ChargeCommand::Close => "Close".to_owned(),
         },
         rejection: |no| format!("{no:?}"),
     };
@@ -75,7 +76,8 @@ pub fn commands() -> Vec<ChargeCommand> {
         ChargeCommand::Capture { .. } => Some(ChargeCommand::Decline(request("tok_ok", TOTAL_MINOR))),
         ChargeCommand::Decline(_) => Some(ChargeCommand::Refund),
         ChargeCommand::Refund => Some(ChargeCommand::Reverse),
-        ChargeCommand::Reverse => None,
+        ChargeCommand::Reverse => Some(ChargeCommand::Close),
+        ChargeCommand::Close => None,
     };
     let declined = ChargeCommand::Decline(request("tok_ok", TOTAL_MINOR));
     captures.chain(successors(Some(declined), next)).collect()

@@ -95,6 +95,22 @@ fn early_deadline_has_no_effect() {
     assert_eq!(shop.due::<Order>(ORDER), Some(NOON + TIMEOUT));
 }
 
+/// The order may have been confirmed before the loss.
+#[test]
+fn deadline_after_accepted_loss_holds_order_until_others_have_answered() {
+    let (deadline, lost) = (NOON + TIMEOUT, NOON + SignedDuration::from_secs(30));
+    let held = lost + SignedDuration::from_mins(10);
+    let mut shop = shop_with_pending_order();
+    (shop.now, shop.lost_before) = (deadline, Some(lost));
+    shop.is_due::<Order>(ORDER, deadline).records(&["DeadlineExtended"]).publishes([extended(ORDER, held)]);
+    shop.is_due::<Order>(ORDER, deadline).changes_nothing();
+    shop.receives(paid(ORDER)).publishes([confirmed(ORDER)]);
+
+    let mut shop = shop_with_pending_order();
+    (shop.now, shop.lost_before) = (held, Some(lost));
+    shop.is_due::<Order>(ORDER, deadline).publishes([cancelled(ORDER, CancelReason::TimedOut)]);
+}
+
 /// The due time of the old deadline has no effect.
 #[test]
 fn extended_order_is_published_and_cancelled_at_new_deadline() {

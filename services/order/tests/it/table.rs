@@ -82,7 +82,9 @@ pub fn commands() -> Vec<OrderCommand> {
         OrderCommand::Extend { now, .. } if *now == early => {
             Some(OrderCommand::Extend { until: LONGER, now: NOON + TIMEOUT })
         }
-        OrderCommand::Extend { .. } => None,
+        OrderCommand::Extend { .. } => Some(OrderCommand::Hold(NOON + TIMEOUT)),
+        OrderCommand::Hold(until) if *until == NOON + TIMEOUT => Some(OrderCommand::Hold(LONGER)),
+        OrderCommand::Hold(_) => None,
     };
     successors(Some(OrderCommand::Place(placed())), next).collect()
 }
@@ -118,5 +120,7 @@ fn name_of_command(command: &OrderCommand) -> String {
         OrderCommand::Extend { now, .. } if *now >= NOON + TIMEOUT => "Extend(at its deadline)".to_owned(),
         OrderCommand::Extend { until, .. } if *until == LONGER => "Extend(early)".to_owned(),
         OrderCommand::Extend { .. } => "Extend(early, by nothing)".to_owned(),
+        OrderCommand::Hold(until) if *until == LONGER => "Hold".to_owned(),
+        OrderCommand::Hold(_) => "Hold(by nothing)".to_owned(),
     }
 }

@@ -25,7 +25,9 @@ fn payment_view_and_ledger_entry_show_status_and_money() {
         (Payment::Charging(pays.clone()), "CHARGING", PaymentState::Open, "", false),
         (Payment::Doomed(pays.clone()), "DOOMED", PaymentState::Open, "", false),
         (Payment::Reversing(pays.clone()), "REVERSING", PaymentState::Open, "", false),
-        (Payment::Voiding(pays.clone()), "VOIDING", PaymentState::Open, "", false),
+        (Payment::Voiding(Some(pays.clone())), "VOIDING", PaymentState::Open, "", false),
+        (Payment::Voiding(None), "VOIDING", PaymentState::Open, "", false),
+        (Payment::Closing(pays.clone()), "CLOSING", PaymentState::Open, "", false),
         (Payment::Failed(pays.clone(), PaymentFailure::Declined), "FAILED", PaymentState::None, "", false),
         (
             Payment::Captured(pays.clone(), reference.clone()),
@@ -49,7 +51,7 @@ fn payment_view_and_ledger_entry_show_status_and_money() {
             true,
         ),
     ] {
-        let is_known = !matches!(payment, Payment::New | Payment::Void);
+        let is_known = !matches!(payment, Payment::New | Payment::Void | Payment::Voiding(None));
         let entry = ledger_entry(ORDER, &payment, &[]);
         assert_eq!((entry.order, entry.state, &entry.reference[..]), (ORDER, state, reference), "{status}");
         assert_eq!(entry.amount, is_known.then(total), "{status}");
@@ -96,6 +98,7 @@ fn each_event_maps_to_its_fact() {
     for (event, fact) in [
         (PaymentEvent::Requested(context()), None),
         (PaymentEvent::Doomed, None),
+        (PaymentEvent::ClosureRequested(context()), None),
         (PaymentEvent::ReversalRequested, None),
         (PaymentEvent::RefundRequested(RefundReason::Operator), None),
         (PaymentEvent::Captured(REFERENCE.to_owned()), Some(FactType::PaymentProcessed)),

@@ -2,6 +2,7 @@
 
 mod given;
 mod ledger;
+mod losses;
 mod manual_resolution;
 mod openapi;
 mod properties;

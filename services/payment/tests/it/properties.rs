@@ -10,13 +10,15 @@ use payment::ledger::fact_of;
 use payment::service::{PaymentService, Refund};
 use proptest::prelude::*;
 use saga_core::Message as _;
+use saga_core::decider::Decider as _;
 use saga_core::retry::{FailedAttempt, FailureKind};
 use saga_core::waiting::Task;
 use uuid::Uuid;
 
-use crate::given::{cancelled, reserved, resolved_manually};
+use crate::given::{DEADLINE, cancelled, reserved, resolved_manually};
 use crate::table::commands;
 use saga_engine::testing::decider::any_sequence;
+use saga_engine::testing::in_memory_store::InMemoryStore;
 use saga_engine::testing::{ATTEMPTS, ServiceUnderTest, Stimulus, batches_do_what_single_inputs_do};
 
 const ORDERS: u128 = 3;
@@ -55,6 +57,32 @@ proptest! {
         scene.let_everything_end();
         scene.check(true);
         scene.payment.store.measures_only(payment::program().metrics);
+    }
+
+    /// The service is restored from an older copy, and the other services publish their facts again.
+    #[test]
+    fn restored_payment_gives_back_cancelled_orders_and_keeps_all_others(
+        kept in prop::collection::vec(act(), 0..20), lost in prop::collection::vec(act(), 0..30),
+        declining in 0..=ORDERS, is_late: bool, is_reversed: bool,
+    ) {
+        let is_published = |act: &&Act| matches!(act, Act::Reserve(_) | Act::Cancel(_));
+        let is_refund = |act: &Act| matches!(act, Act::Refund(_) | Act::Resolve(..));
+        let acts = |acts: &[Act]| acts.iter().filter(|act| !is_refund(act)).cloned().collect::<Vec<_>>();
+        let (kept, lost) = (acts(&kept), acts(&lost));
+        let mut scene = Scene::new(declining);
+        kept.iter().for_each(|act| scene.play(act));
+        let copy = scene.payment.store.clone();
+        lost.iter().for_each(|act| scene.play(act));
+        scene.restore(copy, is_late);
+        let captured_before = scene.captured();
+        let mut published: Vec<_> = kept.iter().chain(&lost).filter(is_published).collect();
+        if is_reversed {
+            published.reverse();
+        }
+        scene.let_needed_calls_end();
+        published.into_iter().for_each(|act| scene.play(act));
+        scene.let_needed_calls_end();
+        scene.check_restored(&captured_before);
     }
 
     #[test]
@@ -194,7 +222,8 @@ impl Scene {
                 self.ledger.insert(order, before);
                 return answer_to_charge(before);
             }
-            (BankCall::Reverse, None) => Ledger::Blocked,
+            (BankCall::Close, Some(before)) => return answer_to_closure(before),
+            (BankCall::Reverse | BankCall::Close, None) => Ledger::Blocked,
             (BankCall::Refund | BankCall::Reverse, Some(Ledger::Captured)) => Ledger::GivenBack,
             (BankCall::Refund | BankCall::Reverse, Some(before)) => before,
             (BankCall::Refund, None) => panic!("a refund of a charge that the bank never saw"),
@@ -209,6 +238,51 @@ impl Scene {
         while let Some(task) = self.payment.store.tasks.values().next().cloned() {
             let stimulus = self.call(task, Fate::Answered);
             self.payment.takes(stimulus);
+        }
+    }
+
+    /// Puts the service back to an older copy, with the loss accepted.
+    fn restore(&mut self, copy: InMemoryStore, is_late: bool) {
+        self.payment.store = copy;
+        self.payment.lost_before = Some(self.payment.now);
+        self.withdrawn.clear();
+        if is_late {
+            self.payment.now = DEADLINE;
+        }
+    }
+
+    /// Orders whose money the bank has.
+    fn captured(&self) -> BTreeSet<Uuid> {
+        let captured = self.ledger.iter().filter(|(_, state)| **state == Ledger::Captured);
+        captured.map(|(order, _)| *order).collect()
+    }
+
+    /// Runs every open task that is still needed until it is answered, and all that follows.
+    fn let_needed_calls_end(&mut self) {
+        while let Some(task) = self.payment.store.tasks.values().next().cloned() {
+            self.payment.checks_task(&task);
+            if let Some(task) = self.payment.store.tasks.get(&task.id).cloned() {
+                let stimulus = self.call(task, Fate::Answered);
+                self.payment.takes(stimulus);
+            }
+        }
+    }
+
+    fn check_restored(&self, captured_before: &BTreeSet<Uuid>) {
+        for order in (0..ORDERS).map(Uuid::from_u128) {
+            let (state, at_bank): (Payment, _) = (self.payment.row(order), self.ledger.get(&order));
+            assert!(
+                state.is_finished()
+                    || state == Payment::New
+                    || self.payment.store.dead.iter().any(|dead| dead.saga == Some(order)),
+                "{state:?} ends"
+            );
+            if self.cancelled.contains(&order) {
+                assert_ne!(at_bank, Some(&Ledger::Captured), "{state:?}: money of a cancelled order stays");
+            } else if captured_before.contains(&order) {
+                assert_eq!(at_bank, Some(&Ledger::Captured), "{state:?}: money of a standing order is gone");
+                assert!(matches!(state, Payment::Captured(..)), "{state:?}: the capture is known again");
+            }
         }
     }
 
@@ -288,6 +362,7 @@ impl Scene {
             Payment::Failed(..) => Some(Ledger::Refused),
             Payment::Charging(_)
             | Payment::Doomed(_)
+            | Payment::Closing(_)
             | Payment::Reversing(_)
             | Payment::Voiding(_)
             | Payment::Refunding(..)
@@ -305,6 +380,13 @@ fn answer_to_charge(ledger: Ledger) -> BankAnswer {
         Ledger::Refused | Ledger::GivenBack | Ledger::Blocked => {
             BankAnswer::Refused { reason: PaymentFailure::Declined }
         }
+    }
+}
+
+fn answer_to_closure(ledger: Ledger) -> BankAnswer {
+    match ledger {
+        Ledger::Captured | Ledger::Refused => answer_to_charge(ledger),
+        Ledger::GivenBack | Ledger::Blocked => BankAnswer::Undone,
     }
 }
 

@@ -32,14 +32,18 @@ pub fn states() -> Vec<Payment> {
     let next = |state: &Payment| match state {
         Payment::New => Some(Payment::Charging(context())),
         Payment::Charging(_) => Some(Payment::Doomed(context())),
-        Payment::Doomed(_) => Some(Payment::Captured(context(), reference())),
+        Payment::Doomed(_) => Some(Payment::Closing(context())),
+        Payment::Closing(_) => Some(Payment::Captured(context(), reference())),
         Payment::Captured(..) => Some(Payment::Failed(context(), PaymentFailure::Declined)),
         Payment::Failed(_, PaymentFailure::Declined) => {
             Some(Payment::Failed(context(), PaymentFailure::Exhausted))
         }
         Payment::Failed(..) => Some(Payment::Reversing(context())),
-        Payment::Reversing(_) => Some(Payment::Voiding(context())),
-        Payment::Voiding(_) => Some(Payment::Refunding(context(), reference(), RefundReason::OrderCancelled)),
+        Payment::Reversing(_) => Some(Payment::Voiding(Some(context()))),
+        Payment::Voiding(Some(_)) => Some(Payment::Voiding(None)),
+        Payment::Voiding(None) => {
+            Some(Payment::Refunding(context(), reference(), RefundReason::OrderCancelled))
+        }
         Payment::Refunding(_, _, RefundReason::OrderCancelled) => {
             Some(Payment::Refunding(context(), reference(), RefundReason::Operator))
         }
@@ -52,6 +56,7 @@ pub fn states() -> Vec<Payment> {
         Payment::ResolvedManually(current) => match (&current.before, current.is_call_abandoned) {
             (Payment::Doomed(_), _) => Some(resolved(Payment::Reversing(context()), false)),
             (Payment::Reversing(_), false) => Some(resolved(Payment::Reversing(context()), true)),
+            (Payment::Reversing(_), true) => Some(resolved(Payment::Closing(context()), false)),
             (_, _) => None,
         },
     };
@@ -66,7 +71,8 @@ pub fn commands() -> Vec<PaymentCommand> {
         PaymentCommand::RecordCapture(_) => Some(PaymentCommand::RecordRefusal(PaymentFailure::Declined)),
         PaymentCommand::RecordRefusal(_) => Some(PaymentCommand::GiveUp),
         PaymentCommand::GiveUp => Some(PaymentCommand::Withdraw),
-        PaymentCommand::Withdraw => Some(PaymentCommand::Reverse),
+        PaymentCommand::Withdraw => Some(PaymentCommand::Close(context())),
+        PaymentCommand::Close(_) => Some(PaymentCommand::Reverse),
         PaymentCommand::Reverse => Some(PaymentCommand::RecordReversal),
         PaymentCommand::RecordReversal => Some(PaymentCommand::Refund),
         PaymentCommand::Refund => Some(PaymentCommand::RecordRefund),
@@ -96,10 +102,12 @@ fn name_of_state(state: &Payment) -> String {
         Payment::New
         | Payment::Charging(_)
         | Payment::Doomed(_)
+        | Payment::Closing(_)
         | Payment::Captured(..)
         | Payment::Reversing(_)
-        | Payment::Voiding(_)
+        | Payment::Voiding(Some(_))
         | Payment::Void => return state.status().to_owned(),
+        Payment::Voiding(None) => "its request is forgotten",
         Payment::Voided(_) => "under its id",
     };
     format!("{} ({detail})", state.status())
@@ -114,6 +122,7 @@ fn name_of_command(command: &PaymentCommand) -> String {
         PaymentCommand::RecordRefusal(_) => "RecordRefusal",
         PaymentCommand::GiveUp => "GiveUp",
         PaymentCommand::Withdraw => "Withdraw",
+        PaymentCommand::Close(_) => "Close",
         PaymentCommand::Reverse => "Reverse",
         PaymentCommand::RecordReversal => "RecordReversal",
         PaymentCommand::Refund => "Refund",

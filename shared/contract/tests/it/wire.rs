@@ -211,6 +211,7 @@ fn sent() -> Vec<u8> {
         owner: "order-1".to_owned(),
         task_lease: SignedDuration::ZERO,
         keep_failed: false,
+        lost_before: None,
         use_inbox: true,
     };
     // With a fraction, so that its digits are part of the golden file.

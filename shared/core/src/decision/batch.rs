@@ -38,6 +38,8 @@ pub struct DecisionConfig {
     /// Records traces with failures even if they were not sampled. The stored trace contexts are marked as
     /// recorded, so that the trace continues after a restart.
     pub keep_failed: bool,
+    /// Time of the last loss of data that an operator accepted; `None` if there was none.
+    pub lost_before: Option<Timestamp>,
     /// Inbox check. Off only in tests, which show that the domain is idempotent without it.
     pub use_inbox: bool,
 }
@@ -90,7 +92,7 @@ impl<'a, S: Service> Batch<'a, S> {
         input: &Input<S>,
         reaction: impl FnOnce(&S, &mut UnitOfWork<'_, S::Fact>) -> Result<T, HandlerError<S::Rejection>>,
     ) -> Decided<T, S> {
-        let mut work = UnitOfWork::new(&mut self.rows, input.cause(self.now));
+        let mut work = UnitOfWork::new(&mut self.rows, input.cause(self.now, self.config.lost_before));
         match catch_unwind(AssertUnwindSafe(|| reaction(self.service, &mut work))) {
             Ok(Ok(answer)) => {
                 let effects = work.apply();

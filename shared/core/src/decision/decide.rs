@@ -21,7 +21,7 @@ pub fn decide<S: Service>(
     now: Timestamp,
 ) -> (Writes, Vec<Outcome<S>>) {
     let mut batch = Batch::new(service, loaded, config, now, reads(service, inputs));
-    let to_read = additional_rows(service, inputs, &mut batch.rows, now);
+    let to_read = additional_rows(service, inputs, &mut batch.rows, now, config.lost_before);
     if !to_read.is_empty() {
         return (Writes { to_read, ..Writes::default() }, vec![]);
     }

@@ -40,11 +40,12 @@ pub(super) fn additional_rows<S: Service>(
     inputs: &[Input<S>],
     rows: &mut Rows,
     now: Timestamp,
+    lost_before: Option<Timestamp>,
 ) -> BTreeSet<RowKey> {
     let mut named = BTreeSet::new();
     for input in inputs {
         let Some(message) = input.fact() else { continue };
-        let mut work = UnitOfWork::new(rows, input.cause(now));
+        let mut work = UnitOfWork::new(rows, input.cause(now, lost_before));
         // As above: a panic repeats in the handler.
         let named_rows = catch_unwind(AssertUnwindSafe(|| service.additional_rows(message, &mut work)));
         named.extend(named_rows.unwrap_or_default());

@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::batch::{Batch, later, rejected};
@@ -12,7 +11,7 @@ use crate::input::{Input, MessageOutcome};
 use crate::retry::{FailedAttempt, FailureKind};
 use crate::service::Service;
 use crate::trace::TraceContext;
-use crate::unit_of_work::{Rows, UnitOfWork};
+use crate::unit_of_work::UnitOfWork;
 use crate::waiting::Task;
 
 impl<S: Service> Batch<'_, S> {
@@ -35,7 +34,7 @@ impl<S: Service> Batch<'_, S> {
             Err(FailedAttempt { kind: kind @ FailureKind::NeverAttempted, .. })
                 if let Some(claim) = claim =>
             {
-                if is_still_needed(self.service, input, task, &mut self.rows, self.now) {
+                if self.is_still_needed(input, task) {
                     return MessageOutcome::TaskNeeded;
                 }
                 if claim > 1 || task.dead_letter.is_some() {
@@ -76,19 +75,13 @@ impl<S: Service> Batch<'_, S> {
             Err(InputError::Failed(failed)) => self.dead_letter(input, &failed, attempts, task.created_at),
         }
     }
-}
-
-/// True if the service still needs the call of a task.
-fn is_still_needed<S: Service>(
-    service: &S,
-    input: &Input<S>,
-    task: &Task,
-    rows: &mut Rows,
-    now: Timestamp,
-) -> bool {
-    let unknown = Err(FailedAttempt::new(FailureKind::NeverAttempted, ""));
-    let mut work = UnitOfWork::new(rows, input.cause(now));
-    let is_needed = AssertUnwindSafe(|| service.is_task_needed(&task.result(&unknown), &mut work));
-    // After a panic the call is made. Handling its result then panics too, and dead-letters the task.
-    catch_unwind(is_needed).unwrap_or(true)
+    /// True if the service still needs the call of a task.
+    fn is_still_needed(&mut self, input: &Input<S>, task: &Task) -> bool {
+        let unknown = Err(FailedAttempt::new(FailureKind::NeverAttempted, ""));
+        let mut work = UnitOfWork::new(&mut self.rows, input.cause(self.now, self.config.lost_before));
+        let service = self.service;
+        let is_needed = AssertUnwindSafe(|| service.is_task_needed(&task.result(&unknown), &mut work));
+        // After a panic the call is made. Handling its result then panics too, and dead-letters the task.
+        catch_unwind(is_needed).unwrap_or(true)
+    }
 }

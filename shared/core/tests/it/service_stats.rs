@@ -16,6 +16,7 @@ fn service_is_quiet_without_work_in_flight() {
     assert!(service_stats(stats.clone(), [Some(0), Some(0)]).is_quiet());
     for busy in [
         service_stats(StoreStats { outbox_pending: 1, ..stats.clone() }, [Some(0); 2]),
+        service_stats(StoreStats { outbox_republishing: 1, ..stats.clone() }, [Some(0); 2]),
         service_stats(StoreStats { retries: 2, ..stats.clone() }, [Some(0); 2]),
         service_stats(StoreStats { tasks: 3, ..stats.clone() }, [Some(0); 2]),
         service_stats(stats.clone(), [Some(0), Some(4)]),
@@ -92,6 +93,7 @@ fn service_stats(stats: StoreStats, waiting: [Option<u64>; 2]) -> ServiceStats {
         calls_open: 0,
         published: BTreeMap::new(),
         newest: None,
+        lost_before: None,
         steps: ["first", "second"].into_iter().zip(waiting).map(step).collect(),
     }
 }

@@ -114,6 +114,7 @@ fn rules(retry: RetryPolicy) -> DecisionConfig {
         owner: String::new(),
         task_lease: SignedDuration::ZERO,
         keep_failed: false,
+        lost_before: None,
         use_inbox: true,
     }
 }

@@ -85,6 +85,7 @@ pub async fn service_stats_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Re
     let (progress, newest): (Vec<_>, _) = join(progress, newest(app)).await;
     let counts = app.store.message_counts().await?;
     let stats = app.store.stats().await?;
+    let lost_before = app.store.lost_before().await?;
     let of = |counts: &BTreeMap<String, u64>, step: &str| counts.get(step).copied().unwrap_or(0);
     let state = |(step, subjects, waiting, acknowledged): (&str, Vec<String>, Option<u64>, _)| StepStats {
         step: step.to_owned(),
@@ -104,6 +105,7 @@ pub async fn service_stats_of<S: Service, X: Send + Sync>(app: &App<S, X>) -> Re
         calls_open: app.controls.admission.open_tasks(),
         published: counts.published,
         newest,
+        lost_before,
         steps,
     })
 }

@@ -8,6 +8,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use futures::future::{BoxFuture, join};
+use jiff::Timestamp;
 use saga_core::retry::error_chain;
 use saga_core::service::{Service, steps_of};
 use serde::Serialize;
@@ -34,7 +35,7 @@ use crate::runtime::clock::{BrokerClock, SystemClock};
 use crate::runtime::injected_faults::InjectedFaults;
 use crate::runtime::task_runner::TaskHandler;
 use crate::runtime::{self, Runtime, RuntimeDeps, ended, spawn};
-use crate::store::{DatabasePosition, RELAY_LEASE, Store, StoredOverrides};
+use crate::store::{DatabasePosition, RELAY_LEASE, Store, StoreFault, StoredOverrides};
 
 /// Time within which a stopping service ends, unless `http.drain` is longer than by default. Supervisors kill it afterwards.
 const STOPS_WITHIN: Duration = Duration::from_secs(10);
@@ -85,6 +86,8 @@ struct Backend {
     store: Arc<dyn Store>,
     /// Position of the database before anything was decided.
     opened_at: DatabasePosition,
+    /// Time of the last accepted loss of data.
+    lost_before: Option<Timestamp>,
     overridden: StoredOverrides,
     bus: Option<NatsBus>,
 }
@@ -98,6 +101,7 @@ impl Resources {
         let archive = settings.open_archive(S::NAME)?;
         let store = settings.open_store(S::NAME, S::rows()).await?;
         let opened_at = store.position().await?;
+        let lost_before = lost_before(store.as_ref(), &settings.store.accept_loss).await?;
         let overridden = store.overrides().await?;
         let unbound =
             |error| anyhow::anyhow!("http.bind {}: {error}{}", settings.http.bind, bind_advice(&error));
@@ -106,9 +110,18 @@ impl Resources {
             true => None,
             false => Some(connect(S::NAME, settings, store.as_ref()).await?),
         };
-        let backend = Backend { handler, http_client, store, opened_at, overridden, bus };
+        let backend = Backend { handler, http_client, store, opened_at, lost_before, overridden, bus };
         Ok(Self { archive, authorization, listener, backend })
     }
+}
+
+/// Returns the time of the last accepted loss of data. Records the one that the settings accept before anything is decided:
+/// whether data is lost is known for certain only once the broker answers.
+async fn lost_before(store: &dyn Store, accept_loss: &str) -> Result<Option<Timestamp>, StoreFault> {
+    if !accept_loss.is_empty() {
+        store.accept_loss(accept_loss.to_owned(), Timestamp::now()).await?;
+    }
+    store.lost_before().await
 }
 
 fn step_names<S: Service>() -> Vec<&'static str> {
@@ -153,7 +166,7 @@ async fn start_engine<S: Service, X>(
     settings: Settings<X>,
     backend: Backend,
 ) -> anyhow::Result<Started<S, X>> {
-    let Backend { handler, http_client, store, opened_at, overridden, bus } = backend;
+    let Backend { handler, http_client, store, opened_at, lost_before, overridden, bus } = backend;
     let steps = step_names::<S>();
     let metrics = Metrics::new(S::NAME, program.metrics);
     metrics.declare(&steps, program.tasks);
@@ -168,7 +181,8 @@ async fn start_engine<S: Service, X>(
         // Nothing else ever sets it.
         clock.follow_machine(None);
     }
-    let runtime_config = settings.runtime_config(handler.dependency());
+    let mut runtime_config = settings.runtime_config(handler.dependency());
+    runtime_config.decision.lost_before = lost_before;
     let deps = RuntimeDeps {
         store: store.clone(),
         handler,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use saga_core::decider::FieldValue;
 use saga_core::query::FoundRow;
 use saga_core::row::{RowKind, StoredEvent};
@@ -9,8 +10,8 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::Answer;
-use super::backend::{Backend, Lane};
-use super::encoding::hex;
+use super::backend::{Backend, Lane, Urgency};
+use super::encoding::{hex, micros, timestamp};
 use super::identity::DatabasePosition;
 use super::reading::{EVENT, readable_event};
 use super::roles::History;
@@ -89,7 +90,29 @@ impl<B: Backend> History for B {
             })
         })
     }
+
+    fn accept_loss(&self, name: String, now: Timestamp) -> Answer<'_, ()> {
+        self.write(Urgency::Immediate, (name, micros(now)), |db, (name, now)| {
+            Box::pin(async move {
+                let sql =
+                    "INSERT INTO accepted_loss (name, accepted_at) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+                db.execute(sql, &[name, now]).await.map(drop).map_err(db_fault(ACCEPTANCE))
+            })
+        })
+    }
+
+    fn lost_before(&self) -> Answer<'_, Option<Timestamp>> {
+        self.read(Lane::Health, (), |db, ()| {
+            Box::pin(async move {
+                let sql = "SELECT max(accepted_at) FROM accepted_loss";
+                let last = db.query_one(sql, &[], |row| row.get::<Option<i64>>(0)).await;
+                Ok(last.map_err(db_fault("reading accepted losses"))?.map(timestamp))
+            })
+        })
+    }
 }
+
+const ACCEPTANCE: &str = "recording an accepted loss";
 
 impl ChangedRows {
     /// Changed rows of one kind.

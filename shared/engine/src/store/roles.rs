@@ -175,6 +175,12 @@ pub trait History: Send + Sync {
 
     /// Fails, from now on with every other operation, if the database is below a position that was recorded elsewhere.
     fn check_position(&self, recorded: DatabasePosition) -> Answer<'_, ()>;
+
+    /// Records that an operator accepted the loss of this name, once per name.
+    fn accept_loss(&self, name: String, now: Timestamp) -> Answer<'_, ()>;
+
+    /// Time of the last accepted loss; `None` if there was none.
+    fn lost_before(&self) -> Answer<'_, Option<Timestamp>>;
 }
 
 /// Verifies rows against their events, and rebuilds them.

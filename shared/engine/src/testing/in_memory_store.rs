@@ -15,7 +15,7 @@ use saga_core::waiting::{Retry, Task};
 use uuid::Uuid;
 
 /// Content of the in-memory store.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct InMemoryStore {
     /// Rows with their versions, by key.
     pub rows: BTreeMap<RowKey, (i64, Projected)>,
@@ -42,7 +42,7 @@ pub struct InMemoryStore {
 }
 
 /// Outbox entry of the in-memory store.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct OutboxMessage {
     /// Envelope as published, byte for byte.
     pub payload: Vec<u8>,

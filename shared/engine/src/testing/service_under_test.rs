@@ -64,6 +64,8 @@ pub struct ServiceUnderTest<S: Service> {
     pub now: Timestamp,
     /// True if the inbox is on.
     pub use_inbox: bool,
+    /// Time of the last accepted loss of data.
+    pub lost_before: Option<Timestamp>,
     /// Content of the store after the batches so far.
     pub store: InMemoryStore,
     service: S,
@@ -74,7 +76,14 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
     /// Creates a service with an empty store.
     #[must_use]
     pub fn of(service: S) -> Self {
-        Self { now: NOON, use_inbox: false, store: InMemoryStore::default(), service, command_count: 0 }
+        Self {
+            now: NOON,
+            use_inbox: false,
+            lost_before: None,
+            store: InMemoryStore::default(),
+            service,
+            command_count: 0,
+        }
     }
 
     /// Executes a command, with a new saga.
@@ -176,7 +185,7 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
         let inputs: Vec<_> = stimuli.iter().map(Stimulus::input).collect();
         let mut reads = decision::reads(&self.service, &inputs);
         let mut loaded = self.store.load(&reads);
-        let config = decision_config(self.use_inbox);
+        let config = DecisionConfig { lost_before: self.lost_before, ..decision_config(self.use_inbox) };
         let decide = |loaded| decision::decide(&self.service, &inputs, loaded, &config, self.now);
         let mut also_read = BTreeSet::new();
         let (first, _) = loop {
@@ -351,6 +360,7 @@ fn decision_config(use_inbox: bool) -> DecisionConfig {
         owner,
         task_lease,
         keep_failed: false,
+        lost_before: None,
         use_inbox,
     }
 }

@@ -304,6 +304,7 @@ fn decision_config() -> DecisionConfig {
         owner: "budget".to_owned(),
         task_lease: SignedDuration::from_secs(30),
         keep_failed: false,
+        lost_before: None,
         use_inbox: true,
     }
 }

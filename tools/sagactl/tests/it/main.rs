@@ -20,6 +20,7 @@ mod idle_connections;
 mod layers;
 mod load;
 mod logs;
+mod losses;
 mod manual_resolution;
 mod mechanisms;
 mod notifications;

@@ -127,6 +127,7 @@ fn service_stats_of(world: &World, service: &dyn AnyDeployment) -> ServiceStats 
         stats: ready(store.stats()).unwrap_or_default(),
         calls_open: service.open_calls(),
         newest: None,
+        lost_before: None,
         steps: steps.collect(),
         published: counts.published,
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
+use contract::fact::FactType;
 use contract::money::Money;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -19,6 +20,16 @@ pub struct Reference<'a> {
     pub prices: &'a BTreeMap<String, Vec<Money>>,
     /// Facts published before this may be missing in the saga view.
     pub view_complete_since: Timestamp,
+    /// Time of the last accepted loss of data, by service. What it published before may be missing in its history, or
+    /// stand there with the later time at which it was decided again.
+    pub losses: &'a BTreeMap<String, Timestamp>,
+}
+
+impl Reference<'_> {
+    /// True if a fact of this time may be missing in the history of its service.
+    pub(super) fn may_be_lost(&self, fact: FactType, at: Timestamp) -> bool {
+        self.losses.get(fact.producer()).is_some_and(|lost| at <= *lost)
+    }
 }
 
 /// A violated rule with its detail.

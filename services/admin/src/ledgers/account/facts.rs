@@ -6,7 +6,7 @@ use contract::fact::FactType;
 use contract::reconciliation::{OrderEntry, PublishedFact};
 use jiff::Timestamp;
 
-use super::broken_rules::{Violations, list, named};
+use super::broken_rules::{Reference, Violations, list, named};
 use super::entries::Account;
 use crate::ledgers::rules::Rule;
 
@@ -15,8 +15,11 @@ const WITHOUT_AUTHOR: &str = "no history has it: it came from outside, or its se
 
 impl Account {
     /// Checks an order that no service knows for facts in the saga view.
-    pub(super) fn check_unknown_order(&self, since: Timestamp, violations: &mut Violations) {
-        let facts = self.viewed_facts().filter(|(_, at)| *at >= since);
+    pub(super) fn check_unknown_order(&self, reference: Reference<'_>, violations: &mut Violations) {
+        let is_due = |(fact, at): &(FactType, Timestamp)| {
+            *at >= reference.view_complete_since && !reference.may_be_lost(*fact, *at)
+        };
+        let facts = self.viewed_facts().filter(is_due);
         let names = in_order(facts.map(|(fact, _)| fact));
         violations.require(names.is_empty(), Rule::FactsHaveAnAuthor, || {
             format!("no service knows this order, view has {}; {WITHOUT_AUTHOR}", list(names))
@@ -35,22 +38,33 @@ impl Account {
         )
     }
 
-    /// Checks that the saga view has every fact of the histories, at its time, and no other.
-    pub(super) fn check_view(&self, order: &OrderEntry, since: Timestamp, violations: &mut Violations) {
+    /// Checks that the saga view has every fact of the histories, at its time, and no other. A fact keeps its first time in
+    /// the view when a service that lost it decides it again.
+    pub(super) fn check_view(
+        &self,
+        order: &OrderEntry,
+        reference: Reference<'_>,
+        violations: &mut Violations,
+    ) {
+        let since = reference.view_complete_since;
         let published = Times::of(self.published_facts().map(|PublishedFact { fact, at }| (*fact, *at)));
         let viewed = Times::of(self.viewed_facts());
         for fact in FactType::ALL {
             match (published.earliest(*fact), viewed.earliest(*fact)) {
                 (None, None) => {}
-                (None, Some(at)) => violations.require(at < since, Rule::FactsHaveAnAuthor, || {
-                    format!("{} in view at {at}; {WITHOUT_AUTHOR}", fact.name())
-                }),
+                (None, Some(at)) => {
+                    let is_accepted = at < since || reference.may_be_lost(*fact, at);
+                    violations.require(is_accepted, Rule::FactsHaveAnAuthor, || {
+                        format!("{} in view at {at}; {WITHOUT_AUTHOR}", fact.name())
+                    });
+                }
                 (Some(at), None) => violations.require(at < since, Rule::ViewIsWhatWasPublished, || {
                     format!("{} published {at}, missing in view", fact.name())
                 }),
                 // Histories keep microseconds.
                 (Some(published), Some(viewed)) => {
-                    let agree = published.as_microsecond() == viewed.as_microsecond();
+                    let agree = published.as_microsecond() == viewed.as_microsecond()
+                        || (viewed < published && reference.may_be_lost(*fact, viewed));
                     violations.require(agree, Rule::ViewIsWhatWasPublished, || {
                         format!("{} published {published}, in view at {viewed}", fact.name())
                     });

@@ -61,14 +61,14 @@ impl Account {
             None if self.has_traces() => {
                 violations.require(false, Rule::EverythingHasAnOrder, || self.traces())
             }
-            None => self.check_unknown_order(reference.view_complete_since, &mut violations),
+            None => self.check_unknown_order(reference, &mut violations),
             Some(order) => {
                 self.check_order(order, reference, &mut violations);
                 self.check_customer_and_amounts(order, &mut violations);
                 self.check_stock(order, &mut violations);
                 self.check_money(order, &mut violations);
                 self.check_bank(order, &mut violations);
-                self.check_view(order, reference.view_complete_since, &mut violations);
+                self.check_view(order, reference, &mut violations);
             }
         }
         violations.0

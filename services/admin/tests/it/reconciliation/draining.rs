@@ -17,6 +17,7 @@ fn look(second: i64, oldest: Option<i64>, newest: u64, acknowledged: u64) -> Vec
         calls_open: 0,
         published: [].into(),
         newest,
+        lost_before: None,
         steps,
     };
     let pending = u64::from(oldest.is_some());

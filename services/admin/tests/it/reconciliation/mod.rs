@@ -2,6 +2,7 @@
 
 mod corruptions;
 mod draining;
+mod losses;
 mod packed;
 mod played;
 mod purged;

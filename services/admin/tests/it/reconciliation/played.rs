@@ -282,6 +282,7 @@ fn quiet(service: &str) -> ServiceStats {
         calls_open: 0,
         published: BTreeMap::new(),
         newest: None,
+        lost_before: None,
         steps: vec![],
     }
 }

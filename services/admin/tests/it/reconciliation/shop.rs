@@ -315,7 +315,9 @@ impl Shop {
 
     /// Reconciles with pages of this length.
     pub fn reconciled(&self, page: usize) -> (Summary, Discrepancies) {
-        let mut ledgers = Ledgers::new(self.now, self.baselines.clone());
+        let lost = |service: &ServiceStats| Some((service.service.clone(), service.lost_before?));
+        let losses = self.service_stats.iter().filter_map(lost).collect();
+        let mut ledgers = Ledgers::new(self.now, self.baselines.clone()).after_losses(losses);
         self.copies.iter().for_each(|copy| ledgers.copy(copy.clone()));
         self.stock.iter().for_each(|stock| ledgers.stock(stock.clone()));
         let mut accounts = Accounts::default();
@@ -380,6 +382,7 @@ fn service(name: &str, published: &[(&str, u64)], steps: &[(&str, &str, [u64; 3]
         calls_open: 0,
         published: published.iter().map(|(subject, count)| ((*subject).to_owned(), *count)).collect(),
         newest: None,
+        lost_before: None,
         steps: steps.iter().map(step).collect(),
     }
 }

@@ -41,6 +41,7 @@ impl World {
             owner: "till-1".to_owned(),
             task_lease: SignedDuration::from_secs(30),
             keep_failed: false,
+            lost_before: None,
             use_inbox: true,
         };
         Self {

@@ -252,6 +252,7 @@ impl<X> Settings<X> {
                 owner: self.instance.clone(),
                 task_lease: signed(self.task.lease),
                 keep_failed: self.trace.is_on() && self.trace.keep_failed,
+                lost_before: None,
                 use_inbox: true,
             },
             engine: self.engine.clone(),

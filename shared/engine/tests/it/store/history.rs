@@ -1,9 +1,11 @@
 //! Conformance: past states of rows, and changes since a position.
 
+use jiff::SignedDuration;
 use saga_core::decider::Decider as _;
 use saga_core::decision::Writes;
 use saga_core::query::Query;
 use saga_engine::store::{Changes, Store, StoreFault};
+use saga_engine::testing::NOON;
 
 use crate::support::{Shelf, commit, put, recorded};
 
@@ -79,5 +81,16 @@ pub async fn changed_rows_are_verified(store: &dyn Store) -> Outcome {
     assert_eq!(differing, ids(&["shelf/tea"]));
     let since = store.position().await?.events;
     assert_eq!(store.verify_changed(since, 9).await?.rows, 0, "nothing has changed since");
+    Ok(())
+}
+
+/// A restart with the same setting accepts nothing new.
+pub async fn accepted_loss_is_recorded_once_per_name(store: &dyn Store) -> Outcome {
+    assert_eq!(store.lost_before().await?, None);
+    let hour = |hour| NOON + SignedDuration::from_hours(hour);
+    for (name, at, last) in [("one", 0, 0), ("one", 1, 0), ("other", 2, 2), ("one", 3, 2)] {
+        store.accept_loss(name.to_owned(), hour(at)).await?;
+        assert_eq!(store.lost_before().await?, Some(hour(last)), "{name} after {at} hours");
+    }
     Ok(())
 }

@@ -104,6 +104,7 @@ macro_rules! conformance {
                 changed_rows_are_read_page_by_page,
                 event_fingerprint_distinguishes_events,
                 changed_rows_are_verified,
+                accepted_loss_is_recorded_once_per_name,
             }
             additional_rows {
                 batch_may_request_more_rows_before_decision,

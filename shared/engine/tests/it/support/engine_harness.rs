@@ -336,6 +336,7 @@ pub fn decision_config(pace: Pace) -> DecisionConfig {
         owner: OWNER.to_owned(),
         task_lease: pace.task_lease,
         keep_failed: false,
+        lost_before: None,
         use_inbox: true,
     }
 }

@@ -164,6 +164,12 @@ CREATE TABLE identity (
     id      uuid NOT NULL
 );
 
+-- Losses of data that operators accepted, by name. What the service did before, for sagas that began before, may be forgotten.
+CREATE TABLE accepted_loss (
+    name        text   PRIMARY KEY,
+    accepted_at bigint NOT NULL
+);
+
 -- State of a row from which its fold begins once earlier events were purged.
 CREATE TABLE snapshot (
     kind       text COLLATE "C" NOT NULL,

@@ -146,6 +146,12 @@ CREATE TABLE identity (
     id      BLOB NOT NULL
 );
 
+-- Losses of data that operators accepted, by name. What the service did before, for sagas that began before, may be forgotten.
+CREATE TABLE accepted_loss (
+    name        TEXT PRIMARY KEY,
+    accepted_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
 -- State of a row from which its fold begins once earlier events were purged.
 CREATE TABLE snapshot (
     kind       TEXT    NOT NULL,
