@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use contract::topology::{PARTICIPANTS, Participant};
 use futures::future::join_all;
+use jiff::Timestamp;
 use reqwest::header::ACCEPT;
 use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode};
 use saga_core::retry::error_chain;
 use saga_core::trace::TRACEPARENT;
 use saga_engine::host::health_report::HealthReport;
-use saga_engine::host::http::{HttpClient, Problem, Readiness, client_builder};
+use saga_engine::host::http::{HttpClient, Problem, Readiness, client_builder, retry_after};
 use saga_engine::host::queries::{MESSAGE_PACK, Page};
 use saga_engine::runtime::tracer;
 use serde::de::DeserializeOwned;
@@ -143,10 +144,13 @@ impl ServiceClient {
         }
         let response = request.send().await.map_err(|error| does_not_answer(service, error))?;
         let status = response.status();
-        if status.is_client_error() {
-            return Err(rejection(service, status, response).await);
-        }
-        response.error_for_status().map_err(|error| does_not_answer(service, error))
+        let asked_for = retry_after(status, response.headers(), Timestamp::now());
+        let problem = match response.error_for_status_ref().err() {
+            None => return Ok(response),
+            Some(_) if status.is_client_error() => rejection(service, status, response).await,
+            Some(error) => does_not_answer(service, error),
+        };
+        Err(waiting(problem, asked_for))
     }
 
     /// Address of a service; `None` when there is no such service.
@@ -204,6 +208,12 @@ pub(crate) async fn each<T, F: Future<Output = T>>(
 ) -> Vec<(&'static str, T)> {
     let ask = &ask;
     join_all(services.into_iter().map(|service| async move { (service, ask(service).await) })).await
+}
+
+/// Passes on the time in which a service asks for no other request.
+fn waiting(problem: Problem, asked_for: Option<Duration>) -> Problem {
+    let seconds = asked_for.and_then(|time| u32::try_from(time.as_secs()).ok());
+    Problem { retry_after_s: seconds.or(problem.retry_after_s), ..problem }
 }
 
 /// Returns the problem with which a service rejected a request.

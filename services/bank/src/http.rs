@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use contract::bank as faults;
+use contract::bank::{self as faults, UNKNOWN_CHARGE};
 use contract::money::{Currency, Money};
 use contract::reconciliation::ChargeEntry;
 use garde::Validate;
@@ -111,11 +111,16 @@ async fn charge(
         Answer::Captured { is_new: true, .. } if loses_answer => {
             Err(Problem::internal(&"tok_lost_answer: charged, answer lost on purpose"))
         }
-        Answer::FailedOnce => Err(Problem::unavailable("tok_error_once: failed on purpose; try again", 1)),
+        Answer::FailedOnce => Err(failed_on_purpose("tok_error_once: failed on purpose; try again")),
         answer @ (Answer::Captured { .. } | Answer::Refused { .. } | Answer::Undone) => {
             inject_after(&app.controls.faults, Json(answer))
         }
     }
+}
+
+/// A 503 of one request, without `Retry-After`: other requests need not wait.
+fn failed_on_purpose(detail: &str) -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
 }
 
 /// Injects the faults that strike before any effect.
@@ -127,7 +132,7 @@ async fn inject_before(faults: &InjectedFaults) -> Result<(), Problem> {
         return std::future::pending().await;
     }
     match faults.trigger(faults::ERROR, "") {
-        Some(_) => Err(Problem::unavailable("injected: the bank fails", 1)),
+        Some(_) => Err(failed_on_purpose("injected: the bank fails")),
         None => Ok(()),
     }
 }
@@ -155,7 +160,10 @@ async fn ask(app: &BankApp, charge: Uuid, kind: CommandKind) -> Result<Answer, P
 
 fn problem(rejection: &ChargeRejection) -> Problem {
     match rejection {
-        ChargeRejection::Unknown => Problem::new(StatusCode::NOT_FOUND, rejection.to_string()),
+        ChargeRejection::Unknown => Problem {
+            kind: UNKNOWN_CHARGE.to_owned(),
+            ..Problem::new(StatusCode::NOT_FOUND, rejection.to_string())
+        },
         ChargeRejection::KeyReused => Problem::field("Idempotency-Key", rejection.to_string()),
         ChargeRejection::NothingCaptured => Problem::conflict(rejection.to_string()),
     }

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use contract::bank::UNKNOWN_CHARGE;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use reqwest::{Certificate, Client, Response, StatusCode};
 use saga_core::trace::TRACEPARENT;
 use saga_core::waiting::Task;
-use saga_engine::host::http::{HttpClient, Problem, external_client_builder};
+use saga_engine::host::http::{HttpClient, Problem, external_client_builder, retry_after};
 use saga_engine::host::settings::Settings;
 use saga_engine::runtime::task_runner::{CallFailed, TaskHandler};
 use serde_json::{Value, json};
@@ -49,6 +51,7 @@ impl BankClient {
         let bank_task: BankTask = serde_json::from_str(&task.payload).map_err(|error| CallFailed {
             context: "a task that is none".to_owned(),
             is_final: true,
+            retry_after: None,
             source: Some(error.into()),
         })?;
         // The payment id is the key, so even two tasks for one order are one charge.
@@ -78,6 +81,7 @@ impl BankClient {
         serde_json::to_value(answer).map_err(|error| CallFailed {
             context: "an answer without JSON".to_owned(),
             is_final: true,
+            retry_after: None,
             source: Some(error.into()),
         })
     }
@@ -98,15 +102,17 @@ async fn checked(response: Response) -> Result<BankAnswer, CallFailed> {
         StatusCode::OK | StatusCode::CREATED => {
             response.json().await.map_err(|error| failed("the bank's answer cannot be read", error))
         }
-        status => Err(CallFailed {
-            is_final: is_final(status),
-            context: complaint(status, response).await,
-            source: None,
-        }),
+        status => {
+            let retry_after = retry_after(status, response.headers(), Timestamp::now());
+            let problem = response.json::<Problem>().await.ok();
+            let is_unknown = problem.as_ref().is_some_and(|problem| problem.kind == UNKNOWN_CHARGE);
+            let is_final = is_unknown || is_final(status);
+            Err(CallFailed { is_final, retry_after, context: complaint(status, problem), source: None })
+        }
     }
 }
 
-/// True if a repeated call would get the same answer. RFC 9110 §15.5 attributes all 4xx to the request. Some
+/// True if a repeated call would get the same answer, as far as the status tells. RFC 9110 §15.5 attributes all 4xx to the request. Some
 /// are temporary, others concern the connection: a changed key, a proxy without the route. They affect every
 /// call alike, so they are retried and count for the breaker.
 fn is_final(status: StatusCode) -> bool {
@@ -124,17 +130,17 @@ fn is_final(status: StatusCode) -> bool {
 }
 
 /// Describes a failed call in one line, with the detail of the problem document.
-async fn complaint(status: StatusCode, response: Response) -> String {
-    match response.json::<Problem>().await {
-        Ok(problem) => format!("the bank answered {status}: {}", problem.detail),
-        Err(_) => format!("the bank answered {status}"),
+fn complaint(status: StatusCode, problem: Option<Problem>) -> String {
+    match problem {
+        Some(problem) => format!("the bank answered {status}: {}", problem.detail),
+        None => format!("the bank answered {status}"),
     }
 }
 
 fn failed(context: &str, error: reqwest::Error) -> CallFailed {
     // The task's log line has the URL already, and it may contain secrets.
     let source = Some(Box::new(error.without_url()) as _);
-    CallFailed { context: context.to_owned(), is_final: false, source }
+    CallFailed { context: context.to_owned(), is_final: false, retry_after: None, source }
 }
 
 #[cfg(test)]
@@ -173,17 +179,16 @@ mod tests {
                 (Status::from_u16(status).expect("a status"), axum::Json(answer))
             }
         };
+        (client_of(Router::new().fallback(answering)).await, asked)
+    }
+
+    /// Starts a bank with these routes.
+    async fn client_of(bank: Router) -> BankClient {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let base = format!("http://{}", listener.local_addr().expect("its address"));
-        tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answering)).await });
-        (
-            BankClient {
-                http: client_builder().build().expect("a client"),
-                outgoing: HttpClient::default(),
-                base,
-            },
-            asked,
-        )
+        tokio::spawn(async move { axum::serve(listener, bank).await });
+        let (http, outgoing) = (client_builder().build().expect("a client"), HttpClient::default());
+        BankClient { http, outgoing, base }
     }
 
     fn task(call: BankCall) -> Task {
@@ -253,6 +258,28 @@ mod tests {
         let (client, _asked) = bank(200, json!({"outcome": "who knows"})).await;
         let failed = client.call(&task(BankCall::Refund)).await.expect_err("no answer that can be read");
         assert!(!failed.is_final, "{failed}");
+    }
+
+    /// A proxy that lost the route answers 404 too, and that passes.
+    #[tokio::test]
+    async fn charge_unknown_to_the_bank_is_final() {
+        let unknown = json!({
+            "type": UNKNOWN_CHARGE, "title": "Not Found", "status": 404, "detail": "there is no such charge",
+        });
+        let (client, _asked) = bank(404, unknown).await;
+        let failed = client.call(&task(BankCall::Refund)).await.expect_err("no answer");
+        assert!(failed.is_final, "{failed}");
+    }
+
+    #[tokio::test]
+    async fn bank_that_asks_for_a_pause_is_understood() {
+        let asked = [("retry-after", "30")];
+        for (status, expected) in [(429, Some(30)), (503, Some(30)), (500, None), (409, None)] {
+            let answering = move || async move { (Status::from_u16(status).expect("a status"), asked) };
+            let client = client_of(Router::new().fallback(answering)).await;
+            let failed = client.call(&task(BankCall::Refund)).await.expect_err("no answer");
+            assert_eq!(failed.retry_after.map(|time| time.as_secs()), expected, "{status}");
+        }
     }
 
     /// An operator reads it in the dead letter.

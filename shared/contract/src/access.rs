@@ -13,7 +13,7 @@ pub static ACCESS: Access = Access { rules: &RULES };
 ///
 /// A forced replay requires an admin too, which admin checks where it is forced. Operators may resolve manually:
 /// reconciliation accepts only the discrepancies known then, and lists who accepted them.
-const RULES: [Rule; 89] = [
+const RULES: [Rule; 90] = [
     // Requests of customers, who know the id of their order and no other.
     open("POST", "/api/orders"),
     open("GET", "/api/orders/{id}"),
@@ -37,6 +37,7 @@ const RULES: [Rule; 89] = [
     rule(Operator, "POST", "/v1/charges"),
     rule(Operator, "POST", "/v1/charges/{key}/refund"),
     rule(Operator, "POST", "/v1/charges/{key}/reverse"),
+    rule(Operator, "POST", "/v1/charges/{key}/close"),
     rule(Viewer, "GET", "/v1/charges"),
     rule(Viewer, "GET", "/v1/charges/{key}"),
     // Requests of operators to admin: read,

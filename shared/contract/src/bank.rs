@@ -1,6 +1,10 @@
-//! Pure: faults of the simulated bank, which publishes nothing.
+//! Pure: problems and faults of the simulated bank, which publishes nothing.
 
 use saga_core::fault::FaultKind;
+
+/// Type of the problem when a charge to be refunded does not exist. A 404 of this type is the bank's own: no proxy has lost
+/// the route.
+pub const UNKNOWN_CHARGE: &str = "/problems/unknown-charge";
 
 /// The bank answers 503 and does nothing.
 pub const ERROR: FaultKind = FaultKind::new("bank_error", "the bank answers 503 and does nothing");

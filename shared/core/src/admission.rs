@@ -76,6 +76,8 @@ pub struct Admission {
     /// True if the caller must scan again for due tasks once there is room.
     is_scan_wanted: bool,
     outages: OutageDetector,
+    /// Time before which the dependency asked not to be called.
+    paused_until: Duration,
     transitions: Vec<(String, Transition)>,
     breaker_changes: u64,
     room_changes: u64,
@@ -96,6 +98,7 @@ impl Admission {
             is_due_left: false,
             is_scan_wanted: false,
             outages: OutageDetector::default(),
+            paused_until: Duration::ZERO,
             transitions: Vec::new(),
             breaker_changes: 0,
             room_changes: 0,
@@ -266,7 +269,7 @@ impl Admission {
     /// Requests a permit for one more call.
     pub fn acquire_call(&mut self, at: Duration) -> Option<Option<Permit>> {
         let ramp = self.dependency().and_then(Breaker::ramp).map_or(usize::MAX, |ramp| ramp as usize);
-        if self.in_flight >= self.bounds.concurrency.min(ramp) {
+        if self.in_flight >= self.bounds.concurrency.min(ramp) || at < self.paused_until {
             return None;
         }
         let dependency = self.dependency.clone();
@@ -278,10 +281,22 @@ impl Admission {
         Some(permit)
     }
 
-    /// `Some` if the breaker of the dependency is open: until that time, or without end while it is forced open.
+    /// Admits no call before `until`, as the dependency asked. Calls in flight are not affected.
+    pub fn pause_calls(&mut self, until: Duration) {
+        self.paused_until = self.paused_until.max(until);
+    }
+
+    /// `Some` if the breaker of the dependency is open or the dependency asked for a pause: until that time, or without
+    /// end while the breaker is forced open.
     #[must_use]
     pub fn calls_blocked_until(&self, at: Duration) -> Option<Option<Duration>> {
-        self.dependency().and_then(|breaker| breaker.rejects_until(at))
+        let open = self.dependency().and_then(|breaker| breaker.rejects_until(at));
+        let paused = (at < self.paused_until).then_some(self.paused_until);
+        match (open, paused) {
+            (Some(open), Some(paused)) => Some(open.map(|open| open.max(paused))),
+            (Some(open), None) => Some(open),
+            (None, paused) => paused.map(Some),
+        }
     }
 
     /// Records a call of `task` that ended now, after `took`. Returns the kind of a failure.

@@ -11,7 +11,12 @@ pub struct FailedAttempt {
     pub chain: Vec<String>,
     /// Kind of failure, which decides about the next attempt.
     pub kind: FailureKind,
+    /// Time in which the dependency asked not to be called again. At most [`MAX_RETRY_AFTER`] of it counts.
+    pub retry_after: Option<Duration>,
 }
+
+/// Upper bound of the time in which a dependency may ask not to be called. It is asked again by then.
+pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Kind of failure of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +37,13 @@ impl FailedAttempt {
     /// Creates a failure with a chain of one error.
     #[must_use]
     pub fn new(kind: FailureKind, reason: impl Into<String>) -> Self {
-        Self { chain: vec![reason.into()], kind }
+        Self { chain: vec![reason.into()], kind, retry_after: None }
+    }
+
+    /// Delay before the next attempt: the backoff, after the time in which the dependency asked not to be called.
+    #[must_use]
+    pub fn delay_after(&self, backoff: Duration) -> Duration {
+        self.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER).saturating_add(backoff)
     }
 
     /// Error chain in one line.

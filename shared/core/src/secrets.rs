@@ -90,7 +90,7 @@ impl FailedAttempt {
         let texts: Vec<_> = spans.filter_map(|(from, to)| text_of(&payload[from..to])).collect();
         let redacted =
             |link: &String| texts.iter().fold(link.clone(), |link, text| link.replace(text, BLANK));
-        Self { kind: self.kind, chain: self.chain.iter().map(redacted).collect() }
+        Self { chain: self.chain.iter().map(redacted).collect(), ..self.clone() }
     }
 }
 

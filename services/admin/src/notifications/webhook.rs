@@ -2,19 +2,21 @@
 
 use std::io::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use reqwest::header::CONTENT_TYPE;
-use reqwest::{Client, Url, redirect};
+use reqwest::{Client, StatusCode, Url, redirect};
 use saga_core::waiting::Task;
-use saga_engine::host::http::{HttpSettings, external_client_builder};
+use saga_engine::host::http::{HttpSettings, external_client_builder, retry_after};
 use saga_engine::host::reloaded::read_protected;
 use saga_engine::runtime::task_runner::{CallFailed, TaskHandler};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
+use tracing::{error, warn};
 
 use super::content::Notification;
 use super::settings::{NotificationSettings, RECEIVER};
@@ -55,7 +57,7 @@ pub fn handler(
         // Notifications are rare, so that a pooled connection would be closed by then.
         .pool_max_idle_per_host(0)
         .build()?;
-    Ok(Arc::new(Webhook { http, url, secrets }))
+    Ok(Arc::new(Webhook { http, url, secrets, is_gone: AtomicBool::new(false) }))
 }
 
 fn address(url: &str) -> Result<Url, String> {
@@ -76,21 +78,35 @@ fn notification(task: &Task) -> Result<Notification, CallFailed> {
     serde_json::from_str(&task.payload).map_err(|error| CallFailed {
         context: "the task has no valid notification".to_owned(),
         is_final: true,
+        retry_after: None,
         source: Some(error.into()),
     })
 }
 
-/// Delivers to a receiver. No answer is final: an error affects all notifications alike, and has to be fixed at the receiver
-/// or in the settings.
+/// Delivers to a receiver.
+///
+/// A 4xx that repetition does not change ends the attempts at that notification. Its findings count as not reported, so
+/// that a later notification has them. After 410 nothing is sent until the next start (Standard Webhooks).
 struct Webhook {
     http: Client,
     url: Url,
     secrets: Vec<Secret>,
+    is_gone: AtomicBool,
 }
+
+/// Statuses of a client error that may pass.
+const TEMPORARY: [StatusCode; 3] =
+    [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+
+const GONE: &str = "the receiver of notifications is gone (410): set another \
+    service.notifications.webhook.url and restart admin; until then the log has the notifications";
 
 impl Webhook {
     async fn send(&self, task: &Task) -> Result<Value, CallFailed> {
         let notification = notification(task)?;
+        if self.is_gone.load(Ordering::Relaxed) {
+            return Err(rejected(GONE.to_owned()));
+        }
         let (id, body, second) =
             (notification.id.to_string(), notification.body(), Timestamp::now().as_second());
         let request = self
@@ -104,6 +120,7 @@ impl Webhook {
         let response = request.send().await.map_err(|error| CallFailed {
             context: "the receiver of notifications does not answer".to_owned(),
             is_final: false,
+            retry_after: None,
             // The address may be secret.
             source: Some(Box::new(error.without_url())),
         })?;
@@ -112,10 +129,25 @@ impl Webhook {
         if status.is_success() {
             return Ok(json!({ "status": status.as_u16() }));
         }
+        if status == StatusCode::GONE {
+            if !self.is_gone.swap(true, Ordering::Relaxed) {
+                error!("{GONE}");
+            }
+            return Err(rejected(GONE.to_owned()));
+        }
         let not_followed = if status.is_redirection() { ", which is not followed" } else { "" };
         let context = format!("the receiver of notifications answered {status}{not_followed}");
-        Err(CallFailed { context, is_final: false, source: None })
+        if status.is_client_error() && !TEMPORARY.contains(&status) {
+            warn!("{context}: this notification is not sent again, its findings will be");
+            return Err(rejected(context));
+        }
+        let retry_after = retry_after(status, response.headers(), Timestamp::now());
+        Err(CallFailed { context, is_final: false, retry_after, source: None })
     }
+}
+
+fn rejected(context: String) -> CallFailed {
+    CallFailed { context, is_final: true, retry_after: None, source: None }
 }
 
 impl TaskHandler for Webhook {
@@ -152,6 +184,7 @@ impl StandardOutput {
         let stuck = || CallFailed {
             context: "standard output is not read".to_owned(),
             is_final: false,
+            retry_after: None,
             source: None,
         };
         let (done, written) = oneshot::channel();

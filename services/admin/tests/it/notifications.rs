@@ -1,5 +1,6 @@
 //! Shell: notifications, from a finding to a receiver that may misbehave or be away.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use admin::dead_letters::view::DeadLetterView;
@@ -159,8 +160,8 @@ async fn notification_waits_for_a_misbehaving_receiver() {
         elsewhere.port
     );
     let bad = [
-        Manner::status(400),
-        Manner::status(410),
+        Manner::status(408),
+        Manner::status(429),
         Manner::status(503),
         Manner::Says(redirect),
         Manner::Says("no HTTP at all\r\n\r\n".to_owned()),
@@ -185,6 +186,52 @@ async fn notification_waits_for_a_misbehaving_receiver() {
         assert_eq!(ids(&receiver.received()).len(), 1, "{manner:?}");
     }
     assert!(elsewhere.received().is_empty(), "a redirect is not followed");
+}
+
+/// Repeating the request changes nothing. The finding is reported by a notification of its own, later.
+#[tokio::test]
+async fn rejected_notification_is_not_repeated_and_its_finding_is_reported_later() {
+    for status in [400, 401, 404, 422] {
+        let receiver = Receiver::new(Manner::status(status)).await;
+        let admin = admin_for(&receiver).await;
+        admin.receives(&announced(&dead_lettered("f", 1))).await;
+        wait_until("another is sent", async || ids(&receiver.received()).len() > 1).await;
+        let received = ids(&receiver.received());
+        let distinct: BTreeSet<_> = received.iter().collect();
+        assert_eq!(distinct.len(), receiver.received().len(), "{status}: each is sent once");
+        receiver.answers(Manner::status(200));
+        wait_until("it has arrived", async || !delivered(&admin).await.is_empty()).await;
+    }
+}
+
+/// Standard Webhooks: a receiver that answers 410 wants nothing more.
+#[tokio::test]
+async fn receiver_that_is_gone_is_asked_once() {
+    let receiver = Receiver::new(Manner::status(410)).await;
+    let admin = admin_for(&receiver).await;
+    admin.receives(&announced(&dead_lettered("f", 1))).await;
+    let given_up = async || {
+        let notifications = admin.get("/notifications").await;
+        let sent = notifications["notifications"].as_array().cloned().unwrap_or_default();
+        sent.iter().filter(|sent| sent["given_up"].as_str().is_some_and(|why| why.contains("410"))).count()
+    };
+    wait_until("several are given up", async || given_up().await > 2).await;
+    assert_eq!(receiver.received().len(), 1);
+}
+
+#[tokio::test]
+async fn receiver_that_asks_for_a_pause_gets_it() {
+    let busy = "HTTP/1.1 429 So\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n".to_owned();
+    let receiver = Receiver::new(Manner::Says(busy)).await;
+    let admin = admin_for(&receiver).await;
+    admin.receives(&announced(&dead_lettered("f", 1))).await;
+    wait_until("it is asked", async || receiver.received().len() == 1).await;
+    let asked = Instant::now();
+    receiver.answers(Manner::status(200));
+    wait_until("it has arrived", async || delivered(&admin).await.len() == 1).await;
+    // Measured after the answer was sent, which the machine may have delayed.
+    assert!(asked.elapsed() > Duration::from_millis(500), "{:?}", asked.elapsed());
+    assert_eq!(receiver.received().len(), 2);
 }
 
 #[tokio::test]

@@ -67,7 +67,11 @@ impl<S: Service> Batch<'_, S> {
     fn handle(&mut self, input: &Input<S>, delivered: &StepMessage<S::Fact>) -> Decided<(), S> {
         let StepMessage { step, content, .. } = delivered;
         let content = content.as_ref().map_err(|error| {
-            InputError::Failed(FailedAttempt { chain: error_links(error), kind: FailureKind::Permanent })
+            InputError::Failed(FailedAttempt {
+                chain: error_links(error),
+                kind: FailureKind::Permanent,
+                retry_after: None,
+            })
         })?;
         match content {
             Content::Fact(message) if self.is_purged(message.correlation_id, delivered) => {

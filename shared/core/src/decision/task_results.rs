@@ -50,7 +50,7 @@ impl<S: Service> Batch<'_, S> {
                     self.writes.task_retries.push(TaskRetry {
                         id: task.id,
                         attempts,
-                        next_attempt: later(self.now, delay),
+                        next_attempt: later(self.now, failed.delay_after(delay)),
                         last_error: failed.reason(),
                         trace: task.trace.filter(|_| self.config.keep_failed).map(TraceContext::recorded),
                     });

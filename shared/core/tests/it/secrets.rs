@@ -66,7 +66,7 @@ fn redaction_changes_only_secrets() {
 #[test]
 fn error_chain_is_redacted() {
     let chain = ["data", "invalid type: integer `4111111111111111`, expected a string"].map(str::to_owned);
-    let failed = FailedAttempt { kind: FailureKind::Permanent, chain: chain.to_vec() };
+    let failed = FailedAttempt { kind: FailureKind::Permanent, chain: chain.to_vec(), retry_after: None };
     let discreet = failed.redacted(br#"{"data":{"token":4111111111111111}}"#, &NAMES);
     assert_eq!(discreet.chain, ["data", "invalid type: integer `***`, expected a string"]);
     assert_eq!(failed.redacted(br#"{"token":"a"}"#, &NAMES), failed, "it is in half of all texts");

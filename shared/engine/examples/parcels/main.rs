@@ -39,7 +39,9 @@ impl TaskHandler for Carrier {
 
 impl Carrier {
     fn answer(&self, task: &Task) -> Result<Fact, CallFailed> {
-        let failed = |why: &str, is_final| Err(CallFailed { context: why.into(), is_final, source: None });
+        let failed = |why: &str, is_final| {
+            Err(CallFailed { context: why.into(), is_final, retry_after: None, source: None })
+        };
         let (mut places, is_broken) = (self.places.lock(), !*self.is_mended.lock());
         match serde_json::from_str(&task.payload) {
             Ok(Fact::ParcelBooked { parcel, to }) => {

@@ -49,6 +49,7 @@ use jiff::SignedDuration;
 use saga_core::admission::{Admission, TaskBounds};
 use saga_core::breaker::BreakerPolicy;
 use saga_core::decision::DecisionConfig;
+use saga_core::retry::MAX_RETRY_AFTER;
 use saga_core::service::{Service, steps_of};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
@@ -235,10 +236,11 @@ pub fn start_messaging<S: Service, B: Bus>(
     loops
 }
 
-/// Maximum delay of any retry.
+/// Maximum delay of any retry. A dependency may ask for a longer one than the backoff.
 fn longest_delay(config: &DecisionConfig) -> SignedDuration {
     let policies = config.step_retry.values().chain([&config.retry, &config.task_retry]);
-    signed(policies.map(|retry| retry.cap).max().unwrap_or_default())
+    let backoff = policies.map(|retry| retry.cap).max().unwrap_or_default();
+    signed(backoff.saturating_add(MAX_RETRY_AFTER))
 }
 
 /// Spawns one of the loops.

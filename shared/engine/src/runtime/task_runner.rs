@@ -9,7 +9,7 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 use saga_core::admission::CallResult;
 use saga_core::input::{Input, MessageOutcome, Outcome};
-use saga_core::retry::{FailedAttempt, FailureKind, error_links, panic_text};
+use saga_core::retry::{FailedAttempt, FailureKind, MAX_RETRY_AFTER, error_links, panic_text};
 use saga_core::service::Service;
 use saga_core::trace::TraceContext;
 use saga_core::waiting::Task;
@@ -44,6 +44,9 @@ pub struct CallFailed {
     /// True if the other side said that this call can never succeed. False if it may or may not have taken effect, and
     /// should be retried.
     pub is_final: bool,
+    /// Time in which the other side asked not to be called. No call of this process begins in it, for
+    /// [`MAX_RETRY_AFTER`](saga_core::retry::MAX_RETRY_AFTER) at most.
+    pub retry_after: Option<Duration>,
     /// Underlying error, if there is one.
     #[source]
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -63,7 +66,12 @@ impl TaskHandler for NoTasks {
 
     fn call<'a>(&'a self, task: &'a Task) -> BoxFuture<'a, Result<Value, CallFailed>> {
         let context = format!("this service has no handler for tasks of kind {:?}", task.kind);
-        Box::pin(std::future::ready(Err(CallFailed { context, is_final: true, source: None })))
+        Box::pin(std::future::ready(Err(CallFailed {
+            context,
+            is_final: true,
+            retry_after: None,
+            source: None,
+        })))
     }
 }
 
@@ -171,6 +179,9 @@ impl<S: Service> Attempt<S> {
             Err(failed) if failed.kind == FailureKind::Permanent => CallResult::Rejected,
             Err(_) => CallResult::Failed,
         };
+        if let Some(time) = called.as_ref().err().and_then(|failed| failed.retry_after) {
+            permit.pause_calls(time.min(MAX_RETRY_AFTER));
+        }
         let kind = permit.end(task.id, end);
         let result = called.map_err(|failed| FailedAttempt { kind, ..failed });
         if let Some(span) = span {
@@ -236,6 +247,7 @@ async fn call(handler: &dyn TaskHandler, task: &Task, timeout: Duration) -> Resu
         Ok(Ok(Err(failed))) => FailedAttempt {
             kind: if failed.is_final { FailureKind::Permanent } else { FailureKind::Transient },
             chain: error_links(&failed),
+            retry_after: failed.retry_after,
         },
         Ok(Err(panic)) => {
             let text = format!("the call panicked: {}", panic_text(panic.as_ref()));

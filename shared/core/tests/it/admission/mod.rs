@@ -100,3 +100,19 @@ fn take_from_messages(
     }
     open_tasks.len() - before
 }
+
+/// Other calls would get the same answer.
+#[test]
+fn no_call_begins_while_the_dependency_asks_for_a_pause() {
+    let mut admission = Admission::new("supplier", TaskBounds { backlog: 8, concurrency: 8 });
+    let seconds = Duration::from_secs;
+    assert!(admission.acquire_call(NOW).is_some());
+    admission.pause_calls(seconds(30));
+    admission.pause_calls(seconds(10));
+    for at in [0, 10, 29] {
+        assert!(admission.acquire_call(seconds(at)).is_none(), "after {at} seconds");
+        assert_eq!(admission.calls_blocked_until(seconds(at)), Some(Some(seconds(30))));
+    }
+    assert_eq!(admission.calls_blocked_until(seconds(30)), None);
+    assert!(admission.acquire_call(seconds(30)).is_some());
+}

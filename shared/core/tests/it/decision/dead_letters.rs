@@ -165,7 +165,7 @@ fn fingerprint_groups_failures_by_cause() {
 fn oversized_payload_is_stored_but_not_announced() {
     let dead_lettered_with = |payload: &[u8], reason: &str| {
         let chain = std::iter::repeat_n(reason.to_owned(), 17).collect();
-        let failure = FailedAttempt { chain, kind: FailureKind::Permanent };
+        let failure = FailedAttempt { chain, kind: FailureKind::Permanent, retry_after: None };
         let (writes, _) =
             World::new().decide_one(delivered(COUNTING, payload).with_injected_failure(Some(failure)));
         (writes.new_dead_letters[0].clone(), announced(&writes))

@@ -1,5 +1,7 @@
 //! Results of tasks, and the claims under which they count.
 
+use std::time::Duration;
+
 use jiff::SignedDuration;
 use saga_core::input::{Input, MessageOutcome, Outcome};
 use saga_core::retry::{FailedAttempt, FailureKind};
@@ -48,6 +50,22 @@ fn failed_task_is_retried_until_attempts_are_used_up() {
             assert_eq!((&dead.step[..], dead.message_id), ("collect", task.id));
             assert_eq!(dead.saga, Some(task.correlation_id));
         }
+    }
+}
+
+/// A dependency that asks for hours is asked again within a minute.
+#[test]
+fn next_attempt_waits_as_long_as_the_dependency_asked_within_a_bound() {
+    let backoff = SignedDuration::from_secs(8) - SignedDuration::from_micros(1);
+    for (asked_for, time) in [(30, 30), (3_600, 60)] {
+        let (mut world, task) = calling();
+        let reason = FailedAttempt {
+            retry_after: Some(Duration::from_secs(asked_for)),
+            ..FailedAttempt::new(FailureKind::Transient, "too many requests")
+        };
+        let (writes, name) = world.decide_one(Input::task_result(task, Err(reason), u32::MAX));
+        let next = writes.task_retries[0].next_attempt;
+        assert_eq!((name, next), ("retried", NOON + SignedDuration::from_secs(time) + backoff));
     }
 }
 

@@ -7,7 +7,7 @@
 //!
 //! For routes: `extract`, `operator`, `idempotency`, `text`, `command_reply`, `problem`. Descriptions: `readiness`, `openapi`, `schemas`.
 //!
-//! `client` makes the clients of requests to others, with their credentials.
+//! `client` makes the clients of requests to others, with their credentials, and `retry_after` reads when to ask again.
 
 mod authorization;
 mod client;
@@ -25,6 +25,7 @@ mod plain_words;
 mod problem;
 mod readiness;
 mod request_body;
+mod retry_after;
 mod schemas;
 mod server;
 mod settings;
@@ -42,6 +43,7 @@ pub use operator::{ANONYMOUS, Operator, operator_name};
 pub use origin_guard::COMMON_ERRORS;
 pub use problem::{FieldError, Problem};
 pub use readiness::{Check, CheckState, Readiness, ReadinessProbe};
+pub use retry_after::retry_after;
 pub use server::{TimeLimit, router};
 pub use settings::{DRAIN, HttpSettings};
 pub use text::{one_line, trimmed, trimmed_if_any};

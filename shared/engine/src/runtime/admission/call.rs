@@ -50,6 +50,11 @@ impl CallPermit {
         self.shared.with(|admission, at| admission.end_call(task, permit, end, at.saturating_sub(began), at))
     }
 
+    /// Lets no call of this process begin for `time`, as the dependency asked.
+    pub fn pause_calls(&self, time: Duration) {
+        self.shared.with(|admission, at| admission.pause_calls(at.saturating_add(time)));
+    }
+
     /// Returns the permit without a call.
     pub fn give_back(mut self) {
         self.is_open = false;

@@ -1,7 +1,7 @@
 //! Tasks: each has one outcome, whatever happens to its calls.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use saga_core::breaker::{BreakerPolicy, Window};
@@ -70,6 +70,23 @@ async fn failed_call_consumes_no_attempt_while_all_calls_fail() -> Result<(), St
     harness.supplier.opens();
     harness.no_task_is_open().await;
     assert_eq!(harness.tea().await, Shelf { pieces: 2, ..Shelf::default() });
+    Ok(())
+}
+
+/// A second task would get the same answer.
+#[tokio::test]
+async fn dependency_that_asks_for_a_pause_gets_no_call_meanwhile() -> Result<(), StoreFault> {
+    let pause = Duration::from_secs(1);
+    let supplier = Supplier::will([Deed::AskForPause(pause), Deed::Answer(5)]);
+    let harness = EngineHarness::with_supplier(in_memory(), Pace::default(), supplier).await;
+    let began = Instant::now();
+    done(harness.execute(DepotCommand::Supply("tea")).await);
+    wait_until("it has asked", async || harness.supplier.called().len() == 1).await;
+    done(harness.execute(DepotCommand::Supply("milk")).await);
+    harness.no_task_is_open().await;
+    let called = harness.supplier.called();
+    assert_eq!(called.len(), 3, "each is called once more: {called:?}");
+    assert!(began.elapsed() >= pause, "{:?}", began.elapsed());
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -18,6 +19,8 @@ use super::depot::SUPPLIER;
 pub enum Deed {
     Answer(u64),
     Fail,
+    /// Fails, and asks for no call in this time.
+    AskForPause(Duration),
     /// Fails finally.
     Refuse,
     Hang,
@@ -106,19 +109,20 @@ impl TaskHandler for Supplier {
             || self.never_has.is_some_and(|label| task.payload.contains(label));
         let deed = deed.unwrap_or(if fails { Deed::Fail } else { Deed::Answer(1) });
         let call = InFlightCall::of(self, task.id);
-        let failed = |is_final| {
+        let failed = |is_final, retry_after| {
             let context = if is_final { "the supplier says no" } else { "the supplier is closed" };
-            Err(CallFailed { context: context.to_owned(), is_final, source: None })
+            Err(CallFailed { context: context.to_owned(), is_final, retry_after, source: None })
         };
         Box::pin(async move {
             let _call = call;
             match deed {
                 Deed::Answer(pieces) => Ok(Value::from(pieces)),
-                Deed::Fail => failed(false),
-                Deed::Refuse => failed(true),
+                Deed::Fail => failed(false, None),
+                Deed::Refuse => failed(true, None),
+                Deed::AskForPause(time) => failed(false, Some(time)),
                 Deed::Hang => {
                     self.released.notified().await;
-                    failed(false)
+                    failed(false, None)
                 }
                 Deed::Panic => panic!("the supplier's client has a bug"),
             }
