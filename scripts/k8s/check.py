@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+import apply_check
 import faults
 import generated
 import network_policies  # noqa: F401 (registers its policies)
@@ -30,6 +31,7 @@ SECRETS = ["nats/nats.conf", "admin/http.token", "payment/http.token", "sagactl/
 SOURCES = [
     "docs/kubernetes.md",
     "scripts/k8s-apply.sh",
+    "scripts/lib.sh",
     "shared/contract/src/topology.rs",
     "shared/engine/src/host/http/connections.rs",
     "shared/engine/src/host/metrics/names.rs",
@@ -70,6 +72,7 @@ def main():
             found += [*setting_complaints(clusters["all"]), *setting_complaints(clusters["production"])]
         if not found:
             found += fault_complaints(Path(folder))
+            found += apply_check.complaints(copy_of_manifests(Path(folder) / "applied"))
     for complaint in found:
         print(complaint, file=sys.stderr)
     if found:
