@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use axum::middleware;
 use axum::response::Response;
 use contract::bank::{self as faults, UNKNOWN_CHARGE};
 use contract::money::{Currency, Money};
@@ -23,6 +24,7 @@ use uuid::Uuid;
 use crate::BankApp;
 use crate::domain::{Charge, ChargeRejection, ChargeRequest};
 use crate::ledger::{bank_reference, ledger_entry};
+use crate::ledger_id;
 use crate::service::{Answer, Command, CommandKind};
 
 #[derive(OpenApi)]
@@ -36,6 +38,8 @@ pub fn routes(app: BankApp) -> OpenApiRouter {
         .routes(routes!(refund))
         .routes(routes!(reverse))
         .routes(routes!(close))
+        .routes(routes!(ledger_id::identity))
+        .layer(middleware::from_fn_with_state(app.clone(), ledger_id::guard))
         .with_state(app)
 }
 

@@ -5,10 +5,12 @@
 //! - [`domain`]: the states of a charge
 //! - [`service`]: handlers of commands
 //! - [`ledger`]: charges as a merchant's reconciliation sees them
+//! - `ledger_id`: rejects merchants that have worked with another ledger
 
 pub mod domain;
 pub mod http;
 pub mod ledger;
+mod ledger_id;
 pub mod service;
 
 use std::time::Duration;

@@ -3,18 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::bank::UNKNOWN_CHARGE;
+use contract::bank::{LEDGER_ID, UNKNOWN_CHARGE};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use reqwest::{Certificate, Client, Response, StatusCode};
+use reqwest::{Certificate, Client, RequestBuilder, Response, StatusCode};
 use saga_core::trace::TRACEPARENT;
 use saga_core::waiting::Task;
 use saga_engine::host::http::{HttpClient, Problem, external_client_builder, retry_after};
 use saga_engine::host::settings::Settings;
 use saga_engine::runtime::task_runner::{CallFailed, TaskHandler};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::PaymentSettings;
+use crate::bank_ledger::{introduction, with_ledger};
 use crate::bank_task::{BankAnswer, BankCall, BankTask};
 
 /// Name of the dependency and of its circuit breaker.
@@ -55,7 +59,8 @@ impl BankClient {
             source: Some(error.into()),
         })?;
         // The payment id is the key, so even two tasks for one order are one charge.
-        let BankTask { order, payment: charge, call } = bank_task;
+        let BankTask { order, payment: charge, ledger, call } = bank_task;
+        let Some(ledger) = ledger else { return self.introduce().await };
         let request = match call {
             BankCall::Charge { context, .. } => {
                 let body = json!({
@@ -72,18 +77,31 @@ impl BankClient {
             Some(trace) => request.header(TRACEPARENT, trace.to_string()),
             None => request,
         };
-        let request = match self.outgoing.token() {
-            Some(token) => request.bearer_auth(token.secret()),
-            None => request,
-        };
-        let response = request.send().await.map_err(|error| failed("the bank does not answer", error))?;
+        let response = self.sent(request.header(LEDGER_ID, ledger.to_string())).await?;
+        let by = response.headers().get(LEDGER_ID).and_then(|id| id.to_str().ok()?.parse().ok());
         let answer: BankAnswer = checked(response).await?;
-        serde_json::to_value(answer).map_err(|error| CallFailed {
+        let answer = serde_json::to_value(answer).map_err(|error| CallFailed {
             context: "an answer without JSON".to_owned(),
             is_final: true,
             retry_after: None,
             source: Some(error.into()),
-        })
+        })?;
+        Ok(with_ledger(answer, by))
+    }
+
+    /// Asks for the ledger. Nothing is charged before its id is stored.
+    async fn introduce(&self) -> Result<Value, CallFailed> {
+        let response = self.sent(self.http.get(format!("{}/v1/ledger", self.base))).await?;
+        let Ledger { id } = checked(response).await?;
+        Ok(introduction(id))
+    }
+
+    async fn sent(&self, request: RequestBuilder) -> Result<Response, CallFailed> {
+        let request = match self.outgoing.token() {
+            Some(token) => request.bearer_auth(token.secret()),
+            None => request,
+        };
+        request.send().await.map_err(|error| failed("the bank does not answer", error))
     }
 }
 
@@ -97,7 +115,13 @@ impl TaskHandler for BankClient {
     }
 }
 
-async fn checked(response: Response) -> Result<BankAnswer, CallFailed> {
+/// Ledger of the bank, as it introduces itself.
+#[derive(Deserialize)]
+struct Ledger {
+    id: Uuid,
+}
+
+async fn checked<T: DeserializeOwned>(response: Response) -> Result<T, CallFailed> {
     match response.status() {
         StatusCode::OK | StatusCode::CREATED => {
             response.json().await.map_err(|error| failed("the bank's answer cannot be read", error))
@@ -156,11 +180,11 @@ mod tests {
     use saga_engine::host::http::client_builder;
     use tokio::net::TcpListener;
     use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-    use uuid::Uuid;
 
     use super::*;
 
     const ORDER: Uuid = Uuid::from_u128(1);
+    const LEDGER: Uuid = Uuid::from_u128(2);
 
     /// Received request: route, idempotency key, body.
     type Asked = (String, Option<String>, Value);
@@ -192,7 +216,7 @@ mod tests {
     }
 
     fn task(call: BankCall) -> Task {
-        let task = BankTask { order: ORDER, payment: payment_id(ORDER), call };
+        let task = BankTask { order: ORDER, payment: payment_id(ORDER), ledger: Some(LEDGER), call };
         let payload = serde_json::to_string(&task).expect("JSON");
         let (id, kind, created_at) = (Uuid::from_u128(7), "charge".to_owned(), Timestamp::UNIX_EPOCH);
         Task {

@@ -36,6 +36,9 @@ pub struct BankTask {
     pub order: Uuid,
     /// Key of the charge at the bank.
     pub payment: Uuid,
+    /// Ledger of the bank that must answer; none if it is not known yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<Uuid>,
     pub call: BankCall,
 }
 

@@ -4,11 +4,12 @@
 //! - [`domain`], `decider`: the states of a payment, and the decisions for each state and command
 //! - [`service`]: handlers of commands, messages and task results
 //! - [`policy`]: what follows from each event
-//! - [`bank_task`], `bank_client`: calls to the bank
+//! - [`bank_task`], `bank_client`: calls to the bank; [`bank_ledger`]: the ledger that answers them
 //! - [`extension`], [`manual_resolution`]: what operators requested for an order
 //! - [`view`], [`ledger`]: payments as the API and the reconciliation show them
 
 mod bank_client;
+pub mod bank_ledger;
 pub mod bank_task;
 mod decider;
 pub mod domain;

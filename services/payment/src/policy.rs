@@ -8,6 +8,7 @@ use contract::payment::{PaymentFailed, PaymentFailure, PaymentProcessed, Payment
 use saga_core::{Policy, UnitOfWork};
 use uuid::Uuid;
 
+use crate::bank_ledger::{BANK, BankLedger};
 use crate::bank_task::{BankCall, BankTask, CHARGE, REFUND};
 use crate::domain::{Payment, PaymentEvent, Resolved};
 use crate::extension::Extension;
@@ -33,7 +34,8 @@ impl Policy<Fact> for Payment {
                 };
                 let deadline = work.row::<Extension>(order).latest(deadline);
                 let call = BankCall::Charge { context: context.clone(), deadline };
-                work.add_task(CHARGE, &BankTask { order, payment, call });
+                let ledger = work.row::<BankLedger>(BANK).0;
+                work.add_task(CHARGE, &BankTask { order, payment, ledger, call });
             }
             PaymentEvent::Captured(reference) => {
                 let bank_reference = reference.clone();
@@ -45,17 +47,17 @@ impl Policy<Fact> for Payment {
             }
             // The order need not wait for the reversal: no money will come, whatever its outcome.
             PaymentEvent::GivenUp => {
-                work.add_task(REFUND, &BankTask { order, payment, call: BankCall::Reverse });
+                call_bank(order, payment, BankCall::Reverse, work);
                 work.publish(PaymentFailed { order, payment, reason: PaymentFailure::Exhausted });
             }
             PaymentEvent::ReversalRequested => {
-                work.add_task(REFUND, &BankTask { order, payment, call: BankCall::Reverse });
+                call_bank(order, payment, BankCall::Reverse, work);
             }
             PaymentEvent::ClosureRequested(_) => {
-                work.add_task(REFUND, &BankTask { order, payment, call: BankCall::Close });
+                call_bank(order, payment, BankCall::Close, work);
             }
             PaymentEvent::RefundRequested(_) => {
-                work.add_task(REFUND, &BankTask { order, payment, call: BankCall::Refund });
+                call_bank(order, payment, BankCall::Refund, work);
             }
             PaymentEvent::Refunded => {
                 count_money(&MONEY, amount, "refunded", work);
@@ -90,11 +92,17 @@ fn repeat_abandoned_call(order: Uuid, resolved: &Resolved, work: &mut UnitOfWork
         | Payment::Voided(_)
         | Payment::ResolvedManually(_) => return,
     };
-    work.add_task(REFUND, &BankTask { order, payment: resolved.before.id(order), call });
+    call_bank(order, resolved.before.id(order), call, work);
+}
+
+/// Requests a refund, a reversal or a closure. Its first call asks for the ledger.
+fn call_bank(order: Uuid, payment: Uuid, call: BankCall, work: &mut UnitOfWork<'_, Fact>) {
+    work.add_task(REFUND, &BankTask { order, payment, ledger: None, call });
 }
 
 impl Policy<Fact> for ManualResolution {}
 impl Policy<Fact> for Extension {}
+impl Policy<Fact> for BankLedger {}
 
 fn amount(payment: &Payment) -> Money {
     payment.context().map_or(Money::new(0, Currency::XXX), |context| context.total)

@@ -11,7 +11,8 @@ use saga_core::row::{RowKey, RowKind};
 use saga_core::service::{HandlerError, HandlerResult, Service, Step, TaskResult};
 use uuid::Uuid;
 
-use crate::bank_task::{BankCall, BankTask, payment_command};
+use crate::bank_ledger::{self, Answered, BANK, BankLedger};
+use crate::bank_task::{BankCall, BankTask, CHARGE, REFUND, payment_command};
 use crate::domain::{Payment, PaymentCommand, PaymentRejection};
 use crate::extension::Extension;
 use crate::manual_resolution::ManualResolution;
@@ -41,7 +42,12 @@ impl Service for PaymentService {
     type Rejection = PaymentRejection;
 
     fn rows() -> Vec<RowKind> {
-        vec![RowKind::of::<Payment>(), RowKind::of::<Extension>(), RowKind::of::<ManualResolution>()]
+        vec![
+            RowKind::of::<Payment>(),
+            RowKind::of::<Extension>(),
+            RowKind::of::<ManualResolution>(),
+            RowKind::of::<BankLedger>(),
+        ]
     }
 
     fn steps() -> &'static [Step] {
@@ -129,8 +135,11 @@ impl Service for PaymentService {
     }
 
     fn rows_of_result(&self, result: &TaskResult<'_>) -> Vec<RowKey> {
-        let task = serde_json::from_str::<BankTask>(result.payload).ok();
-        task.map(|task| rows_of_charge(task.order)).unwrap_or_default()
+        let Ok(task) = serde_json::from_str::<BankTask>(result.payload) else { return vec![] };
+        let mut rows = vec![RowKey::of::<Payment>(task.order), RowKey::of::<Extension>(task.order)];
+        // All payments share this row, which is locked until the commit. Few results need it.
+        rows.extend(news_of_ledger(&task, result).map(|_| bank_ledger::row()));
+        rows
     }
 
     /// A charge is needed until its order is over; other calls always, unless the payment was resolved manually.
@@ -151,6 +160,13 @@ impl Service for PaymentService {
     fn on_task_result(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> HandlerResult<Self> {
         let task = serde_json::from_str::<BankTask>(result.payload)
             .map_err(|error| HandlerError::Permanent(format!("unreadable task: {error}")))?;
+        if let Some(answered) = news_of_ledger(&task, result) {
+            let Ok(_) = work.decide::<BankLedger>(BANK, &answered);
+        }
+        if result.answer.is_ok_and(bank_ledger::is_introduction) {
+            call_again(task, work);
+            return Ok(());
+        }
         let command = match payment_command(&task, result.answer) {
             Ok(command) => known_outcome(command, &task, work),
             // An operator has resolved it: no dead letter is needed.
@@ -162,9 +178,25 @@ impl Service for PaymentService {
     }
 }
 
+/// Ledger that answered a call, if the call named none or another one.
+fn news_of_ledger(task: &BankTask, result: &TaskResult<'_>) -> Option<Answered> {
+    let by = bank_ledger::ledger_of(result.answer.ok()?)?;
+    (task.ledger != Some(by)).then_some(Answered { named: task.ledger, by })
+}
+
+/// Makes the call of a task whose first call only asked for the ledger.
+fn call_again(task: BankTask, work: &mut Work<'_>) {
+    let kind = match task.call {
+        BankCall::Charge { .. } => CHARGE,
+        BankCall::Refund | BankCall::Reverse | BankCall::Close => REFUND,
+    };
+    let ledger = work.row::<BankLedger>(BANK).0;
+    work.add_task(kind, &BankTask { ledger, ..task });
+}
+
 /// Rows that a charge depends on.
 fn rows_of_charge(order: Uuid) -> Vec<RowKey> {
-    vec![RowKey::of::<Payment>(order), RowKey::of::<Extension>(order)]
+    vec![RowKey::of::<Payment>(order), RowKey::of::<Extension>(order), bank_ledger::row()]
 }
 
 /// True if the service has nothing of a payment that it may have forgotten. Only the bank knows then.

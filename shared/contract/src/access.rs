@@ -13,7 +13,7 @@ pub static ACCESS: Access = Access { rules: &RULES };
 ///
 /// A forced replay requires an admin too, which admin checks where it is forced. Operators may resolve manually:
 /// reconciliation accepts only the discrepancies known then, and lists who accepted them.
-const RULES: [Rule; 90] = [
+const RULES: [Rule; 91] = [
     // Requests of customers, who know the id of their order and no other.
     open("POST", "/api/orders"),
     open("GET", "/api/orders/{id}"),
@@ -40,6 +40,7 @@ const RULES: [Rule; 90] = [
     rule(Operator, "POST", "/v1/charges/{key}/close"),
     rule(Viewer, "GET", "/v1/charges"),
     rule(Viewer, "GET", "/v1/charges/{key}"),
+    rule(Viewer, "GET", "/v1/ledger"),
     // Requests of operators to admin: read,
     rule(Viewer, "GET", "/api/admin/overview"),
     rule(Viewer, "GET", "/api/admin/services"),

@@ -1,10 +1,14 @@
-//! Pure: problems and faults of the simulated bank, which publishes nothing.
+//! Pure: problems, header and faults of the simulated bank, which publishes nothing.
 
 use saga_core::fault::FaultKind;
 
 /// Type of the problem when a charge to be refunded does not exist. A 404 of this type is the bank's own: no proxy has lost
 /// the route.
 pub const UNKNOWN_CHARGE: &str = "/problems/unknown-charge";
+
+/// Header with the id of the ledger that a merchant has worked with. Another ledger rejects the request with the status
+/// 421: it lacks the charges of the first one, and would capture them again.
+pub const LEDGER_ID: &str = "ledger-id";
 
 /// The bank answers 503 and does nothing.
 pub const ERROR: FaultKind = FaultKind::new("bank_error", "the bank answers 503 and does nothing");

@@ -38,7 +38,7 @@ impl BankHandler {
         let sim = self.process.sim();
         let task: BankTask =
             serde_json::from_str(&task.payload).map_err(|error| permanent(&error.to_string()))?;
-        let BankTask { order, payment, call } = task;
+        let BankTask { order, payment, call, .. } = task;
         self.process.crash_point("before it calls the bank").await;
         if sim.has(PlantedFault::RefundNotSent) && call == BankCall::Refund {
             return answered(&BankAnswer::Undone);

@@ -241,7 +241,7 @@ impl System {
         self.deliver();
         while let Some(task) = self.payment.store.tasks.values().next().cloned() {
             let task_payload: BankTask = serde_json::from_str(&task.payload).expect("a task of the bank");
-            let BankTask { order, payment: charge, call } = task_payload;
+            let BankTask { order, payment: charge, call, .. } = task_payload;
             let kind = match call {
                 BankCall::Charge { context, .. } => CommandKind::Capture(ChargeRequest {
                     amount: context.total,

@@ -4,6 +4,7 @@ mod durability;
 mod faults;
 mod given;
 mod ledger;
+mod ledger_id;
 mod openapi;
 mod properties;
 mod service;

@@ -1,5 +1,6 @@
 //! Tests of the payment service: state tables, handlers, properties, and the running program.
 
+mod bank_ledger;
 mod given;
 mod ledger;
 mod losses;

@@ -204,7 +204,7 @@ fn place(number: u64) -> Input<OrderService> {
 
 /// Translates a task into a command for the bank.
 fn bank_command(task: &Task) -> (Uuid, bank::service::Command) {
-    let BankTask { order, payment: charge, call } =
+    let BankTask { order, payment: charge, call, .. } =
         serde_json::from_str(&task.payload).expect("a task of the bank");
     let BankCall::Charge { context, .. } = call else { panic!("nothing is undone here: {call:?}") };
     let (amount, token, reference) = (context.total, context.token, order.to_string());

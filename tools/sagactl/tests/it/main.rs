@@ -21,6 +21,7 @@ mod layers;
 mod load;
 mod logs;
 mod losses;
+mod lost_databases;
 mod manual_resolution;
 mod mechanisms;
 mod notifications;
