@@ -36,7 +36,7 @@ SOURCES = [
     "shared/engine/src/host/http/connections.rs",
     "shared/engine/src/host/metrics/names.rs",
     "shared/engine/src/host/run.rs",
-    "shared/engine/src/store/postgres/pool.rs",
+    "shared/engine/src/store/mod.rs",
     "tools/devstack/src/credentials.rs",
 ]
 # The settings of prometheus-adapter, which are not a Kubernetes object.

@@ -51,7 +51,7 @@ def read(root: Path):
         participants=tuple(participants(root / "shared/contract/src/topology.rs")),
         stop_within_s=stop_within(root / "shared/engine/src/host/http/connections.rs"),
         broker_limit=broker_limit(root / "tools/devstack/src/credentials.rs"),
-        connections=connections(root / "shared/engine/src/store/postgres/pool.rs"),
+        connections=connections(root / "shared/engine/src/store/mod.rs"),
         metrics=frozenset(metrics(root / "shared/engine/src/host/metrics/names.rs")),
         secrets=secrets(root / "docs/kubernetes.md"),
         created_secrets=frozenset(created_secrets(root)),
@@ -83,10 +83,8 @@ def broker_limit(file):
 
 
 def connections(file):
-    """Both pools, and the connection that listens."""
-    lanes = re.findall(r"^const (?:QUICK|SCAN): usize = (\d+);", file.read_text(), re.M)
-    assert len(lanes) == 2, f"the pools in {file} have an unexpected form"
-    return sum(map(int, lanes)) + 1
+    """The default of store.max_connections."""
+    return int(re.search(r"DEFAULT_MAX_CONNECTIONS: usize = (\d+);", file.read_text())[1])
 
 
 def metrics(file):
