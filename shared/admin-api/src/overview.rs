@@ -85,6 +85,9 @@ pub struct ServiceStatus {
     /// Messages that wait for a retry; absent when the service cannot count them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries: Option<u64>,
+    /// First failure of the message that has been retried for longest; absent without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retrying_since: Option<Timestamp>,
     /// Progress of the steps.
     #[serde(default)]
     pub steps: Vec<StepStatus>,

@@ -21,6 +21,9 @@ pub struct StoreStats {
     pub outbox_oldest: Option<Timestamp>,
     /// Number of messages scheduled for another attempt.
     pub retries: u64,
+    /// First failure of the message that has been retried for longest.
+    #[serde(default)]
+    pub retry_oldest: Option<Timestamp>,
     /// Open tasks: waiting, in flight or scheduled for another attempt.
     pub tasks: u64,
     /// Creation time of the oldest open task.

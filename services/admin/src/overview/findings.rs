@@ -20,6 +20,10 @@ const MAX_BREAKER_OPEN: SignedDuration = SignedDuration::from_mins(1);
 /// Time after which an open call needs a human: the default deadline of an order and the grace period.
 const MAX_TASK_AGE: SignedDuration = SignedDuration::from_secs(90);
 
+/// Time after which a message that is still retried needs a human. Longer than the retries of any step, after which it is
+/// dead-lettered: what is left are reports of dead letters, which are retried for ever, and outages without a breaker.
+const MAX_RETRY_AGE: SignedDuration = SignedDuration::from_mins(5);
+
 const RESTORE: &str = "dlq restore --saga ORDER --reason \"it is needed after all\"";
 const RESOLVE_SAGA: &str = "saga resolve ORDER --reason \"done by hand\"";
 const RESOLVE_PAYMENT: &str = "payment resolve ORDER --reason \"done by hand\"";
@@ -194,6 +198,10 @@ fn of_backlog(service: &ServiceStatus, now: Timestamp) -> Vec<Finding> {
     findings.extend(open.map(|breaker| breaker_open(name, breaker)));
     let late = service.tasks.as_ref().filter(|tasks| is_long(tasks.oldest, MAX_TASK_AGE));
     findings.extend(late.map(|tasks| tasks_overdue(name, tasks.open, tasks.oldest)));
+    // An open breaker explains them.
+    if service.breakers.is_empty() && is_long(service.retrying_since, MAX_RETRY_AGE) {
+        findings.push(retries_overdue(service));
+    }
     findings
 }
 
@@ -262,6 +270,30 @@ fn tasks_overdue(service: &str, count: u64, oldest: Option<Timestamp>) -> Findin
          If it never answers, do it by hand, then resolve the payment.",
         &["breakers", "faults", "saga list --status COMPENSATING", RESOLVE_PAYMENT],
     )
+}
+
+fn retries_overdue(service: &ServiceStatus) -> Finding {
+    let name = &service.service;
+    let explanation = if name == NAME {
+        "A message cannot be processed, and is retried for ever: dead letters, sagas or findings may be missing from what is \
+         shown. Its log shows the error, which is a fault of admin or of its database."
+    } else {
+        "A message cannot be processed, and is retried. Its log shows the error."
+    };
+    Finding {
+        service: Some(name.clone()),
+        since: service.retrying_since,
+        count: service.retries,
+        ..Finding::new(
+            FindingCode::RetriesOverdue,
+            name,
+            format!(
+                "{} of {name} failing for too long",
+                counted(service.retries.unwrap_or(1), "message", "messages")
+            ),
+        )
+    }
+    .explained(explanation, &["top --once", "dlq list"])
 }
 
 fn undelivered(found: Finding) -> Finding {

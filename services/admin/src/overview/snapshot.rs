@@ -140,6 +140,7 @@ fn status_of(service: &str, answer: Result<HealthReport, String>) -> ServiceStat
         }),
         tasks: stats.as_ref().map(|stats| TaskSummary { open: stats.tasks, oldest: stats.task_oldest }),
         retries: stats.as_ref().map(|stats| stats.retries),
+        retrying_since: stats.as_ref().and_then(|stats| stats.retry_oldest),
         steps: steps
             .into_iter()
             .map(|step| StepStatus {

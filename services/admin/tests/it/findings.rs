@@ -96,6 +96,7 @@ fn everything(all: &mut Overview) {
     payment.outbox = Some(OutboxSummary { pending: 0, oldest: None, failed: 1 });
     payment.breakers = vec![breaker("bank", 3_600, false)];
     payment.tasks = Some(TaskSummary { open: 1, oldest: Some(before(3_600)) });
+    (all.services[0].retries, all.services[0].retrying_since) = (Some(3), Some(before(3_600)));
     all.services
         .push(ServiceStatus { problem: Some("order does not answer".to_owned()), ..service("order") });
     let by_status = BTreeMap::from([(SagaStatus::CompensationStuck.as_str().to_owned(), 1)]);
@@ -117,6 +118,7 @@ fn every_problem_is_a_finding_with_a_key_of_its_own() {
         "dead_letters:f",
         "more_dead_letters",
         "many_dead_letters",
+        "retries_overdue:admin",
         "messages_rejected:payment",
         "breaker_open:payment/bank",
         "tasks_overdue:payment",
@@ -169,6 +171,21 @@ fn breaker_and_task_are_findings_after_their_limits() {
         all.services[1].tasks = Some(TaskSummary { open: 3, oldest: Some(before(91)) });
     });
     assert_eq!(late, ["breaker_open:payment/bank", "breaker_open:payment/other", "tasks_overdue:payment"]);
+}
+
+/// Regression: dead letters were missing from admin's list, and nothing said so.
+#[test]
+fn message_retried_for_long_is_finding_unless_breaker_explains_it() {
+    let retrying = |seconds: i64, breakers: Vec<OpenBreaker>| {
+        keys(|all| {
+            let admin = &mut all.services[0];
+            (admin.retries, admin.retrying_since, admin.breakers) =
+                (Some(1), Some(before(seconds)), breakers);
+        })
+    };
+    assert_eq!(retrying(300, vec![]), [""; 0]);
+    assert_eq!(retrying(301, vec![]), ["retries_overdue:admin"]);
+    assert_eq!(retrying(301, vec![breaker("admin-saga-view", 1, false)]), [""; 0]);
 }
 
 #[test]
@@ -259,6 +276,7 @@ fn keys_that_could_not_be_evaluated_are_unknown() {
         "breaker_open:payment/bank",
         "messages_rejected:payment",
         "tasks_overdue:payment",
+        "retries_overdue:payment",
         "not_ready:payment/store",
     ] {
         assert!(is_unknown(&silent, key), "{key}");

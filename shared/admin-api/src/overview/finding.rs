@@ -108,6 +108,8 @@ pub enum FindingCode {
     BreakerOpen,
     /// A call to the outside has been open for too long.
     TasksOverdue,
+    /// A message has failed for too long, and is still retried.
+    RetriesOverdue,
     /// Sagas are past their deadline and the grace period.
     SagasOverdue,
     /// The last reconciliation found discrepancies that nothing in flight can resolve.

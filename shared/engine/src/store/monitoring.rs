@@ -97,6 +97,7 @@ fn stats(row: &Row<'_>) -> Result<StoreStats, SqlError> {
         outbox_kept: row.count(3)?,
         outbox_oldest: row.get::<Option<i64>>(5)?.map(timestamp),
         retries: row.count(6)?,
+        retry_oldest: row.get::<Option<i64>>(10)?.map(timestamp),
         tasks: row.count(7)?,
         task_oldest: row.get::<Option<i64>>(8)?.map(timestamp),
         dead_letters: row.count(9)?,

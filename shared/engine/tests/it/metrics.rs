@@ -246,6 +246,7 @@ fn store_statistics_are_exported_and_remembered() {
         outbox_kept: 8,
         outbox_oldest: Some(at(0)),
         retries: 3,
+        retry_oldest: None,
         tasks: 4,
         task_oldest: Some(at(5)),
         dead_letters: 6,

@@ -171,7 +171,12 @@ pub mod tests {
                 ..status("payment")
             },
             ServiceStatus { failing_checks: vec![check("consumer_stall")], ..status("order") },
-            ServiceStatus { steps: vec![step("inventory-sale", false)], ..status("inventory") },
+            ServiceStatus {
+                steps: vec![step("inventory-sale", false)],
+                retries: Some(3),
+                retrying_since: Some(at(0)),
+                ..status("inventory")
+            },
             ServiceStatus { problem: Some("bank does not answer: refused".to_owned()), ..status("bank") },
             ServiceStatus { breakers: vec![breaker("webhook", false)], tasks, ..status("admin") },
         ];

@@ -13,7 +13,8 @@ SELECT out_of_sequence.retried, out_of_sequence.republished, out_of_sequence.fai
         SELECT created_at FROM (
             SELECT created_at FROM outbox WHERE status = 'RETRY' ORDER BY seq LIMIT 1) AS retried) AS unpublished),
     (SELECT count(*) FROM retry), open_task.count, open_task.oldest,
-    (SELECT count(*) FROM dead_letter WHERE status IN ('PENDING', 'REPLAYING'))
+    (SELECT count(*) FROM dead_letter WHERE status IN ('PENDING', 'REPLAYING')),
+    (SELECT min(first_failed_at) FROM retry)
 FROM (SELECT count(*) AS count, min(created_at) AS oldest FROM task) AS open_task,
     (SELECT coalesce(min(seq), {published_up_to} + 1) AS seq FROM outbox WHERE status IS NULL) AS oldest,
     (SELECT count(*) FILTER (WHERE status = 'RETRY') AS retried,

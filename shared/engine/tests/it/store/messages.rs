@@ -38,11 +38,14 @@ pub async fn retry_is_replaced_by_next_attempt_and_deleted_when_done(store: &dyn
     commit(store, Writes { retries: vec![second.clone()], ..Writes::default() }).await?;
     assert!(due_retries(store, 19).await?.is_empty());
     assert_eq!(due_retries(store, 20).await?, [second]);
+    let stats = store.stats().await?;
+    assert_eq!((stats.retries, stats.retry_oldest), (1, Some(at(0))), "since the first failure");
 
     let done = Writes { retries_done: vec![("filling", id(1))], ..Writes::default() };
     commit(store, done).await?;
     assert!(due_retries(store, 20).await?.is_empty());
-    assert_eq!(store.stats().await?.retries, 0);
+    let stats = store.stats().await?;
+    assert_eq!((stats.retries, stats.retry_oldest), (0, None));
     Ok(())
 }
 
