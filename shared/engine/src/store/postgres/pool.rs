@@ -42,7 +42,7 @@ const IDLE_WHEN_SHORT: Duration = Duration::from_secs(2);
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Time after which a pool tries to open another connection, after the server had no more.
-const SHORT_FOR: Duration = Duration::from_secs(5);
+const SHORT_FOR: Duration = Duration::from_secs(2);
 /// Pause between attempts to open the only connection.
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -136,7 +136,8 @@ impl Drop for Lanes {
 /// Connections of one lane.
 struct LanePool {
     pool: Pool,
-    /// Permits to hold a connection, without the withheld ones.
+    size: usize,
+    /// Permits to hold a connection: `size`, without the withheld ones.
     permits: Arc<Semaphore>,
     shortage: Arc<Mutex<Shortage>>,
 }
@@ -174,7 +175,7 @@ impl LanePool {
             .runtime(Runtime::Tokio1)
             .build()
             .map_err(|error| StoreFault::Unusable(format!("no connection pool can be made: {error}")))?;
-        Ok(Self { pool, permits: Arc::new(Semaphore::new(size)), shortage })
+        Ok(Self { pool, size, permits: Arc::new(Semaphore::new(size)), shortage })
     }
 
     /// Takes a connection until a time. While the server has no more, waits for one of those that the pool has. Without any,
@@ -207,18 +208,20 @@ impl LanePool {
                 return Err(fault);
             }
             let has_none = self.pool.status().size == 0;
-            self.record_shortage(permit, has_none);
+            let kept = self.record_shortage(permit);
             if has_none {
                 if !may_wait() || Instant::now() >= until {
                     return Err(fault);
                 }
+                // Others wait for the permit meanwhile: each attempt costs the server a process.
                 sleep(SHORT_PAUSE).await;
             }
+            drop(kept);
         }
     }
 
-    /// Takes the permit to open another connection out of use, unless the pool has none.
-    fn record_shortage(&self, permit: OwnedSemaphorePermit, has_none: bool) {
+    /// Takes the permit to open another connection out of use. Returns it if it is the only one.
+    fn record_shortage(&self, permit: OwnedSemaphorePermit) -> Option<OwnedSemaphorePermit> {
         let mut shortage = self.shortage.lock();
         if shortage.last.is_none() {
             warn!(
@@ -227,10 +230,12 @@ impl LanePool {
             );
         }
         shortage.last = Some(Instant::now());
-        if !has_none {
-            shortage.withheld += 1;
-            permit.forget();
+        if shortage.withheld + 1 >= self.size {
+            return Some(permit);
         }
+        shortage.withheld += 1;
+        permit.forget();
+        None
     }
 
     /// Returns a withheld permit to use, if the last attempt to open another connection was some time ago.
