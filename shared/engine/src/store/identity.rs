@@ -72,14 +72,14 @@ impl DatabasePosition {
     pub fn check(&self, found: &Self, accept_loss: &str) -> Result<(), Reason> {
         // The name leaves the found position out: it grows until this one is written again.
         let name = self.name_of_loss(None);
-        self.lost(Some(found)).map_or(Ok(()), |lost| check_accepted(&lost, &[name], accept_loss))
+        self.lost(Some(found)).map_or(Ok(()), |lost| self.check_accepted(&lost, &[name], accept_loss))
     }
 
     /// Checks a database file against this position, which was kept beside it.
     pub(super) fn check_file(&self, found: Option<&Self>, accept_loss: &str) -> Result<(), Reason> {
         // The same loss may be accepted by either name: an emptied database has no position before its tables are created.
         let names = [self.name_of_loss(found), self.name_of_loss(None)];
-        self.lost(found).map_or(Ok(()), |lost| check_accepted(&lost, &names, accept_loss))
+        self.lost(found).map_or(Ok(()), |lost| self.check_accepted(&lost, &names, accept_loss))
     }
 
     /// Name of exactly one loss, so that a setting that accepts it accepts no other.
@@ -88,19 +88,23 @@ impl DatabasePosition {
         hex(&Sha256::digest(format!("{} {} {} {found:?}", self.id, self.events, self.messages)))[..12]
             .to_owned()
     }
-}
 
-/// Fails unless the loss is accepted by one of its names. The name comes last in the error.
-fn check_accepted(lost: &str, names: &[String], accept_loss: &str) -> Result<(), Reason> {
-    if names.iter().any(|name| name == accept_loss) {
-        warn!("a loss is accepted: {lost}");
-        return Ok(());
+    /// Fails unless the loss is accepted by one of its names. The name comes last in the error.
+    fn check_accepted(&self, lost: &str, names: &[String], accept_loss: &str) -> Result<(), Reason> {
+        if names.iter().any(|name| name == accept_loss) {
+            warn!("a loss is accepted: {lost}");
+            return Ok(());
+        }
+        let (name, service) = (names.first().map_or("", String::as_str), &self.service);
+        let other = match accept_loss {
+            "" => String::new(),
+            accepted => format!(" (the accepted loss {accepted} is another one)"),
+        };
+        Err(format!(
+            "{lost}{other}; restore it from a copy, or accept this loss: sagactl start {service} --accept-loss {name}, or \
+             --set store.accept_loss={name}"
+        ))
     }
-    let name = names.first().map_or("", String::as_str);
-    Err(format!(
-        "{lost}; restore it from a copy, or accept this loss: sagactl start SERVICE --accept-loss {name}, or --set \
-         store.accept_loss={name}"
-    ))
 }
 
 /// Rejects a database of another service.

@@ -10,13 +10,15 @@ use crate::store::StoreFault;
 #[derive(Debug, Clone)]
 pub(super) struct DbLocation {
     path: PathBuf,
+    /// Absolute path without symbolic links, as the system names the open file.
+    resolved: PathBuf,
     /// Device and inode of the file.
     file: (u64, u64),
 }
 
 impl DbLocation {
     pub(super) fn of(path: &Path) -> std::io::Result<Self> {
-        Ok(Self { path: path.to_owned(), file: identity(path)? })
+        Ok(Self { path: path.to_owned(), resolved: path.canonicalize()?, file: identity(path)? })
     }
 
     /// Fails if another file, or none, is at the path. Asks by the path: opening and closing the file would end SQLite's locks
@@ -25,12 +27,34 @@ impl DbLocation {
         match identity(&self.path) {
             Ok(file) if file == self.file => Ok(()),
             Ok(_) | Err(_) => Err(StoreFault::Database {
-                context: "its file was deleted, moved or replaced while it was in use, so that nothing can be stored: stop \
-                          the service, put the file back or restore it, and start the service",
-                source: self.path.display().to_string().into(),
+                context: "its file was deleted, moved or replaced while it was in use, so that nothing can be stored. Before \
+                          the service is stopped, copy the file: the process may hold the last copy. Then stop the service, \
+                          put the copy in its place, and start the service",
+                source: self.rescue().into(),
             }),
         }
     }
+
+    /// Names the file, with the commands that copy it from this process if it was deleted.
+    fn rescue(&self) -> String {
+        let shown = self.path.display().to_string();
+        // The log too: it has the last commits.
+        let copies = [("", "saved"), ("-wal", "saved-wal")].map(|(suffix, to)| {
+            let descriptor = open_descriptor(&format!("{}{suffix} (deleted)", self.resolved.display()))?;
+            Some(format!("cp /proc/{}/fd/{descriptor} '{shown}.{to}'", std::process::id()))
+        });
+        let copies: Vec<String> = copies.into_iter().flatten().collect();
+        if copies.is_empty() { shown } else { format!("{shown} (to copy it: {})", copies.join(" && ")) }
+    }
+}
+
+/// Descriptor of this process that is open on a file of this name. Reads names only: it opens no file.
+fn open_descriptor(name: &str) -> Option<String> {
+    let descriptors = std::fs::read_dir("/proc/self/fd").ok()?.flatten();
+    let is_of =
+        |entry: &std::fs::DirEntry| std::fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(name));
+    let found = descriptors.filter(is_of).map(|entry| entry.file_name().to_string_lossy().into_owned());
+    found.min()
 }
 
 fn identity(path: &Path) -> std::io::Result<(u64, u64)> {

@@ -70,6 +70,28 @@ async fn moved_or_replaced_file_fails_commits() -> Outcome {
     Ok(())
 }
 
+/// The process holds the last copy, and the error has the commands that save it.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn deleted_file_is_copied_whole_by_the_commands_of_the_error() -> Outcome {
+    let depot = ClosedDatabase::with(3).await?;
+    let store = depot.open()?;
+    commit(&store, recorded("tea", &[put(1), put(1), put(1)], &[put(1)])).await?;
+    for suffix in ["", "-wal"] {
+        let file = format!("{}{suffix}", depot.path.display());
+        std::fs::remove_file(&file).expect(&file);
+    }
+    let message = error_chain(&store.stats().await.expect_err("it is not ready"));
+    let (_, commands) = message.split_once("(to copy it: ").expect("commands");
+    let commands = commands.split_once(')').expect("their end").0;
+    let copied = std::process::Command::new("sh").args(["-c", commands]).status().expect("a shell");
+    assert!(copied.success(), "{commands}");
+    drop(store);
+    let saved = SqliteStore::open(Path::new(&format!("{}.saved", depot.path.display())), Depot::rows())?;
+    assert_eq!(saved.events(shelf("tea"), 0, 99).await?.len(), 4, "with the last commit");
+    Ok(())
+}
+
 /// As after restoring an older copy.
 #[tokio::test]
 async fn database_behind_its_position_is_rejected() -> Outcome {
