@@ -75,9 +75,12 @@ impl Command {
                 Ok(Reply::Done)
             }
             CommandKind::Notify(command) => self.notify(command, work),
-            CommandKind::Reconciled { result, invalidated, checkpoint } => {
-                let record =
-                    ReconciliationCommand::Record { result: result.clone(), invalidated: *invalidated };
+            CommandKind::Reconciled { result, invalidated, unanswered, checkpoint } => {
+                let record = ReconciliationCommand::Record {
+                    result: result.clone(),
+                    invalidated: *invalidated,
+                    unanswered: unanswered.clone(),
+                };
                 let Ok(_) = work.decide::<ReconciliationState>(RECONCILIATION_STATE, &record);
                 if let Some(checkpoint) = checkpoint {
                     let Ok(_) = work.decide::<Checkpoint>(CHECKPOINT, checkpoint);
@@ -140,7 +143,9 @@ impl Command {
         work.decide::<NotificationState>(NOTIFICATION_STATE, &(command.clone(), self.id, work.now()))?;
         let state = work.row::<NotificationState>(NOTIFICATION_STATE);
         let sent = match command {
-            NotificationCommand::Test => Some(Notification::test(self.id, work.now())),
+            NotificationCommand::Test(system) => {
+                Some(Notification::test(self.id, system.clone(), work.now()))
+            }
             NotificationCommand::Observe(..)
             | NotificationCommand::Deliver(_)
             | NotificationCommand::GiveUp(..) => state.in_flight().filter(|sent| sent.id == self.id).cloned(),

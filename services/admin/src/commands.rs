@@ -4,7 +4,7 @@ use admin_api::actor::Actor;
 use admin_api::audit_log::Action;
 use admin_api::bulk::BulkOutcome;
 use admin_api::dead_letters::DeadLetterItem;
-use admin_api::reconciliation::ReconciliationSummary;
+use admin_api::reconciliation::{ReconciliationSummary, Unanswered};
 use contract::manual_resolution::ResolutionRejection;
 use contract::saga_view::SagaView;
 use jiff::Timestamp;
@@ -82,6 +82,8 @@ pub enum CommandKind {
         result: ReconciliationSummary,
         /// [`ReconciliationState::invalidated`] when it started.
         invalidated: u64,
+        /// Questions that a periodic reconciliation left unanswered; `None` for one on request.
+        unanswered: Option<Vec<Unanswered>>,
         /// New checkpoint, if everything agreed.
         checkpoint: Option<Box<Checkpoint>>,
     },
@@ -168,7 +170,7 @@ impl Command {
             }),
             CommandKind::OpenEntry { action, .. } => Some(*action),
             CommandKind::Notify(command) => match command {
-                NotificationCommand::Test => Some(Action::NotificationTest),
+                NotificationCommand::Test(_) => Some(Action::NotificationTest),
                 NotificationCommand::Observe(..)
                 | NotificationCommand::Deliver(_)
                 | NotificationCommand::GiveUp(..) => None,

@@ -54,7 +54,12 @@ async fn check(
         tokio::join!(snapshot::read(app, services, MAX_GROUPS), snapshot::open_amounts(app));
     metrics.export(&overview, open_amounts.as_ref(), &app.metrics);
     let (findings, unknown) = (notifiable(&overview), unknown_keys(&overview));
-    let seen = Observation { findings, unknown, receiver: settings.webhook.digest() };
+    let seen = Observation {
+        findings,
+        unknown,
+        receiver: settings.webhook.digest(),
+        system: settings.system.clone(),
+    };
     let intervals = settings.intervals();
     let state = rows::row::<NotificationState>(app.store.as_ref(), NOTIFICATION_STATE).await;
     let state = state.map_err(|fault| error_chain(&fault))?.unwrap_or_default();

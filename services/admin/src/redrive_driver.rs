@@ -28,7 +28,7 @@ use crate::app::AdminApp;
 use crate::commands::{Command, CommandKind, Reply};
 use crate::dead_letters::events::Tag;
 use crate::dead_letters::filter::Selection;
-use crate::dead_letters::reading;
+use crate::dead_letters::{reading, replay_values};
 use crate::redrive::active::{ACTIVE_REDRIVES, ActiveRedrives};
 use crate::redrive::decider::{Drive, Redrive};
 use crate::redrive::events::RedriveCommand;
@@ -49,6 +49,10 @@ const CHUNK: u64 = 256;
 
 /// Minimum time between two checks of the breakers.
 const BREAKER_CHECK_EVERY: Duration = Duration::from_millis(500);
+
+/// Cause to stop when no dead letter could be a canary.
+const NOBODY_WAITS: &str = "no saga waits for these dead letters any more: a replay changes nothing, and a canary proves \
+    nothing. Discard them, or start a redrive with --canary 0";
 
 /// What the driver needs from the running service.
 pub trait DriverContext: Send + Sync {
@@ -162,8 +166,20 @@ impl<W: DriverContext> Driver<W> {
         }
         let limit = usize::try_from(granted).unwrap_or(usize::MAX);
         let (wanted, replay) = (progress::to_send(drive), drive.replay(id));
-        let next =
-            if limit == 0 { vec![] } else { reading::find_for(store, &wanted, &replay, limit).await? };
+        let in_canary = drive.status == RedriveStatus::Canary;
+        let next = match (limit, in_canary) {
+            (0, _) => vec![],
+            (_, false) => reading::find_for(store, &wanted, &replay, limit).await?,
+            (_, true) => {
+                let now = self.context.engine().now();
+                replay_values::find_awaited_for(store, &wanted, &replay, limit, now).await?
+            }
+        };
+        let proves_nothing = next.is_empty() && in_canary && drive.sent == 0 && limit > 0;
+        if proves_nothing && !reading::find_for(store, &wanted, &replay, 1).await?.is_empty() {
+            self.report(id, RedriveCommand::Stop(drive.round, NOBODY_WAITS.to_owned())).await;
+            return Ok(Step::Waiting);
+        }
         if next.is_empty() {
             if let Some(end) = drive.ending(&counted) {
                 self.report(id, end).await;

@@ -151,6 +151,11 @@ impl Service for AdminService {
         vec![RowKey::of::<NotificationState>(NOTIFICATION_STATE)]
     }
 
+    /// A notification that a later one replaces is not sent.
+    fn is_task_needed(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> bool {
+        !work.row::<NotificationState>(NOTIFICATION_STATE).is_replaced(result.correlation_id)
+    }
+
     fn on_task_result(&self, result: &TaskResult<'_>, work: &mut Work<'_>) -> HandlerResult<Self> {
         // The notification has the id of its command, which is known even if its content is damaged.
         let id = result.correlation_id;

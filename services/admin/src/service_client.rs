@@ -148,7 +148,7 @@ impl ServiceClient {
         let problem = match response.error_for_status_ref().err() {
             None => return Ok(response),
             Some(_) if status.is_client_error() => rejection(service, status, response).await,
-            Some(error) => does_not_answer(service, error),
+            Some(_) => failure(service, response).await,
         };
         Err(waiting(problem, asked_for))
     }
@@ -181,7 +181,7 @@ impl ServiceClient {
     ) -> Result<Page<T>, Problem> {
         let unreachable = |error| does_not_answer(service, error);
         let request = self.request(Method::GET, service, path)?.query(&query).header(ACCEPT, MESSAGE_PACK);
-        let response = request.send().await.map_err(unreachable)?.error_for_status().map_err(unreachable)?;
+        let response = answered(service, request.send().await.map_err(unreachable)?).await?;
         let headers = response.headers().clone();
         let body = response.bytes().await.map_err(unreachable)?;
         Page::decode(&headers, &body).map_err(|error| no_answer(service, error.as_ref(), UNREADABLE))
@@ -196,9 +196,25 @@ impl ServiceClient {
     ) -> Result<T, Problem> {
         let unreachable = |error| does_not_answer(service, error);
         let request = self.request(Method::GET, service, path)?.query(&query);
-        let response = request.send().await.map_err(unreachable)?;
-        response.error_for_status().map_err(unreachable)?.json().await.map_err(unreachable)
+        let response = answered(service, request.send().await.map_err(unreachable)?).await?;
+        response.json().await.map_err(unreachable)
     }
+}
+
+/// Passes on an answer without an error. The problem of a service that failed is told as it tells it.
+async fn answered(service: &str, response: Response) -> Result<Response, Problem> {
+    if response.status().is_server_error() {
+        return Err(failure(service, response).await);
+    }
+    response.error_for_status().map_err(|error| does_not_answer(service, error))
+}
+
+/// Problem of a service that answers an error of its own.
+async fn failure(service: &str, response: Response) -> Problem {
+    let status = response.status();
+    let told = response.json::<Problem>().await.ok().map(|problem| problem.detail);
+    let why = told.filter(|detail| !detail.is_empty()).unwrap_or_else(|| "its log has the error".to_owned());
+    Problem::unavailable(format!("{service} answers {status}: {why}"), 1)
 }
 
 /// Calls services concurrently.

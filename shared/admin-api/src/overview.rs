@@ -20,9 +20,9 @@ use crate::text::counted;
 pub struct Overview {
     /// Time of the snapshot.
     pub at: Timestamp,
-    /// True if there is a finding.
+    /// True if there is a finding that is more than cleaning up.
     pub needs_human: bool,
-    /// Problems that need a human, in the order of the rules.
+    /// Problems that need a human, and what there is to clean up, in the order of the rules.
     pub findings: Vec<Finding>,
     /// State of every service.
     pub services: Vec<ServiceStatus>,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use contract::money::Money;
 use garde::Validate;
 use jiff::Timestamp;
 use saga_core::text::trimmed_if_any;
@@ -88,11 +89,14 @@ pub struct Report {
     pub unanswered: Vec<Unanswered>,
     /// Totals of the services that answered.
     pub summary: Summary,
-    /// Certain discrepancies, at most 200.
+    /// Discrepancies counted by rule, with the money in the affected orders. The lists below are samples.
+    #[serde(default)]
+    pub by_rule: Vec<RuleCount>,
+    /// Sample of the certain discrepancies, at most 200.
     pub discrepancies: Vec<Discrepancy>,
     /// Number of certain discrepancies.
     pub discrepancy_count: u64,
-    /// Discrepancies that work in flight may still resolve, at most 200.
+    /// Sample of the discrepancies that work in flight may still resolve, at most 200.
     pub suspected: Vec<Discrepancy>,
     /// Number of such discrepancies.
     pub suspected_count: u64,
@@ -187,6 +191,20 @@ pub struct Summary {
     pub rows_checked: u64,
 }
 
+/// Number of discrepancies of one rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RuleCount {
+    /// Violated rule.
+    pub rule: String,
+    /// Number of certain discrepancies.
+    pub certain: u64,
+    /// Number of discrepancies that work in flight may still resolve.
+    pub suspected: u64,
+    /// Money in the affected orders, one amount for each currency.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub amounts: Vec<Money>,
+}
+
 /// A disagreement between ledgers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Discrepancy {
@@ -202,6 +220,9 @@ pub struct Discrepancy {
     /// Time of the last event that it is about; absent when unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
+    /// Money in the affected order; absent where no order is affected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amount: Option<Money>,
     /// Next steps for an operator.
     #[serde(default)]
     pub advice: String,

@@ -11,7 +11,7 @@ use serde::{Deserialize as _, Serialize};
 
 use crate::http::{self, Http};
 
-pub use self::text::report_text;
+pub use self::text::{baseline_text, report_text};
 
 /// Maximum time that admin waits for a busy system to become quiet.
 pub const MAX_WAIT: Duration = Duration::from_secs(30);

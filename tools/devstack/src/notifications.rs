@@ -22,10 +22,10 @@ pub async fn watch(system: &System, http: Http) {
     loop {
         // An admin that is down sends nothing either.
         if let Ok(answer) = http.get_within(&url, POLL).await
-            && let Some(notices) = answer.body["notifications"].as_array()
+            && let Some(sent) = answer.body["notifications"].as_array()
         {
-            for text in new_texts(&mut seen, notices) {
-                print(&format!("notice: {}", printable(&text)));
+            for text in new_texts(&mut seen, sent) {
+                print(&format!("notification: {}", printable(&text)));
             }
         }
         tokio::time::sleep(POLL).await;
@@ -54,12 +54,12 @@ async fn webhook(system: &System) -> anyhow::Result<Option<String>> {
 }
 
 /// Texts that were not seen before, oldest first. At the first call all of them count as seen.
-fn new_texts(seen: &mut Option<BTreeSet<String>>, notices: &[Value]) -> Vec<String> {
-    let text = |notice: &Value, name: &str| notice[name].as_str().unwrap_or_default().to_owned();
-    let ids = notices.iter().map(|notice| text(notice, "id")).collect();
+fn new_texts(seen: &mut Option<BTreeSet<String>>, sent: &[Value]) -> Vec<String> {
+    let text = |one: &Value, name: &str| one[name].as_str().unwrap_or_default().to_owned();
+    let ids = sent.iter().map(|one| text(one, "id")).collect();
     let Some(before) = seen.replace(ids) else { return vec![] };
-    let new = notices.iter().rev().filter(|notice| !before.contains(&text(notice, "id")));
-    new.map(|notice| text(notice, "text")).collect()
+    let new = sent.iter().rev().filter(|one| !before.contains(&text(one, "id")));
+    new.map(|one| text(one, "text")).collect()
 }
 
 #[cfg(test)]
@@ -70,10 +70,10 @@ mod tests {
 
     #[test]
     fn each_notification_is_printed_once_in_order_and_earlier_ones_are_skipped() {
-        let notice = |id: u32| json!({"id": id.to_string(), "text": format!("notice {id}")});
+        let sent = |id: u32| json!({"id": id.to_string(), "text": format!("finding {id}")});
         let mut seen = None;
-        assert_eq!(new_texts(&mut seen, &[notice(1)]), [""; 0]);
-        assert_eq!(new_texts(&mut seen, &[notice(3), notice(2), notice(1)]), ["notice 2", "notice 3"]);
-        assert_eq!(new_texts(&mut seen, &[notice(3), notice(2), notice(1)]), [""; 0]);
+        assert_eq!(new_texts(&mut seen, &[sent(1)]), [""; 0]);
+        assert_eq!(new_texts(&mut seen, &[sent(3), sent(2), sent(1)]), ["finding 2", "finding 3"]);
+        assert_eq!(new_texts(&mut seen, &[sent(3), sent(2), sent(1)]), [""; 0]);
     }
 }

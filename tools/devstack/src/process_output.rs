@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
+use super::command_line;
 use super::component::Component;
 use super::process::OutputStart;
 use super::system::System;
@@ -36,7 +37,12 @@ pub fn why_down(system: &System, component: Component) -> Option<String> {
     let line = tail(&stderr, 0).pop().filter(|line| !line.trim().is_empty() && !is_notification(line))?;
     let line: String = line.chars().filter(|c| !c.is_control()).collect();
     let shown: String = line.chars().take(MAX_ERROR_CHARS).collect();
-    Some(if shown.len() < line.len() { format!("{shown}…") } else { shown })
+    Some(if shown.len() < line.len() { format!("{shown}…") } else { of_this_system(system, &shown) })
+}
+
+/// Completes the commands that a service prints: it does not know the folder of its system.
+fn of_this_system(system: &System, text: &str) -> String {
+    text.replace("sagactl start ", &format!("{} ", command_line::for_system(system.folder(), "start")))
 }
 
 /// True for a notification of admin, which begins with a timestamp and goes to standard output without a webhook.
@@ -48,7 +54,10 @@ fn is_notification(line: &str) -> bool {
 pub fn last_output(system: &System, component: Component, start: OutputStart) -> String {
     let (log, stderr) = (system.log_of(component), system.stderr_of(component));
     let lines = [tail(&log, start.log), tail(&stderr, start.stderr)].concat();
-    let text = if lines.is_empty() { "  (nothing)".to_owned() } else { format!("  {}", lines.join("\n  ")) };
+    let text = match lines.is_empty() {
+        true => "  (nothing)".to_owned(),
+        false => format!("  {}", of_this_system(system, &lines.join("\n  "))),
+    };
     format!("the end of {} and {}:\n{text}", log.display(), stderr.display())
 }
 

@@ -218,7 +218,7 @@ async fn report_ready(system: &System, headline: &str, has_tokens: bool) {
             "tokens"
         ),
     });
-    print(&format!("  {:<11} {}", "notices", notifications::receiver(system).await));
+    print(&format!("  {:<11} {}", "notifications", notifications::receiver(system).await));
 }
 
 /// Prints commands that place an order and show its saga.

@@ -8,7 +8,7 @@ use clap::Args;
 use cli::exit;
 use client::access::Access;
 use client::http::Http;
-use client::reconciliation::{Extent, MAX_WAIT, reconcile, report_text};
+use client::reconciliation::{Extent, MAX_WAIT, baseline_text, reconcile, report_text};
 
 use crate::admin::{Admin, Form, show};
 use crate::args::duration;
@@ -53,7 +53,7 @@ pub async fn accept(admin: &Admin, options: ReconcileOptions) -> anyhow::Result<
     let request = AcceptBaseline { step: options.accept.unwrap_or_default(), reason: options.reason };
     let accepted: Baseline = admin.post(&["reconciliation", "baselines"], &request).await?;
     show(&accepted, options.form, |accepted, _| {
-        format!("{}: {} messages accepted as missed", request.step, accepted.missed)
+        format!("{}: accepted {}", request.step, baseline_text(accepted.missed))
     })
 }
 

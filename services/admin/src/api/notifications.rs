@@ -47,7 +47,7 @@ async fn notifications(State(admin): State<Admin>) -> Result<Json<NotificationsV
 }
 
 fn open_finding(key: &str, open: &Open) -> OpenFinding {
-    let Open { text, since, report_from: _, notified_at, cleared_at } = open.clone();
+    let Open { text, since, notified_at, cleared_at, .. } = open.clone();
     OpenFinding { key: key.to_owned(), text, since, notified_at, cleared_at }
 }
 
@@ -66,7 +66,8 @@ fn with_failure(sent: &SentNotification, failing: &[(Uuid, FailingTask)]) -> Sen
 async fn test_notification(
     Change { admin, path: (), operator, body: Reason { reason } }: Change<(), Reason>,
 ) -> Result<(StatusCode, Json<TestNotification>), Problem> {
-    match admin.ask(Actor { operator, reason }, CommandKind::Notify(NotificationCommand::Test)).await? {
+    let test = NotificationCommand::Test(admin.app.settings.service.notifications.system.clone());
+    match admin.ask(Actor { operator, reason }, CommandKind::Notify(test)).await? {
         Reply::Notification(Some(sent)) => {
             Ok((StatusCode::ACCEPTED, Json(TestNotification { id: sent.id, at: sent.at })))
         }

@@ -47,7 +47,7 @@ async fn reconcile(
     if let Some(within) = within {
         limit.lengthen(within + RESPONSE_TIME);
     }
-    let options = Options { patience, full: params.full, within };
+    let options = Options { patience, full: params.full, within, periodic: false };
     reconcile_and_store(&admin.app, &admin.services, options).await.map(Json)
 }
 

@@ -14,9 +14,10 @@ use saga_engine::store::StoreFault;
 use saga_engine::store::roles::Queries;
 use uuid::Uuid;
 
+use super::events::Replay;
 use super::filter::Selection;
 use super::reading::{find, readable};
-use super::view::DeadLetterView;
+use super::view::{DeadLetterView, Report};
 use crate::rows::{id_of, parsed};
 
 /// Rows of one query with a text filter.
@@ -39,6 +40,31 @@ pub(crate) async fn set_values(
         item.replay_value = Some(value((item.origin, &item.step, item.saga), &sagas, now));
     }
     Ok(())
+}
+
+/// Finds ids of at most `limit` dead letters that accept this replay and that a saga waits for, oldest failure first.
+pub(crate) async fn find_awaited_for(
+    store: &dyn Queries,
+    wanted: &Selection,
+    replay: &Replay,
+    limit: usize,
+    now: Timestamp,
+) -> Result<Vec<Uuid>, StoreFault> {
+    let (mut ids, mut after) = (Vec::new(), None);
+    loop {
+        let found = find(store, wanted, false, after.as_ref(), CHUNK).await?;
+        let here = found.dead_letters.iter().filter(|(_, dead_letter)| dead_letter.may_be_replayed(replay));
+        let here: Vec<_> = here.filter_map(|(id, dead_letter)| Some((*id, dead_letter.report()?))).collect();
+        let sagas = sagas(store, here.iter().filter_map(|(_, report)| report.saga).collect()).await?;
+        let is_awaited =
+            |report: &Report| value((report.origin, &report.step, report.saga), &sagas, now).awaited;
+        ids.extend(here.into_iter().filter(|(_, report)| is_awaited(report)).map(|(id, _)| id));
+        after = found.next;
+        if ids.len() >= limit || after.is_none() {
+            ids.truncate(limit);
+            return Ok(ids);
+        }
+    }
 }
 
 /// Sums the replay values of the wanted dead letters, by cause.

@@ -1,10 +1,8 @@
 //! Pure: the rules between ledgers, and what violates them.
 
 use admin_api::reconciliation::Discrepancy;
+use contract::money::Money;
 use jiff::Timestamp;
-
-/// Maximum number of listed discrepancies of each kind. The count includes the rest.
-const MAX_LISTED: usize = 200;
 
 /// A condition that must hold between ledgers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,82 +181,40 @@ pub struct Violation {
     pub difference: Option<String>,
     /// As in [`Discrepancy::since`].
     pub since: Option<Timestamp>,
+    /// As in [`Discrepancy::amount`].
+    pub amount: Option<Money>,
+    /// Next steps, where they are not those of the rule.
+    pub advice: Option<String>,
     /// True if nothing in flight can resolve it.
     pub certain: bool,
 }
 
 impl Violation {
     pub const fn new(rule: Rule, detail: String) -> Self {
-        Self { rule, detail, difference: None, since: None, certain: rule.holds_always() }
+        Self {
+            rule,
+            detail,
+            difference: None,
+            since: None,
+            amount: None,
+            advice: None,
+            certain: rule.holds_always(),
+        }
     }
 
     pub fn discrepancy(self, subject: &str) -> Discrepancy {
-        let Self { rule, detail, difference, since, certain } = self;
+        let Self { rule, detail, difference, since, amount, advice, certain } = self;
         Discrepancy {
             rule: rule.text().to_owned(),
             subject: subject.to_owned(),
             detail,
             difference,
             since,
-            advice: rule.advice(subject),
+            amount,
+            advice: advice.unwrap_or_else(|| rule.advice(subject)),
             certain,
         }
     }
-}
-
-/// All discrepancies of a reconciliation.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Discrepancies {
-    /// At most 200 certain and 200 suspected ones.
-    pub listed: Vec<Discrepancy>,
-    pub count: u64,
-    /// Number of those that nothing in flight can resolve.
-    pub certain: u64,
-}
-
-impl Discrepancies {
-    pub fn report(&mut self, rule: Rule, subject: &str, detail: String) {
-        self.take(Violation::new(rule, detail).discrepancy(subject));
-    }
-
-    pub fn take(&mut self, found: Discrepancy) {
-        self.count += 1;
-        self.certain += u64::from(found.certain);
-        if self.listed.iter().filter(|listed| listed.certain == found.certain).count() < MAX_LISTED {
-            self.listed.push(found);
-        }
-    }
-
-    /// Applies the recheck of listed suspicions: confirms them, keeps them or drops them.
-    pub fn recheck(&mut self, again: impl Fn(&Discrepancy) -> Recheck) {
-        let listed = std::mem::take(&mut self.listed);
-        for mut found in listed {
-            if found.certain {
-                self.listed.push(found);
-                continue;
-            }
-            match again(&found) {
-                Recheck::Resolved => self.count -= 1,
-                Recheck::Open => self.listed.push(found),
-                Recheck::Confirmed => {
-                    found.certain = true;
-                    self.certain += 1;
-                    self.listed.push(found);
-                }
-            }
-        }
-    }
-}
-
-/// Result of reading a suspected discrepancy again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recheck {
-    /// The ledgers agree now.
-    Resolved,
-    /// The ledgers disagree, and work in flight may resolve it.
-    Open,
-    /// The ledgers disagree as before, and nothing is in flight for it.
-    Confirmed,
 }
 
 #[cfg(test)]

@@ -11,8 +11,9 @@ use uuid::Uuid;
 
 use super::account::{Account, Reference};
 use super::checkpoint::{Checkpoint, OrderTotals, SkuTotals};
+use super::discrepancies::{Discrepancies, MAX_SUSPECTED};
 use super::resolved::ResolvedItems;
-use super::rules::{Discrepancies, Rule, Violation};
+use super::rules::{Rule, Violation};
 
 /// Step that maintains the saga view.
 const VIEW: &str = "admin-saga-view";
@@ -30,8 +31,8 @@ pub struct Ledgers {
     summary: Summary,
     discrepancies: Discrepancies,
     resolved: ResolvedItems,
-    /// First accounts with suspected discrepancies, to be read again.
-    suspects: BTreeMap<String, Account>,
+    /// Digests of the accounts with suspected discrepancies, to be read again.
+    suspects: BTreeMap<String, u64>,
     /// Entries of sagas with lower ids may have been purged.
     purged_before: Option<Uuid>,
     /// Marks totals of a checkpoint, which include purged reservations already.
@@ -42,9 +43,6 @@ pub struct Ledgers {
     is_stock_checked: bool,
 }
 
-/// Maximum number of accounts that are read again.
-const MAX_SUSPECTS: usize = 100;
-
 /// Result of the comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LedgerResult {
@@ -52,8 +50,8 @@ pub struct LedgerResult {
     pub discrepancies: Discrepancies,
     /// Discrepancies that were resolved manually.
     pub resolved: ResolvedItems,
-    /// Accounts of the first hundred orders with suspected discrepancies.
-    pub suspects: BTreeMap<String, Account>,
+    /// Digests of the accounts with suspected discrepancies.
+    pub suspects: BTreeMap<String, u64>,
 }
 
 /// Direction of a change to a total.
@@ -172,9 +170,9 @@ impl Ledgers {
         if !self.is_partial {
             self.resolved.take(resolved);
         }
-        if found.iter().any(|found| !found.certain) && !self.is_partial && self.suspects.len() < MAX_SUSPECTS
+        if found.iter().any(|found| !found.certain) && !self.is_partial && self.suspects.len() < MAX_SUSPECTED
         {
-            self.suspects.insert(key.to_owned(), account.clone());
+            self.suspects.insert(key.to_owned(), account.digest());
         }
         for found in found {
             self.report(key, found);
@@ -284,9 +282,10 @@ impl Ledgers {
                     "{published} published{before}; {handled} processed + {retrying} retrying + {dead} dead"
                 );
                 let difference = Some(format!("{} messages", accepted.saturating_sub(missed)));
+                let advice = (missed < accepted).then(|| processed_more(&step.step));
                 self.report(
                     &step.step,
-                    Violation { difference, ..Violation::new(Rule::MessagesAreHandled, detail) },
+                    Violation { difference, advice, ..Violation::new(Rule::MessagesAreHandled, detail) },
                 );
             }
         }
@@ -352,6 +351,14 @@ impl Sku {
         }
         found
     }
+}
+
+/// Advice for a step that has processed more than was published.
+fn processed_more(step: &str) -> String {
+    format!(
+        "nothing is missing: a producer does not remember what it published, as after its database was restored from an older \
+         copy. Once its orders agree, accept it: sagactl reconcile --accept {step} --reason WHY"
+    )
 }
 
 fn pieces(are: u64, should: u64) -> Option<String> {

@@ -1,6 +1,7 @@
 //! Pure: the content of a notification, for people and for programs.
 
 use admin_api::notifications::NotificationKind;
+use contract::money::Money;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -22,8 +23,21 @@ pub struct Line {
     pub key: String,
     /// Problem in one line.
     pub text: String,
+    /// Number of affected sagas, dead letters, entries, calls or discrepancies, where they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
+    /// Money in affected orders, one amount for each currency.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub amounts: Vec<Money>,
+    /// First deadline of an affected order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// Command to go on with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// True if orders or money are at risk now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub urgent: bool,
     /// Time at which it was first seen.
     pub since: Timestamp,
     /// Time at which it was gone; `None` while it is open.
@@ -31,10 +45,31 @@ pub struct Line {
     pub until: Option<Timestamp>,
 }
 
+impl Line {
+    /// Describes the finding with its money, first deadline and command.
+    fn with_impact(&self) -> String {
+        let mut text = self.text.clone();
+        if !self.amounts.is_empty() {
+            let amounts: Vec<_> = self.amounts.iter().map(Money::to_string).collect();
+            text.push_str(&format!(", {}", amounts.join(" and ")));
+        }
+        if let Some(deadline) = self.deadline {
+            text.push_str(&format!(", first deadline {deadline:.0}"));
+        }
+        if let Some(command) = &self.command {
+            text.push_str(&format!(" (sagactl {command})"));
+        }
+        text
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notification {
     /// Id, the same for every attempt to deliver it.
     pub id: Uuid,
+    /// Name of the system that sends it.
+    #[serde(default)]
+    pub system: String,
     pub kind: NotificationKind,
     /// Time of the decision to send it.
     pub at: Timestamp,
@@ -50,14 +85,19 @@ pub struct Notification {
 }
 
 impl Notification {
-    pub const fn test(id: Uuid, at: Timestamp) -> Self {
-        Self { id, kind: NotificationKind::Test, at, new: vec![], still: vec![], cleared: vec![], to: None }
+    pub const fn test(id: Uuid, system: String, at: Timestamp) -> Self {
+        let kind = NotificationKind::Test;
+        Self { id, system, kind, at, new: vec![], still: vec![], cleared: vec![], to: None }
     }
 
     /// Describes the notification in one line.
     pub fn text(&self) -> String {
+        format!("{}: {}", self.system, self.content())
+    }
+
+    fn content(&self) -> String {
         match self.kind {
-            NotificationKind::Test => "test notification of the order saga".to_owned(),
+            NotificationKind::Test => "test notification".to_owned(),
             NotificationKind::Recovered => format!("all findings are resolved: {}", joined(&self.cleared)),
             NotificationKind::Reminder => format!("a human is still needed: {}", joined(&self.still)),
             NotificationKind::NeedsHuman => {
@@ -81,6 +121,7 @@ impl Notification {
         let rest = |lines: &[Line]| lines.len().saturating_sub(MAX_LISTED);
         let data = json!({
             "text": self.text(),
+            "system": self.system,
             "new": cut(&self.new), "still": cut(&self.still), "cleared": cut(&self.cleared),
             "not_listed": rest(&self.new) + rest(&self.still) + rest(&self.cleared),
         });
@@ -90,8 +131,7 @@ impl Notification {
 }
 
 fn joined(lines: &[Line]) -> String {
-    let mut text =
-        lines.iter().take(MAX_IN_TEXT).map(|line| line.text.clone()).collect::<Vec<_>>().join("; ");
+    let mut text = lines.iter().take(MAX_IN_TEXT).map(Line::with_impact).collect::<Vec<_>>().join("; ");
     if let more @ 1.. = lines.len().saturating_sub(MAX_IN_TEXT) {
         text.push_str(&format!("; and {more} more"));
     }

@@ -20,7 +20,7 @@ pub struct NotificationSettings {
     /// Time between two checks for findings.
     #[serde(with = "humantime_serde")]
     pub check_every: Duration,
-    /// Minimum time between two notifications; a fifth of it before an urgent finding. A finding that is missing for as long
+    /// Minimum time between two notifications. An urgent finding does not wait for it. A finding that is missing for as long
     /// is gone.
     #[serde(with = "humantime_serde")]
     pub min_interval: Duration,
@@ -32,6 +32,8 @@ pub struct NotificationSettings {
     pub grace_period: Duration,
     /// Number of dead letters that is a finding of its own.
     pub dead_letter_threshold: u64,
+    /// Name of this system in notifications, for people who look after several.
+    pub system: String,
     pub webhook: WebhookSettings,
 }
 
@@ -43,6 +45,7 @@ impl Default for NotificationSettings {
             remind_after: Duration::from_hours(4),
             grace_period: Duration::from_secs(30),
             dead_letter_threshold: 100,
+            system: "order-saga".to_owned(),
             webhook: WebhookSettings::default(),
         }
     }

@@ -1,8 +1,9 @@
 //! Pure: the state of the notifications, in one row that all instances of admin share. Time is an argument.
 //!
 //! A finding is reported once it has lasted long enough, and again after a while as long as it is open. There is one
-//! notification at a time, and a minimum interval between two. Findings count as reported only when the notification is
-//! delivered: after a permanent failure they are reported again.
+//! notification at a time, and a minimum interval between two. An urgent finding waits for neither: its notification replaces
+//! the one in flight. Findings count as reported only when the notification is delivered: after a permanent failure they are
+//! reported again. What is only left to clean up is not reported, and ends what was reported.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,8 +20,11 @@ use super::content::{Line, Notification};
 /// Id of the only row.
 pub const NOTIFICATION_STATE: &str = "all";
 
-/// Urgent findings wait only this fraction of the minimum interval.
-const URGENT_FRACTION: i32 = 5;
+/// Growth of the count by which an urgent finding is reported again.
+const ESCALATION: u64 = 10;
+
+/// Cause for which a notification in flight is given up.
+const REPLACED: &str = "a later notification replaces it";
 
 /// Notifications that are remembered with their delivery.
 const MAX_RECENT: usize = 20;
@@ -34,7 +38,7 @@ const MAX_TEXT: usize = 300;
 /// Intervals between notifications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Intervals {
-    /// Minimum time between two notifications, and time after which a missing finding is gone.
+    /// Minimum time between two notifications, unless a finding is urgent, and time after which a missing finding is gone.
     pub min_interval: SignedDuration,
     /// Time after which an open finding is reported again.
     pub remind_after: SignedDuration,
@@ -50,6 +54,8 @@ pub struct Observation {
     pub unknown: Vec<String>,
     /// Digest of the receiver's address; `None` for standard output.
     pub receiver: Option<String>,
+    /// Name of the system.
+    pub system: String,
 }
 
 impl Observation {
@@ -58,7 +64,10 @@ impl Observation {
     }
 
     fn is_gone(&self, key: &str) -> bool {
-        self.of(key).is_none() && !self.unknown.iter().any(|prefix| key.starts_with(prefix))
+        match self.of(key) {
+            Some(finding) => finding.to_clean_up,
+            None => !self.unknown.iter().any(|prefix| key.starts_with(prefix)),
+        }
     }
 }
 
@@ -89,14 +98,26 @@ pub struct Open {
     pub notified_at: Option<Timestamp>,
     /// Time since which it is gone.
     pub cleared_at: Option<Timestamp>,
+    /// Count that the last delivered notification named; `None` if it was not urgent then.
+    #[serde(default)]
+    urgent_count: Option<u64>,
+}
+
+impl Open {
+    /// True if a reported finding has become so much worse that it is reported again.
+    fn is_escalated(&self, finding: &Finding) -> bool {
+        let count = finding.count.unwrap_or(1);
+        finding.urgent
+            && self.urgent_count.is_none_or(|reported| count >= reported.saturating_mul(ESCALATION))
+    }
 }
 
 #[derive(Debug, Clone)]
 pub enum NotificationCommand {
     /// Takes the findings of an overview, and sends a notification if one is due.
     Observe(Observation, Intervals),
-    /// Sends a test notification.
-    Test,
+    /// Sends a test notification, with the name of the system.
+    Test(String),
     /// Records that a notification was delivered.
     Deliver(Uuid),
     /// Records that a notification cannot be delivered, and why.
@@ -166,7 +187,7 @@ impl NotificationState {
         let (mut opened, mut reopened) = (Vec::new(), Vec::new());
         let cause = format!("{}:", FindingCode::DeadLetters);
         let mut causes = self.open.keys().filter(|key| key.starts_with(&cause)).count();
-        for finding in &seen.findings {
+        for finding in seen.findings.iter().filter(|finding| !finding.to_clean_up) {
             let key = finding.key.clone();
             match self.open.get(&key) {
                 Some(Open { cleared_at: None, .. }) => {}
@@ -184,7 +205,14 @@ impl NotificationState {
                     let report_from = later(at, grace);
                     opened.push((
                         key,
-                        Open { text, since: at, report_from, notified_at: None, cleared_at: None },
+                        Open {
+                            text,
+                            since: at,
+                            report_from,
+                            notified_at: None,
+                            cleared_at: None,
+                            urgent_count: None,
+                        },
                     ));
                 }
             }
@@ -209,27 +237,23 @@ impl NotificationState {
         let (mut is_urgent, mut needs_reminder, mut all_gone) = (false, false, true);
         for (key, open) in &self.open {
             let finding = seen.of(key);
-            let line = || Line {
-                key: key.clone(),
-                text: finding.map_or_else(|| open.text.clone(), text_of),
-                count: finding.and_then(|finding| finding.count),
-                since: open.since,
-                until: open.cleared_at,
-            };
             match (open.cleared_at, reported_at(open)) {
-                (Some(at), _) if has_passed(intervals.min_interval, at, now) => cleared.push(line()),
+                (Some(at), _) if has_passed(intervals.min_interval, at, now) => {
+                    cleared.push(line(key, open, finding));
+                }
                 (Some(_), _) => all_gone = false,
-                (None, Some(at)) => {
+                (None, Some(at)) if !finding.is_some_and(|finding| open.is_escalated(finding)) => {
                     needs_reminder |= has_passed(intervals.remind_after, at, now);
-                    still.push(line());
+                    still.push(line(key, open, finding));
                 }
-                (None, None) if is_over(open.report_from, now, intervals.grace_period) => {
-                    is_urgent |= finding.is_some_and(|finding| finding.urgent);
-                    new.push(line());
+                (None, _) if is_over(open.report_from, now, intervals.grace_period) => {
+                    is_urgent |= finding.is_some_and(|finding| self.is_urgent(key, finding));
+                    new.push(line(key, open, finding));
                 }
-                (None, None) => all_gone = false,
+                (None, _) => all_gone = false,
             }
         }
+        new.sort_by_key(|line| !line.urgent);
         let kind = if !new.is_empty() {
             NotificationKind::NeedsHuman
         } else if needs_reminder {
@@ -239,12 +263,20 @@ impl NotificationState {
         } else {
             return None;
         };
-        let interval =
-            if is_urgent { intervals.min_interval / URGENT_FRACTION } else { intervals.min_interval };
-        let is_early = self.last_at.is_some_and(|last| !has_passed(interval, last, now));
-        let to = seen.receiver.clone();
-        let is_blocked = self.in_flight.is_some() || is_early;
-        (!is_blocked).then_some(Notification { id, kind, at: now, new, still, cleared, to })
+        let is_early = self.last_at.is_some_and(|last| !has_passed(intervals.min_interval, last, now));
+        let is_blocked = !is_urgent && (self.in_flight.is_some() || is_early);
+        let (system, to) = (seen.system.clone(), seen.receiver.clone());
+        (!is_blocked).then_some(Notification { id, system, kind, at: now, new, still, cleared, to })
+    }
+
+    /// True if a finding that is to be reported is urgent, and the notification in flight does not say so.
+    fn is_urgent(&self, key: &str, finding: &Finding) -> bool {
+        let in_flight = self.in_flight.iter().flat_map(|sent| &sent.new).find(|line| line.key == key);
+        let is_told = |line: &Line| {
+            let (told, count) = (line.count.unwrap_or(1), finding.count.unwrap_or(1));
+            line.urgent && count < told.saturating_mul(ESCALATION)
+        };
+        finding.urgent && !in_flight.is_some_and(is_told)
     }
 
     fn change(&mut self, opened: &[(String, Open)], reopened: &[String], cleared: &[String], at: Timestamp) {
@@ -268,7 +300,10 @@ impl NotificationState {
             self.open.values_mut().for_each(|open| open.notified_at = None);
         }
         for line in notification.new.iter().chain(&notification.still) {
-            self.open.entry(line.key.clone()).and_modify(|open| open.notified_at = Some(notification.at));
+            self.open.entry(line.key.clone()).and_modify(|open| {
+                open.notified_at = Some(notification.at);
+                open.urgent_count = line.urgent.then(|| line.count.unwrap_or(1));
+            });
         }
         for line in &notification.cleared {
             // One that has come back meanwhile is new.
@@ -292,10 +327,30 @@ impl NotificationState {
         self.recent.iter_mut().find(|sent| sent.id == id)
     }
 
+    /// True if a later notification replaces this one.
+    pub fn is_replaced(&self, id: Uuid) -> bool {
+        self.recent.iter().any(|sent| sent.id == id && sent.given_up.as_deref() == Some(REPLACED))
+    }
+
     fn is_undelivered(&self, id: Uuid) -> bool {
         let is_it =
             |sent: &SentNotification| sent.id == id && sent.delivered_at.is_none() && sent.given_up.is_none();
         self.recent.iter().any(is_it) || self.in_flight.as_ref().is_some_and(|it| it.id == id)
+    }
+}
+
+/// Describes a finding as it is now, or as it was first seen where it is unknown.
+fn line(key: &str, open: &Open, finding: Option<&Finding>) -> Line {
+    Line {
+        key: key.to_owned(),
+        text: finding.map_or_else(|| open.text.clone(), text_of),
+        count: finding.and_then(|finding| finding.count),
+        amounts: finding.map(|finding| finding.amounts.clone()).unwrap_or_default(),
+        deadline: finding.and_then(|finding| finding.deadline),
+        command: finding.and_then(|finding| finding.commands.first().cloned()),
+        urgent: finding.is_some_and(|finding| finding.urgent),
+        since: open.since,
+        until: open.cleared_at,
     }
 }
 
@@ -335,14 +390,14 @@ impl Decider for NotificationState {
     ) -> Result<Vec<NotificationEvent>, NotificationRejection> {
         Ok(match command {
             NotificationCommand::Observe(seen, intervals) => self.observe(seen, intervals, *id, *now),
-            NotificationCommand::Test => {
+            NotificationCommand::Test(system) => {
                 let is_test = |sent: &&SentNotification| {
                     sent.kind == NotificationKind::Test && self.is_undelivered(sent.id)
                 };
                 if let Some(open) = self.recent.iter().find(is_test) {
                     return Err(NotificationRejection::TestInFlight(open.at));
                 }
-                vec![NotificationEvent::Tested(Notification::test(*id, *now))]
+                vec![NotificationEvent::Tested(Notification::test(*id, system.clone(), *now))]
             }
             NotificationCommand::Deliver(id) if self.is_undelivered(*id) => {
                 vec![NotificationEvent::Delivered(*id, *now)]
@@ -361,8 +416,13 @@ impl Decider for NotificationState {
             }
             NotificationEvent::Sent(notification) => {
                 self.last_at = Some(notification.at);
+                // Its findings are in this one too.
+                if let Some(replaced) = self.in_flight.replace(notification.clone())
+                    && let Some(sent) = self.recent_mut(replaced.id)
+                {
+                    sent.given_up = Some(REPLACED.to_owned());
+                }
                 self.remember(notification);
-                self.in_flight = Some(notification.clone());
             }
             NotificationEvent::Tested(notification) => self.remember(notification),
             NotificationEvent::Delivered(id, at) => {

@@ -3,15 +3,18 @@
 use admin_api::overview::{Finding, FindingCode, GroupSummary, Overview, ServiceStatus};
 use admin_api::text::{counted, grouped};
 
+use super::findings::Affected;
+
 /// Evaluates the pending dead letters, one finding for each listed cause.
-pub(super) fn dead_letters(overview: &Overview, threshold: u64) -> Vec<Finding> {
+pub(super) fn dead_letters(overview: &Overview, affected: &Affected) -> Vec<Finding> {
+    let threshold = affected.dead_letter_threshold;
     let Some(dead_letters) = &overview.dead_letters else { return vec![] };
     let pending = dead_letters.pending;
     let listed: u64 = dead_letters.groups.iter().map(|group| group.count).sum();
     let more = pending.saturating_sub(listed);
     let words = |count| counted(count, "dead letter", "dead letters");
     let mut findings: Vec<_> =
-        dead_letters.groups.iter().map(|group| dead_letter_group(overview, group)).collect();
+        dead_letters.groups.iter().map(|group| dead_letter_group(overview, group, affected)).collect();
     if more > 0 {
         let text = format!("{} of other causes", words(more));
         let found = Finding { count: Some(more), ..Finding::new(FindingCode::MoreDeadLetters, "", text) };
@@ -19,9 +22,11 @@ pub(super) fn dead_letters(overview: &Overview, threshold: u64) -> Vec<Finding> 
     }
     if pending >= threshold {
         let text = format!("{} in all", words(pending));
+        let is_awaited = more > 0 || dead_letters.groups.iter().any(|group| group.awaited > 0);
         let found = Finding {
             count: Some(pending),
-            urgent: true,
+            urgent: is_awaited,
+            to_clean_up: !is_awaited,
             ..Finding::new(FindingCode::ManyDeadLetters, "", text)
         };
         findings
@@ -30,7 +35,7 @@ pub(super) fn dead_letters(overview: &Overview, threshold: u64) -> Vec<Finding> 
     findings
 }
 
-fn dead_letter_group(overview: &Overview, group: &GroupSummary) -> Finding {
+fn dead_letter_group(overview: &Overview, group: &GroupSummary, affected: &Affected) -> Finding {
     let GroupSummary { fingerprint, newest, step, service, count, .. } = group;
     // A message that an injected fault fails would fail again after any replay.
     let status = overview.services.iter().find(|status| status.service == *service);
@@ -54,14 +59,27 @@ fn dead_letter_group(overview: &Overview, group: &GroupSummary) -> Finding {
         }
     }
     let text = format!("{} at {step} of {service}", counted(*count, "dead letter", "dead letters"));
+    let state = match group.awaited {
+        0 => "to clean up, nobody waits".to_owned(),
+        awaited => counted(awaited, "order waits", "orders wait"),
+    };
+    let is_awaited = group.awaited > 0;
     Finding {
+        // The deadline cancels orders that could still be confirmed.
+        urgent: is_awaited && group.first_until.is_some(),
+        to_clean_up: !is_awaited,
+        amounts: affected.awaited.get(step).filter(|_| is_awaited).cloned().unwrap_or_default(),
         service: Some(service.clone()),
         since: Some(group.newest_at),
         count: Some(*count),
         deadline: group.first_until,
         explanation: format!("Cause: {}\n{}", group.reason, replay_value_text(group)),
         commands,
-        ..Finding::new(FindingCode::DeadLetters, fingerprint, format!("{text}, fingerprint {fingerprint}"))
+        ..Finding::new(
+            FindingCode::DeadLetters,
+            fingerprint,
+            format!("{text}, fingerprint {fingerprint}: {state}"),
+        )
     }
 }
 

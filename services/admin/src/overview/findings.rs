@@ -1,10 +1,12 @@
 //! Pure: the rules by which a problem needs a human. `sagactl status`, notifications and metrics show their result, and have
 //! no rules of their own. A problem that may pass by itself is marked.
 
+use std::collections::BTreeMap;
+
 use admin_api::overview::{
     FailingCheck, Finding, FindingCode, OpenBreaker, Overview, ServiceStatus, StepStatus,
 };
-use admin_api::reconciliation::ReconciliationSummary;
+use admin_api::reconciliation::{ReconciliationSummary, Unanswered};
 use admin_api::text::counted;
 use contract::money::Money;
 use contract::saga::{self, SagaStatus};
@@ -24,9 +26,11 @@ const MAX_TASK_AGE: SignedDuration = SignedDuration::from_secs(90);
 /// dead-lettered: what is left are reports of dead letters, which are retried for ever, and outages without a breaker.
 const MAX_RETRY_AGE: SignedDuration = SignedDuration::from_mins(5);
 
-const RESTORE: &str = "dlq restore --saga ORDER --reason \"it is needed after all\"";
-const RESOLVE_SAGA: &str = "saga resolve ORDER --reason \"done by hand\"";
-const RESOLVE_PAYMENT: &str = "payment resolve ORDER --reason \"done by hand\"";
+/// State of a breaker that admits probes.
+pub const HALF_OPEN: &str = "HALF_OPEN";
+
+/// Placeholder where no order is known.
+const SOME_ORDER: &str = "ORDER";
 
 /// Data for findings that the overview does not show.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +39,14 @@ pub struct Affected {
     pub stuck: Vec<Money>,
     /// Money in overdue sagas.
     pub overdue: Vec<Money>,
+    /// Oldest saga whose compensation is stuck.
+    pub stuck_order: Option<String>,
+    /// Oldest overdue saga.
+    pub overdue_order: Option<String>,
+    /// Money in sagas that wait for a dead letter, by the step that has it.
+    pub awaited: BTreeMap<String, Vec<Money>>,
+    /// Questions that the last three reconciliations left unanswered.
+    pub unanswered: Vec<Unanswered>,
     /// Number of dead letters that is a finding of its own.
     pub dead_letter_threshold: u64,
 }
@@ -42,18 +54,19 @@ pub struct Affected {
 /// Returns the overview with its findings.
 pub fn with_findings(overview: Overview, affected: &Affected) -> Overview {
     let findings = findings(&overview, affected);
-    Overview { needs_human: !findings.is_empty(), findings, ..overview }
+    Overview { needs_human: findings.iter().any(|finding| !finding.to_clean_up), findings, ..overview }
 }
 
 /// Evaluates all rules, in order.
 fn findings(overview: &Overview, affected: &Affected) -> Vec<Finding> {
     let mut findings: Vec<_> = overview.services.iter().flat_map(of_readiness).collect();
     findings.extend(compensation_stuck(overview, affected));
-    findings.extend(dead_letters(overview, affected.dead_letter_threshold));
+    findings.extend(dead_letters(overview, affected));
     findings.extend(overview.services.iter().flat_map(|service| of_backlog(service, overview.at)));
     findings.extend(sagas_overdue(overview, affected));
     let unbalanced = overview.reconciliation.as_ref().filter(|last| last.is_unbalanced());
     findings.extend(unbalanced.map(ledgers_unbalanced));
+    findings.extend(reconciliation_incomplete(&affected.unanswered));
     findings.extend(overview.unavailable.iter().map(|missing| {
         let text = format!("{} unavailable: {}", missing.what, missing.problem);
         let finding = Finding::new(FindingCode::Unavailable, &missing.what, text);
@@ -101,8 +114,9 @@ fn not_ready(service: &str, check: &FailingCheck) -> Finding {
     let FailingCheck { check: name, text, since, .. } = check;
     let (explanation, commands): (_, &[&str]) = match name.as_str() {
         "store" => (
-            "Its database does not answer: commands get 503, messages wait at the broker. Its log shows the error.",
-            &[],
+            "Its database cannot be used: commands get 503, messages wait at the broker. Its log shows the error. If its file \
+             was deleted, the process holds the last copy: copy that first, as the check says, and only then stop the service.",
+            &["status"],
         ),
         "database" => (
             "Its database was replaced by an older copy while it ran. Nothing is stored, published or shown from it. Stop \
@@ -182,8 +196,15 @@ fn compensation_stuck(overview: &Overview, affected: &Affected) -> Option<Findin
     let explanation = "Stock or money is not back until the dead letter is resolved. No deadline ends this. Restore what \
                        was discarded. If it can never succeed, do it by hand, then resolve the saga.";
     let list = format!("saga list --status {status}");
-    let commands = [&list, "dlq groups", "dlq list --status DISCARDED", RESTORE, RESOLVE_SAGA];
+    let order = affected.stuck_order.as_deref().unwrap_or(SOME_ORDER);
+    let restore = format!("dlq restore --saga {order} --reason \"it is needed after all\"");
+    let resolve = resolve_saga(order);
+    let commands = [&list, "dlq groups", "dlq list --status DISCARDED", &restore, &resolve];
     (count > 0).then(|| found.explained(explanation, &commands))
+}
+
+fn resolve_saga(order: &str) -> String {
+    format!("saga resolve {order} --reason \"done by hand\"")
 }
 
 fn of_backlog(service: &ServiceStatus, now: Timestamp) -> Vec<Finding> {
@@ -193,8 +214,9 @@ fn of_backlog(service: &ServiceStatus, now: Timestamp) -> Vec<Finding> {
     let mut findings = Vec::new();
     let rejected = service.outbox.as_ref().map_or(0, |outbox| outbox.failed);
     findings.extend((rejected > 0).then(|| messages_rejected(name, rejected)));
-    let open =
-        service.breakers.iter().filter(|breaker| breaker.forced || is_long(breaker.since, MAX_BREAKER_OPEN));
+    let open = service.breakers.iter().filter(|breaker| {
+        breaker.forced || (is_long(breaker.since, MAX_BREAKER_OPEN) && !is_idle(service, breaker))
+    });
     findings.extend(open.map(|breaker| breaker_open(name, breaker)));
     let late = service.tasks.as_ref().filter(|tasks| is_long(tasks.oldest, MAX_TASK_AGE));
     findings.extend(late.map(|tasks| tasks_overdue(name, tasks.open, tasks.oldest)));
@@ -203,6 +225,14 @@ fn of_backlog(service: &ServiceStatus, now: Timestamp) -> Vec<Finding> {
         findings.push(retries_overdue(service));
     }
     findings
+}
+
+/// True if a breaker admits a probe, and nothing waits that could be one. It closes with the next call.
+fn is_idle(service: &ServiceStatus, breaker: &OpenBreaker) -> bool {
+    let waits = service.steps.iter().any(|step| step.waiting.is_some_and(|waiting| waiting > 0))
+        || service.tasks.as_ref().is_some_and(|tasks| tasks.open > 0)
+        || service.retries.is_some_and(|retries| retries > 0);
+    breaker.state == HALF_OPEN && !waits
 }
 
 fn messages_rejected(service: &str, count: u64) -> Finding {
@@ -267,8 +297,8 @@ fn tasks_overdue(service: &str, count: u64, oldest: Option<Timestamp>) -> Findin
     }
     found.explained(
         "The called service does not answer, or its breaker is open. Calls are repeated with the same key until it does. \
-         If it never answers, do it by hand, then resolve the payment.",
-        &["breakers", "faults", "saga list --status COMPENSATING", RESOLVE_PAYMENT],
+         If it never answers, do it by hand, then resolve the payment of each order with sagactl payment resolve.",
+        &["breakers", "faults", "saga list --status COMPENSATING"],
     )
 }
 
@@ -314,8 +344,9 @@ fn sagas_overdue(overview: &Overview, affected: &Affected) -> Option<Finding> {
     };
     let explanation = "The service that owes the next step has not done it, and no dead letter explains that. Check which \
                        step it is. If it never completes, do it by hand, then resolve the saga.";
+    let resolve = resolve_saga(affected.overdue_order.as_deref().unwrap_or(SOME_ORDER));
     (count > 0)
-        .then(|| found.explained(explanation, &["saga list --overdue", "reconcile --wait 5s", RESOLVE_SAGA]))
+        .then(|| found.explained(explanation, &["saga list --overdue", "reconcile --wait 5s", &resolve]))
 }
 
 fn ledgers_unbalanced(last: &ReconciliationSummary) -> Finding {
@@ -328,7 +359,26 @@ fn ledgers_unbalanced(last: &ReconciliationSummary) -> Finding {
     }
     .explained(
         "Orders, stock, money or messages disagree, and nothing in flight resolves that. A reconciliation shows the \
-         discrepancies and how to repair them. If nothing does, correct them by hand, then resolve the saga.",
-        &["reconcile --wait 5s", RESOLVE_SAGA],
+         discrepancies and how to repair them. If nothing does, correct them by hand, then resolve each order with sagactl \
+         saga resolve.",
+        &["reconcile --wait 5s"],
     )
+}
+
+fn reconciliation_incomplete(unanswered: &[Unanswered]) -> Option<Finding> {
+    let first = unanswered.first()?;
+    let whys: Vec<_> =
+        unanswered.iter().map(|Unanswered { service, why }| format!("{service}: {why}")).collect();
+    let text =
+        "the last three reconciliations are incomplete: a service leaves a question unanswered".to_owned();
+    let found = Finding {
+        service: Some(first.service.clone()),
+        count: Some(unanswered.len() as u64),
+        ..Finding::new(FindingCode::ReconciliationIncomplete, "", text)
+    };
+    let explanation = format!(
+        "Whether orders, stock and money agree is unknown until it answers.\n{}\nIts log has the error.",
+        whys.join("\n")
+    );
+    Some(found.explained(explanation, &["status", "reconcile --wait 5s"]))
 }

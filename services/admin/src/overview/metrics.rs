@@ -77,10 +77,12 @@ fn show_sagas(seen: Option<&SagaSummary>, metrics: &Metrics) {
     metrics.set(&names::OVERDUE, &[], known(seen.map(|seen| seen.overdue)));
 }
 
-/// Shows every code, so that a resolved one is 0 and not absent. NaN before the first snapshot.
+/// Counts the findings that need a human. Shows every code, so that a resolved one is 0 and not absent. NaN before the first snapshot.
 fn show_findings(seen: Option<&[Finding]>, metrics: &Metrics) {
     for code in FindingCode::ALL {
-        let count = |seen: &[Finding]| seen.iter().filter(|finding| finding.code == *code).count() as u64;
+        let count = |seen: &[Finding]| {
+            seen.iter().filter(|finding| finding.code == *code && !finding.to_clean_up).count() as u64
+        };
         metrics.set(&names::FINDINGS, &[code.into()], known(seen.map(count)));
     }
 }

@@ -1,13 +1,15 @@
 //! Shell: reads the state of everything. It answers within its time limit whatever is down, and names what is missing.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use admin_api::overview::{
-    FailingCheck, FaultSummary, OpenBreaker, OutboxSummary, Overview, SagaSummary, ServiceStatus, StepStatus,
-    TaskSummary, Unavailable,
+    DeadLetterSummary, FailingCheck, FaultSummary, OpenBreaker, OutboxSummary, Overview, SagaSummary,
+    ServiceStatus, StepStatus, TaskSummary, Unavailable,
 };
 use contract::money::Money;
 use contract::saga::SagaStatus;
+use futures::future::join_all;
 use saga_core::breaker::{self, BreakerView};
 use saga_core::health::{Check, CheckState};
 use saga_core::query::Query;
@@ -17,10 +19,12 @@ use saga_engine::runtime::clock::Clock as _;
 use saga_engine::store::StoreFault;
 use tokio::time::timeout;
 
-use super::findings::{Affected, with_findings};
+use super::findings::{Affected, HALF_OPEN, with_findings};
 use crate::app::AdminApp;
 use crate::ledgers::state::{RECONCILIATION_STATE, ReconciliationState};
-use crate::sagas::summary::{self, Amounts, amounts, in_status, overdue, unfinished};
+use crate::sagas::summary::{
+    self, Amounts, amounts, amounts_and_oldest, in_status, overdue, unfinished, waiting_for_dead_letter,
+};
 use crate::service_client::{ServiceClient, all, each};
 use crate::topology::NAME;
 use crate::{dead_letters, rows};
@@ -55,8 +59,11 @@ pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, max_groups: u
     let sagas = available("sagas", sagas, &mut unavailable);
     let dead_letters = available("dead letters", dead_letters, &mut unavailable);
     let reconciliation = available("reconciliation", reconciliation, &mut unavailable);
-    let reconciliation = reconciliation.flatten().and_then(|state| state.last);
-    let affected = affected(app, sagas.as_ref()).await;
+    let reconciliation = reconciliation.flatten().unwrap_or_default();
+    let unanswered = reconciliation.unanswered().to_vec();
+    let reconciliation = reconciliation.last;
+    let affected = affected(app, sagas.as_ref(), dead_letters.as_ref()).await;
+    let affected = Affected { unanswered, ..affected };
     let (needs_human, findings) = (false, Vec::new());
     let overview = Overview {
         at: now,
@@ -73,24 +80,46 @@ pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, max_groups: u
 }
 
 /// Reads the money in sagas that findings are about.
-async fn affected(app: &AdminApp, sagas: Option<&SagaSummary>) -> Affected {
+async fn affected(
+    app: &AdminApp,
+    sagas: Option<&SagaSummary>,
+    dead_letters: Option<&DeadLetterSummary>,
+) -> Affected {
+    let groups = dead_letters.iter().flat_map(|dead_letters| &dead_letters.groups);
+    let steps: BTreeSet<&String> =
+        groups.filter(|group| group.awaited > 0).map(|group| &group.step).take(MAX_GROUPS_SHOWN).collect();
+    let awaited = steps
+        .into_iter()
+        .map(async |step| (step.clone(), amounts_soon(app, Some(waiting_for_dead_letter(step))).await.0));
     let stuck = sagas.and_then(|sagas| sagas.by_status.get(SagaStatus::CompensationStuck.as_str()).copied());
     let has_overdue = sagas.is_some_and(|sagas| sagas.overdue > 0);
-    let (stuck, overdue) = tokio::join!(
+    let ((stuck, stuck_order), (overdue, overdue_order), awaited) = tokio::join!(
         amounts_soon(
             app,
             stuck.is_some_and(|count| count > 0).then(|| in_status(SagaStatus::CompensationStuck))
         ),
         amounts_soon(app, has_overdue.then(|| overdue(app.clock.now()))),
+        join_all(awaited),
     );
     let dead_letter_threshold = app.settings.service.notifications.dead_letter_threshold;
-    Affected { stuck, overdue, dead_letter_threshold }
+    let awaited = awaited.into_iter().collect();
+    Affected {
+        stuck,
+        overdue,
+        stuck_order,
+        overdue_order,
+        awaited,
+        unanswered: vec![],
+        dead_letter_threshold,
+    }
 }
 
-async fn amounts_soon(app: &AdminApp, query: Option<Query>) -> Vec<Money> {
-    let Some(query) = query else { return vec![] };
-    let found = timeout(AMOUNTS_TIMEOUT, amounts(app.store.as_ref(), query)).await;
-    found.ok().and_then(Result::ok).unwrap_or_default().into_values().collect()
+/// Reads the money in the sagas that a query finds, and the id of the oldest.
+async fn amounts_soon(app: &AdminApp, query: Option<Query>) -> (Vec<Money>, Option<String>) {
+    let Some(query) = query else { return (vec![], None) };
+    let found = timeout(AMOUNTS_TIMEOUT, amounts_and_oldest(app.store.as_ref(), query)).await;
+    let (amounts, oldest) = found.ok().and_then(Result::ok).unwrap_or_default();
+    (amounts.into_values().collect(), oldest)
 }
 
 /// Sums the totals of unfinished sagas; `None` when that takes long. Reads many rows: only for callers that can wait.
@@ -168,7 +197,7 @@ fn open_breaker(view: &BreakerView) -> Option<OpenBreaker> {
     let (state, forced) = match view.state {
         breaker::State::Closed => return None,
         breaker::State::Open => ("OPEN", false),
-        breaker::State::HalfOpen => ("HALF_OPEN", false),
+        breaker::State::HalfOpen => (HALF_OPEN, false),
         breaker::State::ForcedOpen => ("FORCED_OPEN", true),
         breaker::State::ForcedClosed => ("FORCED_CLOSED", true),
     };

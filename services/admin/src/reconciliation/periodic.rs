@@ -93,8 +93,12 @@ async fn reconcile_once(app: &AdminApp, services: &ServiceClient, every: Duratio
 }
 
 async fn reconcile_periodically(app: &AdminApp, services: &ServiceClient) {
-    let options =
-        Options { within: Some(TIMEOUT), full: is_full_verification_due(app).await, patience: None };
+    let options = Options {
+        within: Some(TIMEOUT),
+        full: is_full_verification_due(app).await,
+        patience: None,
+        periodic: true,
+    };
     if let Err(problem) = reconcile_and_store(app, services, options).await {
         warn!("the periodic reconciliation failed: {}", problem.detail);
     }
@@ -148,7 +152,9 @@ pub(crate) async fn reconcile_and_store(
     let invalidated = state.unwrap_or_default().invalidated;
     let Outcome { report, checkpoint } = reconcile(app, services, options).await?;
     let result = summary(&report);
-    let command = CommandKind::Reconciled { result, invalidated, checkpoint: checkpoint.map(Box::new) };
+    let unanswered = options.periodic.then(|| report.unanswered.clone());
+    let checkpoint = checkpoint.map(Box::new);
+    let command = CommandKind::Reconciled { result, invalidated, unanswered, checkpoint };
     // The report is valid even if it cannot be stored.
     if let Err(why) = execute_as_system(app, command).await {
         warn!("the result of the reconciliation was not stored: {why}");

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use contract::reconciliation::{CopyEntry, StockEntry};
 use saga_core::service_stats::ServiceStats;
+use saga_engine::host::queries::MAX_IDS;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::reading::{AllStats, Fresh};
 use super::request::Request;
-use crate::ledgers::account::Account;
+use crate::ledgers::discrepancies::{Discrepancies, Recheck};
 use crate::ledgers::draining::Draining;
 use crate::ledgers::in_flight::in_flight;
-use crate::ledgers::rules::{Recheck, Rule};
+use crate::ledgers::rules::Rule;
 use crate::ledgers::totals::{LedgerResult, Ledgers};
 use admin_api::reconciliation::{Baseline, Discrepancy, Unanswered};
 
@@ -22,7 +23,11 @@ const POLL: Duration = Duration::from_millis(20);
 /// Time in which passed deadlines fire after a service has started.
 const DEADLINES_FIRE_WITHIN: Duration = Duration::from_secs(2);
 
+/// Time at the end of a request in which no more accounts are read again.
+const MIN_READING_TIME: Duration = Duration::from_millis(200);
+
 /// Result of the second reading.
+#[derive(Default)]
 struct Second {
     /// Work that was in flight at the first reading has completed.
     has_drained: bool,
@@ -32,9 +37,18 @@ struct Second {
     is_quiet: bool,
     /// No service has an open call.
     no_calls: bool,
-    first: BTreeMap<String, Account>,
-    fresh: Fresh,
-    found: Vec<Discrepancy>,
+    /// Digests of the accounts at the first reading.
+    first: BTreeMap<String, u64>,
+    /// Accounts that were read again.
+    again: BTreeMap<String, RereadAccount>,
+    /// Discrepancies of the second reading, by subject.
+    found: BTreeMap<String, Vec<Discrepancy>>,
+}
+
+/// Account that was read again.
+struct RereadAccount {
+    digest: u64,
+    has_open_call: bool,
 }
 
 /// Rechecks the suspected discrepancies of a result within the time limit. Returns services that did not answer.
@@ -63,90 +77,100 @@ pub(super) async fn recheck(
     if result.summary.overdue > 0 {
         sleep_until((started + DEADLINES_FIRE_WITHIN).min(until)).await;
     }
-    let first = std::mem::take(&mut result.suspects);
-    let skus: BTreeSet<&str> = products(&first, &result.discrepancies.listed).collect();
-    let (orders, skus): (Vec<_>, Vec<_>) =
-        (first.keys().map(String::as_str).collect(), skus.into_iter().collect());
-    let fresh = match request.fresh(&orders, &skus).await {
-        Ok(fresh) => fresh,
-        Err(missing) => return [stats.unanswered, vec![missing]].concat(),
-    };
+    let mut second = Second { first: std::mem::take(&mut result.suspects), has_drained, ..Second::default() };
+    if let Err(missing) = read_again(request, &mut second, (&result.discrepancies, baselines), &stats).await {
+        return [stats.unanswered, vec![missing]].concat();
+    }
     let now = request.stats().await;
-    let found = compared(&now, &fresh, baselines);
-    let second = Second {
-        has_drained,
-        has_waited: started.elapsed() >= DEADLINES_FIRE_WITHIN,
-        is_quiet: is_quiet(&stats) && is_quiet(&now) && published(&stats) == published(&now),
-        no_calls: calls(&now.service_stats) == 0,
-        first,
-        fresh,
-        found,
-    };
+    let messages = Ledgers::new(now.clock_of_orders(), baselines.clone());
+    let mut messages = messages.after_losses(now.losses());
+    messages.messages(&now.service_stats);
+    second.add(messages);
+    second.has_waited = started.elapsed() >= DEADLINES_FIRE_WITHIN;
+    second.is_quiet = is_quiet(&stats) && is_quiet(&now) && published(&stats) == published(&now);
+    second.no_calls = calls(&now.service_stats) == 0;
     result.discrepancies.recheck(|suspicion| second.recheck(suspicion));
     now.unanswered
 }
 
-/// Products of suspected discrepancies, and of the lines of suspected orders.
-fn products<'a>(
-    first: &'a BTreeMap<String, Account>,
-    listed: &'a [Discrepancy],
-) -> impl Iterator<Item = &'a str> {
-    let ordered = first.values().filter_map(|account| account.order.as_ref());
-    let of_lines = ordered.flat_map(|order| order.lines.iter().map(|line| line.sku.as_str()));
-    let is_of_products = |found: &&Discrepancy| !found.certain && found.rule == Rule::CopyIsCatalogue.text();
-    of_lines.chain(listed.iter().filter(is_of_products).map(|found| found.subject.as_str()))
-}
-
-/// Compares the current entries again.
-fn compared(stats: &AllStats, fresh: &Fresh, baselines: &BTreeMap<String, Baseline>) -> Vec<Discrepancy> {
-    let ledgers = Ledgers::new(stats.clock_of_orders(), baselines.clone());
-    let mut ledgers = ledgers.after_losses(stats.losses());
-    fresh.copies.iter().for_each(|copy: &CopyEntry| ledgers.copy(copy.clone()));
-    fresh.stock.iter().for_each(|stock: &StockEntry| ledgers.stock(stock.clone()));
-    ledgers.mark_purged_before(fresh.purged_before);
-    fresh.accounts.iter().for_each(|(key, account)| ledgers.account(key, account));
-    ledgers.messages(&stats.service_stats);
-    ledgers.finish().discrepancies.listed
+/// Reads suspected accounts and products again, a part at a time, until the request is nearly over.
+async fn read_again(
+    request: Request<'_>,
+    second: &mut Second,
+    (suspected, baselines): (&Discrepancies, &BTreeMap<String, Baseline>),
+    stats: &AllStats,
+) -> Result<(), Unanswered> {
+    let is_of_copies = |found: &&Discrepancy| !found.certain && found.rule == Rule::CopyIsCatalogue.text();
+    let of_copies = suspected.listed.iter().filter(is_of_copies).map(|found| found.subject.clone());
+    let mut skus: BTreeSet<String> = of_copies.collect();
+    let orders: Vec<String> = second.first.keys().cloned().collect();
+    let mut parts = orders.chunks(MAX_IDS);
+    loop {
+        let part: Vec<&str> = parts.next().unwrap_or_default().iter().map(String::as_str).collect();
+        let is_over = request.until.saturating_duration_since(Instant::now()) < MIN_READING_TIME;
+        if is_over || (part.is_empty() && skus.is_empty()) {
+            return Ok(());
+        }
+        let Fresh { accounts, purged_before, .. } = request.fresh(&part, &[]).await?;
+        let ordered = accounts.values().filter_map(|account| account.order.as_ref());
+        skus.extend(ordered.flat_map(|order| order.lines.iter().map(|line| line.sku.clone())));
+        let products: Vec<&str> = skus.iter().map(String::as_str).collect();
+        let Fresh { stock, copies, .. } = request.fresh(&[], &products).await?;
+        let ledgers = Ledgers::new(stats.clock_of_orders(), baselines.clone());
+        let mut ledgers = ledgers.after_losses(stats.losses());
+        copies.into_iter().for_each(|copy: CopyEntry| ledgers.copy(copy));
+        stock.into_iter().for_each(|stock: StockEntry| ledgers.stock(stock));
+        ledgers.mark_purged_before(purged_before);
+        accounts.iter().for_each(|(key, account)| ledgers.account(key, account));
+        second.add(ledgers);
+        second.again.extend(accounts.into_iter().map(|(key, account)| {
+            let again = RereadAccount { digest: account.digest(), has_open_call: account.has_open_call() };
+            (key, again)
+        }));
+        skus.clear();
+    }
 }
 
 impl Second {
+    /// Adds the discrepancies of ledgers that were read again.
+    fn add(&mut self, ledgers: Ledgers) {
+        for found in ledgers.finish().discrepancies.listed {
+            self.found.entry(found.subject.clone()).or_default().push(found);
+        }
+    }
+
     fn recheck(&self, suspicion: &Discrepancy) -> Recheck {
         let is = |rule: Rule| suspicion.rule == rule.text();
         // Totals are of all orders, of which only a few were read again.
         if is(Rule::StockIsReservations) {
             return Recheck::Open;
         }
-        let is_same = |found: &Discrepancy| {
-            (&found.rule, &found.subject, &found.detail)
-                == (&suspicion.rule, &suspicion.subject, &suspicion.detail)
-        };
+        let found = self.found.get(&suspicion.subject).map(Vec::as_slice).unwrap_or_default();
+        let is_same =
+            |found: &Discrepancy| (&found.rule, &found.detail) == (&suspicion.rule, &suspicion.detail);
         if is(Rule::MessagesAreHandled) {
-            let is_wrong = self.is_quiet && self.found.iter().any(is_same);
+            let is_wrong = self.is_quiet && found.iter().any(is_same);
             return if is_wrong { Recheck::Confirmed } else { Recheck::Open };
         }
         let is_rechecked = is(Rule::CopyIsCatalogue) || self.first.contains_key(&suspicion.subject);
-        let is_gone = self.first.contains_key(&suspicion.subject)
-            && !self.fresh.accounts.contains_key(&suspicion.subject);
-        // Orders do not vanish: without an entry there is nothing new.
+        let is_gone =
+            self.first.contains_key(&suspicion.subject) && !self.again.contains_key(&suspicion.subject);
+        // Orders do not vanish: without an entry there is nothing new, or the time was over.
         if !is_rechecked || is_gone {
             return Recheck::Open;
         }
-        if !self.found.iter().any(is_same) {
-            let is_of_it =
-                |found: &Discrepancy| found.subject == suspicion.subject && found.rule == suspicion.rule;
-            return if self.found.iter().any(is_of_it) { Recheck::Open } else { Recheck::Resolved };
+        if !found.iter().any(is_same) {
+            let is_of_it = |found: &Discrepancy| found.rule == suspicion.rule;
+            return if found.iter().any(is_of_it) { Recheck::Open } else { Recheck::Resolved };
         }
         if is(Rule::EveryOrderEnds) {
             return if self.has_waited { Recheck::Confirmed } else { Recheck::Open };
         }
-        let is_unchanged = self.first.get(&suspicion.subject) == self.fresh.accounts.get(&suspicion.subject);
-        let is_at_rest = self.has_drained && is_unchanged && !self.has_open_call(&suspicion.subject);
+        let again = self.again.get(&suspicion.subject);
+        let is_unchanged = self.first.get(&suspicion.subject).copied() == again.map(|again| again.digest);
+        let has_open_call = !self.no_calls && again.is_some_and(|again| again.has_open_call);
+        let is_at_rest = self.has_drained && is_unchanged && !has_open_call;
         if is_at_rest { Recheck::Confirmed } else { Recheck::Open }
-    }
-
-    /// True if a call to the bank is open for this order.
-    fn has_open_call(&self, order: &str) -> bool {
-        !self.no_calls && self.fresh.accounts.get(order).is_some_and(Account::has_open_call)
     }
 }
 

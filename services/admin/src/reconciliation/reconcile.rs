@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use admin_api::audit_log::{Action, Entry};
-use admin_api::reconciliation::{Baseline, Discrepancy, InFlight, Report, Scope, Unanswered, Verdict};
+use admin_api::reconciliation::{Baseline, InFlight, Report, Scope, Unanswered, Verdict};
 use admin_api::text::counted;
 use jiff::Timestamp;
 use saga_core::decider::{Decider as _, FieldValue};
@@ -32,6 +32,9 @@ const MIN_READING_TIME: Duration = Duration::from_secs(1);
 /// Minimum time limit of a request.
 const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Advice for discrepancies that work in flight may resolve.
+const AGAIN: &str = "wait until nothing is in flight, then run sagactl reconcile again";
+
 /// Services with totals in a checkpoint. Facts of these during a reading may or may not be in the totals.
 const WITH_TOTALS: [&str; 3] = ["order", "inventory", "bank"];
 
@@ -44,6 +47,8 @@ pub(crate) struct Options {
     pub(crate) full: bool,
     /// Time limit of the reading, where it is longer than `patience`.
     pub(crate) within: Option<Duration>,
+    /// True for a round of the periodic reconciliation.
+    pub(crate) periodic: bool,
 }
 
 /// A report, and a new checkpoint if everything agreed.
@@ -57,7 +62,7 @@ pub(crate) struct Outcome {
 pub(crate) async fn reconcile(
     app: &AdminApp,
     services: &ServiceClient,
-    Options { patience, full, within }: Options,
+    Options { patience, full, within, periodic: _ }: Options,
 ) -> Result<Outcome, Problem> {
     let started = Instant::now();
     let wait = patience.map_or(DEFAULT_TIMEOUT, |patience| patience.max(MIN_TIMEOUT));
@@ -215,7 +220,10 @@ fn report(
     baselines: &BTreeMap<String, Baseline>,
     checked_at: Timestamp,
 ) -> Report {
-    let (discrepancies, suspected) = found.listed.into_iter().partition(|found: &Discrepancy| found.certain);
+    let (count, certain, by_rule) = (found.count, found.certain, found.counts());
+    let (discrepancies, mut suspected) = found.samples();
+    // Ordinary traffic causes suspicions: nothing is to be repaired before they are certain.
+    suspected.iter_mut().for_each(|found| AGAIN.clone_into(&mut found.advice));
     Report {
         balanced: verdict == Verdict::Balanced,
         verdict,
@@ -223,10 +231,11 @@ fn report(
         in_flight: vec![],
         unanswered: vec![],
         summary,
+        by_rule,
         discrepancies,
-        discrepancy_count: found.certain,
+        discrepancy_count: certain,
         suspected,
-        suspected_count: found.count - found.certain,
+        suspected_count: count - certain,
         resolved: resolved.listed,
         resolved_count: resolved.count,
         baselines: baselines.clone(),

@@ -53,6 +53,8 @@ pub struct Counted {
     pub in_flight: u64,
     /// Resolved replays of the canary.
     pub resolved: u64,
+    /// Resolved replays of the canary that changed nothing.
+    pub in_vain: u64,
 }
 
 impl Drive {
@@ -80,8 +82,15 @@ impl Drive {
 
     /// Next step when nothing can be replayed; `None` while a replay is in flight.
     pub fn ending(&self, counted: &Counted) -> Option<RedriveCommand> {
-        let Counted { in_flight, resolved } = *counted;
+        let Counted { in_flight, resolved, in_vain } = *counted;
         match self.status {
+            RedriveStatus::Canary if in_flight == 0 && resolved > 0 && resolved == in_vain => {
+                let because = format!(
+                    "the canary of {} changed nothing, so that it proves nothing: no saga waited for it any more",
+                    self.sent
+                );
+                Some(RedriveCommand::Stop(self.round, because))
+            }
             RedriveStatus::Canary if in_flight == 0 && resolved >= self.sent => {
                 Some(RedriveCommand::PassCanary(self.round, self.sent))
             }

@@ -97,8 +97,10 @@ pub(crate) async fn counted(store: &dyn Queries, drive: &Drive, tag: Tag) -> Res
     let mut counted = Counted { in_flight, ..Counted::default() };
     if drive.status == RedriveStatus::Canary {
         for (status, count) in courses(store, &format!("{}/{}", tag.redrive, tag.round)).await? {
-            if status == IN_VAIN || DeadLetterStatus::named(&status) == Some(DeadLetterStatus::Resolved) {
+            let is_in_vain = status == IN_VAIN;
+            if is_in_vain || DeadLetterStatus::named(&status) == Some(DeadLetterStatus::Resolved) {
                 counted.resolved += count;
+                counted.in_vain += if is_in_vain { count } else { 0 };
             }
         }
     }

@@ -58,6 +58,14 @@ pub(crate) fn in_status(status: SagaStatus) -> Query {
     Query { equals: vec![("status", status.as_str().into())], ..Query::default() }
 }
 
+/// Finds sagas that wait for a dead letter of a step.
+pub(crate) fn waiting_for_dead_letter(step: &str) -> Query {
+    let statuses = [SagaStatus::DeadLettered, SagaStatus::CompensationStuck];
+    let statuses = statuses.iter().map(|status| status.as_str().into()).collect();
+    let equals = vec![("next_step", step.into()), ("finished", 0.into())];
+    Query { equals, one_of: vec![("status", statuses)], ..Query::default() }
+}
+
 pub(crate) fn overdue(now: Timestamp) -> Query {
     let mut query = Query::default();
     only_overdue(&mut query, now);
@@ -77,16 +85,24 @@ pub(crate) fn overdue_before(now: Timestamp) -> Timestamp {
     now.saturating_sub(GRACE).unwrap_or(now)
 }
 
-/// Sums the totals of the oldest sagas that a query finds, by currency. Damaged sagas, and those without an order so far,
-/// are left out.
+/// Sums the totals of the oldest sagas that a query finds, by currency.
 pub(crate) async fn amounts(store: &dyn Queries, query: Query) -> Result<Amounts, StoreFault> {
+    Ok(amounts_and_oldest(store, query).await?.0)
+}
+
+/// Sums the totals of the oldest sagas that a query finds, by currency, and names the oldest. Damaged sagas, and those without
+/// an order so far, are left out of the sums.
+pub(crate) async fn amounts_and_oldest(
+    store: &dyn Queries,
+    query: Query,
+) -> Result<(Amounts, Option<String>), StoreFault> {
     let oldest = store.find(SagaView::KIND, Query { limit: MAX_SUMMED, ..query }).await?;
     let mut amounts = Amounts::new();
     for total in oldest.iter().filter_map(|row| parsed::<SagaView>(row).ok()?.total) {
         let amount = amounts.entry(total.currency.code()).or_insert(Money::new(0, total.currency));
         amount.amount_minor = amount.amount_minor.saturating_add(total.amount_minor);
     }
-    Ok(amounts)
+    Ok((amounts, oldest.first().map(|row| row.id.clone())))
 }
 
 fn oldest_saga(row: &FoundRow) -> OldestSaga {

@@ -1,11 +1,14 @@
-//! Shell: canaries that end without being resolved.
+//! Shell: canaries: what they take, and those that end without being resolved.
 
-use saga_core::dead_letter::DeadLettered;
+use admin::service::AdminMessage;
+use saga_core::dead_letter::{DeadLetterMessage, DeadLettered};
 use serde_json::json;
+use uuid::Uuid;
 
 use crate::given::announced;
 use crate::harness::AdminHarness;
 use crate::redrives::{admin_with, started};
+use crate::replay_values::{dead_lettered, four_parked, order};
 
 /// Waits until the redrive stops. At most so many more requests are published meanwhile.
 async fn stops(admin: &AdminHarness, redrive: &str, already: usize) {
@@ -111,4 +114,31 @@ async fn dead_letter_that_failed_by_a_slow_clock_is_not_sent_twice_in_a_round() 
         })
         .await;
     assert_eq!(times, 1, "{done}");
+}
+
+/// Of four dead letters two are awaited; the others would be replayed in vain, and prove nothing.
+#[tokio::test]
+async fn canary_takes_only_dead_letters_that_a_saga_waits_for() {
+    let (admin, _) = four_parked().await;
+    started(&admin, json!({"canary": 4})).await;
+    let sent = admin.publishes_at_least(2).await;
+    let mut ids: Vec<_> = sent.iter().filter_map(replayed).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [dead_lettered(1).id, dead_lettered(2).id]);
+}
+
+#[tokio::test]
+async fn redrive_that_nobody_waits_for_stops_before_its_canary() {
+    let (admin, _) = four_parked().await;
+    let redrive = started(&admin, json!({"canary": 1, "filter": {"saga": order(4)}})).await;
+    let shown = admin
+        .drive_until_status(&redrive, "STOPPED", |fact| panic!("nothing is to be sent, but {fact:?} was"))
+        .await;
+    let because = shown["stopped_because"].as_str().expect("a reason");
+    assert!(because.contains("no saga waits"), "{because}");
+}
+
+fn replayed(fact: &AdminMessage) -> Option<Uuid> {
+    let AdminMessage::DeadLetter(DeadLetterMessage::ReplayRequested(body)) = fact else { return None };
+    Some(body.dead_letter)
 }

@@ -84,7 +84,7 @@ fn evaluated(change: impl FnOnce(&mut Overview)) -> Overview {
 
 fn keys(change: impl FnOnce(&mut Overview)) -> Vec<String> {
     let overview = evaluated(change);
-    assert_eq!(overview.needs_human, !overview.findings.is_empty());
+    assert_eq!(overview.needs_human, overview.findings.iter().any(|finding| !finding.to_clean_up));
     overview.findings.into_iter().map(|finding| finding.key).collect()
 }
 
@@ -132,6 +132,7 @@ fn every_problem_is_a_finding_with_a_key_of_its_own() {
         "consumer_stall:payment/payment-refund",
         "unreachable:order",
         "compensation_stuck",
+        "dead_letters:f",
         "many_dead_letters",
         "sagas_overdue",
         "ledgers_unbalanced",
@@ -193,7 +194,7 @@ fn finding_has_money_deadline_and_count_of_what_it_affects() {
     let mut overview = well();
     everything(&mut overview);
     let euro: Money = serde_json::from_str(r#"{"amount_minor": 1299, "currency": "EUR"}"#).expect("money");
-    let affected = Affected { stuck: vec![euro], overdue: vec![], dead_letter_threshold: 1_000 };
+    let affected = Affected { stuck: vec![euro], dead_letter_threshold: 1_000, ..Affected::default() };
     let findings = with_findings(overview, &affected).findings;
     let of = |key: &str| findings.iter().find(|finding| finding.key == key).expect("a finding");
     assert_eq!((&of("compensation_stuck").amounts, of("compensation_stuck").count), (&vec![euro], Some(1)));
@@ -299,4 +300,69 @@ fn keys_that_could_not_be_evaluated_are_unknown() {
         assert!(is_unknown(&evaluated(|all| all.reconciliation = last), "ledgers_unbalanced"));
     }
     assert!(!is_unknown(&evaluated(|_| {}), "ledgers_unbalanced"));
+}
+
+#[test]
+fn half_open_breaker_is_a_problem_only_while_something_waits_for_it() {
+    let half_open = |waiting, open, retries| {
+        keys(|all| {
+            let payment = &mut all.services[1];
+            payment.breakers =
+                vec![OpenBreaker { state: "HALF_OPEN".to_owned(), ..breaker("bank", 3_600, false) }];
+            payment.steps = vec![StepStatus {
+                step: "payment-processing".to_owned(),
+                waiting: Some(waiting),
+                stalled_since: None,
+                paused: false,
+            }];
+            payment.tasks = Some(TaskSummary { open, oldest: None });
+            payment.retries = Some(retries);
+        })
+    };
+    assert_eq!(half_open(0, 0, 0), [""; 0], "the next call closes it");
+    for (waiting, open, retries) in [(1, 0, 0), (0, 1, 0), (0, 0, 1)] {
+        assert_eq!(half_open(waiting, open, retries), ["breaker_open:payment/bank"]);
+    }
+    assert_eq!(
+        keys(|all| all.services[1].breakers = vec![breaker("bank", 3_600, false)]),
+        ["breaker_open:payment/bank"]
+    );
+}
+
+#[test]
+fn dead_letters_that_nobody_waits_for_need_no_human() {
+    let with = |awaited, pending| {
+        evaluated(|all| {
+            let first_until = (awaited > 0).then_some(NOW);
+            let groups = vec![GroupSummary {
+                awaited,
+                count: pending,
+                first_until,
+                ..group("payment", "payment-processing")
+            }];
+            all.dead_letters = Some(DeadLetterSummary { pending, replaying: 0, groups });
+        })
+    };
+    for pending in [2, 500] {
+        let over = with(0, pending);
+        assert!(!over.needs_human && !over.findings.is_empty(), "{over:?}");
+        assert!(over.findings.iter().all(|finding| finding.to_clean_up && !finding.urgent), "{over:?}");
+        let awaited = with(1, pending);
+        assert!(awaited.needs_human, "{awaited:?}");
+        assert!(awaited.findings.iter().all(|finding| finding.urgent), "the deadline comes: {awaited:?}");
+    }
+}
+
+#[test]
+fn reconciliation_without_answers_is_a_finding_that_names_service_and_error() {
+    let unanswered = vec![admin_api::reconciliation::Unanswered {
+        service: "order".to_owned(),
+        why: "its rows: order answers 500".to_owned(),
+    }];
+    let overview =
+        with_findings(well(), &Affected { unanswered, dead_letter_threshold: 100, ..Affected::default() });
+    assert!(overview.needs_human);
+    let [found] = overview.findings.as_slice() else { panic!("one finding: {overview:?}") };
+    assert_eq!((found.key.as_str(), found.service.as_deref()), ("reconciliation_incomplete", Some("order")));
+    assert!(found.explanation.contains("order answers 500"), "{}", found.explanation);
 }

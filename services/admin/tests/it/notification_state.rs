@@ -38,7 +38,11 @@ pub fn finding(key: &str) -> Finding {
 }
 
 fn seen(keys: &[&str]) -> Observation {
-    Observation { findings: keys.iter().copied().map(finding).collect(), ..Observation::default() }
+    Observation {
+        findings: keys.iter().copied().map(finding).collect(),
+        system: "shop".to_owned(),
+        ..Observation::default()
+    }
 }
 
 #[derive(Default)]
@@ -123,7 +127,7 @@ fn findings_within_the_minimum_interval_are_reported_together_after_it() {
     assert_eq!(notifier.delivers(10, &["a", "b", "c"]), None);
     let notification = notifier.observe(60, &["a", "b", "c"]).expect("a notification");
     assert_eq!(keys_of(&notification.new), ["b", "c"]);
-    assert_eq!(notification.text(), "a human is needed: b is wrong; c is wrong; 1 reported before");
+    assert_eq!(notification.text(), "shop: a human is needed: b is wrong; c is wrong; 1 reported before");
 }
 
 #[test]
@@ -182,13 +186,74 @@ fn open_finding_is_reported_again_as_a_reminder() {
 }
 
 #[test]
-fn urgent_finding_waits_a_fifth_of_the_minimum_interval() {
+fn urgent_finding_is_reported_at_once() {
     let mut notifier = Notifier::default();
     assert_eq!(notifier.delivers(0, &["a"]), needed(&["a"]));
-    assert_eq!(notifier.delivers(5, &["a", "b", "urgent:c"]), None);
-    assert_eq!(notifier.delivers(12, &["a", "b", "urgent:c"]), needed(&["b", "urgent:c"]));
-    assert_eq!(notifier.delivers(30, &["a", "b", "urgent:c", "d"]), None);
-    assert_eq!(notifier.delivers(72, &["a", "b", "urgent:c", "d"]), needed(&["d"]));
+    assert_eq!(
+        notifier.delivers(5, &["a", "b", "urgent:c"]),
+        needed(&["urgent:c", "b"]),
+        "the urgent one first"
+    );
+    assert_eq!(notifier.delivers(10, &["a", "b", "urgent:c", "d"]), None, "quiet again for the others");
+    assert_eq!(notifier.delivers(65, &["a", "b", "urgent:c", "d"]), needed(&["d"]));
+}
+
+#[test]
+fn urgent_finding_replaces_notification_in_flight() {
+    let mut notifier = Notifier::default();
+    let first = notifier.observe(0, &["a"]).expect("a notification");
+    let second = notifier.observe(5, &["a", "urgent:c"]).expect("a notification at once");
+    assert_eq!(keys_of(&second.new), ["urgent:c", "a"], "with all that is not delivered");
+    assert!(notifier.state.is_replaced(first.id) && !notifier.state.is_replaced(second.id));
+    assert_eq!(notifier.observe(10, &["a", "urgent:c"]), None, "it is under way");
+    notifier.execute(NotificationCommand::Deliver(first.id));
+    assert_eq!(notifier.observe(11, &["a", "urgent:c"]), None, "the first one changes nothing");
+    notifier.execute(NotificationCommand::Deliver(second.id));
+    assert!(notifier.state.in_flight().is_none());
+    assert_eq!(notifier.delivers(200, &["a", "urgent:c"]), None);
+}
+
+#[test]
+fn finding_that_becomes_urgent_or_grows_tenfold_is_reported_again_with_its_count() {
+    let mut notifier = Notifier::default();
+    let mut observe = |second, urgent, count| {
+        let findings = vec![Finding { urgent, count: Some(count), ..finding("a") }];
+        let sent = notifier.observe_all(second, Observation { findings, ..seen(&[]) })?;
+        notifier.execute(NotificationCommand::Deliver(sent.id));
+        sent.new.first().map(|line| line.count)
+    };
+    assert_eq!(observe(0, false, 1), Some(Some(1)));
+    assert_eq!(observe(5, false, 500), None, "it is not urgent");
+    assert_eq!(observe(10, true, 2), Some(Some(2)));
+    assert_eq!(observe(15, true, 19), None);
+    assert_eq!(observe(20, true, 20), Some(Some(20)));
+    assert_eq!(observe(25, true, 20), None);
+}
+
+#[test]
+fn finding_that_is_only_left_to_clean_up_ends_and_is_not_reported() {
+    let mut notifier = Notifier::default();
+    let mut observe = |second, keys: &[(&str, bool)]| {
+        let found = |(key, to_clean_up): &(&str, bool)| Finding { to_clean_up: *to_clean_up, ..finding(key) };
+        notifier.delivers_all(second, Observation { findings: keys.iter().map(found).collect(), ..seen(&[]) })
+    };
+    assert_eq!(observe(0, &[("a", true)]), None);
+    assert_eq!(observe(5, &[("a", false)]), needed(&["a"]));
+    assert_eq!(observe(10, &[("a", true)]), None);
+    assert_eq!(observe(70, &[("a", true)]), RECOVERED);
+    assert_eq!(observe(5_000, &[("a", true)]), None, "no reminder");
+}
+
+#[test]
+fn notification_says_money_deadline_and_command() {
+    let mut notifier = Notifier::default();
+    let amounts =
+        vec![serde_json::from_str(r#"{"amount_minor": 840000, "currency": "EUR"}"#).expect("money")];
+    let (deadline, commands) = (Some(Timestamp::UNIX_EPOCH), vec!["dlq show 7".to_owned()]);
+    let findings = vec![Finding { amounts, deadline, commands, ..finding("a") }];
+    let sent = notifier.observe_all(0, Observation { findings, ..seen(&[]) }).expect("a notification");
+    let wanted = "shop: a human is needed: a is wrong, 8400.00 EUR, first deadline 1970-01-01T00:00:00Z (sagactl dlq show 7)";
+    assert_eq!(sent.text(), wanted);
 }
 
 #[test]
@@ -199,7 +264,7 @@ fn brief_finding_within_the_minimum_interval_is_listed_as_gone() {
     assert_eq!(notifier.delivers(20, &[]), None);
     let notification = notifier.observe(80, &[]).expect("a notification");
     assert_eq!(notification.kind, NotificationKind::Recovered);
-    assert_eq!(notification.text(), "all findings are resolved: a is wrong; b is wrong");
+    assert_eq!(notification.text(), "shop: all findings are resolved: a is wrong; b is wrong");
 }
 
 #[test]
@@ -325,9 +390,9 @@ fn text_of_finding_is_one_short_line_without_control_characters() {
 fn one_test_at_a_time_beside_other_notifications() {
     let mut notifier = Notifier::default();
     notifier.observe(0, &["a"]).expect("a notification");
-    let test = notifier.execute(NotificationCommand::Test).expect("a test");
+    let test = notifier.execute(NotificationCommand::Test("shop".to_owned())).expect("a test");
     assert_eq!(test.kind, NotificationKind::Test);
-    let again = (NotificationCommand::Test, Uuid::from_u128(9), notifier.now());
+    let again = (NotificationCommand::Test("shop".to_owned()), Uuid::from_u128(9), notifier.now());
     assert!(notifier.state.decide(&again).is_err());
     notifier.execute(NotificationCommand::Deliver(test.id));
     assert!(notifier.state.decide(&again).is_ok());
@@ -377,12 +442,14 @@ proptest! {
                 }
             }
             if let Some(sent) = notifier.observe(second, &keys) {
-                prop_assert!(in_flight.is_none(), "one at a time");
-                times.push(second);
+                let is_urgent = sent.new.iter().any(|line| line.urgent);
+                prop_assert!(in_flight.is_none() || is_urgent, "one at a time, unless it is urgent");
+                times.push((second, is_urgent));
                 in_flight = Some(sent);
             }
         }
-        prop_assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 12), "{times:?}");
+        let keeps_interval = |pair: &[(i64, bool)]| pair[1].1 || pair[1].0 - pair[0].0 >= 60;
+        prop_assert!(times.windows(2).all(keeps_interval), "{times:?}");
         let lines = delivered.iter().flat_map(|sent| sent.new.iter().chain(&sent.cleared));
         let reported: BTreeSet<_> = lines.map(|line| line.key.clone()).collect();
         for key in &lasting {

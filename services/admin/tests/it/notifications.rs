@@ -76,7 +76,7 @@ async fn notifications_of_dead_letter_and_recovery_are_signed() {
     assert_eq!(notice.body["type"], "saga.needs_human");
     assert_eq!(each(&notice.body["data"]["new"], "key"), ["dead_letters:f"]);
     let text = notice.body["data"]["text"].as_str().expect("text");
-    assert!(text.starts_with("a human is needed: 1 dead letter at payment-processing"), "{text}");
+    assert!(text.starts_with("order-saga: a human is needed: 1 dead letter at payment-processing"), "{text}");
 
     wait_until("it is known to have arrived", async || delivered(&admin).await.len() == 1).await;
     let push = admin.get("/notifications").await;

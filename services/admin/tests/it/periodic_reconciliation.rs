@@ -29,7 +29,7 @@ async fn results(store: &dyn Store, count: usize) -> Vec<Timestamp> {
         let looked = history.iter().map(|event| serde_json::from_str(&event.data).expect("an event"));
         let looked = looked.filter_map(|event| match event {
             ReconciliationEvent::Recorded(result) => Some(result.at),
-            ReconciliationEvent::Invalidated { .. } => None,
+            ReconciliationEvent::Invalidated { .. } | ReconciliationEvent::RoundCounted { .. } => None,
         });
         let looked: Vec<_> = looked.collect();
         if looked.len() >= count {

@@ -259,6 +259,7 @@ fn unbalanced_result_stays_until_a_conclusive_reconciliation() {
             CommandKind::Reconciled {
                 result: ReconciliationSummary { verdict, at, discrepancies: 1 },
                 invalidated: 0,
+                unanswered: None,
                 checkpoint: None,
             },
         )
@@ -276,7 +277,15 @@ fn rejected_resolution_keeps_the_last_reconciliation() {
     let mut admin = Admin::of(AdminService);
     let look = ReconciliationSummary { verdict: Verdict::Unbalanced, at: NOON, discrepancies: 1 };
     admin
-        .executes(asks(1, CommandKind::Reconciled { result: look.clone(), invalidated: 0, checkpoint: None }))
+        .executes(asks(
+            1,
+            CommandKind::Reconciled {
+                result: look.clone(),
+                invalidated: 0,
+                unanswered: None,
+                checkpoint: None,
+            },
+        ))
         .records(&["Recorded"]);
     let settle_many = |named| {
         let cases = vec![Resolution { target: named, along: vec![], blocking: BTreeSet::new() }];
@@ -286,13 +295,13 @@ fn rejected_resolution_keeps_the_last_reconciliation() {
     admin.executes(asks(2, settle_many(Target::DeadLetter(dead.id)))).has_outcome("done");
     assert_eq!(
         admin.row::<ReconciliationState>(RECONCILIATION_STATE),
-        ReconciliationState { last: Some(look), invalidated: 0 },
+        ReconciliationState { last: Some(look), ..ReconciliationState::default() },
         "there is none yet"
     );
     admin.receives(announced(&dead)).has_outcome("done");
     admin.executes(asks(3, settle_many(Target::DeadLetter(dead.id)))).has_outcome("done");
     assert_eq!(
         admin.row::<ReconciliationState>(RECONCILIATION_STATE),
-        ReconciliationState { last: None, invalidated: 1 }
+        ReconciliationState { invalidated: 1, ..ReconciliationState::default() }
     );
 }

@@ -168,6 +168,11 @@ fn canary_discarded_or_replayed_by_hand_stops_its_redrive() {
         "{stops:?}"
     );
     assert!(matches!(ending(&admin, &resolved(1)), Some(RedriveCommand::PassCanary(1, 1))));
+    let in_vain = ending(&admin, &Counted { in_vain: 1, ..resolved(1) });
+    assert!(
+        matches!(&in_vain, Some(RedriveCommand::Stop(1, because)) if because.contains("changed nothing")),
+        "{in_vain:?}"
+    );
 }
 
 #[test]

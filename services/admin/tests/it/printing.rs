@@ -30,7 +30,10 @@ fn without_receiver_each_notification_is_one_line_of_output() {
     BufReader::new(running.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
     let (at, words) = line.trim_end().split_once(' ').expect("a time and words");
     assert!(at.parse::<jiff::Timestamp>().is_ok(), "{line}");
-    assert!(words.starts_with("a human is needed: ") && words.contains("order does not answer"), "{line}");
+    assert!(
+        words.starts_with("order-saga: a human is needed: ") && words.contains("order does not answer"),
+        "{line}"
+    );
     // The log is written by a thread of its own.
     let mut log = BufReader::new(running.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
     assert!(log.any(|line| line.contains(words)), "the log has it too");

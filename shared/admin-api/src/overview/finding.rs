@@ -22,7 +22,7 @@ pub struct Finding {
     /// Start of the problem, when known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// Number of affected sagas, dead letters, entries, calls or discrepancies, where they are counted.
+    /// Number of affected sagas, dead letters, entries, calls or discrepancies at this time, where they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
     /// Money in affected orders, one amount for each currency, where it is known.
@@ -36,6 +36,9 @@ pub struct Finding {
     /// True if orders or money are at risk now, and not only delayed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub urgent: bool,
+    /// True if nobody waits for it any more, and only cleaning up is left. It needs no human now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub to_clean_up: bool,
     /// True for problems that a restart causes too. Notifications report them after a grace period.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_pass: bool,
@@ -57,6 +60,7 @@ impl Finding {
             deadline: None,
             commands: vec![],
             urgent: false,
+            to_clean_up: false,
             may_pass: false,
         }
     }
@@ -114,6 +118,8 @@ pub enum FindingCode {
     SagasOverdue,
     /// The last reconciliation found discrepancies that nothing in flight can resolve.
     LedgersUnbalanced,
+    /// Three reconciliations in a row lacked the answer of a service.
+    ReconciliationIncomplete,
     /// A part of the overview could not be read.
     Unavailable,
 }

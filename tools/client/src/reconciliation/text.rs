@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use admin_api::reconciliation::{Discrepancy, Report, ResolvedItem, Scope, Summary, Verdict};
+use admin_api::reconciliation::{Discrepancy, Report, ResolvedItem, RuleCount, Scope, Summary, Verdict};
 use cli::view::View;
 use jiff::Timestamp;
 
@@ -15,27 +15,34 @@ const MAX_RESOLVED_SHOWN: usize = 10;
 /// Formats a report.
 pub fn report_text(report: &Report, view: &View) -> String {
     let mut lines = vec![headline(report.verdict)];
-    lines.extend(discrepancies("✗ ", &report.discrepancies, report.discrepancy_count, view));
+    let counts = |count: fn(&RuleCount) -> u64| Counts { by_rule: &report.by_rule, count };
+    let certain = counts(|rule| rule.certain);
+    lines.extend(discrepancies("✗ ", (&report.discrepancies, report.discrepancy_count), &certain, view));
     lines.extend(report.in_flight.iter().map(|work| {
         format!("  in flight: {}{}; waits for {}", work.what, since(work.since, view), work.waits_for)
     }));
     let unanswered = report.unanswered.iter();
     lines.extend(unanswered.map(|service| format!("  no answer from {}: {}", service.service, service.why)));
-    let suspected = discrepancies(
-        "? may be resolved by work in flight: ",
-        &report.suspected,
-        report.suspected_count,
-        view,
-    );
-    lines.extend(suspected);
+    let suspected = (report.suspected.as_slice(), report.suspected_count);
+    let mark = "? may be resolved by work in flight: ";
+    lines.extend(discrepancies(mark, suspected, &counts(|rule| rule.suspected), view));
     lines.extend(resolved(report, view));
     lines.extend(totals(report));
     lines.extend(incremental(&report.scope, view));
     let baselines = report.baselines.iter();
     lines.extend(baselines.map(|(step, baseline)| {
-        format!("  baseline of {step}: {} missed, accepted {}", baseline.missed, view.full_time(baseline.at))
+        let accepted = baseline_text(baseline.missed);
+        format!("  baseline of {step}: {accepted}, accepted {}", view.full_time(baseline.at))
     }));
     lines.join("\n")
+}
+
+/// Describes an accepted difference between published and processed messages.
+pub fn baseline_text(missed: i64) -> String {
+    match missed {
+        0.. => format!("{missed} published messages never processed"),
+        _ => format!("{} messages processed that no producer remembers", missed.unsigned_abs()),
+    }
 }
 
 fn headline(verdict: Verdict) -> String {
@@ -99,15 +106,42 @@ fn incremental(scope: &Scope, view: &View) -> Option<String> {
     })
 }
 
+/// Counts by rule, of which the listed discrepancies are a sample.
+struct Counts<'a> {
+    by_rule: &'a [RuleCount],
+    count: fn(&RuleCount) -> u64,
+}
+
+impl Counts<'_> {
+    /// Number of discrepancies of a rule, with the money in the affected orders; `None` if it is not counted.
+    fn of(&self, rule: &str) -> Option<(u64, String)> {
+        let found = self.by_rule.iter().find(|counted| counted.rule == rule)?;
+        let amounts: Vec<_> = found.amounts.iter().map(ToString::to_string).collect();
+        let money =
+            if amounts.is_empty() { String::new() } else { format!(", orders of {}", amounts.join(" and ")) };
+        Some(((self.count)(found), money))
+    }
+}
+
 /// Discrepancies by rule: their number, the first of them, and advice.
-fn discrepancies(mark: &str, listed: &[Discrepancy], count: u64, view: &View) -> Vec<String> {
+fn discrepancies(
+    mark: &str,
+    (listed, count): (&[Discrepancy], u64),
+    counts: &Counts<'_>,
+    view: &View,
+) -> Vec<String> {
     let mut by_rule: BTreeMap<&str, Vec<&Discrepancy>> = BTreeMap::new();
     for discrepancy in listed {
         by_rule.entry(&discrepancy.rule).or_default().push(discrepancy);
     }
-    let mut lines = Vec::new();
+    for counted in counts.by_rule.iter().filter(|counted| (counts.count)(counted) > 0) {
+        by_rule.entry(&counted.rule).or_default();
+    }
+    let (mut lines, mut told) = (Vec::new(), 0);
     for (rule, violations) in by_rule {
-        lines.push(format!("  {mark}{rule}: {}", violations.len()));
+        let (all, money) = counts.of(rule).unwrap_or((violations.len() as u64, String::new()));
+        told += all;
+        lines.push(format!("  {mark}{rule}: {all}{money}"));
         for Discrepancy { subject, detail, difference, since: at, .. } in violations.iter().take(MAX_SHOWN) {
             let difference = difference_text(difference.as_deref());
             lines.push(format!("      {subject}: {detail}{difference}{}", since(*at, view)));
@@ -117,9 +151,9 @@ fn discrepancies(mark: &str, listed: &[Discrepancy], count: u64, view: &View) ->
             lines.push(format!("      → {}", first.advice));
         }
     }
-    let unlisted = count.saturating_sub(listed.len() as u64);
-    if unlisted > 0 {
-        lines.push(format!("  {mark}{unlisted} more, not listed"));
+    let uncounted = count.saturating_sub(told);
+    if uncounted > 0 {
+        lines.push(format!("  {mark}{uncounted} more, not listed"));
     }
     lines
 }
@@ -148,7 +182,7 @@ fn difference_text(difference: Option<&str>) -> String {
 }
 
 fn more(count: usize, shown: usize) -> Option<String> {
-    (count > shown).then(|| format!("      and {} more; --json lists all", count - shown))
+    (count > shown).then(|| format!("      and {} more; --json lists up to 200", count - shown))
 }
 
 fn since(at: Option<Timestamp>, view: &View) -> String {
@@ -172,6 +206,7 @@ mod tests {
             detail: "payment CAPTURED, 1 charges captured at the bank".to_owned(),
             difference: Some("13.00 EUR".to_owned()),
             since: Some(at("2027-01-15T08:00:02Z")),
+            amount: None,
             advice: "sagactl saga show".to_owned(),
             certain: true,
         }
@@ -179,6 +214,23 @@ mod tests {
 
     fn full() -> Report {
         Report { scope: Scope { full: true, ..Scope::default() }, ..Report::default() }
+    }
+
+    #[test]
+    fn count_of_a_rule_is_not_that_of_its_sample() {
+        let rule = discrepancy(1).rule;
+        let amounts =
+            vec![serde_json::from_str(r#"{"amount_minor": 840000, "currency": "EUR"}"#).expect("money")];
+        let report = Report {
+            verdict: Verdict::Unbalanced,
+            by_rule: vec![RuleCount { rule, certain: 2_900, suspected: 0, amounts }],
+            discrepancies: (1..=5).map(discrepancy).collect(),
+            discrepancy_count: 2_900,
+            ..full()
+        };
+        let text = report_text(&report, &View::FILE);
+        assert!(text.contains("  ✗ cancelled = money back: 2900, orders of 8400.00 EUR\n"), "{text}");
+        assert!(!text.contains("not listed"), "{text}");
     }
 
     #[test]
@@ -199,7 +251,7 @@ mod tests {
             "      order 1: payment CAPTURED, 1 charges captured at the bank; difference 13.00 EUR, since \
              2027-01-15 08:00:02Z"
         );
-        assert_eq!(lines[5], "      and 2 more; --json lists all");
+        assert_eq!(lines[5], "      and 2 more; --json lists up to 200");
         assert_eq!(lines[6], "      → sagactl saga show");
         assert_eq!(lines[7], "  ✗ 2 more, not listed");
         assert!(lines[8].starts_with("  orders 9 · pending"), "{text}");

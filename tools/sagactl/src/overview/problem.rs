@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use admin_api::overview::{Finding, FindingCode};
-use contract::topology::OPERATOR;
+use contract::topology::{OPERATOR, PARTICIPANTS};
 use serde::Serialize;
 
 use super::snapshot::Snapshot;
@@ -24,6 +24,9 @@ pub struct Problem {
 
 /// Lists all problems: processes that do not run, then the findings of admin. `command` is the start of commands.
 pub fn problems(snapshot: &Snapshot, command: &str, view: &View) -> Vec<Problem> {
+    if is_stopped(snapshot) {
+        return vec![stopped(command)];
+    }
     let down = snapshot.down.iter().flatten();
     let mut problems: Vec<_> = down.map(|name| not_running(name, snapshot, command)).collect();
     if let Some(problem) = snapshot.problem.as_ref().filter(|_| !snapshot.is_down(OPERATOR)) {
@@ -46,7 +49,9 @@ fn problem(finding: &Finding, snapshot: &Snapshot, command: &str, view: &View) -
     let is_of_process =
         matches!(finding.code, FindingCode::Unreachable | FindingCode::NotReady | FindingCode::ConsumerStall);
     let is_paused = finding.commands.iter().any(|words| words.starts_with("faults clear"));
-    if let Some(service) = finding.service.as_ref().filter(|_| is_of_process && !is_paused) {
+    // The process may hold the last copy of its database.
+    let is_of_store = finding.code == FindingCode::NotReady && finding.key.ends_with("/store");
+    if let Some(service) = finding.service.as_ref().filter(|_| is_of_process && !is_paused && !is_of_store) {
         commands.extend(restart(service, snapshot, command));
     }
     let code = finding.code.to_string();
@@ -71,9 +76,26 @@ fn explanation(finding: &Finding, view: &View) -> String {
     text
 }
 
+/// True if no service of a local system runs.
+fn is_stopped(snapshot: &Snapshot) -> bool {
+    snapshot.down.is_some() && PARTICIPANTS.iter().all(|participant| snapshot.is_down(participant.name))
+}
+
+fn stopped(command: &str) -> Problem {
+    Problem {
+        code: "stopped".to_owned(),
+        text: "the system is stopped".to_owned(),
+        explanation: "None of its services runs. scripts/up.sh --detach builds and starts it again, with the same data.".to_owned(),
+        commands: vec![format!("{command} up --detach")],
+    }
+}
+
 fn not_running(name: &str, snapshot: &Snapshot, command: &str) -> Problem {
     let mut explanation = match name {
-        "nats" => "Without the broker orders are accepted and wait in the outboxes. Nothing is lost.",
+        "nats" => {
+            "Without the broker orders are accepted and wait in the outboxes. None is lost, but each is cancelled when its \
+             deadline passes (60 s by default)."
+        }
         OPERATOR => {
             "The saga view, dead letters and notifications are not updated until it is back. Orders continue without it."
         }
@@ -210,7 +232,7 @@ pub mod tests {
             unavailable: vec![Unavailable { what: "sagas".to_owned(), problem: "too slow".to_owned() }],
         };
         let euro = serde_json::from_str(r#"{"amount_minor": 1299, "currency": "EUR"}"#).expect("money");
-        let affected = Affected { stuck: vec![euro], overdue: vec![], dead_letter_threshold: 100 };
+        let affected = Affected { stuck: vec![euro], dead_letter_threshold: 100, ..Affected::default() };
         with_findings(overview, &affected)
     }
 
@@ -255,6 +277,25 @@ pub mod tests {
         let commands: Vec<_> = found.iter().flat_map(|problem| &problem.commands).collect();
         assert!(commands.iter().all(|command| !command.contains(" start ") && !command.contains(" stop ")));
         assert_eq!(found.len(), overview().findings.len());
+    }
+
+    #[test]
+    fn stopped_system_is_one_problem_that_names_how_to_start_it() {
+        let names = PARTICIPANTS.iter().map(|participant| participant.name).chain(["nats"]);
+        let stopped = Snapshot { down: Some(names.map(str::to_owned).collect()), ..Snapshot::default() };
+        let found = problems(&stopped, COMMAND, &View::FILE);
+        assert_eq!((found.len(), found[0].code.as_str()), (1, "stopped"));
+        assert_eq!(found[0].commands, ["sagactl --data /data up --detach"]);
+        assert!(found[0].explanation.contains("scripts/up.sh"), "{found:?}");
+    }
+
+    #[test]
+    fn service_without_its_database_file_is_not_advised_to_stop() {
+        let found = problems(&snapshot(), COMMAND, &View::FILE);
+        let store =
+            found.iter().find(|problem| problem.text.contains("(store)")).expect("a store that fails");
+        assert!(!store.commands.iter().any(|command| command.contains(" stop ")), "{store:?}");
+        assert!(store.explanation.contains("copy that first"), "{store:?}");
     }
 
     #[test]

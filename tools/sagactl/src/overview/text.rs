@@ -53,16 +53,29 @@ pub fn doctor(problems: &[Problem], faults: &[String]) -> String {
 
 fn human_needed(snapshot: &Snapshot, command: &str, view: &View) -> String {
     if !snapshot.needs_human() {
-        return "no human is needed\n".to_owned();
+        return "no human is needed\n".to_owned() + &to_clean_up(snapshot, command, view);
     }
     let mut text = "a human is needed\n".to_owned();
     for name in snapshot.down.iter().flatten() {
         let _ = writeln!(text, "  {name} does not run");
     }
-    for finding in snapshot.findings() {
+    for finding in snapshot.findings().filter(|finding| !finding.to_clean_up) {
         let _ = writeln!(text, "  {}", line(finding, view));
     }
     let _ = writeln!(text, "next: {command} doctor");
+    text + &to_clean_up(snapshot, command, view)
+}
+
+/// Lists what nobody waits for.
+fn to_clean_up(snapshot: &Snapshot, command: &str, view: &View) -> String {
+    let left: Vec<_> = snapshot.findings().filter(|finding| finding.to_clean_up).collect();
+    if left.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("to clean up, when there is time ({command} doctor):\n");
+    for finding in left {
+        let _ = writeln!(text, "  {}", line(finding, view));
+    }
     text
 }
 

@@ -55,7 +55,7 @@ fn environment_of_up_is_kept_for_later_starts() {
     up.env("ADMIN__SERVICE__NOTIFICATIONS__WEBHOOK__SECRET", format!("whsec_{SECRET}"));
     let up = up.output().expect("sagactl runs");
     let printed = String::from_utf8_lossy(&up.stdout);
-    assert!(up.status.success() && printed.contains("notices     go to http://127.0.0.1:9 "), "{printed}");
+    assert!(up.status.success() && printed.contains("notifications go to http://127.0.0.1:9 "), "{printed}");
     assert!(!printed.contains("hidden") && !printed.contains(SECRET), "{printed}");
     system.sagactl(&["kill", "admin"]);
     system.sagactl(&["start", "admin"]);
@@ -66,7 +66,7 @@ fn environment_of_up_is_kept_for_later_starts() {
     // A new up uses its own environment.
     system.sagactl(&["down"]);
     let printed = system.sagactl(&system.up(&["--detach", "--no-seed"], &[]));
-    assert!(printed.contains("notices     go to standard output"), "{printed}");
+    assert!(printed.contains("notifications go to standard output"), "{printed}");
 }
 
 // Its receiver answers while sagactl runs.

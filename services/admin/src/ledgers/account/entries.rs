@@ -1,5 +1,7 @@
 //! Pure: what every service has of one order.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use contract::fact::FactType;
 use contract::reconciliation::{
     ChargeEntry, ChargeState, OrderEntry, OrderState, PaymentEntry, PaymentState, PublishedFact,
@@ -23,6 +25,13 @@ pub struct Account {
 }
 
 impl Account {
+    /// Number that differs, but for a rare chance, from that of any other state of the entries.
+    pub fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        format!("{self:?}").hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// True if the order is past its deadline and the grace period, and has not ended.
     pub fn is_overdue(&self, now: Timestamp) -> bool {
         let is_late = |order: &OrderEntry| now.duration_since(order.deadline) > GRACE;

@@ -19,6 +19,7 @@ impl Account {
         let found = |(rule, detail): Broken| Violation {
             difference: self.difference(rule),
             since: self.since(rule),
+            amount: self.amount(),
             ..Violation::new(rule, detail)
         };
         self.broken_rules(reference).into_iter().map(found).collect()
@@ -51,7 +52,11 @@ impl Account {
         let held = reservation.map(|_| (Rule::StockBack, format!("stock is still reserved, {purged}")));
         let called =
             self.has_open_call().then(|| (Rule::MoneyBack, format!("a call to the bank is open, {purged}")));
-        let found = |(rule, detail)| Violation { since: self.since(rule), ..Violation::new(rule, detail) };
+        let found = |(rule, detail)| Violation {
+            since: self.since(rule),
+            amount: self.amount(),
+            ..Violation::new(rule, detail)
+        };
         [pending, stuck, held, called].into_iter().flatten().map(found).collect()
     }
 
@@ -72,6 +77,12 @@ impl Account {
             }
         }
         violations.0
+    }
+
+    /// Money in the order, or at the bank where the order is unknown.
+    fn amount(&self) -> Option<Money> {
+        let of_charge = || self.charges.iter().flat_map(|charge| &charge.captured).next().copied();
+        self.order.as_ref().map(|order| order.total).or_else(of_charge)
     }
 
     /// Time since which a violation exists: the deadline of an order that does not end, otherwise the last fact.

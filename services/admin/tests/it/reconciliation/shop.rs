@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use admin::ledgers::accounts::{Accounts, Pages, View};
-use admin::ledgers::rules::Discrepancies;
+use admin::ledgers::discrepancies::Discrepancies;
 use admin::ledgers::totals::Ledgers;
 use admin_api::reconciliation::{Baseline, Discrepancy, Summary};
 use contract::money::{Currency, Money};
