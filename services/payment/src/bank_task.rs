@@ -69,7 +69,7 @@ impl BankAnswer {
 /// Translates the result of a task into a command for the payment.
 ///
 /// # Errors
-/// A refund, reversal or closure that did not succeed: money may be owed, so the task is dead-lettered with this reason.
+/// If a refund, reversal or closure did not succeed. Money may be owed, so the task is dead-lettered with this reason.
 pub(crate) fn payment_command(
     task: &BankTask,
     answer: Result<&Value, &FailedAttempt>,

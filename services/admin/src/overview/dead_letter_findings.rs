@@ -3,7 +3,7 @@
 use admin_api::overview::{Finding, FindingCode, GroupSummary, Overview, ServiceStatus};
 use admin_api::text::{counted, grouped};
 
-use super::findings::Affected;
+use super::affected::Affected;
 
 /// Evaluates the pending dead letters, one finding for each listed cause.
 pub(super) fn dead_letters(overview: &Overview, affected: &Affected) -> Vec<Finding> {

@@ -1,17 +1,15 @@
 //! Pure: the rules by which a problem needs a human. `sagactl status`, notifications and metrics show their result, and have
 //! no rules of their own. A problem that may pass by itself is marked.
 
-use std::collections::BTreeMap;
-
 use admin_api::overview::{
     FailingCheck, Finding, FindingCode, OpenBreaker, Overview, ServiceStatus, StepStatus,
 };
 use admin_api::reconciliation::{ReconciliationSummary, Unanswered};
 use admin_api::text::counted;
-use contract::money::Money;
 use contract::saga::{self, SagaStatus};
 use jiff::{SignedDuration, Timestamp};
 
+use super::affected::Affected;
 use super::dead_letter_findings::dead_letters;
 use crate::notifications::settings::RECEIVER;
 use crate::topology::NAME;
@@ -22,8 +20,8 @@ const MAX_BREAKER_OPEN: SignedDuration = SignedDuration::from_mins(1);
 /// Time after which an open call needs a human: the default deadline of an order and the grace period.
 const MAX_TASK_AGE: SignedDuration = SignedDuration::from_secs(90);
 
-/// Time after which a message that is still retried needs a human. Longer than the retries of any step, after which it is
-/// dead-lettered: what is left are reports of dead letters, which are retried for ever, and outages without a breaker.
+/// Time after which a message that is still retried needs a human. Longer than the retries of any step, which end with a dead
+/// letter. Only reports of dead letters, and outages without a breaker, take longer.
 const MAX_RETRY_AGE: SignedDuration = SignedDuration::from_mins(5);
 
 /// State of a breaker that admits probes.
@@ -31,25 +29,6 @@ pub const HALF_OPEN: &str = "HALF_OPEN";
 
 /// Placeholder where no order is known.
 const SOME_ORDER: &str = "ORDER";
-
-/// Data for findings that the overview does not show.
-#[derive(Debug, Clone, Default)]
-pub struct Affected {
-    /// Money in sagas whose compensation is stuck.
-    pub stuck: Vec<Money>,
-    /// Money in overdue sagas.
-    pub overdue: Vec<Money>,
-    /// Oldest saga whose compensation is stuck.
-    pub stuck_order: Option<String>,
-    /// Oldest overdue saga.
-    pub overdue_order: Option<String>,
-    /// Money in sagas that wait for a dead letter, by the step that has it.
-    pub awaited: BTreeMap<String, Vec<Money>>,
-    /// Questions that the last three reconciliations left unanswered.
-    pub unanswered: Vec<Unanswered>,
-    /// Number of dead letters that is a finding of its own.
-    pub dead_letter_threshold: u64,
-}
 
 /// Returns the overview with its findings.
 pub fn with_findings(overview: Overview, affected: &Affected) -> Overview {

@@ -148,7 +148,8 @@ mod tests {
     use admin_api::overview::Unavailable;
     use contract::metrics::OF_ADMIN;
 
-    use crate::overview::findings::{Affected, with_findings};
+    use crate::overview::affected::Affected;
+    use crate::overview::findings::with_findings;
 
     use super::*;
 

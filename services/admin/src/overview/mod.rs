@@ -1,10 +1,12 @@
 //! The state of everything, and the findings that need a human. In reading order:
 //!
+//! - [`affected`]: data for findings that the overview does not show
 //! - `dead_letter_findings`, [`findings`]: the rules by which a problem needs a human
 //! - [`notifiable`]: which findings people are notified of
 //! - `snapshot`: reads the state of everything within two seconds
 //! - `metrics`: exports it for Prometheus
 
+pub mod affected;
 mod dead_letter_findings;
 pub mod findings;
 pub(crate) mod metrics;

@@ -19,7 +19,8 @@ use saga_engine::runtime::clock::Clock as _;
 use saga_engine::store::StoreFault;
 use tokio::time::timeout;
 
-use super::findings::{Affected, HALF_OPEN, with_findings};
+use super::affected::Affected;
+use super::findings::{HALF_OPEN, with_findings};
 use crate::app::AdminApp;
 use crate::ledgers::state::{RECONCILIATION_STATE, ReconciliationState};
 use crate::sagas::summary::{

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use admin::notifications::content::NOTIFICATION_TASK;
 use admin::notifications::settings::RECEIVER;
-use admin::overview::findings::{Affected, with_findings};
+use admin::overview::affected::Affected;
+use admin::overview::findings::with_findings;
 use admin::overview::notifiable::{notifiable, unknown_keys};
 use admin_api::overview::{
     DeadLetterSummary, FailingCheck, FaultSummary, GroupSummary, OpenBreaker, OutboxSummary, Overview,

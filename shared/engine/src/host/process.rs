@@ -18,7 +18,7 @@ use super::app::Program;
 use super::archive::Archive;
 use super::health_probe;
 use super::log::{self, LogSettings};
-use super::run::run;
+use super::run::{BLOCKING_ENDS_WITHIN, run};
 use super::settings::{self, DbLocation, Settings, Sources};
 use crate::store::OpenOptions;
 
@@ -177,10 +177,6 @@ where
     let database = settings.store.location()?;
     block_on(operate(operation, database, settings.store.accept_loss, S::NAME, S::rows()))
 }
-
-/// Limit on what still blocks a thread when everything has ended, such as a write to the archive. The system may look a
-/// name up for much longer, which concerns nobody then.
-pub(super) const BLOCKING_ENDS_WITHIN: Duration = Duration::from_millis(250);
 
 fn block_on(work: BoxFuture<'_, anyhow::Result<()>>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

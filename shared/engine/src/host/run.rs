@@ -29,7 +29,7 @@ use super::messaging_loops::{MessagingLoops, end_of_loop};
 use super::metrics::Metrics;
 use super::settings::Settings;
 use super::trace::{self, Tracing};
-use super::{clock_sync, http, internal_api, process, readiness, retention_loop};
+use super::{clock_sync, http, internal_api, readiness, retention_loop};
 use crate::nats::{BusFault, NatsBus};
 use crate::runtime::clock::{BrokerClock, SystemClock};
 use crate::runtime::injected_faults::InjectedFaults;
@@ -45,12 +45,15 @@ const _: () = assert!(
         + http::STOP_WITHIN.as_millis()
         + LOOPS_END_WITHIN.as_millis()
         + trace::LAST.as_millis()
-        + process::BLOCKING_ENDS_WITHIN.as_millis()
+        + BLOCKING_ENDS_WITHIN.as_millis()
         < STOPS_WITHIN.as_millis()
 );
 const _: () = assert!(RELEASE_LEASE_WITHIN.as_millis() <= trace::LAST.as_millis());
 /// Limit on ending the loops, which takes longer only where one of them blocks.
 const LOOPS_END_WITHIN: Duration = Duration::from_millis(250);
+/// Limit on what still blocks a thread when everything has ended, such as a write to the archive. The system may look a
+/// name up for much longer, which concerns nobody then.
+pub(super) const BLOCKING_ENDS_WITHIN: Duration = Duration::from_millis(250);
 /// Limit on releasing the relay's lease. A stop does not wait for a database that is away.
 const RELEASE_LEASE_WITHIN: Duration = Duration::from_secs(2);
 

@@ -6,10 +6,13 @@ use saga_core::dead_letter::{DEAD_LETTER_TYPES, OPERATOR_COMMANDS};
 use saga_core::message::MessageType;
 use saga_core::service::{Service, steps_of, stream_of};
 
-use super::position_header;
-
 /// Name of the stream that keeps the broker's advisories.
 pub(super) const ADVISORY_STREAM: &str = "ADVISORY";
+
+/// Subject of the messages that only record a position.
+pub(super) fn position_subject(service: &str) -> String {
+    format!("{service}.position")
+}
 
 /// Subjects that a user may publish and subscribe to. The broker rejects all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +34,7 @@ impl Permissions {
         let published = facts.into_iter().chain(dead_letters).chain(commands);
         let mut publish: Vec<_> = published.map(|message_type| message_type.subject(S::NAME, "*")).collect();
 
-        publish.push(position_header::subject_of(S::NAME));
+        publish.push(position_subject(S::NAME));
         let stream = stream_of(S::NAME);
         publish.extend(["CREATE", "UPDATE", "INFO", "MSG.GET"].map(|request| of_stream(request, &stream)));
         // Created by the first service; all read the broker's time from it.

@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use super::connection::{BoxedError, BusFault, NatsBus};
 use super::message::stored;
+use super::permissions::position_subject;
 use crate::runtime::bus::BusError;
 use crate::store::{DatabasePosition, Store, StoreFault};
 
@@ -51,10 +52,10 @@ impl PositionHeader {
         Self { store, last: Mutex::default(), leadership }
     }
 
-    /// Reads the value, which may be reused for [`REUSED_FOR`]; `None` if the database does not answer.
+    /// Reads the value, which may be reused for [`REUSED_FOR`]. `None` if the database does not answer.
     ///
     /// # Errors
-    /// If nothing may be published, because the database has gone back in time, or may have.
+    /// If the database has gone back in time, or may have.
     pub(super) async fn value(&self, bus: &NatsBus, service: &str) -> Result<Option<String>, BusError> {
         let last = self.last.lock().clone();
         if let Some((at, value)) = last
@@ -186,18 +187,13 @@ impl NatsBus {
                 None => message,
             };
             let sent = async {
-                let sent = self.jetstream.send_publish(subject_of(service), message).await?;
+                let sent = self.jetstream.send_publish(position_subject(service), message).await?;
                 sent.await.map(drop).map_err(BoxedError::from)
             };
             let fault = |source| BusFault::Stream { stream: stream_of(service), source };
             self.in_time(sent).await.map_err(fault)
         })
     }
-}
-
-/// Subject of the messages that only record a position.
-pub(super) fn subject_of(service: &str) -> String {
-    format!("{service}.position")
 }
 
 fn is_missing(error: &GetStreamError) -> bool {

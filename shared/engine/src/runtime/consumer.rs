@@ -19,8 +19,9 @@ use tracing::{debug, info, warn};
 use super::admission::{FaultEffect, InFlightGuard, StepAdmission, StepPermit};
 use super::bus::{Bus, BusError, BusFact, Durable, FactStream, HandleOf};
 use super::engine::Engine;
-use super::in_progress::{self, InProgress, InProgressGuard};
+use super::in_progress::{InProgress, InProgressGuard};
 use super::observer::SharedObserver;
+use super::progress_reports;
 
 /// Pause before a lost consumer is created again.
 const RECREATE_PAUSE: Duration = Duration::from_millis(200);
@@ -128,7 +129,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
         tokio::select! {
             biased;
             ended = self.consume_all(facts) => ended,
-            () = in_progress::report(&bus, in_progress) => Ok(()),
+            () = progress_reports::report(&bus, in_progress) => Ok(()),
         }
     }
 

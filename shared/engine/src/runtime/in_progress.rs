@@ -1,17 +1,9 @@
-//! Shell: reports unfinished deliveries to the broker as in progress, so that it does not redeliver them.
+//! Shell: unfinished deliveries, which are reported to the broker as in progress.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::{MissedTickBehavior, interval};
-use tracing::debug;
-
-use super::bus::{Bus, HandleOf};
-
-/// Reports within one acknowledgement wait of the broker.
-const REPORTS_PER_ACK_WAIT: u32 = 3;
 
 /// Unfinished deliveries of one consumer. Clones share one set.
 pub struct InProgress<H: Ord>(Arc<Mutex<Deliveries<H>>>);
@@ -51,7 +43,7 @@ impl<H: Clone + Ord> InProgress<H> {
     }
 
     /// Returns the deliveries that were in the set at the report before. Newer ones are too young to need one.
-    fn next_report(&self) -> Vec<H> {
+    pub(super) fn next_report(&self) -> Vec<H> {
         let mut all = self.0.lock();
         let reports = all.reports;
         all.reports += 1;
@@ -67,21 +59,6 @@ impl<H: Ord> Drop for InProgressGuard<H> {
             *guards -= 1;
             if *guards == 0 {
                 all.unfinished.remove(&self.handle);
-            }
-        }
-    }
-}
-
-/// Reports the deliveries in `set` until dropped.
-pub async fn report<B: Bus>(bus: &B, set: InProgress<HandleOf<B>>) {
-    let mut tick = interval((bus.ack_wait() / REPORTS_PER_ACK_WAIT).max(Duration::from_millis(1)));
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tick.tick().await;
-        for handle in set.next_report() {
-            if let Err(error) = bus.in_progress(&handle).await {
-                debug!("in-progress report not sent, deliveries may come again: {error}");
-                break;
             }
         }
     }

@@ -4,7 +4,7 @@
 //! [`bus::Publish`] and [`task_runner::TaskHandler`]. The simulation drives the same loops with its own. In reading order:
 //! - Given to the loops: [`clock`], [`bus`], [`observer`], [`tracer`] (with `span_operation`), [`injected_faults`].
 //! - [`admission`]: breakers and permits of steps and calls; [`overrides`]: what operators force in every process.
-//! - The path of a message: [`consumer`] (with `in_progress`) pulls it, [`engine`] decides it in a batch (`batch_delay`) and
+//! - The path of a message: [`consumer`] (with [`in_progress`], `progress_reports`) pulls it, [`engine`] decides it in a batch (`batch_delay`) and
 //!   commits it. `after_commit` lists what follows: log line (`log_line`, `log_throttle`), spans (`batch_spans`), tasks,
 //!   outbox entries, acknowledgement. [`advisories`]: messages that the broker gave up.
 //! - The path of an outbox entry: [`relay_queue`], [`relay`], `relay_lease`, `background_settle`; `stuck_subjects`:
@@ -30,6 +30,7 @@ pub mod log_line;
 mod log_throttle;
 pub mod observer;
 pub mod overrides;
+pub mod progress_reports;
 pub mod publish_stall;
 pub mod relay;
 mod relay_lease;

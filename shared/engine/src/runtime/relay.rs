@@ -18,7 +18,7 @@ use super::bus::Publish;
 use super::clock::SharedClock;
 use super::error_throttle::ErrorThrottle;
 use super::observer::{Observer, SharedObserver};
-use super::relay_lease::{RelayLease, Standing};
+use super::relay_lease::{LeaseState, RelayLease};
 use super::relay_queue::{Next, RelayQueue};
 use super::span_operation::SpanOperation;
 use super::stuck_subjects::StuckSubjects;
@@ -131,20 +131,20 @@ impl Relay {
         now: Timestamp,
     ) -> Result<Round, StoreFault> {
         let fence = self.lease.fence();
-        let standing = self.lease.take(publish, now).await?;
+        let state = self.lease.take(publish, now).await?;
         // Another relay may have held a new lease in between, and have published anything.
         if self.lease.fence() != fence {
             self.published_to = None;
         }
-        let lease = match standing {
-            Standing::Leader(lease) => lease,
-            Standing::Standby => {
+        let lease = match state {
+            LeaseState::Leader(lease) => lease,
+            LeaseState::Standby => {
                 // Another relay publishes now, so what the broker accepts from this one is unknown.
                 self.stuck = StuckSubjects::default();
                 publish.round_ended(&PublishOutcome::default());
                 return Ok(Round::Standby);
             }
-            Standing::Unanswered(reason) => {
+            LeaseState::Unanswered(reason) => {
                 self.on_unanswered(Instant::now(), observer).await?;
                 return Ok(Round::Delayed(reason));
             }

@@ -27,7 +27,7 @@ pub(super) struct RelayLease {
 }
 
 /// Right of a relay to publish now.
-pub(super) enum Standing {
+pub(super) enum LeaseState {
     Leader(Lease),
     /// Another relay holds the lease.
     Standby,
@@ -50,16 +50,16 @@ impl RelayLease {
         &mut self,
         publish: &dyn Publish,
         now: Timestamp,
-    ) -> Result<Standing, StoreFault> {
+    ) -> Result<LeaseState, StoreFault> {
         // Renewed after half its duration. A round that takes longer than the other half loses it, and is fenced off.
         if let Some((lease, renew_at)) = &self.current
             && now < *renew_at
         {
-            return Ok(Standing::Leader(lease.clone()));
+            return Ok(LeaseState::Leader(lease.clone()));
         }
         if self.store.is_shared() {
             if let Err(reason) = publish.probe().await {
-                return Ok(Standing::Unanswered(reason));
+                return Ok(LeaseState::Unanswered(reason));
             }
             self.unanswered_since = None;
         }
@@ -68,7 +68,7 @@ impl RelayLease {
         let held = self.current.as_ref().map(|(lease, _)| lease);
         let lease = self.store.acquire_lease(RELAY_LEASE, held, &self.owner, now, until).await?;
         self.current = lease.clone().map(|lease| (lease, renew_at));
-        Ok(lease.map_or(Standing::Standby, Standing::Leader))
+        Ok(lease.map_or(LeaseState::Standby, LeaseState::Leader))
     }
 
     /// Records that the broker has accepted messages.

@@ -88,6 +88,11 @@ fn is_rejected_by_postgres(error: &tokio_postgres::Error) -> bool {
     }
 }
 
+/// Returns true if the server takes no writes: it is a standby, or was made read-only. A statement had no effect.
+pub(super) fn is_read_only(fault: &StoreFault) -> bool {
+    sql_state(fault) == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+}
+
 /// Code of an error of PostgreSQL.
 pub(super) fn sql_state(fault: &StoreFault) -> Option<&SqlState> {
     match fault {

@@ -122,7 +122,8 @@ fn restart(service: &str, snapshot: &Snapshot, command: &str) -> Vec<String> {
 pub mod tests {
     use std::collections::BTreeMap;
 
-    use admin::overview::findings::{Affected, with_findings};
+    use admin::overview::affected::Affected;
+    use admin::overview::findings::with_findings;
     use admin_api::overview::{
         DeadLetterSummary, FailingCheck, FaultSummary, GroupSummary, OldestSaga, OpenBreaker, OutboxSummary,
         Overview, SagaSummary, ServiceStatus, StepStatus, TaskSummary, Unavailable,

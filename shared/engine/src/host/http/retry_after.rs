@@ -1,4 +1,4 @@
-//! Pure: `Retry-After` in the answers of others (RFC 9110 §10.2.3).
+//! Shell: `Retry-After` in the answers of others (RFC 9110 §10.2.3).
 
 use std::time::Duration;
 

@@ -21,9 +21,9 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use super::db_location::{DbLocation, Tls, add_options};
-use super::values::is_read_only;
 use crate::store::StoreFault;
 use crate::store::backend::Lane;
+use crate::store::sql_error::is_read_only;
 
 /// One of so many connections is for long work.
 const SCAN_SHARE: usize = 3;

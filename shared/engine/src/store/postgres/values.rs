@@ -15,7 +15,7 @@ use tokio_postgres::{Error, Row, Statement};
 use super::pool::Connection;
 use crate::store::StoreFault;
 use crate::store::encoding::{indexed, without_nul};
-use crate::store::sql_error::sql_state;
+use crate::store::sql_error::{is_read_only, sql_state};
 
 /// Parameters of a statement that is built before it is sent.
 pub(super) type Owned = Vec<Box<dyn ToSql + Sync + Send>>;
@@ -66,7 +66,7 @@ pub(super) fn is_collision(fault: &StoreFault) -> bool {
     })
 }
 
-/// Returns true if the work may succeed on another connection: this one was lost, so that the result of the last statement is
+/// Returns true if the work may succeed on another connection. Either this one was lost, with the result of the last statement
 /// unknown, or its server is not the primary.
 pub(super) fn is_lost(fault: &StoreFault) -> bool {
     if is_read_only(fault) {
@@ -75,11 +75,6 @@ pub(super) fn is_lost(fault: &StoreFault) -> bool {
     let StoreFault::Database { source, .. } = fault else { return false };
     // An unanswered statement had no effect, unless it was a commit.
     source.downcast_ref::<Error>().is_some_and(|error| error.code().is_none_or(is_end_of_connection))
-}
-
-/// Returns true if the server takes no writes: it is a standby, or was made read-only. A statement had no effect.
-pub(super) fn is_read_only(fault: &StoreFault) -> bool {
-    sql_state(fault) == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
 }
 
 /// Class 08; the codes of class 57 that end a connection, such as a shutdown; and 25P03, after this process hung in a

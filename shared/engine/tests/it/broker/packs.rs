@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use saga_engine::nats::{BusSettings, NatsBus, Publisher};
 use saga_engine::runtime::bus::{Bus as _, BusFact as _, FactStream as _, Publish as _};
-use saga_engine::runtime::in_progress::{self, InProgress};
+use saga_engine::runtime::in_progress::InProgress;
+use saga_engine::runtime::progress_reports;
 use saga_engine::store::OutboxEntry;
 
 use super::consuming::{courier_entry, durable, durable_of, listening, waiting};
@@ -124,7 +125,7 @@ async fn packs_that_wait_for_a_slow_step_are_not_redelivered() {
     };
     tokio::select! {
         () = taking => {}
-        () = in_progress::report(&bus, held) => {}
+        () = progress_reports::report(&bus, held) => {}
     }
     let messages = stored(&bus, "COURIER").await.len();
     let mut consumer = durable(&bus, FILLING).await.expect("it is there");
