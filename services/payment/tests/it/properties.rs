@@ -74,7 +74,7 @@ proptest! {
         let copy = scene.payment.store.clone();
         lost.iter().for_each(|act| scene.play(act));
         scene.restore(copy, is_late);
-        let captured_before = scene.captured();
+        let captured_before = scene.captured_of_standing_orders();
         let mut published: Vec<_> = kept.iter().chain(&lost).filter(is_published).collect();
         if is_reversed {
             published.reverse();
@@ -251,10 +251,11 @@ impl Scene {
         }
     }
 
-    /// Orders whose money the bank has.
-    fn captured(&self) -> BTreeSet<Uuid> {
+    /// Orders whose money the bank has, without those that fail because their payment was given up.
+    fn captured_of_standing_orders(&self) -> BTreeSet<Uuid> {
         let captured = self.ledger.iter().filter(|(_, state)| **state == Ledger::Captured);
-        captured.map(|(order, _)| *order).collect()
+        let captured = captured.map(|(order, _)| *order);
+        captured.filter(|order| !matches!(self.payment.row(*order), Payment::Reversing(_))).collect()
     }
 
     /// Runs every open task that is still needed until it is answered, and all that follows.

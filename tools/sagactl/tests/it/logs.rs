@@ -31,10 +31,11 @@ fn step_lines(system: &System, service: &str, saga: &Value) -> Vec<String> {
 async fn logs_of_an_order_have_one_line_per_step() {
     let system = System::start(&[]);
     system.list("pen", 10).await;
+    system.first_charge("pen").await;
     system.sagactl(&["faults", "inject", "order", "publish_twice"]);
     let order = system.order(&[("pen", 1)], "tok_ok").await;
     assert_eq!(order["status"], "CONFIRMED");
-    wait_until("the pens are sold", async || system.stock("pen").await == (9, 0, 1)).await;
+    wait_until("the pens are sold", async || system.stock("pen").await == (8, 0, 2)).await;
     let lines_of = |service| step_lines(&system, service, &order["id"]);
     wait_until("it is written", async || lines_of("inventory").len() >= 2).await;
     assert_eq!(lines_of("order"), ["command: order Placed", "order-confirmation: order Confirmed"]);

@@ -143,7 +143,9 @@ async fn replay_is_completed_by_another_replica_after_a_kill() {
         assert!(replayed.contains("4 replayed, 0 rejected"), "{replayed}");
         wait_until("the bank is asked for all of them", async || {
             for order in &orders {
-                let payment = system.get("payment", &format!("/api/payments/{order}")).await;
+                let payment =
+                    system.http.get(system.url("payment", &format!("/api/payments/{order}"))).send().await;
+                let payment: Value = payment.expect("an answer").json().await.expect("JSON");
                 if payment["status"] != "CHARGING" {
                     return false;
                 }

@@ -82,6 +82,6 @@ async fn configured_proxy_gets_the_requests_to_the_bank_and_no_others() {
     let placed = system.post("order", "/api/orders").json(&order_for(&[("pen", 1)], "tok_ok"));
     assert_eq!(placed.send().await.expect("an answer").status(), 202);
     wait_until("the bank is called by the proxy", async || !proxied.lock().is_empty()).await;
-    let bank = format!("POST {}/v1/charges", system.url("bank", ""));
-    assert!(proxied.lock().iter().all(|line| line.starts_with(&bank)), "{:?}", proxied.lock());
+    let bank = format!(" {}/v1/", system.url("bank", ""));
+    assert!(proxied.lock().iter().all(|line| line.contains(&bank)), "{:?}", proxied.lock());
 }

@@ -167,6 +167,7 @@ async fn one_trace_follows_an_order_through_every_program() {
     let (collector, address) = Collector::start().await;
     let system = traced(&address, "1", &[]);
     system.list("pen", 10).await;
+    system.first_charge("pen").await;
     let order = system.order(&[("pen", 2)], "tok_ok").await;
     assert_eq!(order["status"], "CONFIRMED");
     let caused = [
@@ -355,6 +356,7 @@ async fn replay_continues_the_trace_of_its_order() {
     let (collector, address) = Collector::start().await;
     let system = traced(&address, "0.000001", &[LONG_DEADLINE]);
     system.list("pen", 10).await;
+    system.first_charge("pen").await;
     let orders = system.dead_letter_orders(1).await;
     let (id, _) = system.dead_letter();
     system.sagactl(&["dlq", "replay", &id, "--reason", "a test"]);
