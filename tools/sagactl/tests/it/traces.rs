@@ -266,6 +266,7 @@ async fn caller_trace_is_linked_and_does_not_decide_sampling() {
     let (collector, address) = Collector::start().await;
     let system = traced(&address, "0.5", &[]);
     system.list("pen", 100).await;
+    system.first_charge("pen").await;
     let caller = 0x5bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4737_u128.to_be_bytes();
     let place = async || {
         let request = system.post("order", "/api/orders").header("Prefer", "wait=20");
