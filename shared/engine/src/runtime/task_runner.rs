@@ -45,7 +45,7 @@ pub struct CallFailed {
     /// should be retried.
     pub is_final: bool,
     /// Time in which the other side asked not to be called. No call of this process begins in it, for
-    /// [`MAX_RETRY_AFTER`](saga_core::retry::MAX_RETRY_AFTER) at most.
+    /// [`MAX_RETRY_AFTER`] at most.
     pub retry_after: Option<Duration>,
     /// Underlying error, if there is one.
     #[source]
