@@ -194,6 +194,9 @@ fn of_service(page: &mut String, cost: &Cost, orders: u64) {
 fn of_statement(name: &str) -> &'static str {
     match name.split_once(' ').unwrap_or((name, "")) {
         ("BEGIN" | "COMMIT", _) => "one per transaction: one per batch, one per publish",
+        ("SELECT", "event") => {
+            "per batch: whether the database is still the one that was opened, and no older copy of it"
+        }
         ("SELECT", "purged_before") => "per batch: whether rows of its sagas may have been purged",
         ("SELECT", "retry") => {
             "per transaction with messages: whether any message waits for a retry or is dead-lettered"
