@@ -24,7 +24,7 @@ use uuid::Uuid;
 use crate::BankApp;
 use crate::domain::{Charge, ChargeRejection, ChargeRequest};
 use crate::ledger::{bank_reference, ledger_entry};
-use crate::ledger_id;
+use crate::ledger_id::{self, OwnLedger};
 use crate::service::{Answer, Command, CommandKind};
 
 #[derive(OpenApi)]
@@ -39,7 +39,7 @@ pub fn routes(app: BankApp) -> OpenApiRouter {
         .routes(routes!(reverse))
         .routes(routes!(close))
         .routes(routes!(ledger_id::identity))
-        .layer(middleware::from_fn_with_state(app.clone(), ledger_id::guard))
+        .layer(middleware::from_fn_with_state(OwnLedger::of(app.clone()), ledger_id::guard))
         .with_state(app)
 }
 

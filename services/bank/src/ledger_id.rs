@@ -1,5 +1,7 @@
 //! Shell: the id of the ledger. It is that of the database, so an empty database is another ledger.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode};
@@ -9,6 +11,7 @@ use contract::bank::LEDGER_ID;
 use saga_engine::host::http::Problem;
 use saga_engine::store::DatabasePosition;
 use serde::Serialize;
+use tokio::sync::OnceCell;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -27,9 +30,26 @@ pub async fn identity(State(app): State<BankApp>) -> Result<Json<Ledger>, Proble
     Ok(Json(Ledger { id: app.store.position().await?.id }))
 }
 
+/// Bank with the position of its database, read once: its id never changes while the bank runs.
+#[derive(Clone)]
+pub struct OwnLedger {
+    app: BankApp,
+    position: Arc<OnceCell<DatabasePosition>>,
+}
+
+impl OwnLedger {
+    pub fn of(app: BankApp) -> Self {
+        Self { app, position: Arc::default() }
+    }
+}
+
 /// Rejects requests that name another ledger, and names this one in each answer.
-pub async fn guard(State(app): State<BankApp>, request: Request, next: Next) -> Response {
-    let own = match app.store.position().await {
+pub async fn guard(
+    State(OwnLedger { app, position }): State<OwnLedger>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let own = match position.get_or_try_init(|| app.store.position()).await {
         Ok(own) => own,
         Err(fault) => return Problem::from(fault).into_response(),
     };
@@ -38,7 +58,7 @@ pub async fn guard(State(app): State<BankApp>, request: Request, next: Next) -> 
         let Some(id) = id else {
             return Problem::field("Ledger-Id", "must be a UUID").into_response();
         };
-        if let Err(problem) = check(id, &own, &app.settings.store.accept_loss) {
+        if let Err(problem) = check(id, own, &app.settings.store.accept_loss) {
             return problem.into_response();
         }
     }
