@@ -136,15 +136,21 @@ impl Drill {
     }
 }
 
-/// Payment has forgotten captures and a refund. What it cannot know it asks of the bank.
-#[tokio::test]
-async fn money_is_right_after_payment_lost_data() {
-    let drill = Drill::play("payment").await;
+/// Plays the drill of a service after whose loss nothing is left for a person.
+async fn assert_loss_is_repaired(service: &'static str) -> Drill {
+    let drill = Drill::play(service).await;
     drill.restore().await;
     drill.assert_balanced().await;
     drill.assert_money_is_right().await;
     drill.cancel_one_more().await;
     drill.assert_balanced().await;
+    drill
+}
+
+/// Payment has forgotten captures and a refund. What it cannot know it asks of the bank.
+#[tokio::test]
+async fn money_is_right_after_payment_lost_data() {
+    assert_loss_is_repaired("payment").await;
 }
 
 /// The customer cancels before payment hears of the order again.
@@ -161,23 +167,13 @@ async fn order_cancelled_before_payment_hears_of_it_again_is_refunded() {
 
 #[tokio::test]
 async fn money_is_right_after_inventory_lost_data() {
-    let drill = Drill::play("inventory").await;
-    drill.restore().await;
-    drill.assert_balanced().await;
-    drill.assert_money_is_right().await;
-    drill.cancel_one_more().await;
-    drill.assert_balanced().await;
+    let drill = assert_loss_is_repaired("inventory").await;
     assert_eq!(drill.system.stock("pen").await, (1_000 - 3, 0, 3), "one and two pens are sold");
 }
 
 #[tokio::test]
 async fn money_is_right_after_admin_lost_data() {
-    let drill = Drill::play("admin").await;
-    drill.restore().await;
-    drill.assert_balanced().await;
-    drill.assert_money_is_right().await;
-    drill.cancel_one_more().await;
-    drill.assert_balanced().await;
+    assert_loss_is_repaired("admin").await;
 }
 
 /// The order in flight was confirmed before the loss. It is neither cancelled nor refunded, although its deadline has passed.
