@@ -11,6 +11,7 @@ use saga_core::dead_letter::DeliveryInfo;
 use saga_engine::runtime::bus::{
     Advisories, Advisory, Backlog, Bus, BusError, BusFact, Durable, FactStream, Publish,
 };
+use saga_engine::runtime::in_progress::{InProgress, InProgressGuard};
 use saga_engine::store::{OutboxEntry, PublishOutcome};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
@@ -170,7 +171,7 @@ impl Bus for SimBus {
 
     async fn consume(&self, durable: Durable) -> Result<SimFacts, BusError> {
         self.reach().await?;
-        Ok(SimFacts { bus: self.clone(), durable: durable.name() })
+        Ok(SimFacts { bus: self.clone(), durable: durable.name(), held: InProgress::default() })
     }
 
     async fn advisories(&self, durables: &[Durable]) -> Result<SimAdvisories, BusError> {
@@ -199,6 +200,7 @@ impl Bus for SimBus {
 pub struct SimFacts {
     bus: SimBus,
     durable: String,
+    held: InProgress<(String, usize)>,
 }
 
 impl SimFacts {
@@ -207,12 +209,17 @@ impl SimFacts {
         if bus.sim().has(PlantedFault::AcknowledgeBeforeCommit) {
             bus.broker.lock().acknowledge(&self.durable, index);
         }
-        SimFact { bus, durable: self.durable.clone(), index }
+        let held = self.held.add((self.durable.clone(), index));
+        SimFact { bus, durable: self.durable.clone(), index, _held: held }
     }
 }
 
 impl FactStream for SimFacts {
     type Fact = SimFact;
+
+    fn hold(&mut self, in_progress: &InProgress<(String, usize)>) {
+        self.held = in_progress.clone();
+    }
 
     async fn next(&mut self) -> Result<SimFact, BusError> {
         let (name, inner) = (self.durable.as_str(), &self.bus.broker.0);
@@ -242,14 +249,11 @@ pub struct SimFact {
     bus: SimBus,
     durable: String,
     index: usize,
+    _held: InProgressGuard<(String, usize)>,
 }
 
 impl BusFact for SimFact {
     type Handle = (String, usize);
-
-    fn handle(&self) -> (String, usize) {
-        (self.durable.clone(), self.index)
-    }
 
     fn payload(&self) -> Bytes {
         let payload = self.bus.broker.lock().messages()[self.index].payload.clone();

@@ -42,7 +42,7 @@ impl Bus for NatsBus {
             requests: PullRequests::of(self),
             durable: durable.name(),
             stream: durable.subscription.stream().into(),
-            held: None,
+            held: InProgress::default(),
             unpacked: VecDeque::new(),
             in_flight: Arc::new(Semaphore::new(self.max_in_flight)),
         })
@@ -159,7 +159,7 @@ pub struct NatsFacts {
     durable: String,
     stream: Arc<str>,
     /// Deliveries that are reported to the broker as in progress.
-    held: Option<InProgress<Option<Subject>>>,
+    held: InProgress<Option<Subject>>,
     /// Facts of received messages that were not returned yet.
     unpacked: VecDeque<NatsFact>,
     /// Bounds the facts in flight. A pack counts as one message at the broker, but as many facts here.
@@ -173,7 +173,7 @@ impl NatsFacts {
             message.info().map_or((0, false), |info| (info.stream_sequence, info.delivered > 1));
         let facts = facts_of(&message.payload, message.headers.as_ref());
         self.bus.pack_sizes.record(&self.durable, facts.len());
-        let held = self.held.as_ref().map(|held| held.add(message.reply.clone()));
+        let held = self.held.add(message.reply.clone());
         let message = Arc::new(DeliveredMessage {
             bus: self.bus.clone(),
             subject: published_subject(&message.subject, message.headers.as_ref()),
@@ -258,8 +258,8 @@ impl NatsFacts {
 impl FactStream for NatsFacts {
     type Fact = NatsFact;
 
-    fn hold(&mut self, held: &InProgress<Option<Subject>>) {
-        self.held = Some(held.clone());
+    fn hold(&mut self, in_progress: &InProgress<Option<Subject>>) {
+        self.held = in_progress.clone();
     }
 
     async fn prefetch(&mut self) -> Result<NatsFact, BusError> {
@@ -313,7 +313,7 @@ struct DeliveredMessage {
     subject: String,
     is_redelivery: bool,
     /// Reports the message as in progress until the last of its facts is dropped.
-    _held: Option<InProgressGuard<Option<Subject>>>,
+    _held: InProgressGuard<Option<Subject>>,
 }
 
 /// Fact in a delivered message. The message is acknowledged with its last fact; until then the broker redelivers all of
@@ -328,10 +328,6 @@ pub struct NatsFact {
 impl BusFact for NatsFact {
     /// Reply subject of the message.
     type Handle = Option<Subject>;
-
-    fn handle(&self) -> Option<Subject> {
-        self.message.reply.clone()
-    }
 
     fn payload(&self) -> Bytes {
         self.fact.payload.clone()

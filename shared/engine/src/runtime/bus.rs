@@ -106,9 +106,8 @@ pub trait FactStream: Send {
     /// Type of the delivered facts.
     type Fact: BusFact;
 
-    /// Reports all deliveries as in progress through `held` from their arrival on, before [`next`](Self::next) returns their
-    /// facts. Unnecessary where no delivery waits in a buffer.
-    fn hold(&mut self, _held: &InProgress<<Self::Fact as BusFact>::Handle>) {}
+    /// Adds each delivery to `in_progress` from its arrival on, until the last of its facts is dropped.
+    fn hold(&mut self, in_progress: &InProgress<<Self::Fact as BusFact>::Handle>);
 
     /// Waits for a further fact while the consumer waits to submit one. Pending if other processes should take it.
     fn prefetch(&mut self) -> impl Future<Output = Result<Self::Fact, BusError>> + Send {
@@ -130,11 +129,8 @@ pub trait FactStream: Send {
 
 /// Fact that the broker delivered. It is redelivered unless it is acknowledged.
 pub trait BusFact: Send + 'static {
-    /// Identifies the delivery to the broker; cheap to clone. Facts of one message share it.
+    /// Identifies the delivery for [`Bus::in_progress`]; cheap to clone. Facts of one message share it.
     type Handle: Clone + Ord + Send + Sync + 'static;
-
-    /// Returns the handle by which [`Bus::in_progress`] knows this delivery.
-    fn handle(&self) -> Self::Handle;
 
     /// Payload of the fact, byte for byte as published.
     fn payload(&self) -> Bytes;

@@ -19,7 +19,7 @@ use tracing::{debug, info, warn};
 use super::admission::{FaultEffect, InFlightGuard, StepAdmission, StepPermit};
 use super::bus::{Bus, BusError, BusFact, Durable, FactStream, HandleOf};
 use super::engine::Engine;
-use super::in_progress::{InProgress, InProgressGuard};
+use super::in_progress::InProgress;
 use super::observer::SharedObserver;
 use super::progress_reports;
 
@@ -61,16 +61,11 @@ enum Flow {
 /// Queue of facts to acknowledge. The engine must not wait for a broker that is down.
 type AckQueue<B> = mpsc::Sender<<<B as Bus>::Facts as FactStream>::Fact>;
 
-/// Fact with the guards that count it as in flight, and keep the broker from redelivering it.
-type Tracked<B> = (<<B as Bus>::Facts as FactStream>::Fact, (InProgressGuard<HandleOf<B>>, InFlightGuard));
+/// Fact with the guard that counts it as in flight.
+type Tracked<B> = (<<B as Bus>::Facts as FactStream>::Fact, InFlightGuard);
 
-fn track<F: BusFact>(
-    in_progress: &InProgress<F::Handle>,
-    admission: &StepAdmission,
-    fact: F,
-) -> (F, (InProgressGuard<F::Handle>, InFlightGuard)) {
-    let guard = in_progress.add(fact.handle());
-    (fact, (guard, admission.track_delivery()))
+fn track<F: BusFact>(admission: &StepAdmission, fact: F) -> (F, InFlightGuard) {
+    (fact, admission.track_delivery())
 }
 
 impl<S: Service, B: Bus> Consumer<S, B> {
@@ -139,7 +134,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
         if self.ramp_up(&mut facts, &acks).await? == Flow::Blocked {
             return Ok(());
         }
-        let (admission, in_progress) = (self.admission.clone(), self.in_progress.clone());
+        let admission = self.admission.clone();
         let mut blocked = std::pin::pin!(admission.until_blocked());
         let mut prefetched = VecDeque::new();
         loop {
@@ -148,7 +143,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
                 None => tokio::select! {
                     biased;
                     () = &mut blocked => return Ok(()),
-                    fact = facts.next() => track(&in_progress, &admission, fact?),
+                    fact = facts.next() => track(&admission, fact?),
                 },
             };
             let (flow, broken) = {
@@ -160,7 +155,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
                         biased;
                         flow = &mut taking => break (flow?, broken),
                         fact = facts.prefetch(), if broken.is_none() => match fact {
-                            Ok(fact) => prefetched.push_back(track(&in_progress, &admission, fact)),
+                            Ok(fact) => prefetched.push_back(track(&admission, fact)),
                             Err(error) => broken = Some(error),
                         },
                     }
@@ -184,8 +179,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
             };
             // All are tracked before the first is submitted, which may wait.
             let fetched = facts.fetch(permits.len()).await?.into_iter();
-            let fetched: Vec<_> =
-                fetched.map(|fact| track(&self.in_progress, &self.admission, fact)).collect();
+            let fetched: Vec<_> = fetched.map(|fact| track(&self.admission, fact)).collect();
             for fact in fetched {
                 let Some(permit) = permits.pop() else { break };
                 self.submit(fact, permit, acks).await?;
@@ -197,7 +191,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
             }
             // Waits without a permit, as retries may need it meanwhile.
             if let Some(fact) = facts.next_within(NEXT_WITHIN).await?
-                && self.take(track(&self.in_progress, &self.admission, fact), acks).await? == Flow::Blocked
+                && self.take(track(&self.admission, fact), acks).await? == Flow::Blocked
             {
                 return Ok(Flow::Blocked);
             }
@@ -231,7 +225,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
 
     async fn submit(
         &mut self,
-        (fact, guards): Tracked<B>,
+        (fact, guard): Tracked<B>,
         mut permit: StepPermit,
         acks: &AckQueue<B>,
     ) -> Result<(), BusError> {
@@ -244,7 +238,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
         let submitting = async move {
             let on_outcome = move |outcome: Outcome<S>| {
                 permit.complete(&outcome);
-                drop(guards);
+                drop(guard);
                 faults.crash(FaultKind::CRASH_BEFORE_ACK);
                 // Full only while the broker is down, and then the fact is redelivered anyway.
                 let _ = acks.try_send(fact);
