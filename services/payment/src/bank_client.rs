@@ -52,12 +52,8 @@ impl BankClient {
     }
 
     async fn ask(&self, task: &Task) -> Result<Value, CallFailed> {
-        let bank_task: BankTask = serde_json::from_str(&task.payload).map_err(|error| CallFailed {
-            context: "a task that is none".to_owned(),
-            is_final: true,
-            retry_after: None,
-            source: Some(error.into()),
-        })?;
+        let bank_task: BankTask = serde_json::from_str(&task.payload)
+            .map_err(|error| CallFailed::permanent("a task that is none").caused_by(error))?;
         // The payment id is the key, so even two tasks for one order are one charge.
         let BankTask { order, payment: charge, ledger, call } = bank_task;
         let Some(ledger) = ledger else { return self.introduce().await };
@@ -80,12 +76,8 @@ impl BankClient {
         let response = self.sent(request.header(LEDGER_ID, ledger.to_string())).await?;
         let by = response.headers().get(LEDGER_ID).and_then(|id| id.to_str().ok()?.parse().ok());
         let answer: BankAnswer = checked(response).await?;
-        let answer = serde_json::to_value(answer).map_err(|error| CallFailed {
-            context: "an answer without JSON".to_owned(),
-            is_final: true,
-            retry_after: None,
-            source: Some(error.into()),
-        })?;
+        let answer = serde_json::to_value(answer)
+            .map_err(|error| CallFailed::permanent("an answer without JSON").caused_by(error))?;
         Ok(with_ledger(answer, by))
     }
 
@@ -163,8 +155,7 @@ fn complaint(status: StatusCode, problem: Option<Problem>) -> String {
 
 fn failed(context: &str, error: reqwest::Error) -> CallFailed {
     // The task's log line has the URL already, and it may contain secrets.
-    let source = Some(Box::new(error.without_url()) as _);
-    CallFailed { context: context.to_owned(), is_final: false, retry_after: None, source }
+    CallFailed::transient(context).caused_by(error.without_url())
 }
 
 #[cfg(test)]

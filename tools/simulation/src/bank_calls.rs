@@ -128,7 +128,7 @@ fn answered(answer: &BankAnswer) -> Result<Value, CallFailed> {
 }
 
 fn transient(why: &str) -> CallFailed {
-    CallFailed { context: format!("{BANK_FAILED}{why}"), is_final: false, retry_after: None, source: None }
+    CallFailed::transient(format!("{BANK_FAILED}{why}"))
 }
 
 fn permanent(why: &str) -> CallFailed {

@@ -75,12 +75,8 @@ pub fn shown(url: &str) -> Option<String> {
 }
 
 fn notification(task: &Task) -> Result<Notification, CallFailed> {
-    serde_json::from_str(&task.payload).map_err(|error| CallFailed {
-        context: "the task has no valid notification".to_owned(),
-        is_final: true,
-        retry_after: None,
-        source: Some(error.into()),
-    })
+    serde_json::from_str(&task.payload)
+        .map_err(|error| CallFailed::permanent("the task has no valid notification").caused_by(error))
 }
 
 /// Delivers to a receiver.
@@ -105,7 +101,7 @@ impl Webhook {
     async fn send(&self, task: &Task) -> Result<Value, CallFailed> {
         let notification = notification(task)?;
         if self.is_gone.load(Ordering::Relaxed) {
-            return Err(rejected(GONE.to_owned()));
+            return Err(CallFailed::permanent(GONE));
         }
         let (id, body, second) =
             (notification.id.to_string(), notification.body(), Timestamp::now().as_second());
@@ -117,12 +113,10 @@ impl Webhook {
             .header("webhook-timestamp", second)
             .header("webhook-signature", signatures(&self.secrets, &id, second, &body))
             .body(body);
-        let response = request.send().await.map_err(|error| CallFailed {
-            context: "the receiver of notifications does not answer".to_owned(),
-            is_final: false,
-            retry_after: None,
+        let response = request.send().await.map_err(|error| {
             // The address may be secret.
-            source: Some(Box::new(error.without_url())),
+            CallFailed::transient("the receiver of notifications does not answer")
+                .caused_by(error.without_url())
         })?;
         // The body is not read, as it may be endless.
         let status = response.status();
@@ -133,21 +127,17 @@ impl Webhook {
             if !self.is_gone.swap(true, Ordering::Relaxed) {
                 error!("{GONE}");
             }
-            return Err(rejected(GONE.to_owned()));
+            return Err(CallFailed::permanent(GONE));
         }
         let not_followed = if status.is_redirection() { ", which is not followed" } else { "" };
         let context = format!("the receiver of notifications answered {status}{not_followed}");
         if status.is_client_error() && !TEMPORARY.contains(&status) {
             warn!("{context}: this notification is not sent again, its findings will be");
-            return Err(rejected(context));
+            return Err(CallFailed::permanent(context));
         }
         let retry_after = retry_after(status, response.headers(), Timestamp::now());
-        Err(CallFailed { context, is_final: false, retry_after, source: None })
+        Err(CallFailed { retry_after, ..CallFailed::transient(context) })
     }
-}
-
-fn rejected(context: String) -> CallFailed {
-    CallFailed { context, is_final: true, retry_after: None, source: None }
 }
 
 impl TaskHandler for Webhook {
@@ -181,12 +171,7 @@ impl StandardOutput {
 
     async fn print(&self, task: &Task) -> Result<Value, CallFailed> {
         let notification = notification(task)?;
-        let stuck = || CallFailed {
-            context: "standard output is not read".to_owned(),
-            is_final: false,
-            retry_after: None,
-            source: None,
-        };
+        let stuck = || CallFailed::transient("standard output is not read");
         let (done, written) = oneshot::channel();
         match self.0.try_send((format!("{} {}", notification.at, notification.text()), done)) {
             Ok(()) => {}

@@ -52,6 +52,24 @@ pub struct CallFailed {
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
+impl CallFailed {
+    /// Creates a failure that may pass. The call may have taken effect.
+    pub fn transient(context: impl Into<String>) -> Self {
+        Self { context: context.into(), is_final: false, retry_after: None, source: None }
+    }
+
+    /// Creates a failure that no repetition changes.
+    pub fn permanent(context: impl Into<String>) -> Self {
+        Self { is_final: true, ..Self::transient(context) }
+    }
+
+    /// Adds the underlying error.
+    #[must_use]
+    pub fn caused_by(self, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self { source: Some(error.into()), ..self }
+    }
+}
+
 /// Dependency name of services without tasks.
 pub const NO_DEPENDENCY: &str = "nobody";
 
@@ -66,12 +84,7 @@ impl TaskHandler for NoTasks {
 
     fn call<'a>(&'a self, task: &'a Task) -> BoxFuture<'a, Result<Value, CallFailed>> {
         let context = format!("this service has no handler for tasks of kind {:?}", task.kind);
-        Box::pin(std::future::ready(Err(CallFailed {
-            context,
-            is_final: true,
-            retry_after: None,
-            source: None,
-        })))
+        Box::pin(std::future::ready(Err(CallFailed::permanent(context))))
     }
 }
 
