@@ -63,8 +63,7 @@ pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, max_groups: u
     let reconciliation = reconciliation.flatten().unwrap_or_default();
     let unanswered = reconciliation.unanswered().to_vec();
     let reconciliation = reconciliation.last;
-    let affected = affected(app, sagas.as_ref(), dead_letters.as_ref()).await;
-    let affected = Affected { unanswered, ..affected };
+    let affected = Affected { unanswered, ..affected(app, sagas.as_ref(), dead_letters.as_ref()).await };
     let (needs_human, findings) = (false, Vec::new());
     let overview = Overview {
         at: now,
@@ -110,8 +109,8 @@ async fn affected(
         stuck_order,
         overdue_order,
         awaited,
-        unanswered: vec![],
         dead_letter_threshold,
+        ..Affected::default()
     }
 }
 

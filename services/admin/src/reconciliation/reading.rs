@@ -68,6 +68,11 @@ impl AllStats {
         self.service_stats.iter().filter_map(lost).collect()
     }
 
+    /// Creates ledgers at the time of the orders, which know of the losses.
+    pub fn ledgers(&self, baselines: BTreeMap<String, Baseline>) -> Ledgers {
+        Ledgers::new(self.clock_of_orders(), baselines).after_losses(self.losses())
+    }
+
     fn away(&self) -> BTreeSet<&str> {
         self.unanswered.iter().map(|unanswered| unanswered.service.as_str()).collect()
     }
@@ -114,7 +119,7 @@ impl Request<'_> {
         stats: &AllStats,
         baselines: BTreeMap<String, Baseline>,
     ) -> (Ledgers, Vec<Unanswered>) {
-        let mut ledgers = Ledgers::new(stats.clock_of_orders(), baselines).after_losses(stats.losses());
+        let mut ledgers = stats.ledgers(baselines);
         let (away, mut unanswered) = (stats.away(), Vec::new());
         if !away.is_empty() {
             ledgers.mark_partial();
@@ -145,8 +150,7 @@ impl Request<'_> {
         checkpoint: &Checkpoint,
     ) -> Option<(Ledgers, u64)> {
         let nobody = BTreeSet::new();
-        let ledgers = Ledgers::new(stats.clock_of_orders(), baselines).after_losses(stats.losses());
-        let mut ledgers = ledgers.with_checkpoint(checkpoint);
+        let mut ledgers = stats.ledgers(baselines).with_checkpoint(checkpoint);
         let orders = self.changed(checkpoint).await.ok()??;
         self.take_all(&nobody, COPIES, &mut ledgers, Ledgers::copy).await.ok()?;
         self.take_all(&nobody, STOCK, &mut ledgers, Ledgers::stock).await.ok()?;

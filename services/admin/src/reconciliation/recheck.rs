@@ -82,8 +82,7 @@ pub(super) async fn recheck(
         return [stats.unanswered, vec![missing]].concat();
     }
     let now = request.stats().await;
-    let messages = Ledgers::new(now.clock_of_orders(), baselines.clone());
-    let mut messages = messages.after_losses(now.losses());
+    let mut messages = now.ledgers(baselines.clone());
     messages.messages(&now.service_stats);
     second.add(messages);
     second.has_waited = started.elapsed() >= DEADLINES_FIRE_WITHIN;
@@ -116,8 +115,7 @@ async fn read_again(
         skus.extend(ordered.flat_map(|order| order.lines.iter().map(|line| line.sku.clone())));
         let products: Vec<&str> = skus.iter().map(String::as_str).collect();
         let Fresh { stock, copies, .. } = request.fresh(&[], &products).await?;
-        let ledgers = Ledgers::new(stats.clock_of_orders(), baselines.clone());
-        let mut ledgers = ledgers.after_losses(stats.losses());
+        let mut ledgers = stats.ledgers(baselines.clone());
         copies.into_iter().for_each(|copy: CopyEntry| ledgers.copy(copy));
         stock.into_iter().for_each(|stock: StockEntry| ledgers.stock(stock));
         ledgers.mark_purged_before(purged_before);
