@@ -72,7 +72,7 @@ pub enum CoveragePoint {
     WorkShared,
     /// A relay was paused until another took over, and was fenced off.
     FencedOff,
-    /// One replica of each service lost the broker, and the others published in its place.
+    /// Loss of the broker by one replica of each service, in whose place the others published.
     ReplicaCutOff,
     Extended,
     /// A deadline fired under a clock that was seconds off.

@@ -245,7 +245,7 @@ fn foreign_and_ended_dead_letters_are_to_be_discarded() {
     assert!(without_deadline.contains("dlq redrive") && without_deadline.contains("dlq resolve"));
 }
 
-/// It is ready, so that reads and cancellations go on. Customers are rejected all the same.
+/// A service that rejects new work is ready, so that reads and cancellations go on. Its customers are rejected all the same.
 #[test]
 fn service_that_rejects_requests_is_a_finding_although_it_is_ready() {
     let rejecting = evaluated(|all| all.services[1].failing_checks = vec![check("overload", false)]);

@@ -1,6 +1,6 @@
 //! Pure: the circuit breaker.
 //!
-//! It follows resilience4j's `CircuitBreaker`, with two deliberate differences:
+//! Follows resilience4j's `CircuitBreaker`, with two deliberate differences:
 //!
 //! - A result counts only in the state in which its call was admitted. In resilience4j a call that began before the
 //!   opening counts as a probe.

@@ -65,7 +65,7 @@ impl InFlight {
     /// moves.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn new<X>(
         limit: &InFlightLimit<X>,
         settings: &X,
@@ -108,7 +108,7 @@ impl InFlight {
     /// position up to which it has counted.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// If the store cannot be read.
     pub async fn recount_once<S: Queries + History + ?Sized>(
         &self,
         store: &S,

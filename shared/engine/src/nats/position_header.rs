@@ -57,22 +57,13 @@ impl PositionHeader {
     /// # Errors
     /// If the database has gone back in time, or may have.
     pub(super) async fn value(&self, bus: &NatsBus, service: &str) -> Result<Option<String>, BusError> {
-        let last = self.last.lock().clone();
-        if let Some((at, value)) = last
+        if self.is_new_leader() {
+            // Another replica has published meanwhile, and this one may not have seen how far that had come.
+            self.compare(bus, service).await?;
+        } else if let Some((at, value)) = self.last.lock().clone()
             && at.elapsed() < REUSED_FOR
-            && !self.is_new_leader()
         {
             return Ok(Some(value));
-        }
-        // Another replica has published meanwhile, and this one may not have seen how far that had come.
-        if self.is_new_leader() {
-            let last = bus.last_position(service).await.map_err(|fault| error_chain(&fault))?;
-            if let Some(last) = last {
-                self.store.check_position(last).await.map_err(|fault| error_chain(&fault))?;
-            }
-            if let Some(leadership) = &self.leadership {
-                leadership.lock().borrow_and_update();
-            }
         }
         let position = match self.store.position().await {
             Ok(position) => position,
@@ -82,6 +73,17 @@ impl PositionHeader {
         let value = header_of(&position);
         *self.last.lock() = Some((Instant::now(), value.clone()));
         Ok(Some(value))
+    }
+
+    /// Compares the database with the stream, as far as another replica had come.
+    async fn compare(&self, bus: &NatsBus, service: &str) -> Result<(), BusError> {
+        if let Some(last) = bus.last_position(service).await.map_err(described)? {
+            self.store.check_position(last).await.map_err(described)?;
+        }
+        if let Some(leadership) = &self.leadership {
+            leadership.lock().borrow_and_update();
+        }
+        Ok(())
     }
 
     fn is_new_leader(&self) -> bool {
@@ -106,18 +108,21 @@ pub async fn watch_position(bus: &NatsBus, service: &str, store: Arc<dyn Store>)
 /// # Errors
 /// If broker or database do not answer, or the database is behind the stream.
 pub async fn compare_position(bus: &NatsBus, service: &str, store: &dyn Store) -> Result<(), BusError> {
-    let in_line = |fault: StoreFault| error_chain(&fault);
-    let (end, last) = bus.recorded_position(service).await.map_err(|fault| error_chain(&fault))?;
+    let (end, last) = bus.recorded_position(service).await.map_err(described)?;
     if let Some(last) = &last {
-        store.check_position(last.clone()).await.map_err(in_line)?;
+        store.check_position(last.clone()).await.map_err(described)?;
     }
-    let position = store.position().await.map_err(in_line)?;
+    let position = store.position().await.map_err(described)?;
     let is_ahead =
         last.is_none_or(|last| (position.events, position.messages) != (last.events, last.messages));
     if is_ahead && !bus.is_follower() {
-        bus.record_position(service, &position, Some(end)).await.map_err(|fault| error_chain(&fault))?;
+        bus.record_position(service, &position, Some(end)).await.map_err(described)?;
     }
     Ok(())
+}
+
+fn described(fault: impl std::error::Error) -> BusError {
+    error_chain(&fault)
 }
 
 fn header_of(position: &DatabasePosition) -> String {

@@ -92,7 +92,7 @@ impl PullRequests {
             let leads = self.leads.as_mut().is_some_and(|leads| *leads.borrow_and_update());
             if self.connections.has_changed().unwrap_or(false) {
                 self.connections.mark_unchanged();
-                [&mut self.standby, &mut self.leader].into_iter().for_each(Lane::disconnected);
+                self.disconnected();
             }
             let count = if self.leads.is_some() { count.min(REPLICA_BATCH) } else { count };
             self.standby.refill(bus, consumer, count).await?;
@@ -110,7 +110,7 @@ impl PullRequests {
                 message = self.standby.next(bus) => message?,
                 () = changed(&mut self.leads) => None,
                 _ = self.connections.changed() => {
-                    [&mut self.standby, &mut self.leader].into_iter().for_each(Lane::disconnected);
+                    self.disconnected();
                     None
                 }
                 () = passed(deadline) => {
@@ -123,6 +123,12 @@ impl PullRequests {
                 return Ok(message);
             }
         }
+    }
+
+    /// Marks all requests as lost with their connection.
+    fn disconnected(&mut self) {
+        self.standby.disconnected();
+        self.leader.disconnected();
     }
 
     /// Waits for a message that was requested, without a further request. Pending if none comes.
@@ -149,7 +155,7 @@ struct Lane {
     requests: Vec<Request>,
 }
 
-/// One pull request, with a subscription of its own.
+/// Pull request with a subscription of its own.
 struct Request {
     arriving: Subscriber,
     /// Messages that may still arrive.

@@ -89,7 +89,7 @@ const MAX_FIRST_STEP: SignedDuration = SignedDuration::from_hours(24);
 /// Maximum time for which a jump is doubted that no witness confirms. A shorter jump is doubted for its own length, so that
 /// no deadline waits for longer.
 const MAX_DOUBT: Duration = Duration::from_mins(10);
-/// The same for a jump that a witness confirms, as after the machine was suspended.
+/// Maximum doubt about a jump that a witness confirms, as after the machine was suspended.
 const MAX_CONFIRMED_DOUBT: Duration = Duration::from_secs(30);
 /// Time after a jump in which nothing is purged. A jump back would not bring it again.
 const PURGE_DELAY: Duration = Duration::from_hours(1);

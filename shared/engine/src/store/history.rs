@@ -96,7 +96,7 @@ impl<B: Backend> History for B {
             Box::pin(async move {
                 let sql =
                     "INSERT INTO accepted_loss (name, accepted_at) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-                db.execute(sql, &[name, now]).await.map(drop).map_err(db_fault(ACCEPTANCE))
+                db.execute(sql, &[name, now]).await.map(drop).map_err(db_fault("recording an accepted loss"))
             })
         })
     }
@@ -111,8 +111,6 @@ impl<B: Backend> History for B {
         })
     }
 }
-
-const ACCEPTANCE: &str = "recording an accepted loss";
 
 impl ChangedRows {
     /// Changed rows of one kind.

@@ -28,10 +28,7 @@ pub(super) fn found(row: &Row<'_>) -> Result<Option<FoundRow>, SqlError> {
         ("created_at", created_at.is_none()),
         ("updated_at", updated_at.is_none()),
     ];
-    let state = match is_damaged.into_iter().find(|(_, is_damaged)| *is_damaged) {
-        Some((column, _)) => format!("damaged: the column {column}"),
-        None => row.readable_text(2)?,
-    };
+    let state = json_beside(row, 2, &is_damaged)?;
     Ok(Some(FoundRow {
         id,
         version: version.unwrap_or_default(),
@@ -40,6 +37,14 @@ pub(super) fn found(row: &Row<'_>) -> Result<Option<FoundRow>, SqlError> {
         updated_at: timestamp(updated_at.unwrap_or_default()),
         ordered_by: FieldValue::Null,
     }))
+}
+
+/// Reads a JSON text, or text that is no JSON and names the first other column that is damaged.
+fn json_beside(row: &Row<'_>, column: usize, is_damaged: &[(&str, bool)]) -> Result<String, SqlError> {
+    match is_damaged.iter().find(|(_, is_damaged)| *is_damaged) {
+        Some((other, _)) => Ok(format!("damaged: the column {other}")),
+        None => row.readable_text(column),
+    }
 }
 
 /// Columns of a [`StoredEvent`], in the order that [`stored_event`] reads.
@@ -67,10 +72,7 @@ pub(super) fn readable_event(row: &Row<'_>) -> Result<StoredEvent, SqlError> {
         ("causation_id", causation_id.is_none()),
         ("is_published", is_published.is_none()),
     ];
-    let data = match is_damaged.into_iter().find(|(_, is_damaged)| *is_damaged) {
-        Some((column, _)) => format!("damaged: the column {column}"),
-        None => row.readable_text(2)?,
-    };
+    let data = json_beside(row, 2, &is_damaged)?;
     Ok(StoredEvent {
         version: version.unwrap_or_default(),
         name: row.readable_text(1)?,

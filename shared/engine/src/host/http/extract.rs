@@ -113,15 +113,14 @@ fn named(sentence: String) -> Problem {
     let quoted = |marker: &str| wrong.split_once(marker)?.1.split('`').next();
     let markers = ["unknown field `", "missing field `", "Cannot parse `"];
     let named = markers.into_iter().find_map(|marker| Some((quoted(marker)?, wrong)));
-    let errors: Vec<_> = named
-        .or_else(|| wrong.split_once(": "))
-        .map(|(field, detail)| (field, in_plain_words(detail).replace(" member ", " parameter ")))
-        .map(|(field, detail)| FieldError { field: field.to_owned(), detail })
-        .into_iter()
-        .collect();
-    let detail =
-        errors.first().map_or_else(|| in_plain_words(&sentence), |error| format!("invalid: {}", error.field));
-    Problem { errors, ..Problem::new(StatusCode::BAD_REQUEST, detail) }
+    match named.or_else(|| wrong.split_once(": ")) {
+        Some((field, detail)) => {
+            let detail = in_plain_words(detail).replace(" member ", " parameter ");
+            let errors = vec![FieldError { field: field.to_owned(), detail }];
+            Problem { errors, ..Problem::new(StatusCode::BAD_REQUEST, format!("invalid: {field}")) }
+        }
+        None => Problem::new(StatusCode::BAD_REQUEST, in_plain_words(&sentence)),
+    }
 }
 
 /// Header `Prefer`, for the descriptions of routes.

@@ -25,7 +25,7 @@ use crate::store::StoreFault;
 use crate::store::backend::Lane;
 use crate::store::sql_error::is_read_only;
 
-/// One of so many connections is for long work.
+/// Share of the connections that is for long work: one in three.
 const SCAN_SHARE: usize = 3;
 
 /// Maximum wait for a free or new connection.
@@ -36,7 +36,7 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 const MAX_AGE: Duration = Duration::from_mins(10);
 /// Time after which an unused connection is closed.
 const IDLE_FOR: Duration = Duration::from_secs(10);
-/// The same while the server has no more connections: others need them.
+/// Time after which it is closed while the server has no more connections: others need them.
 const IDLE_WHEN_SHORT: Duration = Duration::from_secs(2);
 /// Interval of the check for unused and old connections.
 const CHECK_EVERY: Duration = Duration::from_secs(1);

@@ -78,7 +78,7 @@ impl Replicas {
     }
 }
 
-/// It still reaches the database, and would renew its lease for ever.
+/// The leader still reaches the database, and would renew its lease for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn leader_without_broker_gives_its_lease_back_and_the_other_replica_publishes() -> Outcome {
     let mut replicas = Replicas::new().await;
