@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
 use tracing::warn;
@@ -20,6 +20,8 @@ const CHECKPOINT_PAGES: u32 = 8_000;
 const WRITER_FRACTION: u32 = 4;
 /// Fraction of that length after which the thread copies again while more is left.
 const REPEAT_FRACTION: u32 = 16;
+/// Time after which the thread copies again, however little was written since.
+const REPEAT_AFTER: Duration = Duration::from_secs(5);
 /// Maximum wait for readers when the database is closed.
 const LAST_READERS: Duration = Duration::from_millis(500);
 
@@ -47,6 +49,8 @@ pub(super) struct Checkpoints {
     log: LogLength,
     /// Length of the log when the thread last began to copy.
     begun_at: u32,
+    /// Time of that beginning.
+    begun: Instant,
     /// Number of pages copied so far.
     done: u32,
     /// True if the thread has copied what it could of this log.
@@ -80,7 +84,8 @@ impl Checkpoints {
             counted.set(u32::try_from(pages).unwrap_or(0));
             Ok(())
         }))?;
-        Ok(Self { log, begun_at: 0, done: 0, is_copied: false, every, conn: Some(conn), copying: None, file })
+        let (conn, begun) = (Some(conn), Instant::now());
+        Ok(Self { log, begun_at: 0, begun, done: 0, is_copied: false, every, conn, copying: None, file })
     }
 
     /// Length of the log, shared with the readers.
@@ -113,16 +118,22 @@ impl Checkpoints {
             self.done = copy(writer).unwrap_or(self.done);
             return;
         }
-        let more = if self.is_copied { (self.every / REPEAT_FRACTION).max(1) } else { self.every };
-        if pages - self.begun_at < more {
+        if !self.is_due(pages) {
             return;
         }
-        self.begun_at = pages;
+        (self.begun_at, self.begun) = (pages, Instant::now());
         self.copying = self.conn.take().and_then(|conn| copy_beside(conn, self.file.clone()));
         if self.copying.is_none() {
             self.done = copy(writer).unwrap_or(self.done);
             self.is_copied = true;
         }
+    }
+
+    /// True if the thread should copy. Retries after a time too: a reader that prevented the copy may have ended, and with few
+    /// writes the log would stay long.
+    fn is_due(&self, pages: u32) -> bool {
+        let more = if self.is_copied { (self.every / REPEAT_FRACTION).max(1) } else { self.every };
+        pages - self.begun_at >= more || (self.is_copied && self.begun.elapsed() >= REPEAT_AFTER)
     }
 
     /// Copies the whole log when the database is closed. Readers may prevent that; then the next start does it.
@@ -179,8 +190,6 @@ fn copy(conn: &Connection) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use tempfile::TempDir;
 
     use super::*;
@@ -202,6 +211,12 @@ mod tests {
         writer.execute("INSERT INTO t VALUES (1)", []).expect("stored");
         checkpoints.run_if_due(writer);
         checkpoints.log.pages()
+    }
+
+    fn wait_for_thread(checkpoints: &Checkpoints) {
+        while checkpoints.copying.as_ref().is_some_and(|copying| !copying.is_finished()) {
+            std::thread::yield_now();
+        }
     }
 
     /// Writes until `is_so` holds for the lengths of the log before and after a commit.
@@ -261,6 +276,28 @@ mod tests {
         insert_until(&writer, &mut checkpoints, |before, after, _| after < before);
     }
 
+    /// Regression: a quiet service kept the log of a former reader for minutes, until enough was written.
+    #[test]
+    fn log_restarts_after_long_reader_with_few_writes() {
+        let (folder, writer, mut checkpoints) = every(320);
+        let reader = reader(&folder);
+        reader.execute_batch(BEGIN).expect("a snapshot");
+        while !checkpoints.is_copied {
+            insert(&writer, &mut checkpoints);
+            wait_for_thread(&checkpoints);
+        }
+        reader.execute_batch("COMMIT").expect("an end");
+        let before = checkpoints.log.pages();
+        for _ in 0..5 {
+            checkpoints.begun -= REPEAT_AFTER;
+            if insert(&writer, &mut checkpoints) < before {
+                return;
+            }
+            wait_for_thread(&checkpoints);
+        }
+        panic!("{} pages, {} copied", checkpoints.log.pages(), checkpoints.done);
+    }
+
     /// Reads like a verification in parts: the pauses between its reads are shorter than a copy by the thread.
     #[test]
     fn log_with_nearly_constant_readers_restarts_in_pause() {
@@ -269,9 +306,7 @@ mod tests {
         for round in 0.. {
             reader.execute_batch(BEGIN).expect("a snapshot");
             let before = insert(&writer, &mut checkpoints);
-            while checkpoints.copying.as_ref().is_some_and(|copying| !copying.is_finished()) {
-                std::thread::yield_now();
-            }
+            wait_for_thread(&checkpoints);
             insert(&writer, &mut checkpoints);
             reader.execute_batch("COMMIT").expect("an end");
             insert(&writer, &mut checkpoints);
@@ -300,9 +335,7 @@ mod tests {
         is_copied.recv().expect("it is copied");
         assert!(insert(&writer, &mut checkpoints) < before, "the log has restarted");
         go_on.send(()).expect("it waits");
-        while checkpoints.copying.as_ref().is_some_and(|copying| !copying.is_finished()) {
-            std::thread::yield_now();
-        }
+        wait_for_thread(&checkpoints);
         insert(&writer, &mut checkpoints);
         assert_eq!((checkpoints.begun_at, checkpoints.done, checkpoints.is_copied), (0, 0, false));
     }
