@@ -11,6 +11,8 @@ use crate::app::{AdminApp, execute_as_system};
 use crate::commands::{CommandKind, Reply};
 use crate::notifications::content::Notification;
 use crate::notifications::state::{NOTIFICATION_STATE, NotificationCommand, NotificationState, Observation};
+use crate::notifications::storeless::Storeless;
+use crate::notifications::webhook;
 use crate::overview::metrics::OverviewMetrics;
 use crate::overview::notifiable::{notifiable, unknown_keys};
 use crate::overview::snapshot;
@@ -25,10 +27,12 @@ pub(crate) async fn run(app: AdminApp) {
     let services = ServiceClient::of(&app.settings.service, app.http_client.clone());
     let mut problem = String::new();
     let mut metrics = OverviewMetrics::new(&app.metrics);
+    let handler = webhook::handler(&app.settings.service.notifications, &app.settings.http);
+    let mut storeless = handler.map(Storeless::new).ok();
     loop {
         // Sleeps first: right after a start the other services may be starting too.
         sleep(app.settings.service.notifications.check_every).await;
-        match check(&app, &services, &mut metrics).await {
+        match check(&app, &services, &mut metrics, storeless.as_mut()).await {
             Ok(sent) => {
                 problem.clear();
                 sent.iter().for_each(log);
@@ -48,6 +52,7 @@ async fn check(
     app: &AdminApp,
     services: &ServiceClient,
     metrics: &mut OverviewMetrics,
+    storeless: Option<&mut Storeless>,
 ) -> Result<Option<Notification>, String> {
     let settings = &app.settings.service.notifications;
     let (overview, open_amounts) =
@@ -60,10 +65,28 @@ async fn check(
         receiver: settings.webhook.digest(),
         system: settings.system.clone(),
     };
-    let intervals = settings.intervals();
+    match storeless {
+        Some(storeless) if app.store.write_problem().is_some() => {
+            Ok(storeless.observe(seen, settings.intervals(), app.clock.now()).await)
+        }
+        storeless => observe(app, seen, storeless).await,
+    }
+}
+
+/// Stores what changed, with the notification that follows.
+async fn observe(
+    app: &AdminApp,
+    seen: Observation,
+    storeless: Option<&mut Storeless>,
+) -> Result<Option<Notification>, String> {
+    let intervals = app.settings.service.notifications.intervals();
     let state = rows::row::<NotificationState>(app.store.as_ref(), NOTIFICATION_STATE).await;
     let state = state.map_err(|fault| error_chain(&fault))?.unwrap_or_default();
-    if !state.is_changed_by(&seen, &intervals, app.clock.now()) {
+    let is_changed = state.is_changed_by(&seen, &intervals, app.clock.now());
+    if let Some(storeless) = storeless {
+        storeless.follow(state);
+    }
+    if !is_changed {
         return Ok(None);
     }
     let command = CommandKind::Notify(NotificationCommand::Observe(seen, intervals));

@@ -120,7 +120,7 @@ enum Method {
         ("Idempotency-Replayed", description = "`true` for the stored answer of a repeated key"),
     )),
     (status = 422, description = "invalid, or the key belongs to another request"),
-    (status = 503, description = "too many orders are in flight, or the outbox is too long; `Retry-After` says when to try again"),
+    (status = 503, description = "too many orders are in flight, the outbox is too long, or the database fails or is nearly full; `Retry-After` says when to try again"),
 ))]
 async fn place(
     State(app): State<OrderApp>,
@@ -181,6 +181,9 @@ impl FromRequestParts<OrderApp> for Admitted {
 }
 
 fn admit(app: &OrderApp) -> Result<Option<InFlightPermit>, Problem> {
+    if let Some(problem) = app.storage_problem() {
+        return Err(Problem::unavailable(problem, 5));
+    }
     if let Some(overload) = overload(app) {
         return Err(Problem::unavailable(overload, 5));
     }

@@ -30,6 +30,12 @@ pub struct StoreStats {
     pub task_oldest: Option<Timestamp>,
     /// Dead letters that are pending or being replayed.
     pub dead_letters: u64,
+    /// Free bytes of the file system that has the database; `None` where it is unknown.
+    #[serde(default)]
+    pub free_bytes: Option<u64>,
+    /// Size of the database's write-ahead log in bytes; `None` where it is unknown.
+    #[serde(default)]
+    pub log_bytes: Option<u64>,
 }
 
 /// Message counts by subject and by step, for reconciliation.

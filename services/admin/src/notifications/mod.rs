@@ -5,9 +5,11 @@
 //! - [`signing`]: signatures by which a receiver knows the sender
 //! - [`settings`]: receiver, intervals and thresholds
 //! - [`webhook`]: delivery to a receiver or to standard output
+//! - [`storeless`]: notifications while the database takes no writes
 
 pub mod content;
 pub mod settings;
 pub mod signing;
 pub mod state;
+pub mod storeless;
 pub mod webhook;

@@ -67,6 +67,8 @@ fn of_readiness(service: &ServiceStatus) -> Vec<Finding> {
     let failed = service.failing_checks.iter().filter(|check| check.failed || check.check == OVERLOAD);
     let others = failed.filter(|check| check.check != "consumer_stall" || !is_reported);
     findings.extend(others.map(|check| not_ready(&service.service, check)));
+    let disk = service.failing_checks.iter().find(|check| check.check == DISK);
+    findings.extend(disk.map(|check| disk_space_low(&service.service, check)));
     findings
 }
 
@@ -86,6 +88,23 @@ fn unreachable(service: &str, problem: &str) -> Finding {
     .explained(explanation, &[])
 }
 
+/// Check of a service whose database has little disk space left.
+const DISK: &str = "disk";
+
+fn disk_space_low(service: &str, check: &FailingCheck) -> Finding {
+    Finding {
+        service: Some(service.to_owned()),
+        since: Some(check.since),
+        urgent: true,
+        ..Finding::new(FindingCode::DiskSpaceLow, service, format!("{service}: {}", check.text))
+    }
+    .explained(
+        "Without space nothing can be stored: orders are rejected, and messages wait at the broker. Free space on that disk, \
+         or make it larger. Old archives and logs can go; the database and its -wal file never.",
+        &["status"],
+    )
+}
+
 /// Check of a service that rejects new requests.
 const OVERLOAD: &str = "overload";
 
@@ -93,8 +112,8 @@ fn not_ready(service: &str, check: &FailingCheck) -> Finding {
     let FailingCheck { check: name, text, since, .. } = check;
     let (explanation, commands): (_, &[&str]) = match name.as_str() {
         "store" => (
-            "Its database cannot be used: commands get 503, messages wait at the broker. Its log shows the error. If its file \
-             was deleted, the process holds the last copy: copy that first, as the check says, and only then stop the service.",
+            "Its database cannot be used: commands get 503, messages wait at the broker. The check says why: the disk is full \
+             or broken, it was made read-only, or another process holds a lock on it. If its file was deleted, the process holds the last copy: copy that first, as the check says, and only then stop the service.",
             &["status"],
         ),
         "database" => (
@@ -115,6 +134,7 @@ fn not_ready(service: &str, check: &FailingCheck) -> Finding {
     Finding {
         service: Some(service.to_owned()),
         since: Some(*since),
+        urgent: matches!(name.as_str(), "store" | "database"),
         may_pass: true,
         ..Finding::new(
             FindingCode::NotReady,

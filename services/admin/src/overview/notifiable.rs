@@ -49,8 +49,13 @@ pub fn unknown_keys(overview: &Overview) -> Vec<String> {
 
 fn unknown_of(service: &ServiceStatus) -> Vec<String> {
     let name = &service.service;
-    let of_stats = [FindingCode::MessagesRejected, FindingCode::TasksOverdue, FindingCode::RetriesOverdue]
-        .map(|code| format!("{code}:{name}"));
+    let of_stats = [
+        FindingCode::MessagesRejected,
+        FindingCode::TasksOverdue,
+        FindingCode::RetriesOverdue,
+        FindingCode::DiskSpaceLow,
+    ]
+    .map(|code| format!("{code}:{name}"));
     let of_itself = [FindingCode::NotReady, FindingCode::ConsumerStall, FindingCode::BreakerOpen]
         .map(|code| format!("{code}:{name}/"));
     match (&service.problem, &service.outbox) {

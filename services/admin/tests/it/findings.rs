@@ -92,7 +92,7 @@ fn keys(change: impl FnOnce(&mut Overview)) -> Vec<String> {
 /// An overview with every problem that has a rule.
 fn everything(all: &mut Overview) {
     let payment = &mut all.services[1];
-    payment.failing_checks = vec![check("consumer_stall", true), check("store", true)];
+    payment.failing_checks = vec![check("consumer_stall", true), check("store", true), check("disk", false)];
     payment.steps = vec![stalled("payment-refund", false)];
     payment.outbox = Some(OutboxSummary { pending: 0, oldest: None, failed: 1 });
     payment.breakers = vec![breaker("bank", 3_600, false)];
@@ -114,6 +114,7 @@ fn every_problem_is_a_finding_with_a_key_of_its_own() {
     let wanted = [
         "consumer_stall:payment/payment-refund",
         "not_ready:payment/store",
+        "disk_space_low:payment",
         "unreachable:order",
         "compensation_stuck",
         "dead_letters:f",
@@ -131,6 +132,8 @@ fn every_problem_is_a_finding_with_a_key_of_its_own() {
     let urgent = evaluated(everything).findings.into_iter().filter(|finding| finding.urgent);
     let wanted = [
         "consumer_stall:payment/payment-refund",
+        "not_ready:payment/store",
+        "disk_space_low:payment",
         "unreachable:order",
         "compensation_stuck",
         "dead_letters:f",
@@ -279,6 +282,7 @@ fn keys_that_could_not_be_evaluated_are_unknown() {
         "messages_rejected:payment",
         "tasks_overdue:payment",
         "retries_overdue:payment",
+        "disk_space_low:payment",
         "not_ready:payment/store",
     ] {
         assert!(is_unknown(&silent, key), "{key}");

@@ -9,6 +9,7 @@ use reqwest::Method;
 use saga_core::dead_letter::DeadLettered;
 use saga_core::service::Service as _;
 use saga_engine::store::Store;
+use saga_engine::store::roles::Monitoring as _;
 use saga_engine::store::sqlite::SqliteStore;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, sleep};
@@ -343,4 +344,32 @@ async fn test_notification_arrives_one_at_a_time() {
         .expect("an answer")
         .error_for_status()
         .expect("a test");
+}
+
+/// The database of admin may be the problem itself: its disk is full, or another process holds its lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn person_is_notified_while_the_database_takes_no_writes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("admin.db");
+    let store = Arc::new(SqliteStore::open(&path, AdminService::rows()).expect("a database"));
+    let receiver = Receiver::new(Manner::status(204)).await;
+    let often = ["service.notifications.remind_after=100ms", "service.notifications.min_interval=100ms"];
+    let admin = admin_over(store.clone(), &receiver, &often).await;
+    admin.receives(&announced(&dead_lettered("f", 1))).await;
+    wait_until("somebody is notified", async || !receiver.received().is_empty()).await;
+
+    let other = rusqlite::Connection::open(&path).expect("the file");
+    other.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    wait_until("the lock is noticed", async || store.probe_write().await.is_err()).await;
+    let before = ids(&receiver.received()).len();
+    // One may have been on its way.
+    wait_until("reminders go on", async || ids(&receiver.received()).len() > before + 2).await;
+    let reminder = receiver.received().pop().expect("a reminder");
+    assert_eq!(reminder.signature, reminder.wanted);
+    assert_eq!(each(&reminder.body["data"]["still"], "key"), ["dead_letters:f"]);
+
+    other.execute_batch("ROLLBACK").expect("the end");
+    store.probe_write().await.expect("it works again");
+    let before = delivered(&admin).await.len();
+    wait_until("notifications are stored again", async || delivered(&admin).await.len() > before).await;
 }

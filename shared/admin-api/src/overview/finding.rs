@@ -114,6 +114,8 @@ pub enum FindingCode {
     TasksOverdue,
     /// A message has failed for too long, and is still retried.
     RetriesOverdue,
+    /// The disk of a service's database is getting full, or the log of the database grows.
+    DiskSpaceLow,
     /// Sagas are past their deadline and the grace period.
     SagasOverdue,
     /// The last reconciliation found discrepancies that nothing in flight can resolve.

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
 use super::check_history::CheckHistory;
+use super::disk_check;
 use super::http::HttpClient;
 use super::in_flight::{InFlight, InFlightLimit};
 use super::messaging::Messaging;
@@ -153,6 +154,14 @@ impl<S: Service, X> From<AppParts<S, X>> for App<S, X> {
 }
 
 impl<S: Service, X> App<S, X> {
+    /// Reason to begin no new work: the database takes no writes, or its disk is nearly full.
+    #[must_use]
+    pub fn storage_problem(&self) -> Option<String> {
+        let nearly_full = || disk_check::is_nearly_full(&self.metrics.stats(), &self.settings.store);
+        let failing = self.store.write_problem().map(|why| format!("the database fails: {why}"));
+        failing.or_else(nearly_full)
+    }
+
     /// Publishes again all retained messages that were published since `since`.
     ///
     /// Runs to its end even when the caller goes away, because it may take longer than a request may.

@@ -11,8 +11,8 @@ use super::http::{Check, CheckState, Readiness};
 
 /// Every check with its state while it finds a problem. A service that cannot accept its requests or process its messages
 /// is not ready. Any other problem only delays work that is already stored, and degrades the service.
-const CHECKS: [(&str, CheckState); 11] = [
-    // Requests cannot be answered.
+const CHECKS: [(&str, CheckState); 12] = [
+    // Requests cannot be answered, or nothing can be stored.
     ("store", CheckState::Failed),
     // The database went back in time: nobody uses it.
     ("database", CheckState::Failed),
@@ -29,6 +29,8 @@ const CHECKS: [(&str, CheckState); 11] = [
     // The service rejects new work, says when to come again, and does all else. Without it, reads, cancellations and that
     // very answer would be gone, and other replicas reject new work for the same reason.
     ("overload", CheckState::Degraded),
+    // Its database has little disk space left. What is in flight goes on.
+    ("disk", CheckState::Degraded),
     // Only steps and tasks behind an open breaker wait.
     ("breakers", CheckState::Degraded),
     // Deadlines go by the broker's clock, but this machine's should be corrected.

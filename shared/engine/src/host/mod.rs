@@ -19,6 +19,7 @@ pub mod archive;
 mod broker_retry;
 pub mod check_history;
 pub mod clock_sync;
+mod disk_check;
 pub mod embedded;
 mod health_probe;
 pub mod health_report;

@@ -10,10 +10,11 @@ use saga_core::service::Service;
 use saga_core::service_stats::StoreStats;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
-use tracing::{error, info};
+use tracing::{debug, error, info};
 
 use super::app::App;
 use super::clock_sync::offset_warning;
+use super::disk_check;
 use super::http::{Check, CheckState, Readiness, ReadinessProbe};
 use super::metrics::{Metrics, names};
 use crate::nats::NatsBus;
@@ -49,6 +50,17 @@ pub(super) async fn run<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
         app.metrics.record_stats(stats.ok(), app.clock.now());
         app.controls.admission.breakers().iter().for_each(|view| app.metrics.record_breaker(view));
         tokio::time::sleep(CHECK_INTERVAL).await;
+    }
+}
+
+/// Writes at an interval where nothing else does, until dropped: a database that answers reads may take no writes. The outcome
+/// is in the check `store`.
+pub(super) async fn probe_writes<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
+    loop {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        if let Err(fault) = app.store.probe_write().await {
+            debug!("the database takes no writes: {}", error_chain(&fault));
+        }
     }
 }
 
@@ -115,7 +127,9 @@ fn check_all<S: Service, X>(
             let age = stats.outbox_oldest.map_or(SignedDuration::ZERO, |oldest| now.duration_since(oldest));
             let is_late = age > signed(settings.readiness.max_outbox_age);
             let late = is_late.then(|| format!("oldest entry has waited {}s", age.as_secs()));
-            found.extend([("store", None), ("database", None), ("outbox", late)]);
+            let disk = disk_check::problem(stats, &settings.store);
+            let store = app.store.write_problem();
+            found.extend([("store", store), ("database", None), ("disk", disk), ("outbox", late)]);
         }
         Err(lost @ StoreFault::DataLost(_)) => found.push(("database", Some(error_chain(lost)))),
         Err(fault) => found.push(("store", Some(error_chain(fault)))),

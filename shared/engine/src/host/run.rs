@@ -236,6 +236,7 @@ fn start_background<S: Service, X: Send + Sync + 'static>(
         );
     }
     spawn(loops, Box::pin(readiness::run(app.clone())));
+    spawn(loops, Box::pin(readiness::probe_writes(app.clone())));
     spawn(loops, Box::pin(retention_loop::run(app.clone(), archive)));
     spawn(loops, Box::pin(dropped.report(app.metrics.clone())));
     for work in (program.background)(app.clone()) {

@@ -10,6 +10,7 @@ use saga_core::row::RowKind;
 use super::highest_position::HighestPosition;
 use super::log_scan::LogScan;
 use super::sql::Sql;
+use super::write_health::{Origin, WriteHealth};
 use super::{Answer, ReplicaSignal, StoreFault};
 
 /// Kind of read, by its duration.
@@ -36,6 +37,19 @@ pub(super) enum Urgency {
     Deferrable,
     /// Committed at once, and may last for minutes.
     Long,
+    /// Committed at once, only to learn whether the database takes writes.
+    Probe,
+}
+
+impl Urgency {
+    /// Origin of the write, for the record of outcomes; `None` for writes that may last for minutes.
+    pub(super) const fn origin(self) -> Option<Origin> {
+        match self {
+            Self::Immediate | Self::Deferrable => Some(Origin::Work),
+            Self::Long => None,
+            Self::Probe => Some(Origin::Probe),
+        }
+    }
 }
 
 /// Work on a connection, with its arguments. A write may be run again, in another transaction.
@@ -98,11 +112,23 @@ pub(super) trait Backend: Send + Sync {
         })
     }
 
+    /// Outcomes of the writes of this process.
+    fn write_health(&self) -> &WriteHealth;
+
     /// Check that fails if what is written to the database would be lost. It may block, so it runs where reads run.
     fn location_check(&self) -> LocationCheck;
 }
 
-pub(super) type LocationCheck = Arc<dyn Fn() -> Result<(), StoreFault> + Send + Sync>;
+pub(super) type LocationCheck = Arc<dyn Fn() -> Result<DiskUse, StoreFault> + Send + Sync>;
+
+/// Disk space around a database file; unknown on a server and in memory.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct DiskUse {
+    /// Bytes that the file system has free for this process.
+    pub(super) free: Option<u64>,
+    /// Size of the write-ahead log in bytes.
+    pub(super) log: Option<u64>,
+}
 
 pub(super) struct Kinds(pub(super) Vec<RowKind>);
 

@@ -34,6 +34,7 @@ mod stored_rows;
 mod trim;
 mod verdict;
 mod verification;
+mod write_health;
 
 use std::time::Duration;
 

@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use saga_core::dead_letter::StoredDeadLetter;
 use saga_core::service_stats::{MessageCounts, StoreStats};
 use tracing::error;
+use uuid::Uuid;
 
-use super::backend::{Backend, Lane};
+use super::backend::{Backend, Lane, Urgency};
 use super::due_work::{TASK, task};
 use super::encoding::timestamp;
 use super::outbox::outbox_items;
@@ -31,13 +32,37 @@ impl<B: Backend> Monitoring for B {
         let checks = (self.location_check(), self.highest_position().clone());
         self.read(Lane::Health, checks, |db, (check_location, highest)| {
             Box::pin(async move {
-                check_location()?;
+                let disk = check_location()?;
                 highest.read(db).await?;
                 let sql = include_str!("sql/stats.sql")
                     .replace("{published_up_to}", PUBLISHED_UP_TO)
                     .replace("{last_entry}", B::Conn::LAST_ENTRY)
                     .replace("{by_status}", B::Conn::BY_STATUS);
-                db.query_one(&sql, &[], stats).await.map_err(db_fault("reading the statistics"))
+                let stats =
+                    db.query_one(&sql, &[], stats).await.map_err(db_fault("reading the statistics"))?;
+                Ok(StoreStats { free_bytes: disk.free, log_bytes: disk.log, ..stats })
+            })
+        })
+    }
+
+    fn write_problem(&self) -> Option<String> {
+        self.write_health().problem()
+    }
+
+    fn probe_write(&self) -> Answer<'_, ()> {
+        if !self.write_health().needs_probe() {
+            return Box::pin(std::future::ready(Ok(())));
+        }
+        let name = format!("probe {}", Uuid::now_v7());
+        self.write(Urgency::Probe, name, |db, name| {
+            Box::pin(async move {
+                let insert = "INSERT INTO lease (name, owner, fence, until) VALUES ($1, 'probe', 0, 0)";
+                db.execute(insert, &[name]).await.map_err(db_fault("probing whether it takes writes"))?;
+                let delete = "DELETE FROM lease WHERE name = $1";
+                db.execute(delete, &[name])
+                    .await
+                    .map(drop)
+                    .map_err(db_fault("probing whether it takes writes"))
             })
         })
     }
@@ -101,6 +126,7 @@ fn stats(row: &Row<'_>) -> Result<StoreStats, SqlError> {
         tasks: row.count(7)?,
         task_oldest: row.get::<Option<i64>>(8)?.map(timestamp),
         dead_letters: row.count(9)?,
+        ..StoreStats::default()
     })
 }
 

@@ -229,6 +229,16 @@ pub trait Monitoring: Send + Sync {
     /// Numbers of waiting entries, retries, tasks and dead letters.
     fn stats(&self) -> Answer<'_, StoreStats>;
 
+    /// Reason why a write would fail now; `None` if it would succeed, as far as is known.
+    fn write_problem(&self) -> Option<String> {
+        None
+    }
+
+    /// Writes something that changes nothing, if no other write has shown for a while that the database takes writes.
+    fn probe_write(&self) -> Answer<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Time of the database server; `None` if the database has no clock of its own.
     fn clock(&self) -> Answer<'_, Option<Timestamp>>;
 

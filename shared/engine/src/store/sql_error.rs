@@ -93,6 +93,22 @@ pub(super) fn is_read_only(fault: &StoreFault) -> bool {
     sql_state(fault) == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
 }
 
+/// Returns true if the disk, or the share of it that the database may use, is full.
+pub(super) fn is_full(fault: &StoreFault) -> bool {
+    sql_state(fault) == Some(&SqlState::DISK_FULL)
+        || sqlite_code(fault) == Some(rusqlite::ErrorCode::DiskFull)
+}
+
+/// Returns true if another process holds a lock on the file.
+pub(super) fn is_locked(fault: &StoreFault) -> bool {
+    sqlite_code(fault) == Some(rusqlite::ErrorCode::DatabaseBusy)
+}
+
+fn sqlite_code(fault: &StoreFault) -> Option<rusqlite::ErrorCode> {
+    let StoreFault::Database { source, .. } = fault else { return None };
+    source.downcast_ref::<rusqlite::Error>()?.sqlite_error_code()
+}
+
 /// Code of an error of PostgreSQL.
 pub(super) fn sql_state(fault: &StoreFault) -> Option<&SqlState> {
     match fault {

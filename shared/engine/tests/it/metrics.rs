@@ -196,6 +196,8 @@ fn gauge_is_nan_while_value_is_unknown() {
         "task_open",
         "task_oldest_open_age_seconds",
         "dead_letter_unresolved",
+        "store_free_bytes",
+        "store_log_bytes",
         "clock_offset_seconds",
     ];
     let assert_unknown = |metrics: &Metrics| {
@@ -205,7 +207,9 @@ fn gauge_is_nan_while_value_is_unknown() {
         }
     };
     assert_unknown(&metrics);
-    metrics.record_stats(Some(StoreStats { outbox_pending: 3, ..StoreStats::default() }), at(0));
+    let (free_bytes, log_bytes) = (Some(1), Some(1));
+    let stats = StoreStats { outbox_pending: 3, free_bytes, log_bytes, ..StoreStats::default() };
+    metrics.record_stats(Some(stats), at(0));
     metrics.record_clock_offset(Some(SignedDuration::ZERO));
     metrics.consumer_backlog("shelf-filling", Some(3));
     metrics.record_queue(0);
@@ -250,6 +254,8 @@ fn store_statistics_are_exported_and_remembered() {
         tasks: 4,
         task_oldest: Some(at(5)),
         dead_letters: 6,
+        free_bytes: Some(9),
+        log_bytes: None,
     };
     metrics.record_stats(Some(stats), at(0) + SignedDuration::from_millis(7_500));
     assert_eq!((metrics.stats().retries, metrics.stats().task_oldest), (3, Some(at(5))));

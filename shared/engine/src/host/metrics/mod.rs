@@ -204,6 +204,8 @@ impl Metrics {
             (&names::TASKS_OPEN, of(&|stats| count(stats.tasks))),
             (&names::TASK_OLDEST_AGE, of(&|stats| age(stats.task_oldest))),
             (&names::DEAD_LETTERS_UNRESOLVED, of(&|stats| count(stats.dead_letters))),
+            (&names::STORE_FREE_BYTES, of(&|stats| stats.free_bytes.map_or(f64::NAN, count))),
+            (&names::STORE_LOG_BYTES, of(&|stats| stats.log_bytes.map_or(f64::NAN, count))),
         ] {
             self.set(metric, &[], value);
         }

@@ -65,6 +65,13 @@ pub const OUTBOX_FAILED: Metric = Metric::gauge(
     &[],
     "Messages that the broker rejected, and those of their sagas that are blocked behind them",
 );
+pub const STORE_FREE_BYTES: Metric =
+    Metric::gauge("store_free_bytes", &[], "Free bytes on the disk of a SQLite database, NaN where unknown");
+pub const STORE_LOG_BYTES: Metric = Metric::gauge(
+    "store_log_bytes",
+    &[],
+    "Size of the write-ahead log of a SQLite database, NaN where unknown",
+);
 pub const OUTBOX_OLDEST_AGE: Metric = Metric::gauge(
     "outbox_oldest_pending_age_seconds",
     &[],
@@ -193,7 +200,7 @@ pub const PROCESS_START: Metric =
     Metric::gauge("process_start_time_seconds", &[], "Start time of this process, in seconds since 1970");
 
 /// Metrics of every service, except those of the [process](PROCESS).
-pub const ALL: [&Metric; 34] = [
+pub const ALL: [&Metric; 36] = [
     &INPUTS,
     &STEP_DURATION,
     &FOREIGN_MESSAGES,
@@ -207,6 +214,8 @@ pub const ALL: [&Metric; 34] = [
     &OUTBOX_PENDING,
     &OUTBOX_FAILED,
     &OUTBOX_OLDEST_AGE,
+    &STORE_FREE_BYTES,
+    &STORE_LOG_BYTES,
     &PUBLISH_DURATION,
     &PUBLISH_MESSAGES,
     &RETRIES_WAITING,

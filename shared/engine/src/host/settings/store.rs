@@ -31,6 +31,13 @@ pub struct StoreSettings {
     /// Maximum number of connections of this process to a PostgreSQL server, at least 3. Unused ones are closed after ten
     /// seconds.
     pub max_connections: usize,
+    /// Free bytes of a SQLite database's disk below which the check `disk` warns.
+    pub free_bytes_warning: u64,
+    /// Free bytes of a SQLite database's disk below which order accepts no new orders, so that those in flight can end.
+    pub free_bytes_minimum: u64,
+    /// Size of a SQLite database's write-ahead log above which the check `disk` warns. It grows while something reads without an
+    /// end.
+    pub log_bytes_warning: u64,
     /// Name of an accepted loss of data, as printed by the rejected start.
     pub accept_loss: String,
 }
@@ -43,6 +50,9 @@ impl Default for StoreSettings {
             check_within: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(30),
             max_connections: DEFAULT_MAX_CONNECTIONS,
+            free_bytes_warning: 256 << 20,
+            free_bytes_minimum: 64 << 20,
+            log_bytes_warning: 256 << 20,
             accept_loss: String::new(),
         }
     }

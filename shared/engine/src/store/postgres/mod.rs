@@ -41,12 +41,13 @@ use self::leases::DeadOwners;
 use self::notify::{Announcement, Notifications};
 use self::pool::{Connection, Lanes, is_short};
 use self::values::is_lost;
-use super::backend::{Backend, Kinds, Lane, LocationCheck, Urgency, Work};
+use super::backend::{Backend, DiskUse, Kinds, Lane, LocationCheck, Urgency, Work};
 use super::highest_position::HighestPosition;
 use super::identity::identify;
 use super::log_scan::LogScan;
 use super::roles::{Replicas, Transactions};
 use super::sql_error::db_fault;
+use super::write_health::{Origin, WriteHealth};
 use super::{Answer, Guard, OpenOptions, OutboxEntry, ReplicaSignal, StoreFault};
 
 /// Minimum interval of settlements. Each is a commit of its own, with a sync; SQLite defers one to its next commit instead.
@@ -64,6 +65,7 @@ pub struct PostgresStore {
 struct Database {
     lanes: Lanes,
     highest_position: HighestPosition,
+    write_health: WriteHealth,
     kinds: Arc<Kinds>,
     notifications: Notifications,
     turns: Turns,
@@ -122,6 +124,7 @@ impl PostgresStore {
         let database = Database {
             lanes,
             highest_position: HighestPosition::default(),
+            write_health: WriteHealth::default(),
             kinds,
             notifications,
             turns: Turns::new(Instant::now()),
@@ -188,26 +191,42 @@ impl Backend for PostgresStore {
         work: Work<Connection, A, T>,
     ) -> Answer<'_, T> {
         let lane = match urgency {
-            Urgency::Immediate | Urgency::Deferrable => Lane::Row,
+            Urgency::Immediate | Urgency::Deferrable | Urgency::Probe => Lane::Row,
             Urgency::Long => Lane::Scan,
         };
         let database = self.database.clone();
-        spawned(async move { in_transaction(&database, lane, "BEGIN", args, work).await })
+        spawned(async move {
+            let in_progress = urgency.origin().map(|origin| (origin, database.write_health.begin()));
+            let written = in_transaction(&database, lane, "BEGIN", args, work).await;
+            if let Some((origin, in_progress)) = in_progress {
+                in_progress.end(origin, &written);
+            }
+            written
+        })
     }
 
     fn notify(&self, signal: ReplicaSignal) {
         self.database.notifications.send(&Announcement::of_signal(&signal));
     }
 
+    fn write_health(&self) -> &WriteHealth {
+        &self.database.write_health
+    }
+
     fn location_check(&self) -> LocationCheck {
-        Arc::new(|| Ok(()))
+        Arc::new(|| Ok(DiskUse::default()))
     }
 }
 
 impl Transactions for PostgresStore {
     fn transact(&self, reads: Reads, decide: Decide) -> Answer<'_, Vec<OutboxEntry>> {
         let database = self.database.clone();
-        spawned(async move { transact::transact(&database, &reads, decide).await })
+        spawned(async move {
+            let in_progress = database.write_health.begin();
+            let written = transact::transact(&database, &reads, decide).await;
+            in_progress.end(Origin::Work, &written);
+            written
+        })
     }
 
     fn wait_for_turn(&self) -> BoxFuture<'_, Option<Guard>> {

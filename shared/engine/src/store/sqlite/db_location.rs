@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::store::StoreFault;
+use crate::store::backend::DiskUse;
 
 /// Path of a database file, and the identity of the file that was opened there.
 #[derive(Debug, Clone)]
@@ -33,6 +34,15 @@ impl DbLocation {
                 source: self.rescue().into(),
             }),
         }
+    }
+
+    /// Free space of the file system, and size of the log.
+    pub(super) fn disk_use(&self) -> DiskUse {
+        let folder = self.resolved.parent().unwrap_or(&self.resolved);
+        let free = nix::sys::statvfs::statvfs(folder).ok();
+        let free = free.map(|disk| disk.blocks_available().saturating_mul(disk.fragment_size()));
+        let log = PathBuf::from(format!("{}-wal", self.resolved.display())).metadata().ok();
+        DiskUse { free, log: log.map(|log| log.len()) }
     }
 
     /// Names the file, with the commands that copy it from this process if it was deleted.

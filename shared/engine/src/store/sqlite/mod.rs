@@ -36,11 +36,12 @@ use self::db_open::PositionFile;
 use self::readers::Readers;
 use self::write::KindSql;
 use self::writer::{Writer, in_transaction};
-use super::backend::{Backend, Kinds, Lane, LocationCheck, Urgency, Work};
+use super::backend::{Backend, DiskUse, Kinds, Lane, LocationCheck, Urgency, Work};
 use super::highest_position::HighestPosition;
 use super::log_scan::LogScan;
 use super::roles::{Leases, Replicas, Transactions};
 use super::sql_error::db_fault;
+use super::write_health::WriteHealth;
 use super::{Answer, Lease, OpenOptions, OutboxEntry, ReplicaSignal, StoreFault};
 
 /// Page cache of a connection in KiB: enough for the newest rows, and far below the 60 MiB that a service may use.
@@ -59,6 +60,7 @@ pub struct SqliteStore {
     /// Location of the file; `None` in memory.
     location: Option<DbLocation>,
     highest_position: HighestPosition,
+    write_health: WriteHealth,
     log_scan: Arc<Mutex<Option<LogScan>>>,
     _lock: Option<File>,
 }
@@ -132,10 +134,20 @@ impl SqliteStore {
             .map_err(|error| unusable("cannot be opened again", &error))?;
         let readers = Readers::open(path, &file, checkpoints.log())
             .map_err(|error| unusable("cannot be read", &error))?;
-        let writer = Writer::start(conn, location.clone(), positions, checkpoints)
+        let write_health = WriteHealth::default();
+        let writer = Writer::start(conn, location.clone(), positions, checkpoints, write_health.clone())
             .map_err(|error| unusable("no thread for its writer", &error))?;
         let (readers, location, log_scan) = (Some(readers), Some(location), Arc::default());
-        Ok(Self { writer, readers, tables, location, highest_position, log_scan, _lock: Some(lock) })
+        Ok(Self {
+            writer,
+            readers,
+            tables,
+            location,
+            highest_position,
+            write_health,
+            log_scan,
+            _lock: Some(lock),
+        })
     }
 
     /// Database in memory that works on the caller's thread: every future is ready at once.
@@ -161,8 +173,17 @@ impl SqliteStore {
 
     fn inline(conn: SharedConnection, tables: Tables) -> Self {
         let (writer, highest_position) = (Writer::Inline(conn), HighestPosition::default());
-        let log_scan = Arc::default();
-        Self { writer, readers: None, tables, location: None, highest_position, log_scan, _lock: None }
+        let (write_health, log_scan) = (WriteHealth::default(), Arc::default());
+        Self {
+            writer,
+            readers: None,
+            tables,
+            location: None,
+            highest_position,
+            write_health,
+            log_scan,
+            _lock: None,
+        }
     }
 }
 
@@ -227,9 +248,17 @@ impl Backend for SqliteStore {
 
     fn notify(&self, _signal: ReplicaSignal) {}
 
+    fn write_health(&self) -> &WriteHealth {
+        &self.write_health
+    }
+
     fn location_check(&self) -> LocationCheck {
         let location = self.location.clone();
-        Arc::new(move || location.as_ref().map_or(Ok(()), DbLocation::check))
+        Arc::new(move || {
+            let Some(location) = &location else { return Ok(DiskUse::default()) };
+            location.check()?;
+            Ok(location.disk_use())
+        })
     }
 }
 
@@ -267,6 +296,9 @@ impl Leases for SqliteStore {
     }
 }
 
+/// Time for which a write waits while another process holds a lock on the file, as a tool for SQLite may for a moment.
+const LOCKED_FOR: Duration = Duration::from_secs(2);
+
 /// Creates a database in memory with all tables.
 fn create_in_memory(kinds: &Kinds) -> Result<SharedConnection, StoreFault> {
     let conn = SharedConnection::new(empty_in_memory()?);
@@ -289,7 +321,7 @@ fn prepare(conn: &SharedConnection, kinds: &Kinds) -> Result<(), StoreFault> {
 
 fn configure(conn: &Connection) -> rusqlite::Result<()> {
     prepare_once(conn)?;
-    conn.busy_timeout(Duration::from_secs(5))?;
+    conn.busy_timeout(LOCKED_FOR)?;
     conn.pragma_update(None, "journal_mode", "WAL")?;
     sync_writes(conn)?;
     conn.pragma_update(None, "temp_store", "MEMORY")?;

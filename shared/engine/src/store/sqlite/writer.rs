@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use saga_core::retry::panic_text;
+use saga_core::retry::{error_chain, panic_text};
 use tokio::sync::oneshot;
 
 use super::checkpoint::Checkpoints;
@@ -17,7 +17,8 @@ use super::db_open::PositionFile;
 use super::run;
 use crate::store::backend::Urgency;
 use crate::store::highest_position::HighestPosition;
-use crate::store::sql_error::db_fault;
+use crate::store::sql_error::{db_fault, is_locked};
+use crate::store::write_health::{Origin, WriteHealth};
 use crate::store::{Answer, DatabasePosition, StoreFault};
 
 /// Maximum number of jobs in one commit. A job is a whole batch; with more, the first would wait for the last.
@@ -54,11 +55,12 @@ impl Writer {
         location: DbLocation,
         positions: PositionFile,
         checkpoints: Checkpoints,
+        health: WriteHealth,
     ) -> std::io::Result<Self> {
         let (jobs, waiting) = sync_channel(WAITING_JOBS);
         let thread = std::thread::Builder::new()
             .name("sqlite-writer".to_owned())
-            .spawn(move || write_jobs(&conn, &waiting, &location, positions, checkpoints))?;
+            .spawn(move || write_jobs(&conn, &waiting, &location, &health, (positions, checkpoints)))?;
         Ok(Self::Thread(Some((jobs, thread))))
     }
 
@@ -145,17 +147,29 @@ fn write_jobs(
     conn: &SharedConnection,
     waiting: &Receiver<Job>,
     location: &DbLocation,
-    mut positions: PositionFile,
-    mut checkpoints: Checkpoints,
+    health: &WriteHealth,
+    (mut positions, mut checkpoints): (PositionFile, Checkpoints),
 ) {
     while let Some(mut jobs) = next_jobs(waiting) {
         let highest = positions.highest().clone();
+        let in_progress = jobs.iter().find_map(|job| job.urgency.origin()).map(|_| health.begin());
         let merged = in_order(conn, &highest, || jobs.iter_mut().try_for_each(|job| (job.work)(conn)));
+        if let Some(in_progress) = in_progress {
+            in_progress.end(origin(&jobs), &merged);
+        }
         // Checked after the commit: the file may be replaced until then.
         let is_in_place = location.check().is_ok();
         match merged {
             Ok(()) if !is_in_place => jobs.into_iter().for_each(|job| reply(job, location.check())),
             Ok(()) => jobs.into_iter().for_each(|job| reply(job, Ok(()))),
+            // None of them would get the lock either, and each would wait for it.
+            Err(fault) if is_locked(&fault) => {
+                let reason = error_chain(&fault);
+                for job in jobs {
+                    let source = reason.clone().into();
+                    reply(job, Err(StoreFault::Database { context: "writing a batch", source }));
+                }
+            }
             // One job failed, so that none is committed. Each gets a transaction and a reply of its own.
             Err(_) if jobs.len() > 1 => {
                 for mut job in jobs {
@@ -174,6 +188,14 @@ fn write_jobs(
     }
     positions.write(conn);
     checkpoints.finish(&conn.lock());
+}
+
+/// Origin of jobs that are written together: work, unless all are probes.
+fn origin(jobs: &[Job]) -> Origin {
+    match jobs.iter().all(|job| job.urgency == Urgency::Probe) {
+        true => Origin::Probe,
+        false => Origin::Work,
+    }
 }
 
 fn reply(job: Job, answer: Result<(), StoreFault>) {

@@ -22,6 +22,7 @@ mod sqlite_file;
 mod sqlite_reading;
 mod sqlite_unusable;
 mod tasks;
+mod unwritable;
 
 use std::borrow::Borrow;
 use std::future::{Ready, ready};
