@@ -14,7 +14,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 FOLDER = Path(__file__).parent / "dashboards"
-PROMETHEUS = {"type": "prometheus", "uid": "prometheus"}
+# Data sources are variables: an existing Grafana has its own, under other names.
+PROMETHEUS = {"type": "prometheus", "uid": "${datasource}"}
+TEMPO = {"type": "tempo", "uid": "${tempo}"}
 # One colour for one meaning, on every dashboard.
 GREEN, BLUE, YELLOW, ORANGE, RED, PURPLE = "green", "blue", "yellow", "orange", "red", "purple"
 COLOURS = {
@@ -32,10 +34,20 @@ ALERTS = 'ALERTS{alertstate="firing", system="saga"}'
 def trace_link(label):
     """A link to the traces of the selected service in the displayed time range."""
     query = '{resource.service.name="${__field.labels.%s}"}' % label if label else "{}"
-    panes = {"t": {"datasource": "tempo", "range": {"from": "${__from}", "to": "${__to}"}, "queries": [
-        {"refId": "A", "datasource": {"type": "tempo", "uid": "tempo"}, "queryType": "traceql", "query": query}]}}
+    panes = {"t": {"datasource": TEMPO["uid"], "range": {"from": "${__from}", "to": "${__to}"}, "queries": [
+        {"refId": "A", "datasource": TEMPO, "queryType": "traceql", "query": query}]}}
     url = "/explore?schemaVersion=1&orgId=1&panes=" + quote(json.dumps(panes, separators=(",", ":")), safe="${}_.:,[]")
     return {"title": "Traces in this time range (Tempo)", "url": url, "targetBlank": True}
+
+
+def runbook_link(alert):
+    return {"title": f"Runbook {alert}", "url": "${runbooks}/%s.md" % alert, "targetBlank": True}
+
+
+def source_variable(name, label, source):
+    """A data source that the reader chooses; the default one of its type at first."""
+    return {"type": "datasource", "name": name, "label": label, "query": source["type"], "current": {}, "hide": 0, "refresh": 1,
+            "regex": "", "includeAll": False, "multi": False, "options": []}
 
 
 def rows_link(path):
@@ -71,7 +83,7 @@ class Dashboard:
         if normally_empty:
             field["noValue"] = NOTHING
         self.panels.append({
-            "type": kind, "title": title, "description": about, "datasource": PROMETHEUS, "targets": targets,
+            "type": kind, "title": title, "description": about, "links": [runbook_link(runbook)] if runbook else [], "datasource": PROMETHEUS, "targets": targets,
             "gridPos": {"h": height, "w": width, "x": self.x, "y": self.y},
             "fieldConfig": {"defaults": field, "overrides": list(overrides)}, "options": options})
         self.x, self.height = self.x + width, max(self.height, height)
@@ -140,7 +152,11 @@ class Dashboard:
         self._break()
         for number, panel in enumerate(self.panels, 1):
             panel["id"] = number
-        variables = [{"type": "textbox", "name": "admin", "label": "Admin address", "query": "http://localhost:8080",
+        variables = [source_variable("datasource", "Metrics", PROMETHEUS), source_variable("tempo", "Traces", TEMPO),
+                     {"type": "textbox", "name": "runbooks", "label": "Runbooks", "query": "docs/runbooks",
+                      "current": {"text": "docs/runbooks", "value": "docs/runbooks"},
+                      "description": "Base URL of the links to runbooks: where your team reads docs/runbooks"},
+                     {"type": "textbox", "name": "admin", "label": "Admin address", "query": "http://localhost:8080",
                       "current": {"text": "http://localhost:8080", "value": "http://localhost:8080"},
                       "description": "Base URL of the links to rows"}]
         if self.by_service:
@@ -179,7 +195,7 @@ def sagas():
            "sagas?status=COMPENSATED", bad_below=0.9, runbook="SuccessRateLow", normally_empty=True, decimals=1)
     d.stat("Findings", "short",
            "Problems that need an operator, as sagactl status lists them. Normally 0. sagactl doctor suggests what to do.",
-           'sum(max by (code) (finding_count{job="saga"}))', "overview", bad_above=1, runbook="FindingWithoutAlert")
+           'sum(max by (code) (finding_open{job="saga"}))', "overview", bad_above=1, runbook="FindingWithoutAlert")
     d.stat("Stuck compensations", "short",
            "Sagas whose compensation needs an operator: money or stock is in the wrong place. Normally 0.",
            'max(saga_open{job="saga", status="COMPENSATION_STUCK"})', "sagas?status=COMPENSATION_STUCK", bad_above=1, runbook="CompensationStuck")
@@ -187,7 +203,7 @@ def sagas():
            "Sagas that passed their deadline more than 30 seconds ago and have not ended. Normally 0.", 'max(saga_overdue{job="saga"})',
            "sagas?overdue=true", bad_above=1, runbook="SagasOverdue")
     d.stat("Dead letters", "short",
-           "Messages and calls that need an operator. Normally 0.", 'max(dead_letter_count{job="saga", status="PENDING"})',
+           "Messages and calls that need an operator. Normally 0.", 'max(dead_letter_open{job="saga", status="PENDING"})',
            "dlq?status=PENDING", bad_above=1, runbook="DeadLettersPending")
     d.stat("Reconciliation", "short",
            "Result of the last reconciliation. IN FLIGHT is normal under load. UNBALANCED never is.", 'max(reconciliation_verdict{job="saga"})',
@@ -339,11 +355,11 @@ def failures():
     d.row("Operator needed?")
     d.stat("Firing alerts", "short", FIRING, f'count({ALERTS}) or vector(0)', "overview", bad_above=1)
     d.stat("Pending dead letters", "short",
-           "Dead letters that need an operator. Normally 0.", 'max(dead_letter_count{job="saga", status="PENDING"})',
+           "Dead letters that need an operator. Normally 0.", 'max(dead_letter_open{job="saga", status="PENDING"})',
            "dlq?status=PENDING", bad_above=1, runbook="DeadLettersPending")
     d.stat("Replays in flight", "short",
            "Dead letters that were replayed and whose result is not known yet.",
-           'max(dead_letter_count{job="saga", status="REPLAYING"})', "dlq?status=REPLAYING")
+           'max(dead_letter_open{job="saga", status="REPLAYING"})', "dlq?status=REPLAYING")
     d.stat("New causes", "short",
            "Fingerprints that appeared in the last 15 minutes. Normally 0. After a release, consider a rollback.",
            'max(increase(dead_letter_fingerprint_total{job="saga"}[15m]))', "dlq/groups", bad_above=0.5, warn=True, runbook="NewFingerprint", decimals=0)
@@ -360,7 +376,7 @@ def failures():
     d.graph("Dead letters by status", "short",
             "PENDING needs an operator; REPLAYING was replayed. A redrive moves dead letters from the first to the "
             "second, and then removes them.",
-            [('max by (status) (dead_letter_count{job="saga"})', "{{status}}")], "dlq", trace=None, stacked=True, runbook="DeadLettersPending")
+            [('max by (status) (dead_letter_open{job="saga"})', "{{status}}")], "dlq", trace=None, stacked=True, runbook="DeadLettersPending")
     d.graph("Pending dead letters by step", "short",
             "A single step: a bug, or a dependency is down. All steps: an invalid message.",
             [('max by (exported_service, step) (dead_letter_pending{job="saga"})', "{{exported_service}} {{step}}")], "dlq/groups", trace="exported_service",

@@ -243,7 +243,7 @@ class Alerts:
             fail(f"alerts without a runbook, or runbooks without an alert: {runbooks ^ self.rules.keys()}")
         for name, rule in self.rules.items():
             texts = rule["annotations"]
-            if not all(texts.get(key) for key in ("summary", "description")) or texts.get("runbook_url") != f"docs/runbooks/{name}.md":
+            if not all(texts.get(key) for key in ("summary", "description")) or not texts.get("runbook_url", "").endswith(f"/{name}.md"):
                 fail(f"alert {name}: summary, description or runbook_url is missing or wrong")
 
     def fires(self, name):
@@ -480,6 +480,8 @@ FAULTS = [relay_stalls, broker_is_down, broker_rejects_message, consumer_of_admi
 
 # Series of Prometheus itself.
 OWN = {"ALERTS", "ALERTS_FOR_STATE", "up"}
+# Data sources of the panels.
+VARIABLE_SOURCES = {'{"type": "prometheus", "uid": "${datasource}"}'}
 WORDS = set("""and or unless by without on ignoring group_left group_right bool offset le inf nan""".split())
 
 
@@ -529,9 +531,15 @@ def check_panels(system, prometheus, alerts):
         defaults = panel["fieldConfig"]["defaults"]
         if not panel.get("description") or not defaults.get("unit"):
             fail(f"{where}: no unit, or no description")
-        for runbook in re.findall(r"docs/runbooks/\w+\.md", panel["description"]):
-            if not (ROOT / runbook).exists():
-                fail(f"{where}: there is no {runbook}")
+        described = re.findall(r"docs/runbooks/(\w+)\.md", panel["description"])
+        linked = [link["url"] for link in panel["links"]]
+        if linked != ["${runbooks}/%s.md" % name for name in described]:
+            fail(f"{where}: describes the runbooks {described}, and links to {linked}")
+        for name in described:
+            if not (ROOT / f"docs/runbooks/{name}.md").exists():
+                fail(f"{where}: there is no runbook {name}")
+        for source in {json.dumps(source) for source in sources_in(panel)} - VARIABLE_SOURCES:
+            fail(f"{where}: the data source {source} is no variable of the dashboard")
         check_links(where, defaults["links"], links)
         for target in panel["targets"]:
             count += 1
@@ -567,8 +575,29 @@ def check_links(where, links, rows):
     rows.update(at_admin)
     for url in traces:
         panes = json.loads(urllib.parse.parse_qs(urllib.parse.urlsplit(url).query)["panes"][0])
-        if not panes or any(pane["datasource"] != "tempo" or not pane["queries"][0]["query"] for pane in panes.values()):
+        if not panes or any(pane["datasource"] != "${tempo}" or not pane["queries"][0]["query"] for pane in panes.values()):
             fail(f"{where}: its link to traces has no query")
+
+
+def sources_in(value):
+    """All data sources in a part of a dashboard."""
+    if isinstance(value, list):
+        return [source for one in value for source in sources_in(one)]
+    if isinstance(value, dict):
+        return [value["datasource"] for _ in "." if "datasource" in value] + sources_in([one for name, one in value.items() if name != "datasource"])
+    return []
+
+
+def check_metrics(system):
+    """Checks what each service exports with promtool, in the format that Prometheus has known for longest."""
+    for name in SERVICES:
+        request = urllib.request.Request(f"{system.url[name]}/metrics", headers={"Accept": "text/plain; version=0.0.4"})
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            text = answer.read()
+        checked = subprocess.run([PROMETHEUS.with_name("promtool"), "check", "metrics"], input=text, capture_output=True, timeout=60)
+        if checked.returncode != 0 or checked.stderr:
+            fail(f"{name}: promtool check metrics: {checked.stderr.decode()}{checked.stdout.decode()}")
+    say(f"promtool checked the metrics of {len(SERVICES)} services")
 
 
 def check_exemplars(prometheus):
@@ -604,6 +633,7 @@ def main():
         fail(f"these alerts never ended: {sorted(lasting)}")
     check_panels(system, prometheus, alerts)
     check_exemplars(prometheus)
+    check_metrics(system)
     say("all checks passed" if not failures else f"{len(failures)} failures")
     return 1 if failures else 0
 

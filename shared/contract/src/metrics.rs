@@ -112,7 +112,7 @@ pub const FULL_PATH_OUTCOMES: &[&str] = &["confirmed", "payment_failed"];
 
 /// Number of open dead letters, by status.
 pub const DEAD_LETTERS: Metric = Metric::gauge(
-    "dead_letter_count",
+    "dead_letter_open",
     &["status"],
     "Dead letters that are not over, by status: PENDING waits for a human, REPLAYING was handed back; NaN while not known",
 )
@@ -138,7 +138,7 @@ pub const FINGERPRINTS: Metric = Metric::counter(
 
 /// Number of findings, by code.
 pub const FINDINGS: Metric = Metric::gauge(
-    "finding_count",
+    "finding_open",
     &["code"],
     "Problems that need a human, by code, as sagactl status lists them",
 );

@@ -180,7 +180,7 @@ mod tests {
         let mut exported = OverviewMetrics::new(&metrics);
         let count = |code: FindingCode| {
             let text = metrics.text().expect("metrics");
-            let prefix = format!("finding_count{{code=\"{code}\"}} ");
+            let prefix = format!("finding_open{{code=\"{code}\"}} ");
             text.lines().find_map(|line| line.strip_prefix(&prefix)?.parse::<f64>().ok())
         };
         assert!(FindingCode::ALL.iter().all(|code| count(*code).is_some_and(f64::is_nan)));
@@ -201,8 +201,8 @@ mod tests {
             for line in [
                 format!("saga_overdue {value}\n"),
                 format!("saga_open{{status=\"COMPENSATION_STUCK\"}} {value}\n"),
-                format!("dead_letter_count{{status=\"PENDING\"}} {dead_letters}\n"),
-                format!("dead_letter_count{{status=\"REPLAYING\"}} {dead_letters}\n"),
+                format!("dead_letter_open{{status=\"PENDING\"}} {dead_letters}\n"),
+                format!("dead_letter_open{{status=\"REPLAYING\"}} {dead_letters}\n"),
                 format!("saga_open_amount_minor{{currency=\"EUR\"}} {euros}\n"),
                 "reconciliation_verdict NaN\n".to_owned(),
             ] {
