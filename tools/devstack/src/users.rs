@@ -52,6 +52,8 @@ fn user<S: Service>() -> (&'static str, Permissions) {
 
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use super::*;
 
     #[test]
@@ -72,10 +74,19 @@ mod tests {
             );
             assert!(facts.iter().all(|subject| !subject.contains('>')), "{name}: {facts:?}");
             let own = format!("_INBOX.{name}.>");
-            assert_eq!(permissions.subscribe, [own]);
-            let deletes = |subject: &&String| subject.contains("STREAM.DELETE") || subject.contains("PURGE");
+            let read = ["order.>", "inventory.>", "payment.>"].into_iter().filter(|_| *name == SAGACTL);
+            assert_eq!(
+                permissions.subscribe,
+                iter::once(own).chain(read.map(str::to_owned)).collect::<Vec<_>>()
+            );
+            let deletes = |subject: &&String| subject.contains("DELETE") || subject.contains("PURGE");
             assert_eq!(permissions.publish.iter().find(deletes), None, "{name}");
         }
+        let reader = &users[4].1.publish;
+        let is_read = |subject: &String| {
+            subject.starts_with("$JS.API.STREAM.INFO.") || subject.starts_with("$JS.API.STREAM.MSG.GET.")
+        };
+        assert!(reader.iter().all(is_read), "{reader:?}");
         let order = &users[1].1.publish;
         for needed in [
             "order.created",

@@ -6,27 +6,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use async_nats::jetstream::consumer::DeliverPolicy;
-use async_nats::jetstream::consumer::pull::{Ordered, OrderedConfig};
+use async_nats::Subscriber;
+use async_nats::jetstream::message::StreamMessage;
+use async_nats::jetstream::stream::{RawMessageError, RawMessageErrorKind, Stream};
 use contract::saga_fact::SagaFact;
 use contract::{Fact, FactType};
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use saga_core::dead_letter::{DEAD_LETTER_TYPES, OperatorMessage};
 use saga_core::message::{Envelope, Message as _};
 use saga_core::service::stream_of;
 use saga_engine::nats::{NatsBus, payloads_of};
 use serde::Deserialize;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use cli::note;
 use devstack::{Endpoints, SAGACTL};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Poll interval: after a missed heartbeat the stream of the client does not wake its task.
+/// Time limit for an answer of the broker.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// Poll interval while nothing is published, and after an error.
 const POLL: Duration = Duration::from_secs(1);
-/// Number of empty polls after which to subscribe again: the stream may have died with its broker.
-const MAX_EMPTY_POLLS: u32 = 4;
+/// Poll interval after a publication, which is announced before it is stored.
+const POLL_STORED: Duration = Duration::from_millis(2);
+/// Time after the last publication within which the broker has stored it.
+const STORED_WITHIN: Duration = Duration::from_millis(500);
 /// Facts that end a saga, by producer. Dead letters are added for all.
 const PRODUCERS: [(&str, &[FactType]); 3] = [
     ("order", &[FactType::OrderConfirmed, FactType::OrderCancelled]),
@@ -40,16 +45,21 @@ pub enum EndingFact {
 }
 
 /// Subscription to the facts from now on.
+///
+/// It has no consumer at the broker, so that it needs no permission to create, delete or drain one.
 pub struct Subscription {
-    sources: Vec<(Source, Ordered)>,
+    sources: Vec<Source>,
 }
 
-/// Facts of a producer. After a restart of the broker, which loses the consumer, another one continues at `next`.
+/// Facts of a producer, read from its stream by position.
 struct Source {
-    bus: NatsBus,
+    stream: Stream<()>,
     producer: &'static str,
     facts: &'static [FactType],
+    /// Position of the next message to read.
     next: u64,
+    /// Publications, as hints that there is something to read.
+    published: Subscriber,
 }
 
 /// Subscribes from the next published fact on.
@@ -62,12 +72,13 @@ pub async fn begin(endpoints: &Endpoints) -> anyhow::Result<Subscription> {
     let mut sources = Vec::new();
     for (producer, facts) in PRODUCERS {
         let name = stream_of(producer);
-        let stream = bus.jetstream().get_stream(&name).await;
-        let stream = stream.with_context(|| format!("stream {name} does not exist"))?;
+        let missing = || format!("stream {name} does not exist");
+        // Before the position is read: no publication is missed in between.
+        let published = bus.jetstream().client().subscribe(format!("{producer}.>")).await?;
+        let stream = bus.jetstream().get_stream(&name).await.with_context(missing)?;
         let next = stream.cached_info().state.last_sequence + 1;
-        let source = Source { bus: bus.clone(), producer, facts, next };
-        let messages = source.subscribe().await?;
-        sources.push((source, messages));
+        let stream = bus.jetstream().get_stream_no_info(&name).await.with_context(missing)?;
+        sources.push(Source { stream, producer, facts, next, published });
     }
     Ok(Subscription { sources })
 }
@@ -76,56 +87,40 @@ impl Subscription {
     /// Delivers all facts until the process ends.
     pub fn deliver(self, to: impl Fn(Uuid, EndingFact) + Send + Sync + 'static) {
         let to = Arc::new(to);
-        for (source, messages) in self.sources {
-            tokio::spawn(source.receive(messages, to.clone()));
+        for source in self.sources {
+            tokio::spawn(source.receive(to.clone()));
         }
     }
 }
 
 impl Source {
-    async fn subscribe(&self) -> anyhow::Result<Ordered> {
-        let name = stream_of(self.producer);
-        let unreadable = || format!("stream {name} cannot be read");
+    async fn receive(mut self, to: Arc<impl Fn(Uuid, EndingFact)>) {
         let types = self.facts.iter().map(|fact| fact.message_type()).chain(DEAD_LETTER_TYPES);
-        let config = OrderedConfig {
-            filter_subjects: types.map(|message_type| message_type.subject(self.producer, "")).collect(),
-            // By sequence, not "new": another consumer misses nothing in between.
-            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: self.next },
-            ..OrderedConfig::default()
-        };
-        let stream = self.bus.jetstream().get_stream(&name).await.with_context(unreadable)?;
-        let consumer = stream.create_consumer(config).await.with_context(unreadable)?;
-        consumer.messages().await.with_context(unreadable)
-    }
-
-    async fn receive(mut self, mut messages: Ordered, to: Arc<impl Fn(Uuid, EndingFact)>) {
+        let subjects: Vec<_> = types.map(|message_type| message_type.subject(self.producer, "")).collect();
         let confirmed = FactType::OrderConfirmed.message_type().subject("order", "");
-        let mut empty_polls: u32 = 0;
+        let mut heard = Instant::now();
         loop {
-            let next = timeout(POLL, messages.next()).await;
-            empty_polls = if next.is_err() { empty_polls + 1 } else { 0 };
-            let message = match next {
-                Err(_elapsed) => {
-                    if empty_polls.is_multiple_of(MAX_EMPTY_POLLS)
-                        && let Ok(again) = self.subscribe().await
-                    {
-                        messages = again;
+            let message = match timeout(READ_TIMEOUT, self.read()).await {
+                Ok(Ok(Some(message))) => message,
+                Ok(Ok(None)) => {
+                    let poll = if heard.elapsed() < STORED_WITHIN { POLL_STORED } else { POLL };
+                    if self.wait(poll).await {
+                        heard = Instant::now();
                     }
                     continue;
                 }
-                Ok(Some(Ok(message))) => message,
-                Ok(broken @ (Some(Err(_)) | None)) => {
-                    if let Some(Err(error)) = broken {
-                        note(&format!("broker: {error}"));
-                    }
-                    messages = self.resubscribe().await;
+                Ok(Err(error)) => {
+                    note(&format!("broker: {error}"));
+                    tokio::time::sleep(POLL).await;
                     continue;
                 }
+                Err(_elapsed) => continue,
             };
-            if let Ok(info) = message.info() {
-                self.next = info.stream_sequence + 1;
+            self.next = message.sequence + 1;
+            if !subjects.iter().any(|subject| *subject == *message.subject) {
+                continue;
             }
-            for payload in payloads_of(&message) {
+            for payload in payloads_of(&message.payload, Some(&message.headers)) {
                 if let Some((order, fact)) = parse(&message.subject, &payload, &confirmed) {
                     to(order, fact);
                 }
@@ -133,13 +128,22 @@ impl Source {
         }
     }
 
-    async fn resubscribe(&self) -> Ordered {
-        loop {
-            tokio::time::sleep(POLL).await;
-            if let Ok(messages) = self.subscribe().await {
-                return messages;
-            }
+    /// Reads the next message; `None` at the end of the stream.
+    async fn read(&self) -> Result<Option<StreamMessage>, RawMessageError> {
+        let all = format!("{}.>", self.producer);
+        match self.stream.get_first_raw_message_by_subject(all, self.next).await {
+            Ok(message) => Ok(Some(message)),
+            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+            Err(error) => Err(error),
         }
+    }
+
+    /// Waits for a publication, up to `poll`. True if there was one.
+    async fn wait(&mut self, poll: Duration) -> bool {
+        let is_published = matches!(timeout(poll, self.published.next()).await, Ok(Some(_)));
+        // One wake-up is enough for all.
+        while let Some(Some(_)) = self.published.next().now_or_never() {}
+        is_published
     }
 }
 

@@ -49,9 +49,8 @@ pub(super) fn facts_of(payload: &Bytes, headers: Option<&HeaderMap>) -> Vec<Pack
 
 /// Payloads of the facts of a message, for readers that are no step, such as a load generator or a test.
 #[must_use]
-pub fn payloads_of(message: &async_nats::Message) -> Vec<Bytes> {
-    let facts = facts_of(&message.payload, message.headers.as_ref());
-    facts.into_iter().map(|fact| fact.payload).collect()
+pub fn payloads_of(payload: &Bytes, headers: Option<&HeaderMap>) -> Vec<Bytes> {
+    facts_of(payload, headers).into_iter().map(|fact| fact.payload).collect()
 }
 
 fn headers_of(headers: Option<&HeaderMap>) -> Vec<(String, String)> {

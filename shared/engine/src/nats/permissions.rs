@@ -53,22 +53,18 @@ impl Permissions {
         Self { publish, subscribe: vec![format!("{}.>", inbox_of(S::NAME))] }
     }
 
-    /// Permissions of a reader of new messages in the streams of these producers. Its consumers have generated names.
+    /// Permissions of a reader of the streams of these producers. It reads stored messages by their position, and may have
+    /// no consumer: whoever creates one chooses where the broker delivers, and whoever may pull from any takes messages
+    /// of the services.
     #[must_use]
     pub fn of_reader(user: &str, producers: impl IntoIterator<Item = &'static str>) -> Self {
-        let of_producer = |producer: &str| {
-            let stream = stream_of(producer);
-            [
-                of_stream("INFO", &stream),
-                // Without a consumer name: the broker generates one, and no durable consumer can be changed.
-                format!("$JS.API.CONSUMER.CREATE.{stream}"),
-                format!("$JS.API.CONSUMER.INFO.{stream}.*"),
-                format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.*"),
-                format!("$JS.API.CONSUMER.DELETE.{stream}.*"),
-            ]
-        };
-        let publish = producers.into_iter().flat_map(of_producer).collect();
-        Self { publish, subscribe: vec![format!("{}.>", inbox_of(user))] }
+        let (mut publish, mut subscribe) = (Vec::new(), vec![format!("{}.>", inbox_of(user))]);
+        for producer in producers {
+            publish.extend(["INFO", "MSG.GET"].map(|request| of_stream(request, &stream_of(producer))));
+            // Hints that there is something to read.
+            subscribe.push(format!("{producer}.>"));
+        }
+        Self { publish, subscribe }
     }
 }
 

@@ -150,11 +150,8 @@ async fn broker_users_cannot_change_or_read_what_belongs_to_others() {
         }
         let durable = "$JS.API.CONSUMER.DURABLE.CREATE.PAYMENT.mine";
         assert_denied(&system, user, durable, a_consumer("PAYMENT", "mine")).await;
-        // sagactl may delete consumers, as its own have random names.
-        if user != "sagactl" {
-            let durable = "$JS.API.CONSUMER.DELETE.PAYMENT.order-confirmation";
-            assert_denied(&system, user, durable, String::new()).await;
-        }
+        let durable = "$JS.API.CONSUMER.DELETE.PAYMENT.order-confirmation";
+        assert_denied(&system, user, durable, String::new()).await;
         assert_denied(&system, user, "$JS.ACK.PAYMENT.admin-nobody.1.1.1.1.0", "+ACK".to_owned()).await;
     }
     for (user, stream, name) in [
@@ -168,9 +165,37 @@ async fn broker_users_cannot_change_or_read_what_belongs_to_others() {
         assert_denied(&system, user, &format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"), "1".to_owned())
             .await;
     }
-    for (user, received) in
-        [("order", "_INBOX.payment.>"), ("inventory", "_INBOX.>"), ("admin", ">"), ("sagactl", "payment.>")]
-    {
+    // The user of sagactl only reads: it creates, deletes and pulls from no consumer, and acknowledges nothing.
+    for request in ["PAUSE", "UNPIN", "DELETE", "MSG.NEXT", "INFO"] {
+        let subject = format!("$JS.API.CONSUMER.{request}.PAYMENT.order-confirmation");
+        assert_denied(&system, "sagactl", &subject, "1".to_owned()).await;
+    }
+    for subject in [
+        "$JS.API.CONSUMER.CREATE.PAYMENT",
+        "$JS.API.CONSUMER.CREATE.PAYMENT.mine",
+        "$JS.API.CONSUMER.CREATE.PAYMENT.mine.payment.processed",
+        "$JS.API.CONSUMER.DURABLE.CREATE.PAYMENT.order-confirmation",
+        "$JS.API.CONSUMER.NAMES.PAYMENT",
+        "$JS.API.CONSUMER.LEADER.STEPDOWN.PAYMENT.order-confirmation",
+        "$JS.API.STREAM.LEADER.STEPDOWN.PAYMENT",
+        "$JS.API.STREAM.CREATE.MINE",
+        "$JS.API.STREAM.MSG.GET.ADMIN",
+        "$JS.API.STREAM.SNAPSHOT.PAYMENT",
+        "$JS.ACK.PAYMENT.order-confirmation.1.1.1.1.0",
+        "payment.processed",
+        "_INBOX.payment.mine",
+    ] {
+        assert_denied(&system, "sagactl", subject, a_consumer("PAYMENT", "mine")).await;
+    }
+    for (user, received) in [
+        ("order", "_INBOX.payment.>"),
+        ("inventory", "_INBOX.>"),
+        ("admin", ">"),
+        ("payment", "order.>"),
+        ("sagactl", "admin.>"),
+        ("sagactl", ">"),
+        ("sagactl", "$JS.API.>"),
+    ] {
         let (client, mut complaints) = system.broker_as(user).await;
         let mut messages = client.subscribe(received).await.expect("the connection is there");
         client.flush().await.expect("the connection is there");
