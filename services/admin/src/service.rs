@@ -13,6 +13,7 @@ use saga_core::dead_letter::{
 };
 use saga_core::message::{Message as _, Received};
 use saga_core::row::{RowKey, RowKind};
+use saga_core::secrets::Secrets;
 use saga_core::service::{HandlerError, HandlerResult, Service, Step, TaskResult};
 use saga_core::{Policy, UnitOfWork};
 use serde_json::{Value, json};
@@ -90,7 +91,7 @@ impl Policy<AdminMessage> for AuditEntry {}
 impl Service for AdminService {
     const NAME: &'static str = NAME;
     const OPERATOR: Option<&'static str> = Some(OPERATOR);
-    const SECRETS: &'static [&'static str] = &contract::order::SECRETS;
+    const SECRETS: Secrets = contract::order::SECRETS;
     type Fact = AdminMessage;
     type Command = Command;
     type Reply = Reply;

@@ -287,7 +287,7 @@ async fn events(
     Segment(sku): Segment<String>,
     Params(params): Params<HistoryParams>,
 ) -> Result<Json<EventPage>, Problem> {
-    history(app.store.as_ref(), RowKey::of::<Product>(sku), params, &SECRETS).await.map(Json)
+    history(app.store.as_ref(), RowKey::of::<Product>(sku), params, SECRETS).await.map(Json)
 }
 
 /// The reservation of an order.

@@ -9,6 +9,7 @@ use contract::topology::OPERATOR;
 use saga_core::UnitOfWork;
 use saga_core::message::{Message as _, Received};
 use saga_core::row::{RowKey, RowKind};
+use saga_core::secrets::Secrets;
 use saga_core::service::{HandlerError, HandlerResult, Service, Step};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -49,7 +50,7 @@ type Work<'a> = UnitOfWork<'a, Fact>;
 impl Service for InventoryService {
     const NAME: &'static str = crate::NAME;
     const OPERATOR: Option<&'static str> = Some(OPERATOR);
-    const SECRETS: &'static [&'static str] = &contract::order::SECRETS;
+    const SECRETS: Secrets = contract::order::SECRETS;
     type Fact = Fact;
     type Command = Command;
     type Reply = Reply;

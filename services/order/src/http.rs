@@ -355,7 +355,7 @@ async fn events(
     Segment(id): Segment<Uuid>,
     Params(params): Params<HistoryParams>,
 ) -> Result<Json<EventPage>, Problem> {
-    history(app.store.as_ref(), RowKey::of::<Order>(id), params, &SECRETS).await.map(Json)
+    history(app.store.as_ref(), RowKey::of::<Order>(id), params, SECRETS).await.map(Json)
 }
 
 /// Cancel a pending or confirmed order. Stock and money are given back.

@@ -10,6 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use saga_core::UnitOfWork;
 use saga_core::message::{Message as _, Received};
 use saga_core::row::{RowKey, RowKind};
+use saga_core::secrets::Secrets;
 use saga_core::service::{HandlerError, HandlerResult, Service, Step};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -78,7 +79,7 @@ type Work<'a> = UnitOfWork<'a, Fact>;
 impl Service for OrderService {
     const NAME: &'static str = crate::NAME;
     const OPERATOR: Option<&'static str> = Some(OPERATOR);
-    const SECRETS: &'static [&'static str] = &contract::order::SECRETS;
+    const SECRETS: Secrets = contract::order::SECRETS;
     type Fact = Fact;
     type Command = Command;
     type Reply = Reply;

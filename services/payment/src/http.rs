@@ -113,7 +113,7 @@ async fn events(
     Params(params): Params<HistoryParams>,
 ) -> Result<Json<EventPage>, Problem> {
     let row = find(&app, id).await?;
-    history(app.store.as_ref(), RowKey::of::<Payment>(row.id), params, &SECRETS).await.map(Json)
+    history(app.store.as_ref(), RowKey::of::<Payment>(row.id), params, SECRETS).await.map(Json)
 }
 
 /// Refund a payment. The order stands.

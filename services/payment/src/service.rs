@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use saga_core::UnitOfWork;
 use saga_core::message::{Message as _, Received};
 use saga_core::row::{RowKey, RowKind};
+use saga_core::secrets::Secrets;
 use saga_core::service::{HandlerError, HandlerResult, Service, Step, TaskResult};
 use uuid::Uuid;
 
@@ -35,7 +36,7 @@ type Work<'a> = UnitOfWork<'a, Fact>;
 impl Service for PaymentService {
     const NAME: &'static str = crate::NAME;
     const OPERATOR: Option<&'static str> = Some(OPERATOR);
-    const SECRETS: &'static [&'static str] = &contract::order::SECRETS;
+    const SECRETS: Secrets = contract::order::SECRETS;
     type Fact = Fact;
     type Command = Refund;
     type Reply = PaymentView;

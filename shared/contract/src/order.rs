@@ -1,6 +1,7 @@
 //! Pure: facts of the order service, from placing an order to its end.
 
 use jiff::Timestamp;
+use saga_core::secrets::Secrets;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -112,8 +113,8 @@ pub fn order_id(row: &str) -> Uuid {
     }
 }
 
-/// Members of facts and events that are never shown: a card token is the customer's secret.
-pub const SECRETS: [&str; 1] = ["token"];
+/// Secrets that are never shown: a card token is the customer's.
+pub const SECRETS: Secrets = Secrets { members: &["token"], prefixes: &["tok_"] };
 
 /// Reason why an order was cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, strum::IntoStaticStr)]

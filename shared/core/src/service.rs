@@ -11,6 +11,7 @@ use crate::dead_letter::OPERATOR_COMMANDS;
 use crate::message::{Message, MessageType, Received};
 use crate::retry::FailedAttempt;
 use crate::row::{RowKey, RowKind};
+use crate::secrets::Secrets;
 use crate::unit_of_work::UnitOfWork;
 
 /// Messages of one producer that a step consumes.
@@ -207,8 +208,8 @@ pub trait Service: Sized + Send + Sync + 'static {
     /// Service that publishes operator commands (replay, discard, restore) for this one. Without it, dead letters
     /// cannot be replayed.
     const OPERATOR: Option<&'static str> = None;
-    /// Names of message members that are redacted wherever they are shown ([`secrets`](crate::secrets)).
-    const SECRETS: &'static [&'static str] = &[];
+    /// Secrets in messages and rows, redacted wherever they are shown.
+    const SECRETS: Secrets = Secrets::NONE;
     /// Messages that the service consumes and publishes.
     type Fact: Message;
     /// Commands that arrive over HTTP.

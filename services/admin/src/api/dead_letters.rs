@@ -156,7 +156,7 @@ fn payload_of(announced: &DeadLettered) -> Value {
 /// Reads a dead letter in full, without secrets, or returns 404.
 pub(super) async fn detail(admin: &Admin, id: Uuid) -> Result<DeadLetterDetail, Problem> {
     let (item, mut history) = found(admin, id).await?;
-    history.announced = history.announced.map(|announced| announced.redacted(&SECRETS));
+    history.announced = history.announced.map(|announced| announced.redacted(SECRETS));
     let payload = history.announced.as_ref().map(payload_of).unwrap_or_default();
     history.detail(item, payload).ok_or_else(|| Problem::internal(&"a dead letter without a report"))
 }

@@ -22,7 +22,7 @@ fn compare(path: String, before: Option<&Value>, after: Option<&Value>, found: &
             for name in was.keys().chain(added) {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 let (was, is) = (was.get(name), is.get(name));
-                if SECRETS.contains(&name.as_str()) {
+                if SECRETS.is_secret(name) {
                     note(path, was, is, |_| secrets::BLANK.into(), found);
                 } else {
                     compare(path, was, is, found);
@@ -52,7 +52,7 @@ fn note(
 
 fn shown(value: &Value) -> Value {
     let mut value = value.clone();
-    secrets::blank(&mut value, &SECRETS);
+    SECRETS.blank(&mut value);
     cut(&mut value);
     value
 }

@@ -49,7 +49,7 @@ pub fn make(dead_letter: &DeadLettered, revision: u64, edit: &Edit) -> Result<Ma
         ids::derived(&["edited", &dead_letter.id.to_string(), &revision.to_string(), &given.to_string()]);
     let parked = BASE64.decode(&dead_letter.payload_base64).unwrap_or_default();
     // A payload that is no JSON is shown as text, without card tokens.
-    let text = |parked: &[u8]| String::from_utf8_lossy(&secrets::blank_bytes(parked, &SECRETS)).into_owned();
+    let text = |parked: &[u8]| String::from_utf8_lossy(&SECRETS.blank_bytes(parked)).into_owned();
     let parked: Value = serde_json::from_slice(&parked).unwrap_or_else(|_| text(&parked).into());
     let envelope = match edit {
         Edit::Data(data) => with_data(dead_letter, id, &kept_secret("data", data, &parked["data"])?)?,
@@ -78,7 +78,7 @@ fn changes(parked: &Value, payload: &[u8]) -> Vec<EditedMember> {
 /// Puts back the secrets that were blanked when the message was shown.
 fn kept_secret(member: &str, given: &Value, parked: &Value) -> Result<Value, InvalidField> {
     let mut kept = given.clone();
-    secrets::restore_secrets(&mut kept, parked, &SECRETS).map_err(|path| {
+    SECRETS.restore(&mut kept, parked).map_err(|path| {
         let detail = format!("{} stands for the old value, and there was none", secrets::BLANK);
         invalid(format!("{member}.{path}"), detail)
     })?;

@@ -7,6 +7,7 @@ use super::data::{KeyedAnswer, Loaded, Writes};
 use super::input_error::InputError;
 use super::reads::{additional_rows, reads};
 use crate::input::{CommandOutcome, DueOutcome, Input, InputKind, Outcome, RequestKey};
+use crate::retry::FailedAttempt;
 use crate::service::Service;
 
 /// Decides a batch.
@@ -43,7 +44,7 @@ impl<S: Service> Batch<'_, S> {
                 Outcome::Due(match self.react(input, |service, work| service.on_deadline(key, work)) {
                     Ok(()) => DueOutcome::Done,
                     Err(InputError::Rejected(rejection)) => DueOutcome::Rejected(rejection),
-                    Err(InputError::Failed(failed)) => DueOutcome::Faulted(failed.reason()),
+                    Err(InputError::Failed(failed)) => DueOutcome::Faulted(shown::<S>(&failed)),
                 })
             }
         }
@@ -67,7 +68,7 @@ impl<S: Service> Batch<'_, S> {
         let reply = match self.react(input, |service, work| service.on_command(command, work)) {
             Ok(reply) => reply,
             Err(InputError::Rejected(rejection)) => return CommandOutcome::Rejected(rejection),
-            Err(InputError::Failed(failed)) => return CommandOutcome::Faulted(failed.reason()),
+            Err(InputError::Failed(failed)) => return CommandOutcome::Faulted(shown::<S>(&failed)),
         };
         if let (Some(key), Ok(json)) = (key, serde_json::to_string(&reply)) {
             let answer = KeyedAnswer { fingerprint: key.fingerprint.clone(), reply: json };
@@ -76,4 +77,9 @@ impl<S: Service> Batch<'_, S> {
         }
         CommandOutcome::Done(reply)
     }
+}
+
+/// Failure as it is logged. It may quote a stored row.
+fn shown<S: Service>(failed: &FailedAttempt) -> String {
+    failed.redacted(&[], S::SECRETS).reason()
 }

@@ -122,7 +122,8 @@ where
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // A closed pipe is no failure.
-            let _ = writeln!(std::io::stderr(), "{}: {error:#}", S::NAME);
+            let shown = format!("{error:#}");
+            let _ = writeln!(std::io::stderr(), "{}: {}", S::NAME, S::SECRETS.blank_text(&shown));
             if error.is::<UnknownKind>() { ExitCode::from(UNKNOWN) } else { ExitCode::FAILURE }
         }
     }
@@ -138,7 +139,7 @@ where
 {
     let Some(operation) = operation else {
         let is_elsewhere = settings.log.file.is_some();
-        let log = log::start(&settings.log)?;
+        let log = log::start(&settings.log, S::SECRETS)?;
         let outcome = block_on(Box::pin(run(program, settings, log.dropped())));
         if is_elsewhere && let Err(error) = &outcome {
             // Readers of the log file do not see standard error.
@@ -173,7 +174,7 @@ where
         }
     };
     // The operator reads the log on standard error.
-    let _log = log::start(&LogSettings { file: None, ..settings.log.clone() })?;
+    let _log = log::start(&LogSettings { file: None, ..settings.log.clone() }, S::SECRETS)?;
     let database = settings.store.location()?;
     block_on(operate(operation, database, settings.store.accept_loss, S::NAME, S::rows()))
 }

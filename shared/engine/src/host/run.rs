@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
@@ -259,7 +260,9 @@ fn serve<S: Service, X: Serialize + Send + Sync + 'static>(
         warn!("{remark}");
     }
     let (health, metrics) = (readiness::health(app.clone()), app.metrics.clone());
-    let router = http::router(routes, settings, authorization, health, metrics, tracing.tracer.clone());
+    let router = http::router(routes, settings, authorization, health, metrics, tracing.tracer.clone())
+        // Problems quote no secret of a body.
+        .layer(Extension(S::SECRETS));
     info!(service = S::NAME, instance = app.settings.instance, bind = %listener.local_addr()?, "started");
     Ok(http::spawn(listener, router, settings.clone(), app.stop.clone()))
 }

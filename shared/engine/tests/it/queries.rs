@@ -6,6 +6,7 @@ use saga_core::decider::{Decider as _, FieldValue};
 use saga_core::decision::Writes;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{PastEvent, StoredEvent, WithHistory};
+use saga_core::secrets::Secrets;
 use saga_engine::host::http::Problem;
 use saga_engine::host::queries::{
     self, HistoryParams, MAX_ENTRIES, entries_page, entries_with_history, for_each_event, history, list_page,
@@ -15,13 +16,15 @@ use saga_engine::store::StoreFault;
 
 use crate::support::{Shelf, ShelfEvent, at, commit, in_memory, put, recorded, shelf};
 
+const PIECES: Secrets = Secrets { members: &["pieces"], prefixes: &[] };
+const PUT: Secrets = Secrets { members: &["Put"], prefixes: &[] };
+
 #[tokio::test]
 async fn history_is_read_in_pages_to_its_end() -> Result<(), StoreFault> {
     let store = in_memory();
     let puts: Vec<_> = (1..=250).map(put).collect();
     commit(store.as_ref(), recorded("tea", &[], &puts)).await?;
-    let page =
-        |limit, cursor| history(store.as_ref(), shelf("tea"), HistoryParams { limit, cursor }, &["pieces"]);
+    let page = |limit, cursor| history(store.as_ref(), shelf("tea"), HistoryParams { limit, cursor }, PIECES);
     let (mut sizes, mut cursor, mut versions) = (vec![], None, vec![]);
     loop {
         let page = page(None, cursor).await.expect("a page");
@@ -37,7 +40,7 @@ async fn history_is_read_in_pages_to_its_end() -> Result<(), StoreFault> {
     for limit in [0, 101] {
         assert_eq!(page(Some(limit), None).await.expect_err("no such limit").status, 422);
     }
-    let nowhere = history(store.as_ref(), shelf("milk"), HistoryParams::default(), &[]).await;
+    let nowhere = history(store.as_ref(), shelf("milk"), HistoryParams::default(), Secrets::NONE).await;
     assert_eq!(nowhere.expect_err("no such row").status, 404);
 
     let mut all = vec![];
@@ -127,7 +130,7 @@ async fn last_history_page_has_no_cursor_and_no_secrets() -> Result<(), StoreFau
     let page = |limit, cursor, secret| {
         history(store.as_ref(), shelf("tea"), HistoryParams { limit: Some(limit), cursor }, secret)
     };
-    let (whole, two) = (page(3, None, &["Put"]).await, page(2, None, &[]).await);
+    let (whole, two) = (page(3, None, PUT).await, page(2, None, Secrets::NONE).await);
     let (whole, two) = (whole.expect("a page"), two.expect("a page"));
     assert_eq!((whole.events.len(), whole.next), (3, None), "exactly as many as there are");
     assert_eq!((two.events.len(), two.next.as_deref()), (2, Some("2")));

@@ -1,10 +1,12 @@
 //! Shell: foreign messages at the broker change neither sagas nor ledgers.
 
 use async_nats::{Client, HeaderMap};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::system::{System, wait_until};
+use crate::system::{System, text, wait_until};
 
 /// Publishes on a subject that the user may use, and waits for the acknowledgement.
 async fn publish(client: &Client, subject: &str, payload: &str) {
@@ -97,6 +99,69 @@ async fn foreign_messages_are_dead_lettered_and_change_no_saga() {
     assert!(counted >= 6.0, "{counted}");
     let after = system.assert_reconciled().await;
     assert_eq!(after["summary"]["orders"], before["summary"]["orders"]);
+}
+
+/// Card token in messages that cannot be read, and a part of it that no text may hold.
+const CARD: &str = "tok_4711-0815";
+const SECRET: &str = "4711-0815";
+
+#[tokio::test]
+async fn card_tokens_of_unreadable_messages_are_shown_and_logged_nowhere() {
+    let services = ["order", "inventory", "payment", "admin"];
+    let settings = services.map(|service| format!("{service}.log.filter=debug"));
+    let system = System::start(&settings.each_ref().map(String::as_str));
+    let order = Uuid::from_u128(0x5EED).to_string();
+    let (sender, _) = system.broker_as("order").await;
+    let data = json!({"order": order, "customer": "ada", "payment": {"token": CARD}});
+    let of = |number: u128, data: &Value| envelope(number, "OrderCreated", "order", &order, data);
+    let whole = of(1, &data);
+    let cut = &whole[..whole.find(SECRET).expect("the token") + SECRET.len()];
+    let later = of(2, &data).replace("\"version\":1", "\"version\":99");
+    for unreadable in [
+        cut.to_owned(),
+        later,
+        of(3, &data.to_string().into()),
+        of(4, &json!({"order": order, "payment": CARD})),
+        of(5, &json!([CARD])),
+        envelope(6, CARD, "order", &order, &data),
+        format!("ada\",\"payment\":{{\"token\":\"{SECRET}\"}}}}"),
+    ] {
+        publish(&sender, "order.created", &unreadable).await;
+    }
+    let mut packed = HeaderMap::new();
+    packed.insert("Saga-Pack", "2");
+    publish_with(&sender, "order.created", packed, &format!("{} -\n{whole}\n99 -\n{whole}", whole.len()))
+        .await;
+
+    let all = async || system.get("admin", "/api/admin/dlq?limit=100").await["dead_letters"].clone();
+    // Of inventory and of the view of sagas.
+    wait_until("all are dead-lettered", async || all().await.as_array().is_some_and(|all| all.len() == 16))
+        .await;
+    let mut shown = vec![
+        ("dlq list".to_owned(), system.sagactl(&["dlq", "list"])),
+        ("dlq groups".to_owned(), system.sagactl(&["dlq", "groups"])),
+        ("status".to_owned(), text(&system.try_sagactl(&["status"]).stdout)),
+        ("doctor".to_owned(), text(&system.try_sagactl(&["doctor"]).stdout)),
+        ("audit".to_owned(), system.get("admin", "/api/admin/audit").await.to_string()),
+    ];
+    for dead_letter in all().await.as_array().expect("a list") {
+        let id = dead_letter["id"].as_str().expect("an id");
+        let detail = system.get("admin", &format!("/api/admin/dlq/{id}")).await;
+        let payload = detail["payload_base64"].as_str().expect("a payload");
+        let payload = String::from_utf8(BASE64.decode(payload).expect("base64")).expect("UTF-8");
+        shown.push((format!("payload of {}", detail["reason"]), payload));
+        shown.push((format!("detail of {id}"), detail.to_string()));
+        shown.push((format!("dlq show {id}"), system.sagactl(&["dlq", "show", id])));
+    }
+    for service in services {
+        let log = std::fs::read_to_string(system.path().join(format!("log/{service}.log"))).expect("a log");
+        shown.push((format!("log of {service}"), log));
+        let metrics = system.http.get(system.url(service, "/metrics")).send().await.expect("an answer");
+        shown.push((format!("metrics of {service}"), metrics.text().await.expect("a text")));
+    }
+    for (place, text) in shown {
+        assert!(!text.contains(SECRET), "{place}:\n{text}");
+    }
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use garde::Validate;
 use saga_core::ids::EXAMPLE;
+use saga_core::secrets::Secrets;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
@@ -27,6 +28,7 @@ where
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let secrets = request.extensions().get::<Secrets>().copied().unwrap_or_default();
         let bytes = Bytes::from_request(request, state)
             .await
             .map_err(|rejection| Problem::new(rejection.status(), rejection.body_text()))?;
@@ -35,7 +37,7 @@ where
             let path = error.path().to_string();
             let cause = error.into_inner();
             if cause.is_data() {
-                let message = cause.to_string();
+                let message = secrets.blank_quoted(&cause.to_string(), &bytes);
                 Problem::field(field_at_fault(&path, &message), in_plain_words(&message))
             } else {
                 not_json(&cause)
@@ -147,7 +149,33 @@ pub fn wait_preference(headers: &HeaderMap) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use serde::Deserialize;
+
     use super::*;
+
+    #[derive(Debug, Deserialize, Validate)]
+    #[garde(allow_unvalidated)]
+    #[expect(dead_code, reason = "only the parser's errors matter")]
+    struct Paid {
+        token: String,
+        card: Option<u8>,
+    }
+
+    #[tokio::test]
+    async fn problem_quotes_no_secret() {
+        const SECRETS: Secrets = Secrets { members: &["token"], prefixes: &["tok_"] };
+        for (body, detail) in [
+            (r#"{"token": 4111111111111111}"#, "invalid value: `***`, expected a string at line 1 column 26"),
+            (r#"{"card": "tok_4711", "token": ""}"#, "tok"),
+        ] {
+            let mut request = Request::new(axum::body::Body::from(body));
+            request.extensions_mut().insert(SECRETS);
+            let problem = Body::<Paid>::from_request(request, &()).await.err().expect("a bad body");
+            let found = &problem.errors[0].detail;
+            assert!(!found.contains("4711") && !found.contains("4111"), "{found}");
+            assert!(found == detail || found.contains("***"), "{found}");
+        }
+    }
 
     #[test]
     fn rejection_names_bad_parameter() {

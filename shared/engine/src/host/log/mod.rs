@@ -3,6 +3,7 @@
 //! Lines wait in a bounded queue. When the disk or the reader cannot keep up, lines are dropped and counted, and the
 //! service goes on. A normal stop writes the queued lines first.
 
+mod redacting;
 mod rotating;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
+use saga_core::secrets::Secrets;
 use serde::{Deserialize, Serialize};
 use tracing::{Dispatch, error, warn};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
@@ -18,6 +20,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use self::redacting::RedactingWriter;
 use self::rotating::RotatingFile;
 use super::metrics::{Metrics, names};
 
@@ -71,11 +74,11 @@ pub(super) struct Log {
     _writing: WorkerGuard,
 }
 
-/// Starts the log of this process, which also logs panics.
+/// Starts the log of this process, which also logs panics. Its lines hold none of `secrets`.
 ///
 /// # Errors
 /// When the filter is invalid, or the file cannot be written.
-pub(super) fn start(settings: &LogSettings) -> anyhow::Result<Log> {
+pub(super) fn start(settings: &LogSettings, secrets: Secrets) -> anyhow::Result<Log> {
     let to: Box<dyn Write + Send> = match &settings.file {
         Some(path) => {
             let file = RotatingFile::open(path.clone(), settings.max_bytes, settings.keep);
@@ -84,7 +87,8 @@ pub(super) fn start(settings: &LogSettings) -> anyhow::Result<Log> {
         None => Box::new(io::stderr()),
     };
     // The thread flushes the buffer when no line waits.
-    let to: Box<dyn Write + Send> = Box::new(BufWriter::with_capacity(WRITTEN_BYTES, to));
+    let to = BufWriter::with_capacity(WRITTEN_BYTES, to);
+    let to: Box<dyn Write + Send> = Box::new(RedactingWriter { secrets, to });
     let (subscriber, log) = writing(settings, to)?;
     subscriber.try_init()?;
     std::panic::set_hook(Box::new(|panic| {

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use saga_core::row::{RowKey, StoredEvent};
-use saga_core::secrets::blank;
+use saga_core::secrets::Secrets;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -50,7 +50,7 @@ pub struct EventPage {
     pub next: Option<String>,
 }
 
-/// Reads one page of a row's history, oldest event first. Blanks out members with one of the `secret` names at any depth.
+/// Reads one page of a row's history, oldest event first. Blanks out `secrets`.
 ///
 /// # Errors
 /// 404 for a row without events, 422 for a limit other than 1 to 100.
@@ -58,7 +58,7 @@ pub async fn history(
     store: &dyn Queries,
     key: RowKey,
     params: HistoryParams,
-    secret: &[&str],
+    secrets: Secrets,
 ) -> Result<EventPage, Problem> {
     let what = format!("{} {}", key.kind, key.id);
     let limit = checked_limit(params.limit, MAX_LIMIT)?;
@@ -72,7 +72,7 @@ pub async fn history(
     let next = events.last().filter(|_| has_more).map(|event| event.version.to_string());
     let view = |event: StoredEvent| {
         let mut data = serde_json::from_str(&event.data).unwrap_or_default();
-        blank(&mut data, secret);
+        secrets.blank(&mut data);
         EventView {
             version: event.version,
             event: event.name,

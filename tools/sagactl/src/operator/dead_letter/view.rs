@@ -11,7 +11,6 @@ use cli::text::{fields, indented, one_line, or_none};
 use cli::view::View;
 use contract::order::SECRETS;
 use saga_core::dead_letter::{DeadLetterOrigin, DeliveryInfo};
-use saga_core::secrets::blank;
 
 use super::replay_value::{effect_text, value_text};
 use crate::admin::Page;
@@ -121,7 +120,7 @@ fn delivery(delivery: &DeliveryInfo) -> String {
 fn message(detail: &DeadLetterDetail) -> String {
     if !detail.payload.is_null() {
         let mut payload = detail.payload.clone();
-        blank(&mut payload, &SECRETS);
+        SECRETS.blank(&mut payload);
         return format!("{payload:#}");
     }
     if detail.payload_base64.is_empty() {
