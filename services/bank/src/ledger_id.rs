@@ -59,10 +59,14 @@ pub async fn guard(
             return Problem::field("Ledger-Id", "must be a UUID").into_response();
         };
         if let Err(problem) = check(id, own, &app.settings.store.accept_loss) {
-            return problem.into_response();
+            return with_ledger(problem.into_response(), own);
         }
     }
-    let mut response = next.run(request).await;
+    with_ledger(next.run(request).await, own)
+}
+
+/// Names the ledger in an answer.
+fn with_ledger(mut response: Response, own: &DatabasePosition) -> Response {
     if let Ok(id) = HeaderValue::from_str(&own.id.to_string()) {
         response.headers_mut().insert(LEDGER_ID, id);
     }

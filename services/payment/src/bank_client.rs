@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use contract::bank::{LEDGER_ID, UNKNOWN_CHARGE};
+use contract::bank::{LEDGER_ID, LedgerCheck, LedgerRejection, UNKNOWN_CHARGE};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use reqwest::{Certificate, Client, RequestBuilder, Response, StatusCode};
@@ -24,6 +24,9 @@ use crate::bank_task::{BankAnswer, BankCall, BankTask};
 /// Name of the dependency and of its circuit breaker.
 pub const DEPENDENCY: &str = "bank";
 
+/// Time limit of the question for the ledger. Somebody waits for the whole overview.
+const LEDGER_CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+
 pub struct BankClient {
     http: Client,
     outgoing: HttpClient,
@@ -31,12 +34,21 @@ pub struct BankClient {
 }
 
 impl BankClient {
-    /// Creates a client for the configured bank.
+    /// Creates the task handler for the configured bank.
     ///
     /// # Errors
     ///
     /// If the address or the authorities are invalid.
     pub fn of(settings: &Settings<PaymentSettings>) -> anyhow::Result<Arc<dyn TaskHandler>> {
+        Ok(Arc::new(Self::new(settings)?))
+    }
+
+    /// Creates a client for the configured bank.
+    ///
+    /// # Errors
+    ///
+    /// If the address or the authorities are invalid.
+    pub fn new(settings: &Settings<PaymentSettings>) -> anyhow::Result<Self> {
         let base = settings.service.bank.trim_end_matches('/').to_owned();
         reqwest::Url::parse(&base)
             .map_err(|error| anyhow::anyhow!("settings: service.bank is {base:?}: {error}"))?;
@@ -48,7 +60,7 @@ impl BankClient {
         if let Some(pem) = outgoing.authorities() {
             http = http.tls_certs_only(Certificate::from_pem_bundle(pem.as_bytes())?);
         }
-        Ok(Arc::new(Self { http: http.build()?, outgoing, base }))
+        Ok(Self { http: http.build()?, outgoing, base })
     }
 
     async fn ask(&self, task: &Task) -> Result<Value, CallFailed> {
@@ -74,7 +86,7 @@ impl BankClient {
             None => request,
         };
         let response = self.sent(request.header(LEDGER_ID, ledger.to_string())).await?;
-        let by = response.headers().get(LEDGER_ID).and_then(|id| id.to_str().ok()?.parse().ok());
+        let by = ledger_in(&response);
         let answer: BankAnswer = checked(response).await?;
         let answer = serde_json::to_value(answer)
             .map_err(|error| CallFailed::permanent("an answer without JSON").caused_by(error))?;
@@ -86,6 +98,24 @@ impl BankClient {
         let response = self.sent(self.http.get(format!("{}/v1/ledger", self.base))).await?;
         let Ledger { id } = checked(response).await?;
         Ok(introduction(id))
+    }
+
+    /// Asks the bank whether it has this ledger. Charges nothing.
+    ///
+    /// # Errors
+    ///
+    /// If the bank does not answer that.
+    pub async fn check_ledger(&self, named: Uuid) -> Result<LedgerCheck, CallFailed> {
+        let request = self.http.get(format!("{}/v1/ledger", self.base)).timeout(LEDGER_CHECK_TIMEOUT);
+        let response = self.sent(request.header(LEDGER_ID, named.to_string())).await?;
+        let by = ledger_in(&response);
+        if response.status() != StatusCode::MISDIRECTED_REQUEST {
+            return checked::<Ledger>(response)
+                .await
+                .map(|_| LedgerCheck { named: Some(named), rejected: None });
+        }
+        let why = complaint(response.status(), response.json().await.ok());
+        Ok(LedgerCheck { named: Some(named), rejected: Some(LedgerRejection { by, why }) })
     }
 
     async fn sent(&self, request: RequestBuilder) -> Result<Response, CallFailed> {
@@ -111,6 +141,11 @@ impl TaskHandler for BankClient {
 #[derive(Deserialize)]
 struct Ledger {
     id: Uuid,
+}
+
+/// Ledger that an answer of the bank names.
+fn ledger_in(response: &Response) -> Option<Uuid> {
+    response.headers().get(LEDGER_ID).and_then(|id| id.to_str().ok()?.parse().ok())
 }
 
 async fn checked<T: DeserializeOwned>(response: Response) -> Result<T, CallFailed> {

@@ -1,9 +1,12 @@
 //! Shell: the routes of the payment service.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use contract::bank::LedgerCheck;
 use contract::order::SECRETS;
 use saga_core::decider::Decider;
 use saga_core::query::{FoundRow, Query};
@@ -19,6 +22,8 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use crate::PaymentApp;
+use crate::bank_client::BankClient;
+use crate::bank_ledger::{self, BankLedger};
 use crate::domain::{Payment, PaymentRejection};
 use crate::ledger::ledger_entry;
 use crate::service::Refund;
@@ -28,15 +33,33 @@ use crate::view::PaymentView;
 #[openapi(info(title = "Payment service", description = "Payments and refunds."))]
 struct Api;
 
-/// Routes for people, and the ledger for the reconciliation.
+/// Routes for people, and those that admin asks: the ledger, and the bank's answer to its own.
 pub fn routes(app: PaymentApp) -> OpenApiRouter {
+    // The settings were checked at the start.
+    let bank = BankClient::new(&app.settings).ok().map(Arc::new);
     OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(payments))
         .routes(routes!(payment))
         .routes(routes!(events))
         .routes(routes!(refund))
         .route("/internal/ledger", axum::routing::get(ledger))
+        .route("/internal/bank-ledger", axum::routing::get(move |app| check_bank_ledger(app, bank.clone())))
         .with_state(app)
+}
+
+/// Asks the bank whether it has the ledger that payment has worked with. Another one rejects every call.
+async fn check_bank_ledger(
+    State(app): State<PaymentApp>,
+    bank: Option<Arc<BankClient>>,
+) -> Result<Json<LedgerCheck>, Problem> {
+    let unknown = |why: &str| Problem::unavailable(format!("the ledger of the bank is unknown: {why}"), 1);
+    let row = app.store.row(bank_ledger::row()).await?;
+    let state = row.map(|row| serde_json::from_str::<BankLedger>(&row.state)).transpose();
+    let Some(named) = state.map_err(|error| Problem::internal(&error))?.and_then(|ledger| ledger.0) else {
+        return Ok(Json(LedgerCheck::default()));
+    };
+    let bank = bank.ok_or_else(|| unknown("no client"))?;
+    bank.check_ledger(named).await.map(Json).map_err(|failed| unknown(&failed.context))
 }
 
 /// Filter of the list of payments.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use contract::bank::LedgerCheck;
 use jiff::Timestamp;
 use saga_core::health::Check;
 use serde::{Deserialize, Serialize};
@@ -97,6 +98,10 @@ pub struct ServiceStatus {
     /// Injected faults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultSummary>,
+    /// Answer of the bank to the ledger that the service has worked with; absent while unknown, and for services that do
+    /// not call the bank.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bank_ledger: Option<LedgerCheck>,
 }
 
 impl ServiceStatus {

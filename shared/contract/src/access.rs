@@ -13,7 +13,7 @@ pub static ACCESS: Access = Access { rules: &RULES };
 ///
 /// A forced replay requires an admin too, which admin checks where it is forced. Operators may resolve manually:
 /// reconciliation accepts only the discrepancies known then, and lists who accepted them.
-const RULES: [Rule; 91] = [
+const RULES: [Rule; 92] = [
     // Requests of customers, who know the id of their order and no other.
     open("POST", "/api/orders"),
     open("GET", "/api/orders/{id}"),
@@ -104,6 +104,7 @@ const RULES: [Rule; 91] = [
     rule(Viewer, "GET", "/internal/breakers"),
     rule(Viewer, "GET", "/internal/faults"),
     rule(Viewer, "GET", "/internal/ledger"),
+    rule(Viewer, "GET", "/internal/bank-ledger"),
     rule(Viewer, "GET", "/internal/ledger/catalogue"),
     rule(Viewer, "GET", "/internal/ledger/reservations"),
     rule(Viewer, "GET", "/internal/ledger/stock"),

@@ -1,6 +1,9 @@
-//! Pure: problems, header and faults of the simulated bank, which publishes nothing.
+//! Pure: problems, ledger and faults of the simulated bank, which publishes nothing.
 
 use saga_core::fault::FaultKind;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
 
 /// Type of the problem when a charge to be refunded does not exist. A 404 of this type is the bank's own: no proxy has lost
 /// the route.
@@ -9,6 +12,27 @@ pub const UNKNOWN_CHARGE: &str = "/problems/unknown-charge";
 /// Header with the id of the ledger that a merchant has worked with. Another ledger rejects the request with the status
 /// 421: it lacks the charges of the first one, and would capture them again.
 pub const LEDGER_ID: &str = "ledger-id";
+
+/// Answer of the bank to the ledger that payment has worked with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LedgerCheck {
+    /// Ledger that payment names; absent before its first call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub named: Option<Uuid>,
+    /// Rejection by a bank with another ledger.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<LedgerRejection>,
+}
+
+/// Rejection of a ledger by a bank that has another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LedgerRejection {
+    /// Ledger of the bank, if it names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Uuid>,
+    /// Reason of the bank, with the command that accepts the loss.
+    pub why: String,
+}
 
 /// The bank answers 503 and does nothing.
 pub const ERROR: FaultKind = FaultKind::new("bank_error", "the bank answers 503 and does nothing");

@@ -219,6 +219,7 @@ fn of_backlog(service: &ServiceStatus, now: Timestamp) -> Vec<Finding> {
     findings.extend(open.map(|breaker| breaker_open(name, breaker)));
     let late = service.tasks.as_ref().filter(|tasks| is_long(tasks.oldest, MAX_TASK_AGE));
     findings.extend(late.map(|tasks| tasks_overdue(name, tasks.open, tasks.oldest)));
+    findings.extend(bank_ledger_rejected(service));
     // An open breaker explains them.
     if service.breakers.is_empty() && is_long(service.retrying_since, MAX_RETRY_AGE) {
         findings.push(retries_overdue(service));
@@ -298,6 +299,36 @@ fn tasks_overdue(service: &str, count: u64, oldest: Option<Timestamp>) -> Findin
         "The called service does not answer, or its breaker is open. Calls are repeated with the same key until it does. \
          If it never answers, do it by hand, then resolve the payment of each order with sagactl payment resolve.",
         &["breakers", "faults", "saga list --status COMPENSATING"],
+    )
+}
+
+/// A bank with another ledger: its database was replaced, or payment calls another bank.
+fn bank_ledger_rejected(service: &ServiceStatus) -> Option<Finding> {
+    let check = service.bank_ledger.as_ref()?;
+    let (named, rejected) = (check.named?, check.rejected.as_ref()?);
+    let by = rejected.by.map_or_else(|| "another ledger".to_owned(), |by| format!("the ledger {by}"));
+    let name = &service.service;
+    let found = Finding {
+        service: Some(name.clone()),
+        count: service.tasks.as_ref().map(|tasks| tasks.open),
+        urgent: true,
+        ..Finding::new(
+            FindingCode::BankLedgerRejected,
+            name,
+            format!("the bank has {by}, and {name} has worked with the ledger {named}"),
+        )
+    };
+    let explanation = format!(
+        "It rejects every call of {name}, since it would capture charges again. Orders wait until their deadline. Start the \
+         bank with the database of that ledger, or let {name} call the bank that has it (service.bank). If the ledger is \
+         lost, accept that at the bank, and reconcile. {}",
+        rejected.why
+    );
+    Some(
+        found.explained(
+            explanation,
+            &["status", "saga list --stuck-at payment-processing", "reconcile --full"],
+        ),
     )
 }
 

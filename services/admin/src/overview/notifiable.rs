@@ -58,9 +58,12 @@ fn unknown_of(service: &ServiceStatus) -> Vec<String> {
     .map(|code| format!("{code}:{name}"));
     let of_itself = [FindingCode::NotReady, FindingCode::ConsumerStall, FindingCode::BreakerOpen]
         .map(|code| format!("{code}:{name}/"));
-    match (&service.problem, &service.outbox) {
+    let of_bank =
+        service.bank_ledger.is_none().then(|| format!("{}:{name}", FindingCode::BankLedgerRejected));
+    let of_service: Vec<_> = match (&service.problem, &service.outbox) {
         (Some(_), _) => of_stats.into_iter().chain(of_itself).collect(),
         (None, None) => of_stats.into(),
         (None, Some(_)) => vec![],
-    }
+    };
+    of_service.into_iter().chain(of_bank).collect()
 }

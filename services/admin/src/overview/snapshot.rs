@@ -36,6 +36,9 @@ const TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Time limit of the money in affected sagas, which the overview can do without.
 const AMOUNTS_TIMEOUT: Duration = Duration::from_millis(250);
 
+/// Service that calls the bank.
+const PAYMENT: &str = "payment";
+
 /// Groups of dead letters in a response of the API, the largest.
 pub(crate) const MAX_GROUPS_SHOWN: usize = 20;
 
@@ -47,8 +50,9 @@ pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, max_groups: u
     let sagas = timeout(TIMEOUT, summary::summary(store, now));
     let dead_letters = timeout(TIMEOUT, dead_letters::summary::summary(store, max_groups, now));
     let reconciliation = timeout(TIMEOUT, rows::row::<ReconciliationState>(store, RECONCILIATION_STATE));
-    let (own, others, sagas, dead_letters, reconciliation) =
-        tokio::join!(own, others, sagas, dead_letters, reconciliation);
+    let bank_ledger = timeout(TIMEOUT, services.get_soon(PAYMENT, "/internal/bank-ledger"));
+    let (own, others, sagas, dead_letters, reconciliation, bank_ledger) =
+        tokio::join!(own, others, sagas, dead_letters, reconciliation, bank_ledger);
     let own = own.map_err(|_| too_slow(NAME));
     let unconsumed = own.as_ref().ok().and_then(|own| own.steps.iter().map(|step| step.waiting).sum());
     let mut services = vec![status_of(NAME, own)];
@@ -56,6 +60,9 @@ pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, max_groups: u
         let answer = answer.unwrap_or_else(|_| Err(Problem::unavailable(too_slow(service), 1)));
         status_of(service, answer.map_err(|problem| problem.detail))
     }));
+    if let Some(payment) = services.iter_mut().find(|status| status.service == PAYMENT) {
+        payment.bank_ledger = bank_ledger.ok().and_then(Result::ok);
+    }
     let mut unavailable = Vec::new();
     let sagas = available("sagas", sagas, &mut unavailable);
     let dead_letters = available("dead letters", dead_letters, &mut unavailable);
@@ -181,6 +188,7 @@ fn status_of(service: &str, answer: Result<HealthReport, String>) -> ServiceStat
             .collect(),
         breakers: breakers.iter().filter_map(open_breaker).collect(),
         faults: faults.into_iter().map(|fault| FaultSummary { kind: fault.kind, step: fault.step }).collect(),
+        bank_ledger: None,
     }
 }
 

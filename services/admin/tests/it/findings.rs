@@ -12,6 +12,7 @@ use admin_api::overview::{
     SagaSummary, ServiceStatus, StepStatus, TaskSummary, Unavailable,
 };
 use admin_api::reconciliation::{ReconciliationSummary, Verdict};
+use contract::bank::{LedgerCheck, LedgerRejection};
 use contract::money::Money;
 use contract::saga::SagaStatus;
 use jiff::{SignedDuration, Timestamp};
@@ -89,6 +90,26 @@ fn keys(change: impl FnOnce(&mut Overview)) -> Vec<String> {
     overview.findings.into_iter().map(|finding| finding.key).collect()
 }
 
+fn rejected_ledger() -> LedgerCheck {
+    let rejected = LedgerRejection { by: Some(Uuid::from_u128(2)), why: "it is empty".to_owned() };
+    LedgerCheck { named: Some(Uuid::from_u128(1)), rejected: Some(rejected) }
+}
+
+#[test]
+fn rejected_ledger_is_a_finding_with_both_ledgers_and_the_words_of_the_bank() {
+    let finding = |ledger: Option<LedgerCheck>| {
+        let overview = evaluated(|all| all.services[1].bank_ledger = ledger);
+        overview.findings.into_iter().next()
+    };
+    let found = finding(Some(rejected_ledger())).expect("a finding");
+    for ledger in [Uuid::from_u128(1), Uuid::from_u128(2)] {
+        assert!(found.text.contains(&ledger.to_string()), "{found:?}");
+    }
+    assert!(found.explanation.contains("it is empty"), "{found:?}");
+    assert_eq!(finding(Some(LedgerCheck { rejected: None, ..rejected_ledger() })), None);
+    assert_eq!(finding(None), None);
+}
+
 /// An overview with every problem that has a rule.
 fn everything(all: &mut Overview) {
     let payment = &mut all.services[1];
@@ -97,6 +118,7 @@ fn everything(all: &mut Overview) {
     payment.outbox = Some(OutboxSummary { pending: 0, oldest: None, failed: 1 });
     payment.breakers = vec![breaker("bank", 3_600, false)];
     payment.tasks = Some(TaskSummary { open: 1, oldest: Some(before(3_600)) });
+    payment.bank_ledger = Some(rejected_ledger());
     (all.services[0].retries, all.services[0].retrying_since) = (Some(3), Some(before(3_600)));
     all.services
         .push(ServiceStatus { problem: Some("order does not answer".to_owned()), ..service("order") });
@@ -124,6 +146,7 @@ fn every_problem_is_a_finding_with_a_key_of_its_own() {
         "messages_rejected:payment",
         "breaker_open:payment/bank",
         "tasks_overdue:payment",
+        "bank_ledger_rejected:payment",
         "sagas_overdue",
         "ledgers_unbalanced",
         "unavailable:sagas",
@@ -138,6 +161,7 @@ fn every_problem_is_a_finding_with_a_key_of_its_own() {
         "compensation_stuck",
         "dead_letters:f",
         "many_dead_letters",
+        "bank_ledger_rejected:payment",
         "sagas_overdue",
         "ledgers_unbalanced",
     ];
@@ -290,6 +314,9 @@ fn keys_that_could_not_be_evaluated_are_unknown() {
     for key in ["unreachable:payment", "breaker_open:admin/x", "compensation_stuck"] {
         assert!(!is_unknown(&silent, key), "{key}");
     }
+    assert!(is_unknown(&evaluated(|_| {}), "bank_ledger_rejected:payment"));
+    let known = evaluated(|all| all.services[1].bank_ledger = Some(LedgerCheck::default()));
+    assert!(!is_unknown(&known, "bank_ledger_rejected:payment"));
     let blind = evaluated(|all| (all.sagas, all.dead_letters) = (None, None));
     for key in
         ["compensation_stuck", "sagas_overdue", "dead_letters:f", "many_dead_letters", "more_dead_letters"]

@@ -112,6 +112,8 @@ pub enum FindingCode {
     BreakerOpen,
     /// A call to the outside has been open for too long.
     TasksOverdue,
+    /// The bank has another ledger than the one that payment has worked with, and rejects its calls.
+    BankLedgerRejected,
     /// A message has failed for too long, and is still retried.
     RetriesOverdue,
     /// The disk of a service's database is getting full, or the log of the database grows.

@@ -63,8 +63,25 @@ async fn payment_calls_no_bank_with_another_ledger() {
     let system = System::start(&["order.service.deadline=10m", "payment.breaker.open_for=1s"]);
     system.list("pen", 5).await;
     system.order(&[("pen", 1)], "tok_ok").await;
+    let ledger = async || system.get("bank", "/v1/ledger").await["id"].as_str().expect("an id").to_owned();
+    let first = ledger().await;
+    let finding = async || {
+        let findings = system.get("admin", "/api/admin/overview").await["findings"].clone();
+        let of_bank = |finding: &&Value| finding["code"] == "bank_ledger_rejected";
+        findings.as_array().expect("a list").iter().find(of_bank).cloned()
+    };
+    assert_eq!(finding().await, None);
     let kept = Kept::of(&system, "bank");
     system.sagactl(&["start", "bank"]);
+    // Before anybody pays: the finding names both ledgers, and what the bank suggests.
+    let second = ledger().await;
+    wait_until("it is a finding", async || finding().await.is_some()).await;
+    let found = finding().await.expect("a finding").to_string();
+    for part in [first.as_str(), second.as_str(), "--accept-loss"] {
+        assert!(found.contains(part), "{part}: {found}");
+    }
+    let status = text(&system.try_sagactl(&["status"]).stdout);
+    assert!(status.contains(&first) && status.contains(&second), "{status}");
 
     let asked = system.post("order", "/api/orders").json(&order_for(&[("pen", 1)], "tok_ok"));
     let order: Value = asked.send().await.expect("an answer").json().await.expect("JSON");
@@ -80,5 +97,6 @@ async fn payment_calls_no_bank_with_another_ledger() {
     system.sagactl(&["start", "bank"]);
     let is_captured = async || system.payment_status(&order).await == "CAPTURED";
     wait_until("the charge is captured by the first bank", is_captured).await;
+    wait_until("the finding is over", async || finding().await.is_none()).await;
     system.assert_reconciled().await;
 }
