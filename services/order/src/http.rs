@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use contract::order::{CancelReason, SECRETS};
 use garde::Validate;
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use saga_core::decider::{Decider, FieldValue};
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{RowKey, WithHistory};
@@ -194,7 +194,7 @@ fn admit(app: &OrderApp) -> Result<Option<InFlightPermit>, Problem> {
 /// Reason to reject new orders: their facts could not be published soon enough.
 pub(crate) fn overload(app: &OrderApp) -> Option<String> {
     let (stats, limits) = (app.metrics.stats(), &app.settings.service);
-    if let Some(stall) = app.messaging.publish_stall.describe(limits.max_publish_stall, Timestamp::now()) {
+    if let Some(stall) = app.messaging.describe_publish_stall(limits.max_publish_stall) {
         return Some(stall);
     }
     let age =

@@ -38,6 +38,9 @@ pub(super) async fn run<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
         app.metrics.record_queue(app.engine.queued());
         let stats = stats(&app).await;
         record_checks(&of(&app, &stats), &app.metrics);
+        if let Ok(stats) = &stats {
+            app.messaging.observe_outbox(stats.outbox_oldest);
+        }
         match &stats {
             Err(fault) => {
                 if let Some(what) = errors.failed(fault) {
@@ -127,6 +130,8 @@ fn check_all<S: Service, X>(
             let age = stats.outbox_oldest.map_or(SignedDuration::ZERO, |oldest| now.duration_since(oldest));
             let is_late = age > signed(settings.readiness.max_outbox_age);
             let late = is_late.then(|| format!("oldest entry has waited {}s", age.as_secs()));
+            let limit = settings.readiness.max_publish_stall;
+            let late = late.or_else(|| app.messaging.describe_outbox_stall(limit));
             let disk = disk_check::problem(stats, &settings.store);
             let store = app.store.write_problem();
             found.extend([("store", store), ("database", None), ("disk", disk), ("outbox", late)]);

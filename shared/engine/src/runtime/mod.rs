@@ -10,7 +10,7 @@
 //! - The path of an outbox entry: [`relay_queue`], [`relay`], `relay_lease`, `background_settle`; `stuck_subjects`:
 //!   entries that the broker does not accept although it accepts others.
 //! - The path of a task: [`task_queue`], [`task_runner`]. [`timers`]: due rows, retries and expired claims.
-//! - Health: [`consumer_stall`], [`publish_stall`], `error_throttle`.
+//! - Health: [`consumer_stall`], [`publish_stall`], [`outbox_progress`], `error_throttle`.
 
 pub mod admission;
 pub mod advisories;
@@ -29,6 +29,7 @@ pub mod injected_faults;
 pub mod log_line;
 mod log_throttle;
 pub mod observer;
+pub mod outbox_progress;
 pub mod overrides;
 pub mod progress_reports;
 pub mod publish_stall;

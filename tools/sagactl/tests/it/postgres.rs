@@ -128,6 +128,59 @@ async fn other_replicas_continue_when_one_is_killed() {
     assert!(!unknown.status.success() && printed.contains("name one of order-1, order-2"), "{printed}");
 }
 
+/// The replica that publishes knows that the broker takes nothing. The others see that nothing is published.
+#[tokio::test]
+async fn every_replica_rejects_orders_while_the_broker_takes_no_messages() {
+    let settings =
+        ["order.readiness.max_publish_stall=1s", "order.service.max_publish_stall=2s", LONG_DEADLINE];
+    let system = System::start_large(&["--replicas", "2"], &settings);
+    system.list("pen", 100).await;
+    system.list("ink", 100).await;
+    place(&system, "before").await;
+    system.assert_reconciled().await;
+    let status: Value =
+        serde_json::from_slice(&system.try_sagactl(&["status", "--json"]).stdout).expect("JSON");
+    let rows = status["processes"].as_array().expect("a list").clone();
+    let replica = |name: &str| {
+        let row = rows.iter().find(|row| row["name"] == name).expect("a replica");
+        format!("http://127.0.0.1:{}", row["port"])
+    };
+    let replicas = ["order-1", "order-2"].map(replica);
+
+    let (client, _) = system.broker_as("order").await;
+    let broker = async_nats::jetstream::new(client);
+    let own = broker.get_stream("ORDER").await.expect("its own stream").cached_info().clone();
+    let mut full = own.config.clone();
+    full.discard = async_nats::jetstream::stream::DiscardPolicy::New;
+    full.max_messages = i64::try_from(own.state.messages).expect("a few");
+    broker.update_stream(full).await.expect("its own stream");
+
+    let order = order_for(&[("pen", 1)], "tok_ok");
+    let rejects = async |replica: &String| {
+        let answer = system.http.post(format!("{replica}/api/orders")).json(&order).send().await;
+        answer.is_ok_and(|answer| answer.status() == 503)
+    };
+    for replica in &replicas {
+        wait_until("it rejects orders", async || rejects(replica).await).await;
+    }
+    let reports = async |replica: &String, check: &str| {
+        let answer = system.http.get(format!("{replica}/readyz")).send().await.expect("an answer");
+        let body: Value = answer.json().await.expect("JSON");
+        body["checks"][check]["state"] == "degraded" && body["ready"] == true
+    };
+    for replica in &replicas {
+        wait_until("its readiness reports it", async || {
+            reports(replica, "publish_stall").await || reports(replica, "outbox").await
+        })
+        .await;
+    }
+    broker.update_stream(own.config).await.expect("its own stream");
+    for replica in &replicas {
+        wait_until("it takes orders again", async || !rejects(replica).await).await;
+    }
+    system.assert_reconciled().await;
+}
+
 #[tokio::test]
 async fn replay_is_completed_by_another_replica_after_a_kill() {
     let system = System::start_large(&["--replicas", "2"], &[LONG_DEADLINE]);
