@@ -550,6 +550,12 @@ def services():
     d.graph("Clock offset", "s",
             "Ahead of the broker (negative: behind). Services use the broker's time, but the clock should be fixed.",
             [(f'max by (service) (clock_offset_seconds{{{here}}})', "{{service}}")], "services", width=8, least=None)
+    d.graph("Free space for the database", "bytes",
+            "On the disk of a SQLite database. Below 64 MiB order accepts no new orders. PostgreSQL: empty.",
+            [(f'min by (service) (store_free_bytes{{{here}}})', "{{service}}")], "services", width=8)
+    d.graph("Write-ahead log", "bytes",
+            "Of a SQLite database. It grows while another process reads the file for long.",
+            [(f'max by (service) (store_log_bytes{{{here}}})', "{{service}}")], "services", width=8)
     d.graph("Lost log lines by service", "ops",
             "Normally 0: the log was too slow.",
             [(f'sum by (service) (rate(log_dropped_lines_total{{{here}}}[$__rate_interval]))', "{{service}}")], "services", width=8)
