@@ -1,11 +1,13 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 title="payment declined"
 about="The stock is available, but the bank declines: first the card (its token selects the answer, as in payment
-sandboxes), then an amount over 10,000.00. The stock is released, and no money moves."
+sandboxes), then a card that it does not know, then an amount over 10,000.00. The stock is released, and no money moves."
 
 scenario() {
   step "a card that the bank declines"
   place_declined declined tok_declined coffee-beans-1kg 2
+  step "a mistyped card"
+  place_declined unknown_card tok_typo coffee-beans-1kg 2
   step "a good card, but 30 espresso machines for 349.00 each"
   place_declined limit_exceeded tok_ok espresso-machine 30
 }

@@ -162,7 +162,6 @@ fn refusal(request: &ChargeRequest, limit_minor: i64) -> Option<PaymentFailure> 
         "tok_insufficient_funds" => Some(PaymentFailure::InsufficientFunds),
         _ if request.amount.amount_minor > limit_minor => Some(PaymentFailure::LimitExceeded),
         "tok_ok" | "tok_slow" | "tok_error_once" | "tok_lost_answer" => None,
-        // Unknown card.
-        _ => Some(PaymentFailure::Declined),
+        _ => Some(PaymentFailure::UnknownCard),
     }
 }

@@ -92,7 +92,7 @@ struct PlacePayment {
     #[serde(default)]
     #[expect(dead_code, reason = "parsed so that another method is refused")]
     method: Method,
-    /// Card token, e.g. `tok_ok` or `tok_declined`.
+    /// Card token, e.g. `tok_ok` or `tok_declined`. The bank refuses an unknown one: `unknown_card`.
     #[garde(length(chars, min = 1, max = 100), custom(one_line))]
     #[schema(min_length = 1, max_length = 100, format = "one-line", example = "tok_ok")]
     token: String,

@@ -94,6 +94,8 @@ pub struct ManualResolutionRequested {
 pub enum PaymentFailure {
     /// The bank declined the card.
     Declined,
+    /// The bank does not know the card, as with a mistyped token.
+    UnknownCard,
     /// The account does not hold the amount.
     InsufficientFunds,
     /// The amount exceeds the bank's limit.
@@ -108,7 +110,7 @@ impl PaymentFailure {
     pub const fn is_unclear(self) -> bool {
         match self {
             Self::Exhausted => true,
-            Self::Declined | Self::InsufficientFunds | Self::LimitExceeded => false,
+            Self::Declined | Self::UnknownCard | Self::InsufficientFunds | Self::LimitExceeded => false,
         }
     }
 

@@ -42,7 +42,7 @@ fn token_and_amount_select_answer() {
         ("tok_declined", limit_minor + 1, refused(PaymentFailure::Declined)),
         ("tok_insufficient_funds", limit_minor + 1, refused(PaymentFailure::InsufficientFunds)),
         ("tok_insufficient_funds", 3300, refused(PaymentFailure::InsufficientFunds)),
-        ("tok_nobody_knows", 3300, refused(PaymentFailure::Declined)),
+        ("tok_nobody_knows", 3300, refused(PaymentFailure::UnknownCard)),
         ("tok_error_once", 3300, Answer::FailedOnce),
     ];
     for (token, amount, answer) in cases {

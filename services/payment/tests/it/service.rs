@@ -42,8 +42,12 @@ fn captured_payment_is_published_once() {
 
 #[test]
 fn declined_payment_is_event_and_not_fault() {
-    for reason in [PaymentFailure::Declined, PaymentFailure::InsufficientFunds, PaymentFailure::LimitExceeded]
-    {
+    for reason in [
+        PaymentFailure::Declined,
+        PaymentFailure::UnknownCard,
+        PaymentFailure::InsufficientFunds,
+        PaymentFailure::LimitExceeded,
+    ] {
         let mut payment = charging();
         let task = payment.open_task();
         payment

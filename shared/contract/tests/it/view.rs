@@ -93,6 +93,7 @@ fn cancelled_saga_waits_for_compensation_of_done_stages() {
 fn only_unclear_payment_failure_needs_compensation() {
     for (reason, is_owed) in [
         (PaymentFailure::Declined, false),
+        (PaymentFailure::UnknownCard, false),
         (PaymentFailure::InsufficientFunds, false),
         (PaymentFailure::LimitExceeded, false),
         (PaymentFailure::Exhausted, true),

@@ -132,6 +132,7 @@ fn reason_names_match_golden_file() {
     }
     let failures = [
         (PaymentFailure::Declined, "declined"),
+        (PaymentFailure::UnknownCard, "unknown_card"),
         (PaymentFailure::InsufficientFunds, "insufficient_funds"),
         (PaymentFailure::LimitExceeded, "limit_exceeded"),
         (PaymentFailure::Exhausted, "exhausted"),
