@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::column_width::{Frame, Limits, fit};
-use super::text::{or_none, printable};
+use super::text::{NONE, or_none, printable};
 use super::view::View;
 
 /// Minimum width of a text that may be truncated.
@@ -45,6 +45,14 @@ impl<T> Column<T> {
         let min = if self.is_truncatable { MIN_WIDTH.max(header).min(natural) } else { natural };
         Limits { natural, min, removal_order: self.removal_order }
     }
+}
+
+/// Removal order of columns without any value: before all others.
+const EMPTY: u8 = 0;
+
+/// True if no row has a value in this column.
+fn is_empty(cells: &[Vec<String>], index: usize) -> bool {
+    !cells.is_empty() && cells.iter().all(|cells| matches!(cells[index].as_str(), "" | NONE))
 }
 
 pub const fn left<T>(header: &'static str, cell: fn(&T) -> String) -> Column<T> {
@@ -107,7 +115,7 @@ fn framed<T>(columns: &[Column<T>], cells: Vec<Vec<String>>, view: &View) -> Str
     }
 }
 
-/// A table, and the headers of removed columns.
+/// A table, and the headers of removed columns that have values.
 fn drawn<T>(
     columns: &[Column<T>],
     cells: Vec<Vec<String>>,
@@ -115,8 +123,14 @@ fn drawn<T>(
     view: &View,
 ) -> (Table, Vec<&'static str>) {
     let limits = columns.iter().enumerate();
-    let limits: Vec<_> =
-        limits.map(|(index, column)| column.limits(cells.iter().map(|cells| &cells[index]))).collect();
+    let limits: Vec<_> = limits
+        .map(|(index, column)| {
+            let limits = column.limits(cells.iter().map(|cells| &cells[index]));
+            let removal_order = if is_empty(&cells, index) { Some(EMPTY) } else { limits.removal_order };
+            Limits { removal_order, ..limits }
+        })
+        .collect();
+    let has_values: Vec<_> = (0..columns.len()).map(|index| !is_empty(&cells, index)).collect();
     let widths = match view.width {
         Some(room) => fit(&limits, frame, room),
         None => limits.iter().map(|column| Some(column.natural)).collect(),
@@ -131,12 +145,13 @@ fn drawn<T>(
     });
     table.set_header(kept(columns.iter().map(|column| column.header.to_owned()).collect()));
     table.add_rows(cells.into_iter().map(kept));
-    let (shown, removed): (Vec<_>, Vec<_>) =
-        columns.iter().zip(&widths).partition(|(_, width)| width.is_some());
-    for ((column, _), drawn) in shown.into_iter().zip(table.column_iter_mut()) {
+    let shown = columns.iter().zip(&widths).filter(|(_, width)| width.is_some());
+    for ((column, _), drawn) in shown.zip(table.column_iter_mut()) {
         drawn.set_cell_alignment(column.alignment);
     }
-    (table, removed.into_iter().map(|(column, _)| column.header).collect())
+    let removed = columns.iter().zip(&widths).zip(has_values);
+    let removed = removed.filter(|((_, width), has_values)| width.is_none() && *has_values);
+    (table, removed.map(|((column, _), _)| column.header).collect())
 }
 
 /// Truncates a text to a width.
@@ -175,6 +190,24 @@ mod tests {
             assert_eq!(text.matches(ID).count(), 2, "{width}:\n{text}");
             assert_eq!(note.contains("count"), !drawn.contains("count"), "{width}:\n{text}");
         }
+    }
+
+    /// A column that says nothing must not take the place of one that does.
+    #[test]
+    fn column_without_values_is_removed_first_and_not_named() {
+        const WITH_EMPTY: [Column<&str>; 4] = [
+            left("id", |_| ID.to_owned()),
+            left("overdue", |text| text.strip_prefix("late ").unwrap_or_default().to_owned()),
+            removable(1, left("until", |_| NONE.to_owned())),
+            removable(2, right("total", |_| "37.98 EUR".to_owned())),
+        ];
+        let at =
+            |width, rows: &[&'static str]| table(&WITH_EMPTY, rows, &View { width: Some(width), now: None });
+        let text = at(56, &["a", "b"]);
+        assert!(text.contains("total") && !text.contains("overdue") && !text.contains("no room"), "{text}");
+        let text = at(56, &["a", "late OVERDUE"]);
+        assert!(text.contains("OVERDUE") && text.contains("no room for total"), "{text}");
+        assert!(at(90, &["a"]).contains("overdue"), "there is room");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Pure: problems of the disk that has a database, before it is full.
+//! Shell: problems of the disk that has a database, before it is full.
 
 use saga_core::service_stats::StoreStats;
 

@@ -7,7 +7,7 @@ use admin_api::bulk::{BulkOutcome, ExtendMany, ExtendOne};
 use admin_api::sagas::{SagaDetail, SagaItem, SagaPage, SagaParams, TimelineEntry};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use cli::exit::rejected;
+use cli::exit::{self, ExitError, rejected};
 use cli::note;
 use cli::table::{Column, left, removable, right, table, time, truncatable};
 use cli::text::{fields, one_line, or_none, wrapped};
@@ -38,8 +38,8 @@ pub enum SagaCommand {
         #[command(flatten)]
         form: Form,
     },
-    /// Extend the deadlines of orders, by their ids or of matching dead letters, so that there is time for a repair. Orders
-    /// that are cancelled or past their deadline are rejected; ended ones are only counted
+    /// Extend the deadlines of orders, by their ids, of matching dead letters or of all that wait for a step, so that there is
+    /// time for a repair. Orders that are cancelled or past their deadline are rejected; ended ones are only counted
     Extend(ExtendOptions),
     /// Resolve sagas manually, e.g. if a refund was paid by cheque. They end, and no service is asked for the rest.
     /// Reconciliation accepts their current discrepancies, and no others
@@ -52,6 +52,9 @@ pub enum SagaCommand {
 pub struct ExtendOptions {
     #[command(flatten, next_help_heading = "Orders of matching dead letters")]
     selection: SelectionOptions,
+    /// All orders that wait for this step, with or without a dead letter.
+    #[arg(long, value_name = "STEP", value_parser = PossibleValuesParser::new(contract::saga::steps()))]
+    stuck_at: Option<String>,
     /// New time limit from now on, e.g. 10m; at most 24h.
     #[arg(long = "for", value_name = "TIME", value_parser = seconds)]
     seconds: u32,
@@ -116,17 +119,24 @@ async fn list(admin: &Admin, options: ListOptions) -> anyhow::Result<ExitCode> {
 }
 
 async fn extend(admin: &Admin, options: ExtendOptions) -> anyhow::Result<ExitCode> {
-    let ExtendOptions { selection, seconds, reason, form } = options;
+    let ExtendOptions { selection, stuck_at, seconds, reason, form } = options;
     let reason = Some(reason);
+    if selection.is_empty() == stuck_at.is_none() {
+        return Err(rejected(
+            "name the orders in one way: by their ids, by --stuck-at STEP, or by a filter of their dead letters, e.g. \
+             --fingerprint F",
+        ));
+    }
+    if let Some(step) = stuck_at {
+        return extend_waiting(admin, step, &ExtendOne { seconds, reason }, form).await;
+    }
     match selection.selection()? {
         Selection::Matching(filter) => {
             let request = ExtendMany { ids: None, filter: Some(*filter), seconds, reason };
             let outcome: BulkOutcome = admin.post(&["sagas", "extend"], &request).await?;
             let code = report(&outcome, "extended", form)?;
             if outcome.total() == 0 {
-                note(
-                    "to extend an order without a dead letter, give its id (sagactl saga list --stuck-at STEP)",
-                );
+                note("orders without a dead letter are extended by their ids, or by --stuck-at STEP");
             }
             Ok(code)
         }
@@ -147,15 +157,40 @@ async fn extend(admin: &Admin, options: ExtendOptions) -> anyhow::Result<ExitCod
     }
 }
 
+/// Extends all orders that wait for a step. Those that have gone on meanwhile are rejected one by one.
+async fn extend_waiting(
+    admin: &Admin,
+    step: String,
+    request: &ExtendOne,
+    form: Form,
+) -> anyhow::Result<ExitCode> {
+    let mut params = SagaParams { stuck_at: Some(step.clone()), ..SagaParams::default() };
+    let mut ids = vec![];
+    loop {
+        let page: SagaPage = admin.get(&["sagas"], &params).await?;
+        ids.extend(page.sagas.into_iter().map(|saga| saga.id));
+        let Some(next) = page.next else { break };
+        params.cursor = Some(next.parse()?);
+    }
+    if ids.is_empty() {
+        return Err(ExitError::new(exit::NOT_FOUND, format!("no saga waits for {step}")).into());
+    }
+    let mut outcome = BulkOutcome::default();
+    for id in ids {
+        outcome.add_all(admin.post(&["sagas", &id, "extend"], request).await?);
+    }
+    report(&outcome, "extended", form)
+}
+
 const COLUMNS: [Column<SagaItem>; 10] = [
     left("saga", |saga| saga.id.clone()),
     left("status", |saga| saga.status.as_str().to_owned()),
-    left("waits for", |saga| or_none(saga.next.as_ref().map(|next| &next.step))),
-    removable(3, left("customer", |saga| or_none(saga.customer.as_ref()))),
-    removable(2, right("total", |saga| or_none(saga.total.as_ref()))),
-    removable(6, time("waits since", |saga| saga.waits_since)),
-    removable(5, time("until", |saga| saga.waits_until)),
-    removable(4, time("deadline", |saga| saga.deadline)),
+    removable(5, left("waits for", |saga| or_none(saga.next.as_ref().map(|next| &next.step)))),
+    removable(7, left("customer", |saga| or_none(saga.customer.as_ref()))),
+    removable(6, right("total", |saga| or_none(saga.total.as_ref()))),
+    removable(4, time("waits since", |saga| saga.waits_since)),
+    removable(3, time("until", |saga| saga.waits_until)),
+    removable(2, time("deadline", |saga| saga.deadline)),
     left("overdue", |saga| if saga.overdue { "OVERDUE" } else { "" }.to_owned()),
     removable(1, time("last fact", |saga| saga.last_fact_at)),
 ];
@@ -230,6 +265,15 @@ mod tests {
         let sagas: Vec<SagaItem> = from_value(json!([item(), bare])).expect("sagas");
         let page = Page { next: Some("abc".to_owned()), ..Page::from_iter(sagas) };
         insta::assert_snapshot!("saga_list", list_text(&page, &View::FILE));
+    }
+
+    #[test]
+    fn narrow_terminal_shows_customer_and_total() {
+        let mut on_time = item();
+        on_time["overdue"] = false.into();
+        let sagas: Vec<SagaItem> = from_value(json!([on_time])).expect("sagas");
+        let text = list_text(&Page::from_iter(sagas), &View { width: Some(80), now: None });
+        assert!(text.contains("ada") && text.contains("37.98 EUR") && !text.contains("overdue"), "{text}");
     }
 
     #[test]

@@ -199,7 +199,7 @@ pub fn saga_lines(sagas: &SagaSummary, view: &View) -> String {
     if let Some(OldestSaga { id, status, waits_for, waits_since, waits_until }) = &sagas.oldest {
         let step = waits_for.as_ref().map(|step| format!(" waits for {step}")).unwrap_or_default();
         let since = waits_since.map(|since| format!(" since {}", view.time(since))).unwrap_or_default();
-        let until = waits_until.map(|until| format!(", until {}", view.time(until))).unwrap_or_default();
+        let until = waits_until.map(|until| format!(", deadline {}", view.time(until))).unwrap_or_default();
         let _ = writeln!(text, "  oldest: {id} {status}{step}{since}{until}");
     }
     text

@@ -136,7 +136,11 @@ pub fn status_outcome(dead_letter: &DeadLetterItem) -> anyhow::Result<ItemOutcom
 pub fn report(outcome: &BulkOutcome, done: &str, form: Form) -> anyhow::Result<ExitCode> {
     let code = show(outcome, form, |outcome, _| outcome_text(outcome, done))?;
     print_rejections(outcome, done);
-    Ok(if outcome.failed() == 0 { code } else { ExitCode::from(exit::REJECTED) })
+    Ok(match (outcome.total(), outcome.failed()) {
+        (0, _) => ExitCode::from(exit::NOT_FOUND),
+        (_, 0) => code,
+        (_, _) => ExitCode::from(exit::REJECTED),
+    })
 }
 
 /// Prints the first rejections as errors.

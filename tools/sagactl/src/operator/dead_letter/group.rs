@@ -12,7 +12,7 @@ const COLUMNS: [Column<DeadLetterGroup>; 12] = [
     left("fingerprint", |group| group.fingerprint.clone()),
     right("count", |group| group.count.to_string()),
     right("awaited", |group| group.replay_values.awaited.to_string()),
-    removable(6, time("first until", |group| group.replay_values.first_until)),
+    time("first until", |group| group.replay_values.first_until),
     removable(1, time("last until", |group| group.replay_values.last_until)),
     removable(4, left("service", |group| group.service.clone())),
     left("step", |group| group.step.clone()),
@@ -20,7 +20,7 @@ const COLUMNS: [Column<DeadLetterGroup>; 12] = [
     removable(1, time("first failed", |group| Some(group.first_failed_at))),
     removable(5, time("last failed", |group| Some(group.last_failed_at))),
     removable(2, left("sample", |group| group.sample.to_string())),
-    truncatable(left("reason", |group| group.reason.clone())),
+    removable(6, truncatable(left("reason", |group| group.reason.clone()))),
 ];
 
 pub fn list(page: &Page<DeadLetterGroup>, view: &View) -> String {
@@ -37,16 +37,25 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn groups_are_a_table() {
-        let group: DeadLetterGroup = from_value(json!({
+    fn group() -> DeadLetterGroup {
+        from_value(json!({
             "fingerprint": "9f86d081884c7d65", "count": 2, "service": "payment", "step": "payment-processing",
             "origin": "message", "message_type": "StockReserved", "reason": "injected",
             "awaited": 1, "ended": 1, "first_until": "2026-11-20T14:19:36Z", "last_until": "2026-11-20T14:23:36Z",
             "first_failed_at": "2026-11-20T14:18:36Z", "last_failed_at": "2026-11-20T14:18:37Z",
             "sample": "01890000-0000-7000-8000-000000000001",
         }))
-        .expect("a group");
-        insta::assert_snapshot!("dlq_groups", list(&Page::from_iter([group]), &View::FILE));
+        .expect("a group")
+    }
+
+    #[test]
+    fn groups_are_a_table() {
+        insta::assert_snapshot!("dlq_groups", list(&Page::from_iter([group()]), &View::FILE));
+    }
+
+    #[test]
+    fn narrow_terminal_shows_until_when_a_replay_helps() {
+        let text = list(&Page::from_iter([group()]), &View { width: Some(80), now: None });
+        assert!(text.contains("first until") && text.contains("awaited"), "{text}");
     }
 }

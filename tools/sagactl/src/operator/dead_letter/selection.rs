@@ -92,6 +92,13 @@ pub struct FilterOptions {
 }
 
 impl FilterOptions {
+    fn is_empty(&self) -> bool {
+        let Self { origin, fingerprint, saga, since, until, text } = self;
+        let OriginOptions { service, step, message_type } = origin;
+        let texts = [service, step, message_type, fingerprint, text];
+        texts.iter().all(|text| text.is_none()) && saga.is_none() && since.is_none() && until.is_none()
+    }
+
     pub fn filter(self) -> Filter {
         let Self { origin, fingerprint, saga, since, until, text } = self;
         let OriginOptions { service, step, message_type } = origin;
@@ -148,6 +155,11 @@ pub enum Selection {
 }
 
 impl SelectionOptions {
+    /// True if nothing is selected.
+    pub fn is_empty(&self) -> bool {
+        self.id.is_empty() && self.filter.is_empty()
+    }
+
     /// Returns the selection. Rejects an empty one, and ids together with a filter.
     pub fn selection(self) -> anyhow::Result<Selection> {
         let filter = self.filter.filter();

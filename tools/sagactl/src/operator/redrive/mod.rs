@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use admin_api::actor::Reason;
 use admin_api::redrives::{Preview, RedrivePage, RedriveParams, RedriveView, StartRedrive};
 use clap::{ArgAction, Args, Subcommand};
-use cli::exit::rejected;
+use cli::exit::{self, rejected};
 use cli::print;
 use uuid::Uuid;
 
@@ -115,7 +115,8 @@ pub async fn start(admin: &Admin, options: RedriveOptions) -> anyhow::Result<Exi
     let request = options.preview()?;
     let preview: Preview = admin.post(&["dlq", "redrive"], &request).await?;
     if is_preview || preview.matching == 0 {
-        return show(&preview, form, view::preview);
+        let code = show(&preview, form, view::preview)?;
+        return Ok(if preview.matching == 0 { ExitCode::from(exit::NOT_FOUND) } else { code });
     }
     if preview.replayable == 0 {
         return Err(rejected(format!(
@@ -176,7 +177,6 @@ async fn change(
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use cli::exit;
     use serde_json::json;
 
     use super::*;
