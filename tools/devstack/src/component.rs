@@ -229,6 +229,18 @@ mod tests {
         assert_eq!(Ports::MAX_BASE, 65_475);
     }
 
+    /// An outgoing connection of any program may hold such a port when the process is started again.
+    #[test]
+    fn standard_ports_lie_below_those_of_outgoing_connections() {
+        /// Default of `ip_local_port_range` on Linux; macOS begins later.
+        const FIRST_EPHEMERAL: u16 = 32_768;
+        let processes = Component::kinds().flat_map(|kind| kind.replicas(MAX_REPLICAS).chain([kind]));
+        let ports = processes.map(|component| Ports::STANDARD.of(component));
+        let routes = Component::NATS.replicas(MAX_REPLICAS).map(|broker| Ports::STANDARD.route_of(broker));
+        let highest = ports.chain(routes).max();
+        assert!(highest.is_some_and(|port| port < FIRST_EPHEMERAL), "{highest:?}");
+    }
+
     #[test]
     fn replicas_are_numbered_and_a_single_process_is_not() {
         assert_eq!(Component::names(Component::ORDER.replicas(3)), "order-1, order-2, order-3");

@@ -6,6 +6,7 @@ pub mod component;
 pub mod data_dir;
 pub mod options;
 pub mod plan;
+mod ports;
 mod system;
 
 // Credentials.

@@ -5,7 +5,6 @@
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -19,6 +18,7 @@ use tokio::time::sleep;
 
 use super::component::Component;
 use super::data_dir::write_atomically;
+use super::ports::{self, Holder};
 use super::postgres;
 use super::system::System;
 
@@ -31,7 +31,9 @@ const BROKER_MEMORY: &str = "160MiB";
 /// Size at which the file for standard error is truncated at the next start.
 const MAX_STDERR_BYTES: u64 = 1024 * 1024;
 /// A dying process may keep its port for a while.
-const PORT_TIMEOUT: Duration = Duration::from_secs(5);
+pub const PORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longer than the kernel keeps an ended connection (`TCP_TIMEWAIT_LEN`, 60 s).
+const ENDED_CONNECTION_TIMEOUT: Duration = Duration::from_secs(65);
 const PORT_POLL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy)]
@@ -138,30 +140,56 @@ fn observe(pid: u32) -> Option<Observation> {
     Some(Observation { process, is_alive, started_at_s: seen.start_time() })
 }
 
-/// Checks that the ports of a process are free.
-pub fn check_ports(system: &System, component: Component) -> anyhow::Result<()> {
-    system.ports_of(component).into_iter().try_for_each(|port| match TcpListener::bind(("127.0.0.1", port)) {
-        Ok(_) => Ok(()),
-        Err(error) => bail!(
-            "port {port} of {component} is not free ({error}): free it, or start the system with other ports: \
+/// Port of a process that something else holds.
+struct TakenPort {
+    port: u16,
+    error: std::io::Error,
+}
+
+impl TakenPort {
+    fn describe(&self, component: Component, holder: &Holder) -> String {
+        let Self { port, error } = self;
+        format!(
+            "port {port} of {component} is not free ({error}): {holder}; free it, or start the system with other ports: \
              --port-base PORT"
-        ),
+        )
+    }
+}
+
+fn taken_port(system: &System, component: Component) -> Option<TakenPort> {
+    system.ports_of(component).into_iter().find_map(|port| {
+        let error = ports::check_free(port).err()?;
+        Some(TakenPort { port, error })
     })
 }
 
 /// Waits until the ports of a process are free. The kernel keeps the sockets of a killed process until its last threads
-/// have finished their writes.
-pub async fn wait_for_ports(system: &System, component: Component) -> anyhow::Result<()> {
-    let until = Instant::now() + PORT_TIMEOUT;
-    while component == Component::POSTGRES && postgres::is_locked(system) && Instant::now() < until {
+/// have finished their writes, for `dying` at most, and ended connections for a minute.
+pub async fn wait_for_ports(system: &System, component: Component, dying: Duration) -> anyhow::Result<()> {
+    let began = Instant::now();
+    while component == Component::POSTGRES && postgres::is_locked(system) && began.elapsed() < dying {
         sleep(PORT_POLL).await;
     }
-    loop {
-        match check_ports(system, component) {
-            Err(_) if Instant::now() < until => sleep(PORT_POLL).await,
-            checked => return checked,
+    let mut is_told = false;
+    while let Some(taken) = taken_port(system, component) {
+        if began.elapsed() < dying {
+            sleep(PORT_POLL).await;
+            continue;
+        }
+        let holder = ports::holder_of(taken.port);
+        match holder {
+            Holder::EndedConnection if began.elapsed() < ENDED_CONNECTION_TIMEOUT => {
+                if !std::mem::replace(&mut is_told, true) {
+                    note(&format!("  {component:<11} waits for port {}: {holder}", taken.port));
+                }
+                sleep(POLL).await;
+            }
+            Holder::EndedConnection | Holder::Process { .. } | Holder::Unknown => {
+                bail!("{}", taken.describe(component, &holder))
+            }
         }
     }
+    Ok(())
 }
 
 /// True if it was started and not stopped since. If it does not run, it has died.

@@ -31,7 +31,7 @@ impl RunningSystem {
     ) -> anyhow::Result<Self> {
         let plan = up::plan(ports, layout)?.with(settings);
         let lock = data_dir::lock(path).await?;
-        let system = up::prepare(path, plan, false)?;
+        let system = up::prepare(path, plan, false).await?;
         let started = up::start_all(&system, true, shutdown_signal).await?;
         let children = started.into_iter().map(|(_, started)| started.child).collect();
         Ok(Self { system, children, _lock: lock })
@@ -82,7 +82,7 @@ impl RunningSystem {
             bail!("{component} still runs after its stop");
         }
         self.reap();
-        process::wait_for_ports(&self.system, component).await?;
+        process::wait_for_ports(&self.system, component, process::PORT_TIMEOUT).await?;
         self.children.push(process::spawn(&self.system, component)?.child);
         Ok(())
     }

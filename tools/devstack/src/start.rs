@@ -7,8 +7,10 @@ use clap::Args;
 use cli::args::duration;
 use cli::{exit, note};
 use client::http::Http;
+use futures::future;
 
 use super::component::Component;
+use super::process::StartedProcess;
 use super::stop::stop_one;
 use super::system::System;
 use super::{broker, command_line, data_dir, postgres, process, readiness};
@@ -36,19 +38,32 @@ pub async fn start(system: System, options: StartOptions) -> anyhow::Result<()> 
         Some(loss) => system.with(name, format!("store.accept_loss={loss}")),
         None => system,
     };
-    let _lock = data_dir::lock(system.folder()).await?;
+    let mut started = Vec::new();
     for component in components {
-        start_one(system, component, within).await?;
+        started.extend(start_one(system, component).await?.map(|process| (component, process)));
     }
-    Ok(())
+    // Without the lock: the process may wait for another, which somebody has to start meanwhile.
+    let http = Http::new()?;
+    let waits =
+        started.iter_mut().map(|one| readiness::wait(&http, system, std::slice::from_mut(one), within));
+    let ready = future::join_all(waits).await;
+    for ((component, process), _) in started.iter().zip(&ready).filter(|(_, ready)| ready.is_err()) {
+        stop_started(system, *component, process.child.id()).await?;
+    }
+    ready.into_iter().collect()
 }
 
-async fn start_one(system: &System, component: Component, within: Duration) -> anyhow::Result<()> {
-    if let Some(running) = process::find(system, component) {
-        note(&format!("{component} already runs (pid {})", running.pid));
-        return Ok(());
+/// Starts a process with the lock of the folder; `None` if it runs already.
+async fn start_one(system: &System, component: Component) -> anyhow::Result<Option<StartedProcess>> {
+    if is_running(system, component) {
+        return Ok(None);
     }
-    process::wait_for_ports(system, component).await?;
+    // Also without the lock: a port may be held for a minute.
+    process::wait_for_ports(system, component, process::PORT_TIMEOUT).await?;
+    let _lock = data_dir::lock(system.folder()).await?;
+    if is_running(system, component) {
+        return Ok(None);
+    }
     // The user may have deleted it, for an empty database.
     std::fs::create_dir_all(system.data_of(component))
         .with_context(|| data_dir::unwritable(system.folder()))?;
@@ -57,12 +72,24 @@ async fn start_one(system: &System, component: Component, within: Duration) -> a
         Component::POSTGRES => postgres::prepare(system)?,
         _ => check_broker_key(system, component)?,
     }
-    let mut started = [(component, process::spawn(system, component)?)];
-    if let Err(error) = readiness::wait(&Http::new()?, system, &mut started, within).await {
-        stop_one(system, component).await?;
-        return Err(error);
+    process::spawn(system, component).map(Some)
+}
+
+fn is_running(system: &System, component: Component) -> bool {
+    let running = process::find(system, component);
+    if let Some(running) = running {
+        note(&format!("{component} already runs (pid {})", running.pid));
     }
-    Ok(())
+    running.is_some()
+}
+
+/// Stops a process that does not become ready, unless somebody has started another one in its place.
+async fn stop_started(system: &System, component: Component, pid: u32) -> anyhow::Result<()> {
+    let _lock = data_dir::lock(system.folder()).await?;
+    match process::find(system, component) {
+        Some(running) if running.pid != pid => Ok(()),
+        Some(_) | None => stop_one(system, component).await,
+    }
 }
 
 fn check_broker_key(system: &System, component: Component) -> anyhow::Result<()> {

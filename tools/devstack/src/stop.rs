@@ -34,13 +34,14 @@ pub async fn down(path: &Path) -> anyhow::Result<()> {
 pub async fn stop(system: &System, component: Component) -> anyhow::Result<()> {
     let components = system.named(component)?;
     let _lock = data_dir::lock(system.folder()).await?;
-    for component in components {
+    // At once: others wait for the lock, and give up after the time that one stop takes.
+    let stopped = components.into_iter().map(async |component| {
         if process::find(system, component).is_none() {
             note(&format!("{component} is not running"));
         }
-        stop_one(system, component).await?;
-    }
-    Ok(())
+        stop_one(system, component).await
+    });
+    future::join_all(stopped).await.into_iter().collect()
 }
 
 /// `sagactl kill NAME`.

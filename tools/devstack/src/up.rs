@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -18,7 +18,7 @@ use super::process::{self, StartedProcess};
 use super::stop::stop_all;
 use super::supervise::{self, ShutdownSignal};
 use super::system::System;
-use super::{broker, catalogue, command_line, data_dir, notifications, postgres, readiness, tokens};
+use super::{broker, catalogue, command_line, data_dir, notifications, ports, postgres, readiness, tokens};
 
 #[derive(Debug, Args)]
 pub struct UpOptions {
@@ -33,7 +33,7 @@ pub struct UpOptions {
     /// First port of a row: admin N, order, inventory, payment, bank, nats N+5; or "standard": 8080 to 8084 and 4222.
     /// Default: the ports of the last start in this folder, at first the standard ones. Ports of replicas (order-2)
     /// are ten apart.
-    #[arg(long, value_name = "N", value_parser = ports)]
+    #[arg(long, value_name = "N", value_parser = parse_ports)]
     port_base: Option<Ports>,
     /// Setting of a service, e.g. order.service.deadline=5s (may be repeated).
     #[arg(long, value_name = "SERVICE.KEY=VALUE")]
@@ -46,7 +46,7 @@ pub struct UpOptions {
     no_seed: bool,
 }
 
-fn ports(text: &str) -> Result<Ports, String> {
+fn parse_ports(text: &str) -> Result<Ports, String> {
     match text.parse() {
         _ if text == "standard" => Ok(Ports::STANDARD),
         Ok(base @ 1..=Ports::MAX_BASE) => Ok(Ports::from_base(base)),
@@ -88,7 +88,7 @@ pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> 
     }
     // Checked before --fresh deletes the file: tokens stay on, though all that were issued are gone.
     let has_tokens = options.tokens || System::planned(&path, plan.clone()).tokens_file().exists();
-    let system = prepare(&path, plan, options.fresh)?;
+    let system = prepare(&path, plan, options.fresh).await?;
     if has_tokens {
         tokens::create_own(&system)?;
     }
@@ -150,9 +150,12 @@ fn report_if_running(system: &System) -> bool {
 }
 
 /// Creates the folder and everything that the processes need in it. Call it with the folder's lock.
-pub fn prepare(path: &Path, plan: Plan, fresh: bool) -> anyhow::Result<System> {
+pub async fn prepare(path: &Path, plan: Plan, fresh: bool) -> anyhow::Result<System> {
     let system = System::planned(path, plan);
-    system.components().try_for_each(|component| process::check_ports(&system, component))?;
+    for component in system.components() {
+        process::wait_for_ports(&system, component, Duration::ZERO).await?;
+    }
+    warn_if_ephemeral(&system);
     if fresh {
         data_dir::wipe(path)?;
     }
@@ -165,6 +168,21 @@ pub fn prepare(path: &Path, plan: Plan, fresh: bool) -> anyhow::Result<System> {
     }
     system.components().for_each(|component| process::delete_pid_file(&system, component));
     Ok(system)
+}
+
+/// Notes ports that an outgoing connection of any program may take while a process is away.
+fn warn_if_ephemeral(system: &System) {
+    let ports = system.components().flat_map(|component| system.ports_of(component));
+    if let Some(range) = ports::ephemeral()
+        && let Some(port) = ports.into_iter().find(|port| range.contains(port))
+    {
+        note(&format!(
+            "the kernel gives ports from {} to {} to outgoing connections, which may hold port {port} when its process \
+             is started again: choose lower ones with --port-base",
+            range.start(),
+            range.end()
+        ));
+    }
 }
 
 /// Starts all processes and waits until they are ready; then seeds the catalogue, on request. Stops all if that fails or is

@@ -212,3 +212,21 @@ async fn participant_that_returns_after_the_deadline_compensates_its_late_work()
     assert_eq!(status, "VOID", "a cancelled order is not charged");
     assert_eq!(system.assert_reconciled().await["summary"]["captured"], 0);
 }
+
+/// A service is not ready before its broker, which an operator starts meanwhile.
+#[tokio::test]
+async fn broker_is_started_while_the_start_of_a_service_waits_for_it() {
+    let system = System::start(&[]);
+    system.sagactl(&["stop", "order"]);
+    system.sagactl(&["kill", "nats"]);
+    let mut starting = system.command(&["start", "order"]).spawn().expect("sagactl runs");
+    wait_until("order waits for the broker", async || {
+        let answer = system.http.get(system.url("order", "/readyz")).send().await;
+        answer.is_ok_and(|answer| answer.status() == 503)
+    })
+    .await;
+    system.sagactl(&["start", "nats"]);
+    wait_until("the start of order has ended", async || starting.try_wait().expect("it is ours").is_some())
+        .await;
+    assert!(starting.wait().expect("it has ended").success());
+}
