@@ -9,13 +9,14 @@ use contract::topology::{PARTICIPANTS, Participant};
 use futures::future::join_all;
 use jiff::Timestamp;
 use reqwest::header::ACCEPT;
-use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use saga_core::retry::error_chain;
 use saga_core::trace::TRACEPARENT;
 use saga_engine::host::health_report::HealthReport;
 use saga_engine::host::http::{HttpClient, Problem, Readiness, client_builder, retry_after};
 use saga_engine::host::queries::{MESSAGE_PACK, Page};
 use saga_engine::runtime::tracer;
+use saga_engine::trust::untrusted_certificate;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::debug;
@@ -56,12 +57,9 @@ pub(crate) struct ServiceClient {
 
 impl ServiceClient {
     pub(crate) fn of(settings: &AdminSettings, outgoing: HttpClient) -> Self {
-        let mut http = client_builder().timeout(TIMEOUT);
-        if let Some(pem) = outgoing.authorities() {
-            // They were checked at startup.
-            http = http.tls_certs_only(Certificate::from_pem_bundle(pem.as_bytes()).unwrap_or_default());
-        }
-        let http = http.build().unwrap_or_default();
+        // What could fail was checked at startup.
+        let http = outgoing.trusting(client_builder().timeout(TIMEOUT)).ok();
+        let http = http.and_then(|http| http.build().ok()).unwrap_or_default();
         Self { http, outgoing, settings: settings.clone() }
     }
 
@@ -288,6 +286,9 @@ const PLAIN: [io::ErrorKind; 4] = [
 
 /// Describes a connection error without the words of a library, which are in the log.
 fn in_plain_words(error: &reqwest::Error) -> String {
+    if let Some(certificate) = untrusted_certificate(error) {
+        return certificate;
+    }
     let causes = successors(error.source(), |&error| error.source());
     let kind = causes.filter_map(|error| error.downcast_ref().map(io::Error::kind)).last();
     match kind.filter(|kind| PLAIN.contains(kind)) {

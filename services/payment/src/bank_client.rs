@@ -1,12 +1,11 @@
 //! Shell: the client of the bank.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use contract::bank::{LEDGER_ID, LedgerCheck, LedgerRejection, UNKNOWN_CHARGE};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use reqwest::{Certificate, Client, RequestBuilder, Response, StatusCode};
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use saga_core::trace::TRACEPARENT;
 use saga_core::waiting::Task;
 use saga_engine::host::http::{HttpClient, Problem, external_client_builder, retry_after};
@@ -52,15 +51,11 @@ impl BankClient {
         let base = settings.service.bank.trim_end_matches('/').to_owned();
         reqwest::Url::parse(&base)
             .map_err(|error| anyhow::anyhow!("settings: service.bank is {base:?}: {error}"))?;
-        let mut http = external_client_builder(&settings.http)
+        let http = external_client_builder(&settings.http)
             .pool_max_idle_per_host(settings.task_settings(DEPENDENCY).concurrency)
-            .pool_idle_timeout(Duration::from_secs(30))
             .tcp_nodelay(true);
         let outgoing = HttpClient::new(&settings.http)?;
-        if let Some(pem) = outgoing.authorities() {
-            http = http.tls_certs_only(Certificate::from_pem_bundle(pem.as_bytes())?);
-        }
-        Ok(Self { http: http.build()?, outgoing, base })
+        Ok(Self { http: outgoing.trusting(http)?.build()?, outgoing, base })
     }
 
     async fn ask(&self, task: &Task) -> Result<Value, CallFailed> {

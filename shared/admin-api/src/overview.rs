@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 mod finding;
 
-pub use finding::{Finding, FindingCode};
+pub use finding::{Finding, FindingCode, UNTRUSTED};
 
 use crate::reconciliation::ReconciliationSummary;
 use crate::text::counted;

@@ -22,4 +22,6 @@ pub mod store;
 pub mod testing;
 
 mod protected_file;
+pub mod reloaded;
+pub mod trust;
 mod unverified_tls;

@@ -12,7 +12,7 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, StatusCode, Url, redirect};
 use saga_core::waiting::Task;
 use saga_engine::host::http::{HttpSettings, external_client_builder, retry_after};
-use saga_engine::host::reloaded::read_protected;
+use saga_engine::reloaded::read_protected;
 use saga_engine::runtime::task_runner::{CallFailed, TaskHandler};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;

@@ -2,7 +2,7 @@
 //! no rules of their own. A problem that may pass by itself is marked.
 
 use admin_api::overview::{
-    FailingCheck, Finding, FindingCode, OpenBreaker, Overview, ServiceStatus, StepStatus,
+    FailingCheck, Finding, FindingCode, OpenBreaker, Overview, ServiceStatus, StepStatus, UNTRUSTED,
 };
 use admin_api::reconciliation::{ReconciliationSummary, Unanswered};
 use admin_api::text::counted;
@@ -73,7 +73,10 @@ fn of_readiness(service: &ServiceStatus) -> Vec<Finding> {
 }
 
 fn unreachable(service: &str, problem: &str) -> Finding {
-    let explanation = if service == NAME {
+    let explanation = if problem.contains(UNTRUSTED) {
+        "It runs, and a restart changes nothing. The side that calls does not trust its certificate: correct the file that \
+         is named, which is read again without a restart. Other callers of that service may fail alike."
+    } else if service == NAME {
         "The saga view, dead letters and notifications are not updated until it is back. Orders continue without it."
     } else {
         "Messages for it wait at the broker until it is back. Orders that need it wait until their deadline. Its log \

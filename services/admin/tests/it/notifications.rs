@@ -40,7 +40,7 @@ async fn admin_for(receiver: &Receiver) -> AdminHarness {
 }
 
 #[track_caller]
-fn wait_until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
+pub fn wait_until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
     let (what, caller) = (what.to_owned(), std::panic::Location::caller());
     async move {
         let until = Instant::now() + PATIENCE;

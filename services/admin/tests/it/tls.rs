@@ -9,6 +9,7 @@ use saga_engine::host::http::client_builder;
 use serde_json::Value;
 
 use crate::harness::{AdminHarness, answered};
+use crate::notifications::wait_until;
 
 /// Files of an authority, a certificate for this machine, and its key.
 fn signed(folder: &Path) -> [PathBuf; 3] {
@@ -46,9 +47,33 @@ async fn admin_calls_tls_services_of_a_trusted_authority() {
             assert_eq!(problem, &Value::Null, "{breakers}");
         } else {
             assert!(
-                problem.as_str().is_some_and(|problem| problem.contains("order does not answer")),
+                problem
+                    .as_str()
+                    .is_some_and(|problem| problem.contains("order does not answer: no connection")),
                 "{breakers}"
             );
         }
     }
+}
+
+/// A renewed authority needs no restart, and until then the side that does not trust is named.
+#[tokio::test]
+async fn changed_authorities_are_used_for_the_next_call() {
+    let (folder, other) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let ([ca, cert, key], [other_ca, ..]) = (signed(folder.path()), signed(other.path()));
+    let right = std::fs::read(&ca).expect("a file");
+    let trusted = Certificate::from_pem(&right).expect("a certificate");
+    std::fs::copy(&other_ca, &ca).expect("a file");
+    let settings = [("cert", &cert), ("key", &key), ("ca", &ca)];
+    let flags = settings.map(|(name, file)| format!("http.tls.{name}={}", file.display()));
+    let mut admin = AdminHarness::with(&flags.each_ref().map(String::as_str)).await;
+    admin.http = client_builder().tls_certs_only([trusted]).build().expect("a client");
+    let problem = async || answered(admin.request(Method::GET, "/breakers"), 200).await[1]["problem"].clone();
+    let untrusted = problem().await;
+    let words = format!("the certificate of 127.0.0.1 {}", admin_api::overview::UNTRUSTED);
+    assert!(untrusted.as_str().is_some_and(|problem| problem.contains(&words)), "{untrusted}");
+    let file = format!("http.tls.ca {}", ca.display());
+    assert!(untrusted.as_str().is_some_and(|problem| problem.contains(&file)), "{untrusted}");
+    std::fs::write(&ca, right).expect("a file");
+    wait_until("admin trusts the services", async || problem().await == Value::Null).await;
 }

@@ -5,6 +5,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// Words in the text of a finding about a certificate that the calling side does not trust. A restart does not help.
+pub const UNTRUSTED: &str = "is not trusted here";
+
 /// A problem that does not resolve itself: what is wrong, how much depends on it, and how to go on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Finding {

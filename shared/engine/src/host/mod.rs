@@ -12,7 +12,7 @@
 //!
 //! Data: [`archive`] and `retention_loop` purge old rows.
 //!
-//! Telemetry: [`log`], [`metrics`] and [`trace`]. [`reloaded`] reads changed files again.
+//! Telemetry: [`log`], [`metrics`] and [`trace`]. [`reloaded`](crate::reloaded) reads changed files again.
 
 pub mod app;
 pub mod archive;
@@ -33,7 +33,6 @@ pub mod metrics;
 mod process;
 pub mod queries;
 mod readiness;
-pub mod reloaded;
 pub mod resilience;
 pub mod retention;
 mod retention_loop;

@@ -18,6 +18,7 @@ use super::disk_check;
 use super::http::{Check, CheckState, Readiness, ReadinessProbe};
 use super::metrics::{Metrics, names};
 use crate::nats::NatsBus;
+use crate::reloaded::unusable_files;
 use crate::runtime::admission::BreakerView;
 use crate::runtime::clock::Clock as _;
 use crate::runtime::error_throttle::ErrorThrottle;
@@ -121,6 +122,7 @@ fn check_all<S: Service, X>(
     let mut found = vec![
         ("overload", (app.health.overload)(app)),
         ("breakers", open_breakers(&app.controls.admission.breakers())),
+        ("files", unusable_files()),
     ];
     if app.stop.is_cancelled() {
         found.push(("stopping", Some("connections are accepted for a moment only (http.drain)".to_owned())));

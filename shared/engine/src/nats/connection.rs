@@ -1,7 +1,7 @@
 //! Shell: the connection to NATS.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::ConnectOptions;
 use async_nats::jetstream::{self, Context};
@@ -102,11 +102,11 @@ impl NatsBus {
     async fn open(settings: BusSettings, user: &str, name: &str) -> Result<Self, BusFault> {
         let url = settings.shown_url();
         let bad_file = |source| BusFault::File { url: url.clone(), source };
-        let options = settings.tls.apply(ConnectOptions::new()).map_err(bad_file)?;
         let options = match &settings.credentials {
-            Some(file) => with_credentials(options, file).map_err(bad_file)?,
-            None => options,
+            Some(file) => with_credentials(file).map_err(bad_file)?,
+            None => ConnectOptions::new(),
         };
+        let options = settings.tls.apply(options).map_err(bad_file)?;
         let log = ConnectionLog::new(settings.clone());
         let event_log = log.clone();
         let client = options
@@ -194,10 +194,14 @@ impl NatsBus {
         &self,
         answer: impl Future<Output = Result<T, E>> + Send,
     ) -> Result<T, BoxedError> {
-        let limit = self.settings.publish_timeout;
+        let (limit, began) = (self.settings.publish_timeout, Instant::now());
         match timeout(limit, answer).await {
             Ok(answer) => answer.map_err(Into::into),
-            Err(_) => Err(format!("no answer from the broker within {limit:?}").into()),
+            // The broker answers no request that is not permitted, but reports that to the connection.
+            Err(_) => Err(match self.log.reported_since(began) {
+                Some(reported) => format!("no answer from the broker, which reports: {reported}").into(),
+                None => format!("no answer from the broker within {limit:?}").into(),
+            }),
         }
     }
 

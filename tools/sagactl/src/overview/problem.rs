@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use admin_api::overview::{Finding, FindingCode};
+use admin_api::overview::{Finding, FindingCode, UNTRUSTED};
 use contract::topology::{OPERATOR, PARTICIPANTS};
 use serde::Serialize;
 
@@ -51,7 +51,10 @@ fn problem(finding: &Finding, snapshot: &Snapshot, command: &str, view: &View) -
     let is_paused = finding.commands.iter().any(|words| words.starts_with("faults clear"));
     // The process may hold the last copy of its database.
     let is_of_store = finding.code == FindingCode::NotReady && finding.key.ends_with("/store");
-    if let Some(service) = finding.service.as_ref().filter(|_| is_of_process && !is_paused && !is_of_store) {
+    // The process runs, and the file of its caller is read again without a restart.
+    let is_untrusted = finding.text.contains(UNTRUSTED);
+    let is_mended_by_restart = is_of_process && !is_paused && !is_of_store && !is_untrusted;
+    if let Some(service) = finding.service.as_ref().filter(|_| is_mended_by_restart) {
         commands.extend(restart(service, snapshot, command));
     }
     let code = finding.code.to_string();

@@ -18,7 +18,7 @@ use tracing::{debug, info};
 
 use super::problem::Problem;
 use super::settings::HttpSettings;
-use crate::host::reloaded::{BadFile, OnReadError, Reloaded, read_protected};
+use crate::reloaded::{BadFile, OnReadError, Reloaded, read_protected};
 
 /// Forbidden permissions of the token file: a writer could add a token. Reading is harmless, because the file holds
 /// digests only.

@@ -1,15 +1,13 @@
 //! Shell: this service's requests to others: clients without the environment's proxy, the token, and trusted authorities.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use reqwest::{Client, ClientBuilder, Proxy};
 use saga_core::access::Token;
-use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
-use super::settings::HttpSettings;
-use crate::host::reloaded::{BadFile, OnReadError, Reloaded, read_protected};
+use super::settings::{CLIENT_IDLE_TIMEOUT, HttpSettings};
+use crate::reloaded::{BadFile, OnReadError, Reloaded, read_protected};
+use crate::trust::Authorities;
 
 /// Forbidden permissions of the token file: a reader could act as this service.
 const OPEN_TO_OTHERS: u32 = 0o007;
@@ -19,7 +17,7 @@ const OPEN_TO_OTHERS: u32 = 0o007;
 /// Docker and many companies set `HTTP_PROXY` for every process. That proxy reaches no service of this system.
 #[expect(clippy::disallowed_methods, reason = "the one place where the environment's proxy is turned off")]
 pub fn client_builder() -> ClientBuilder {
-    Client::builder().no_proxy()
+    Client::builder().no_proxy().pool_idle_timeout(CLIENT_IDLE_TIMEOUT)
 }
 
 /// Makes a builder of clients for programs outside this system, through `http.proxy` if that is set.
@@ -33,7 +31,7 @@ pub fn external_client_builder(settings: &HttpSettings) -> ClientBuilder {
 #[derive(Clone, Default)]
 pub struct HttpClient {
     token: Option<Arc<Reloaded<Token>>>,
-    authorities: Option<Arc<str>>,
+    authorities: Option<Arc<Authorities>>,
 }
 
 impl HttpClient {
@@ -51,18 +49,23 @@ impl HttpClient {
             };
             Reloaded::open(vec![file.clone()], OnReadError::KeepOld, read).map(Arc::new)
         };
-        let authorities = |file: &std::path::PathBuf| authorities(file).map(Arc::from);
+        let authorities = |file: &std::path::PathBuf| Authorities::open("http.tls.ca", file);
         Ok(Self {
             token: settings.token.as_ref().map(watched).transpose()?,
             authorities: settings.tls.ca.as_ref().map(authorities).transpose()?,
         })
     }
 
-    /// Returns the PEM certificates of the only trusted authorities, as read at the start; `None` for those of the
-    /// system.
-    #[must_use]
-    pub fn authorities(&self) -> Option<&str> {
-        self.authorities.as_deref()
+    /// Has a client trust the authorities of `http.tls.ca` alone, as the file holds them at each connection. Without the
+    /// setting it trusts those of the system.
+    ///
+    /// # Errors
+    /// When the TLS library supports none of its own protocol versions.
+    pub fn trusting(&self, client: ClientBuilder) -> Result<ClientBuilder, tokio_rustls::rustls::Error> {
+        Ok(match &self.authorities {
+            Some(authorities) => client.tls_backend_preconfigured(authorities.client_config(None)?),
+            None => client,
+        })
     }
 
     /// Returns the current token; `None` when none is set.
@@ -75,16 +78,3 @@ impl HttpClient {
 /// Advice for a missing token file.
 const NO_TOKEN: &str =
     "name the file with the token by which this service asks others (`sagactl token create`)";
-
-/// Advice for a missing file of authorities.
-const NO_AUTHORITIES: &str = "name a file with the certificates, in PEM, of the authorities that are trusted";
-
-fn authorities(file: &Path) -> Result<String, BadFile> {
-    let text = read_protected("http.tls.ca", file, 0, NO_AUTHORITIES)?;
-    let some = CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<Vec<_>, _>>();
-    if some.is_ok_and(|some| !some.is_empty()) {
-        return Ok(text);
-    }
-    let why = "it holds no certificates in PEM".to_owned();
-    Err(BadFile { setting: "http.tls.ca", file: file.to_owned(), why })
-}

@@ -45,7 +45,8 @@ pub struct HttpSettings {
     /// Maximum number of connections; lower where the process may not open that many files. When all are occupied, the
     /// longest idle one is evicted.
     pub max_connections: usize,
-    /// Time after which an idle connection is closed.
+    /// Time after which an idle connection is closed. Must be longer than the idle time-out of a proxy in front, which is
+    /// often 60s. Otherwise a proxy sends requests on connections that are just being closed, and answers 502.
     #[serde(with = "humantime_serde")]
     pub idle_timeout: Duration,
     /// Time-out of a request's head, from its first byte on.
@@ -87,7 +88,7 @@ impl Default for HttpSettings {
             burst: NonZeroU32::new(200).unwrap_or(NonZeroU32::MIN),
             // Above max_requests, so that a request beyond it is answered with 503.
             max_connections: 10_000,
-            idle_timeout: Duration::from_secs(60),
+            idle_timeout: IDLE_TIMEOUT,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(10),
             write_timeout: Duration::from_secs(30),
@@ -159,6 +160,11 @@ impl HttpSettings {
     }
 }
 
+/// Default of `http.idle_timeout`: longer than the usual 60 s of a balancer.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+/// Time for which a client of this system keeps an idle connection, by the same rule as a balancer.
+pub(super) const CLIENT_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+const _: () = assert!(CLIENT_IDLE_TIMEOUT.as_secs() < 60 && IDLE_TIMEOUT.as_secs() > 60);
 /// Default of `http.drain`: longer than the proxy of `sagactl up --replicas` needs to notice.
 pub const DRAIN: Duration = Duration::from_millis(600);
 /// Longest time that a stop may wait for load balancers.

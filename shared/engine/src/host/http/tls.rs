@@ -10,7 +10,7 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::host::reloaded::{BadFile, OnReadError, Reloaded, read_protected};
+use crate::reloaded::{BadFile, OnReadError, Reloaded, read_protected};
 
 /// Forbidden permissions of the key file: a reader could impersonate this service.
 const OPEN_TO_OTHERS: u32 = 0o007;

@@ -4,14 +4,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_postgres::Config;
+use deadpool_postgres::Connect;
+use futures::future::BoxFuture;
+use saga_core::retry::error_chain;
+use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
+use tracing::warn;
+
+use crate::reloaded::{BadFile, Kept, read_protected};
 use crate::unverified_tls;
 
 pub(super) type Tls = MakeRustlsConnect;
@@ -27,11 +34,14 @@ const DEAD_AFTER: Duration = Duration::from_secs(10);
 const SERVER_OPTIONS: &str = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 \
      -c tcp_user_timeout=10000 -c client_min_messages=warning";
 
-/// Location of a database on a server, and how to connect to it.
+/// Location of a database on a server, and how to connect to it. Password and trusted certificates are read again when
+/// their files change, for the next connection.
 #[derive(Clone)]
 pub struct DbLocation {
+    /// Without a password from a file.
     pub(super) config: Config,
-    pub(super) tls: Tls,
+    password: Option<Kept<Option<String>>>,
+    pub(super) tls: Kept<Tls>,
     shown: String,
 }
 
@@ -116,11 +126,43 @@ impl DbLocation {
         }
         add_options(&mut config, SERVER_OPTIONS);
         let shown = shown(&config);
-        if let Some(password) = password(&config, password_file, passfile.as_deref())? {
+        let password = password(&config, password_file, passfile)?;
+        let files = root.iter().cloned().collect();
+        let tls = Kept::open(files, move || tls(trust, root.as_deref())).map_err(|bad| bad.to_string())?;
+        Ok(Self { config, password, tls, shown })
+    }
+
+    /// Returns `config` with the current password.
+    pub(super) fn with_password(&self, mut config: Config) -> Config {
+        if let Some(password) =
+            self.password.as_ref().and_then(|password| password.current().as_ref().clone())
+        {
             config.password(password);
         }
-        let tls = tls(trust, root.as_deref())?;
-        Ok(Self { config, tls, shown })
+        config
+    }
+
+    /// Current TLS.
+    pub(super) fn tls(&self) -> Tls {
+        self.tls.current().as_ref().clone()
+    }
+}
+
+impl Connect for DbLocation {
+    fn connect(
+        &self,
+        config: &Config,
+    ) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), tokio_postgres::Error>> {
+        let config = self.with_password(config.clone());
+        Box::pin(async move {
+            let (client, connection) = config.connect(self.tls()).await?;
+            let driver = tokio::spawn(async move {
+                if let Err(error) = connection.await {
+                    warn!("a connection to the database has ended: {}", error_chain(&error));
+                }
+            });
+            Ok((client, driver))
+        })
     }
 }
 
@@ -144,24 +186,31 @@ fn shown(config: &Config) -> String {
     format!("postgres://{user}@{}/{database}", hosts.join(","))
 }
 
-/// Password of the file, else of the URL, else of a password file in libpq's format.
-fn password(config: &Config, file: Option<&Path>, passfile: Option<&Path>) -> Result<Option<String>, String> {
-    let read = |path: &Path| {
-        std::fs::read_to_string(path)
-            .map_err(|error| format!("the password file {}: {error}", path.display()))
+/// Finds the password in the text of a file.
+type PasswordParser = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// Password of the file, else of the URL, else of a password file in libpq's format. `None` for that of the URL.
+fn password(
+    config: &Config,
+    file: Option<&Path>,
+    passfile: Option<PathBuf>,
+) -> Result<Option<Kept<Option<String>>>, String> {
+    let watched = |file: PathBuf, parse: PasswordParser| {
+        let (setting, named) = ("store.password_file", file.clone());
+        let read = move || Ok(parse(&read_protected(setting, &named, 0, "name the file with the password")?));
+        Kept::open(vec![file], read).map(Some).map_err(|bad| bad.to_string())
     };
     if let Some(file) = file {
-        return Ok(Some(read(file)?.trim_end_matches(['\r', '\n']).to_owned()));
+        let whole = |text: &str| Some(text.trim_end_matches(['\r', '\n']).to_owned());
+        return watched(file.to_owned(), Box::new(whole));
     }
-    if config.get_password().is_some() {
-        return Ok(None);
-    }
-    if let Some(path) = passfile {
-        return Ok(password_in(&read(path)?, config));
-    }
-    match std::env::var_os("PGPASSFILE").map(PathBuf::from) {
-        Some(path) if path.exists() => Ok(password_in(&read(&path)?, config)),
-        _ => Ok(None),
+    let default = || std::env::var_os("PGPASSFILE").map(PathBuf::from).filter(|path| path.exists());
+    match passfile.or_else(default) {
+        Some(path) if config.get_password().is_none() => {
+            let config = config.clone();
+            watched(path, Box::new(move |text| password_in(text, &config)))
+        }
+        Some(_) | None => Ok(None),
     }
 }
 
@@ -200,14 +249,16 @@ fn parts_of(line: &str) -> Vec<String> {
     parts
 }
 
-fn tls(trust: Trust, root: Option<&Path>) -> Result<Tls, String> {
-    let unusable = |error: rustls::Error| format!("TLS: {error}");
+fn tls(trust: Trust, root: Option<&Path>) -> Result<Tls, BadFile> {
+    let bad =
+        |why| BadFile { setting: "sslrootcert", file: root.map(Path::to_owned).unwrap_or_default(), why };
+    let unusable = |error: rustls::Error| bad(format!("TLS: {error}"));
     let config = match trust {
         Trust::Anyone => unverified_tls::client_config().map_err(unusable)?,
         Trust::Verified => {
             let Some(path) = root else {
-                return Err("sslmode=verify-full needs sslrootcert=FILE, the certificates that are trusted"
-                    .to_owned());
+                let why = "is not set: sslmode=verify-full needs sslrootcert=FILE, the certificates that are trusted";
+                return Err(bad(why.to_owned()));
             };
             ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
                 .with_safe_default_protocol_versions()
@@ -219,8 +270,12 @@ fn tls(trust: Trust, root: Option<&Path>) -> Result<Tls, String> {
     Ok(MakeRustlsConnect::new(config))
 }
 
-fn roots(path: &Path) -> Result<RootCertStore, String> {
-    let unusable = |error: &dyn std::fmt::Display| format!("sslrootcert {}: {error}", path.display());
+fn roots(path: &Path) -> Result<RootCertStore, BadFile> {
+    let unusable = |error: &dyn std::fmt::Display| BadFile {
+        setting: "sslrootcert",
+        file: path.to_owned(),
+        why: error.to_string(),
+    };
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unusable(&error))? {
         let certificate = certificate.map_err(|error| unusable(&error))?;
@@ -255,6 +310,44 @@ mod tests {
     }
 
     #[test]
+    fn changed_password_and_certificates_are_used_for_the_next_connection() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, root) = (folder.path().join("password"), folder.path().join("root.pem"));
+        let authority =
+            || rcgen::generate_simple_self_signed(vec!["db.example".to_owned()]).expect("a key").cert.pem();
+        std::fs::write(&file, "first").expect("a file");
+        std::fs::write(&root, authority()).expect("a file");
+        let url =
+            format!("postgres://shop@db.example/orders?sslmode=verify-full&sslrootcert={}", root.display());
+        let location = DbLocation::of(&url, Some(&file)).expect("a location");
+        let password = || location.with_password(location.config.clone()).get_password().map(<[u8]>::to_vec);
+        assert_eq!(password().as_deref(), Some(&b"first"[..]));
+        let before = location.tls.current();
+        std::fs::write(&file, "second\n").expect("a file");
+        std::fs::write(&root, authority()).expect("a file");
+        until(|| password().as_deref() == Some(&b"second"[..]));
+        until(|| !Arc::ptr_eq(&before, &location.tls.current()));
+        // The last good ones stay in use, and a check says so.
+        std::fs::remove_file(&file).expect("it is there");
+        std::fs::write(&root, "no certificate").expect("a file");
+        until(|| {
+            let _ = (password(), location.tls());
+            let unusable = crate::reloaded::unusable_files().unwrap_or_default();
+            unusable.contains("store.password_file") && unusable.contains("sslrootcert")
+        });
+        assert_eq!(password().as_deref(), Some(&b"second"[..]));
+    }
+
+    /// Waits until a changed file is noticed.
+    fn until(is_so: impl Fn() -> bool) {
+        let began = std::time::Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < Duration::from_secs(20), "the change is not noticed");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
     fn password_comes_from_file_then_url_then_first_matching_line() {
         let folder = tempfile::tempdir().expect("a folder");
         let (file, passfile) = (folder.path().join("password"), folder.path().join("pgpass"));
@@ -266,7 +359,8 @@ mod tests {
         .expect("a file");
         let password = |url: &str, file: Option<&Path>| {
             let location = DbLocation::of(url, file).expect("a location");
-            location.config.get_password().map(|password| String::from_utf8_lossy(password).into_owned())
+            let config = location.with_password(location.config.clone());
+            config.get_password().map(|password| String::from_utf8_lossy(password).into_owned())
         };
         let by_line = format!("postgres://shop@db.example/orders?passfile={}", passfile.display());
         assert_eq!(

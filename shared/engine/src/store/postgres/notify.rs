@@ -218,7 +218,8 @@ struct Session {
 impl Session {
     async fn begin(location: &DbLocation, instance: &str, within: Duration) -> Result<Self, StoreFault> {
         let context = "listening to the other replicas";
-        let connected = location.config.connect(location.tls.clone()).await;
+        let config = location.with_password(location.config.clone());
+        let connected = config.connect(location.tls()).await;
         let (client, mut connection) = connected.map_err(db_fault("connecting to the database"))?;
         let (receives, received) = mpsc::channel(QUEUE);
         let has_missed = Arc::new(AtomicBool::new(false));

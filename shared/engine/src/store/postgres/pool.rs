@@ -21,6 +21,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use super::db_location::{DbLocation, Tls, add_options};
+use crate::reloaded::Kept;
 use crate::store::StoreFault;
 use crate::store::backend::Lane;
 use crate::store::sql_error::is_read_only;
@@ -59,7 +60,7 @@ const SCAN_OPTIONS: &str =
 pub(super) struct Lanes {
     quick: Arc<LanePool>,
     scan: Arc<LanePool>,
-    tls: Tls,
+    tls: Kept<Tls>,
     /// Grows when all connections so far are to be replaced.
     epoch: Arc<AtomicU64>,
     _upkeep: AbortOnDropHandle<()>,
@@ -156,7 +157,7 @@ impl LanePool {
         let mut config: Config = place.config.clone();
         add_options(&mut config, options);
         let recycling_method = RecyclingMethod::Fast;
-        let manager = Manager::from_config(config, place.tls.clone(), ManagerConfig { recycling_method });
+        let manager = Manager::from_connect(config, place.clone(), ManagerConfig { recycling_method });
         let shortage = Arc::new(Mutex::new(Shortage::default()));
         let seen = shortage.clone();
         let replace_old =
@@ -274,7 +275,7 @@ pub(super) fn is_short(fault: &StoreFault) -> bool {
 pub(in crate::store) struct Connection {
     object: Option<Object>,
     cancel: CancelToken,
-    tls: Tls,
+    tls: Kept<Tls>,
     /// Epoch in which the connection was taken.
     epoch: u64,
     current: Arc<AtomicU64>,
@@ -304,7 +305,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let Some(object) = self.object.take() else { return };
         let client = Object::take(object);
-        let (cancel, tls) = (self.cancel.clone(), self.tls.clone());
+        let (cancel, tls) = (self.cancel.clone(), self.tls.current().as_ref().clone());
         // A server that is executing a statement does not notice that the connection is closed.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {

@@ -98,6 +98,40 @@ async fn client_connects_with_its_nkey_seed_and_others_are_rejected_with_advice(
     }
 }
 
+/// A renewed file is read at the next connection, and a bad one leaves the last good one in use.
+#[tokio::test]
+async fn files_changed_while_the_service_runs_are_used_for_the_next_connection() {
+    let (folder, authority, other) =
+        (tempfile::tempdir().expect("a folder"), Authority::new(), Authority::new());
+    let [seed, ca] = ["depot.nk", "ca.pem"].map(|name| folder.path().join(name));
+    let (certificate, key) = authority.sign("broker");
+    let mut nats = Nats::start_with(format!(
+        "tls {{ cert_file: {certificate:?}, key_file: {key:?} }}\nauthorization {{ users: [ {{ nkey: {DEPOT_KEY} }} ] }}\n"
+    ))
+    .await;
+    std::fs::write(&seed, OTHER_SEED).expect("a file");
+    std::fs::copy(other.ca(), &ca).expect("a file");
+    let tls = TlsSettings { ca: Some(ca.clone()), ..TlsSettings::default() };
+    let settings = BusSettings { credentials: Some(seed.clone()), tls, ..nats.settings() };
+    let bus = NatsBus::connect(settings, "depot").await.expect("files that can be used");
+    assert!(!bus.is_connected());
+    std::fs::copy(authority.ca(), &ca).expect("a file");
+    wait_until("the user is rejected", async || {
+        bus.disconnected().is_some_and(|why| why.contains("authorization violation"))
+    })
+    .await;
+    std::fs::write(&seed, DEPOT_SEED).expect("a file");
+    in_time("the broker is reached", bus.wait_until_connected()).await.expect("a new broker");
+    std::fs::write(&seed, "damaged").expect("a file");
+    std::fs::write(&ca, "damaged").expect("a file");
+    nats.kill();
+    wait_until("the connection is lost", async || !bus.is_connected()).await;
+    nats.restart().await;
+    in_time("the broker is reached", bus.wait_until_connected()).await.expect("a new broker");
+    let unusable = saga_engine::reloaded::unusable_files().unwrap_or_default();
+    assert!(unusable.contains("bus.credentials") && unusable.contains("bus.tls.ca"), "{unusable}");
+}
+
 #[tokio::test]
 async fn broker_without_authorization_is_logged() {
     let (log, _guard) = Lines::listen();

@@ -1,6 +1,7 @@
 //! Shell: values parsed from files that are read again when they change, so that no renewed or revoked secret needs a
 //! restart.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
@@ -11,6 +12,18 @@ use parking_lot::Mutex;
 use tracing::{error, info};
 
 pub use crate::protected_file::{BadFile, read_protected};
+
+/// Files of this process that cannot be used any more, while the last good value is.
+static UNUSABLE: Mutex<BTreeMap<Vec<PathBuf>, BadFile>> = Mutex::new(BTreeMap::new());
+
+/// Describes the files of this process that could not be read again, for the check `files`. Known once a file is used.
+#[must_use]
+pub fn unusable_files() -> Option<String> {
+    let unusable = UNUSABLE.lock();
+    let texts: Vec<_> =
+        unusable.values().map(|bad| format!("{bad}; the last good one stays in use")).collect();
+    (!texts.is_empty()).then(|| texts.join("; "))
+}
 
 /// Interval at which a used file is checked for changes.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -79,6 +92,7 @@ impl<T> Reloaded<T> {
             Ok(value) => {
                 info!("reloaded: {}", self.names());
                 (latest.value, latest.last_error) = (Some(Arc::new(value)), None);
+                UNUSABLE.lock().remove(&self.files);
             }
             Err(bad) => {
                 if latest.last_error.as_ref() != Some(&bad) {
@@ -86,7 +100,11 @@ impl<T> Reloaded<T> {
                 }
                 latest.last_error = Some(bad);
                 match self.on_error {
-                    OnReadError::KeepOld => {}
+                    OnReadError::KeepOld => {
+                        UNUSABLE
+                            .lock()
+                            .extend(latest.last_error.clone().map(|bad| (self.files.clone(), bad)));
+                    }
                     OnReadError::Clear => latest.value = None,
                 }
             }
@@ -95,6 +113,37 @@ impl<T> Reloaded<T> {
 
     fn names(&self) -> String {
         self.files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Value of files that are being renewed: the last good one, shared by its clones.
+#[derive(Clone)]
+pub struct Kept<T> {
+    reloaded: Arc<Reloaded<T>>,
+    first: Arc<T>,
+}
+
+impl<T> Kept<T> {
+    /// Reads `files` by `read`, and again after each change. Without files the value never changes.
+    ///
+    /// # Errors
+    /// When the files cannot be used.
+    pub fn open(
+        files: Vec<PathBuf>,
+        read: impl Fn() -> Result<T, BadFile> + Send + Sync + 'static,
+    ) -> Result<Self, BadFile> {
+        let reloaded = Reloaded::open(files, OnReadError::KeepOld, read)?;
+        let first = reloaded.latest.lock().value.clone();
+        match first {
+            Some(first) => Ok(Self { reloaded: Arc::new(reloaded), first }),
+            None => unreachable!("an opened file has a value"),
+        }
+    }
+
+    /// Returns the current value, at most a quarter of a second old.
+    #[must_use]
+    pub fn current(&self) -> Arc<T> {
+        self.reloaded.current().unwrap_or_else(|| self.first.clone())
     }
 }
 
