@@ -1,6 +1,7 @@
 //! Shell: the life of a service, in phases: open, start the engine, start background work, serve, wait, stop.
 
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use tracing::{error, info, warn};
 use super::app::{App, AppParts, Controls, Health, Program};
 use super::archive::Archive;
 use super::check_history::CheckHistory;
-use super::http::{Authorization, HttpClient, Listener, Problem};
+use super::http::{Authorization, HttpClient, HttpSettings, LateRouter, Problem};
 use super::in_flight::InFlight;
 use super::log::DroppedLines;
 use super::messaging::Messaging;
@@ -64,12 +65,12 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     settings: Settings<X>,
     dropped: DroppedLines,
 ) -> anyhow::Result<()> {
-    let Resources { archive, authorization, listener, backend } =
-        Resources::open(&program, &settings).await?;
-    let Started { app, mut loops, messaging, tracing } = start_engine(&program, settings, backend).await?;
+    let Resources { archive, authorization, server, backend } = Resources::open(&program, &settings).await?;
+    let Started { app, mut loops, messaging, tracing } =
+        start_engine(&program, settings, backend, server.stop.clone()).await?;
     start_background(&mut loops, &app, &program, archive, dropped);
     let messaging = AbortOnDropHandle::new(tokio::spawn(messaging.run(app.clone())));
-    let serving = serve(&app, &program, listener, authorization, &tracing)?;
+    let serving = serve(&app, &program, server, authorization, &tracing);
     let (messaging, outcome) = wait_for_end(&mut loops, messaging).await;
     let stopped = stop(&app, loops, messaging, serving, tracing).await;
     outcome.and(stopped)
@@ -79,8 +80,26 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
 struct Resources {
     archive: Option<Archive>,
     authorization: Authorization,
-    listener: Listener,
+    server: EarlyServer,
     backend: Backend,
+}
+
+/// HTTP server that answers probes while the database is opened, which may take minutes.
+struct EarlyServer {
+    late: LateRouter,
+    address: SocketAddr,
+    stop: CancellationToken,
+    serving: JoinHandle<()>,
+}
+
+impl EarlyServer {
+    async fn start(settings: &HttpSettings) -> anyhow::Result<Self> {
+        let unbound = |error| anyhow::anyhow!("http.bind {}: {error}{}", settings.bind, bind_advice(&error));
+        let listener = http::bind(settings).await.map_err(unbound)?;
+        let (address, late, stop) = (listener.local_addr()?, LateRouter::new(), CancellationToken::new());
+        let serving = http::spawn(listener, late.router(), settings.clone(), stop.clone());
+        Ok(Self { late, address, stop, serving })
+    }
 }
 
 /// Resources of the engine and its loops.
@@ -103,19 +122,17 @@ impl Resources {
         let authorization = Authorization::new(&settings.http, program.access)?;
         let http_client = HttpClient::new(&settings.http)?;
         let archive = settings.open_archive(S::NAME)?;
+        let server = EarlyServer::start(&settings.http).await?;
         let store = settings.open_store(S::NAME, S::rows()).await?;
         let opened_at = store.position().await?;
         let lost_before = lost_before(store.as_ref(), &settings.store.accept_loss).await?;
         let overridden = store.overrides().await?;
-        let unbound =
-            |error| anyhow::anyhow!("http.bind {}: {error}{}", settings.http.bind, bind_advice(&error));
-        let listener = http::bind(&settings.http).await.map_err(unbound)?;
         let bus = match program.producers.is_empty() {
             true => None,
             false => Some(connect(S::NAME, settings, store.as_ref()).await?),
         };
         let backend = Backend { handler, http_client, store, opened_at, lost_before, overridden, bus };
-        Ok(Self { archive, authorization, listener, backend })
+        Ok(Self { archive, authorization, server, backend })
     }
 }
 
@@ -169,6 +186,7 @@ async fn start_engine<S: Service, X>(
     program: &Program<S, X>,
     settings: Settings<X>,
     backend: Backend,
+    stop: CancellationToken,
 ) -> anyhow::Result<Started<S, X>> {
     let Backend { handler, http_client, store, opened_at, lost_before, overridden, bus } = backend;
     let steps = step_names::<S>();
@@ -209,7 +227,7 @@ async fn start_engine<S: Service, X>(
         health: Health { history: CheckHistory::default(), overload: program.overload },
         http_client,
         in_flight,
-        stop: CancellationToken::new(),
+        stop,
     });
     let producers = program.producers.clone();
     let messaging = MessagingLoops { producers, steps, deps, runtime_config, opened_at };
@@ -248,10 +266,10 @@ fn start_background<S: Service, X: Send + Sync + 'static>(
 fn serve<S: Service, X: Serialize + Send + Sync + 'static>(
     app: &App<S, X>,
     program: &Program<S, X>,
-    listener: Listener,
+    server: EarlyServer,
     authorization: Authorization,
     tracing: &Tracing,
-) -> anyhow::Result<JoinHandle<()>> {
+) -> JoinHandle<()> {
     let settings = &app.settings.http;
     let startup_guard = middleware::from_fn_with_state(app.clone(), reject_before_startup_check);
     let routes =
@@ -263,8 +281,9 @@ fn serve<S: Service, X: Serialize + Send + Sync + 'static>(
     let router = http::router(routes, settings, authorization, health, metrics, tracing.tracer.clone())
         // Problems quote no secret of a body.
         .layer(Extension(S::SECRETS));
-    info!(service = S::NAME, instance = app.settings.instance, bind = %listener.local_addr()?, "started");
-    Ok(http::spawn(listener, router, settings.clone(), app.stop.clone()))
+    server.late.open(router);
+    info!(service = S::NAME, instance = app.settings.instance, bind = %server.address, "started");
+    server.serving
 }
 
 /// Rejects changes until database and clock are checked against the broker. Reads are served.

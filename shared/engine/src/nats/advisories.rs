@@ -16,6 +16,7 @@ use serde::Deserialize;
 use tracing::error;
 
 use super::connection::NatsBus;
+use super::durables;
 use super::message::{facts_of, in_one_line, published_subject, stored};
 use super::pack::PackedFact;
 use super::permissions::{ADVISORY_STREAM, advisories_of};
@@ -83,8 +84,7 @@ impl NatsAdvisories {
             filter_subjects: durables.iter().flat_map(subjects).collect(),
             ..pull::Config::default()
         };
-        let creating = bus.jetstream.create_consumer_on_stream(config, ADVISORY_STREAM);
-        let consumer = bus.in_time(creating).await.map_err(in_one_line)?;
+        let consumer = durables::ensure(bus, ADVISORY_STREAM, config).await.map_err(in_one_line)?;
         let messages = messages_of(bus, &consumer, PULL_BATCH).await?;
         Ok(Self { bus: bus.clone(), messages, current: None, more: VecDeque::new() })
     }

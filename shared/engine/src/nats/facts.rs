@@ -13,10 +13,11 @@ use futures::future::BoxFuture;
 use saga_core::dead_letter::DeliveryInfo;
 use saga_core::retry::error_chain;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::advisories::NatsAdvisories;
 use super::connection::{BusFault, NatsBus};
+use super::durables;
 use super::message::{facts_of, in_one_line, published_subject};
 use super::pack::PackedFact;
 use super::pull_requests::{self, GROUP, PullConsumer, PullRequests};
@@ -25,6 +26,8 @@ use crate::runtime::in_progress::{InProgress, InProgressGuard};
 
 /// Interval of attempts while another service has not created its stream yet.
 const STREAM_POLL: Duration = Duration::from_millis(100);
+/// Interval at which a consumer at the broker is compared with its declaration: with another filter it is silent.
+const CHECK_EVERY: Duration = Duration::from_secs(3);
 
 impl Bus for NatsBus {
     type Facts = NatsFacts;
@@ -40,6 +43,8 @@ impl Bus for NatsBus {
             bus: Arc::new(self.clone()),
             consumer,
             requests: PullRequests::of(self),
+            declared: durables::recorded(config_of(self, durable)),
+            check_at: Instant::now() + CHECK_EVERY,
             durable: durable.name(),
             stream: durable.subscription.stream().into(),
             held: InProgress::default(),
@@ -116,9 +121,8 @@ fn send_ack(bus: &NatsBus, reply: Subject, kind: AckKind) -> BoxFuture<'_, Resul
     Box::pin(async move { bus.in_time(sending).await.map_err(in_one_line) })
 }
 
-/// Creates the durable consumer, or updates it to the settings.
-fn ensure_consumer(bus: &NatsBus, durable: Durable) -> BoxFuture<'_, Result<PullConsumer, BusFault>> {
-    let stream = durable.subscription.stream();
+/// Declaration of a durable consumer.
+fn config_of(bus: &NatsBus, durable: Durable) -> pull::Config {
     let config = pull::Config {
         durable_name: Some(durable.name()),
         deliver_policy: consumer::DeliverPolicy::All,
@@ -129,13 +133,17 @@ fn ensure_consumer(bus: &NatsBus, durable: Durable) -> BoxFuture<'_, Result<Pull
         filter_subjects: durable.subscription.subjects(durable.service),
         ..pull::Config::default()
     };
-    let config = if bus.leads.is_some() { pull_requests::with_priorities(config) } else { config };
+    if bus.leads.is_some() { pull_requests::with_priorities(config) } else { config }
+}
+
+/// Creates the durable consumer, or updates it to the settings.
+fn ensure_consumer(bus: &NatsBus, durable: Durable) -> BoxFuture<'_, Result<PullConsumer, BusFault>> {
+    let (stream, config) = (durable.subscription.stream(), config_of(bus, durable));
     let producer = durable.subscription.producer;
     Box::pin(async move {
         let until = Instant::now() + bus.settings.publish_timeout;
         loop {
-            let creating = bus.jetstream.create_consumer_on_stream(config.clone(), &stream);
-            match bus.in_time(creating).await {
+            match durables::ensure(bus, &stream, config.clone()).await {
                 Ok(consumer) => return Ok(consumer),
                 // When all services start together, the producer is about to create its stream.
                 Err(_) if !bus.owns_stream_of(producer) && Instant::now() < until => {
@@ -156,6 +164,9 @@ pub struct NatsFacts {
     bus: Arc<NatsBus>,
     consumer: PullConsumer,
     requests: PullRequests,
+    declared: pull::Config,
+    /// Time of the next comparison with the consumer at the broker.
+    check_at: Instant,
     durable: String,
     stream: Arc<str>,
     /// Deliveries that are reported to the broker as in progress.
@@ -186,6 +197,16 @@ impl NatsFacts {
         });
         let of_message = |fact| NatsFact { message: message.clone(), fact, _permit: None };
         self.unpacked.extend(facts.into_iter().map(of_message));
+    }
+
+    /// Checks that the consumer at the broker is as declared.
+    async fn check(&mut self) -> Result<(), BusError> {
+        let found = durables::difference(&self.bus, &self.stream, &self.declared).await;
+        self.check_at = Instant::now() + CHECK_EVERY;
+        match found {
+            None => Ok(()),
+            Some(_) => Err(format!("consumer {} was changed at the broker", self.durable)),
+        }
     }
 
     /// Number of messages that there is room for.
@@ -280,6 +301,7 @@ impl FactStream for NatsFacts {
             let permit = self.in_flight.clone().acquire_owned();
             tokio::select! {
                 biased;
+                () = sleep_until(self.check_at) => self.check().await?,
                 permit = permit, if awaits_permit => {
                     let permit = permit.map_err(|closed| closed.to_string())?;
                     if let Some(fact) = self.unpacked.pop_front() {

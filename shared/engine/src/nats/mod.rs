@@ -1,7 +1,7 @@
 //! Shell: NATS JetStream as the [`bus`](crate::runtime::bus) of the loops. Nothing outside this folder knows NATS.
 //!
 //! - Connection: `settings`, `credentials`, `connection`, `connection_log`, `permissions`, `streams`
-//! - Consuming: `facts` (with `pull_requests`, `message`, `pack`, `pack_sizes`), `advisories`
+//! - Consuming: `durables`, `facts` (with `pull_requests`, `message`, `pack`, `pack_sizes`), `advisories`
 //! - Publishing: `publisher` (with `pack`), `position_header`
 //! - Watching the broker: `stream_reset`, `clock_offset`
 
@@ -10,6 +10,7 @@ mod clock_offset;
 mod connection;
 mod connection_log;
 mod credentials;
+mod durables;
 mod facts;
 mod message;
 mod pack;

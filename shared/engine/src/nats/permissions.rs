@@ -84,9 +84,11 @@ fn of_stream(request: &str, stream: &str) -> String {
     format!("$JS.API.STREAM.{request}.{stream}")
 }
 
-fn of_durable(stream: &str, durable: &str) -> [String; 4] {
+fn of_durable(stream: &str, durable: &str) -> [String; 5] {
     [
         format!("$JS.API.CONSUMER.CREATE.{stream}.{durable}"),
+        // One that was changed by hand is created anew.
+        format!("$JS.API.CONSUMER.DELETE.{stream}.{durable}"),
         format!("$JS.API.CONSUMER.INFO.{stream}.{durable}"),
         format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}"),
         format!("$JS.ACK.{stream}.{durable}.>"),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use futures::future::pending;
 use saga_core::fault::FaultKind;
 use saga_core::input::{Input, Outcome};
 use saga_core::service::Service;
@@ -25,6 +26,8 @@ use super::progress_reports;
 
 /// Pause before a lost consumer is created again.
 const RECREATE_PAUSE: Duration = Duration::from_millis(200);
+/// Time without a fault after which an idle consumer counts as usable again: longer than a pull request, with its answer.
+const USABLE_AFTER: Duration = Duration::from_secs(10);
 /// Duration of one request for the next fact while a breaker recovers.
 const NEXT_WITHIN: Duration = Duration::from_secs(1);
 
@@ -104,6 +107,9 @@ impl<S: Service, B: Bus> Consumer<S, B> {
                     is_reported = false;
                 }
                 Err(reason) => {
+                    if self.bus.is_connected() {
+                        self.admission.record_consumer(&self.durable.name(), Some(reason.clone()));
+                    }
                     // Repeats during an outage, which the connection logs by itself.
                     if self.bus.is_connected() && !std::mem::replace(&mut is_reported, true) {
                         warn!(step, "consumer interrupted, it will be created again: {reason}");
@@ -121,10 +127,17 @@ impl<S: Service, B: Bus> Consumer<S, B> {
         let mut facts = self.bus.consume(self.durable).await?;
         facts.hold(&self.in_progress);
         let (bus, in_progress) = (self.bus.clone(), self.in_progress.clone());
+        let (admission, durable) = (self.admission.clone(), self.durable.name());
+        let usable = async move {
+            tokio::time::sleep(USABLE_AFTER).await;
+            admission.record_consumer(&durable, None);
+            pending::<()>().await;
+        };
         tokio::select! {
             biased;
             ended = self.consume_all(facts) => ended,
             () = progress_reports::report(&bus, in_progress) => Ok(()),
+            () = usable => Ok(()),
         }
     }
 
@@ -137,6 +150,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
         let admission = self.admission.clone();
         let mut blocked = std::pin::pin!(admission.until_blocked());
         let mut prefetched = VecDeque::new();
+        let mut is_first = true;
         loop {
             let fact = match prefetched.pop_front() {
                 Some(fact) => fact,
@@ -146,6 +160,9 @@ impl<S: Service, B: Bus> Consumer<S, B> {
                     fact = facts.next() => track(&admission, fact?),
                 },
             };
+            if std::mem::take(&mut is_first) {
+                admission.record_consumer(&self.durable.name(), None);
+            }
             let (flow, broken) = {
                 let mut taking = std::pin::pin!(self.take(fact, &acks));
                 let mut broken = None;

@@ -132,7 +132,7 @@ impl ConsumerStalls {
                     format!("{step} is stalled: {waiting} messages wait, none processed since {since:.0}")
                 }
                 Err(reason) => {
-                    format!("{step} processes nothing since {since:.0}, backlog unknown: {reason}")
+                    format!("{step} processes nothing since {since:.0}: {reason}")
                 }
             })
             .collect();
@@ -204,6 +204,11 @@ pub async fn run<S: Service, B: Bus>(
                 backlog_of::<S, B>(is_connected.then_some(&bus), admission, observer.as_ref()).await;
             // Read after the backlog, so that what was processed meanwhile counts as progress.
             let (has_progressed, has_own) = before.update(admission, redelivery);
+            // Other consumers of the step may progress, and one with another filter has no backlog.
+            let (has_progressed, backlog) = match admission.unusable_consumers() {
+                Some(reason) => (false, Err(format!("it cannot consume, {reason}"))),
+                None => (has_progressed, backlog.map_err(|reason| format!("backlog unknown, {reason}"))),
+            };
             let is_paused = admission.is_paused();
             let is_blocked = !is_paused && admission.is_blocked();
             if is_connected {

@@ -199,6 +199,10 @@ async fn deleted_consumer_that_cannot_be_created_again_is_a_stall() {
     let deleted = async || bus.jetstream().delete_consumer_from_stream(FILLING.name, "COURIER").await.is_ok();
     wait_until("it is deleted", deleted).await;
     is_described(&stalls, "shelf-filling processes nothing since ").await;
+    // In the broker's words.
+    let words = "Permissions Violation for Publish to \"$JS.API.CONSUMER.CREATE.COURIER.shelf-filling\"";
+    let is_told = async || description(&stalls).to_lowercase().contains(&words.to_lowercase());
+    wait_until("the broker's reason is told", is_told).await;
     // The last known number is not shown any more.
     lags(&harness, "NaN").await;
 }

@@ -246,6 +246,31 @@ fn nats_server() -> std::path::PathBuf {
     if fetched.exists() { fetched } else { "nats-server".into() }
 }
 
+/// A supervisor restarts what does not live, and an integrity check or a database server may take minutes.
+#[tokio::test]
+async fn service_that_opens_its_database_lives_and_is_not_ready() {
+    // Accepts connections, and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("an address");
+    let base = free_ports();
+    let service = Command::new(programs().join("order"))
+        .args(["--set", &format!("http.bind=127.0.0.1:{base}")])
+        .args(["--set", &format!("store.url=postgres://order@{address}/order")])
+        .args(["--set", "store.connect_timeout=10m"])
+        .stderr(Stdio::null())
+        .spawn();
+    let _service = Process(service.expect("it starts"));
+    let http = client_builder().build().expect("a client");
+    let ask = async |path: &str| http.get(format!("http://127.0.0.1:{base}{path}")).send().await;
+    wait_until("it lives", async || ask("/livez").await.is_ok_and(|answer| answer.status() == 200)).await;
+    let answer = ask("/readyz").await.expect("an answer");
+    assert_eq!(answer.status(), 503);
+    let readiness: Value = answer.json().await.expect("JSON");
+    assert_eq!(readiness["checks"]["startup"]["text"], "opening the database", "{readiness}");
+    let answer = ask("/api/orders").await.expect("an answer");
+    assert!(answer.status() == 503 && answer.headers().contains_key("retry-after"), "{answer:?}");
+}
+
 /// A load balancer learns late that a service stops, and sends it requests until then.
 #[tokio::test]
 async fn stopping_service_is_not_ready_and_takes_connections_for_the_drain_time() {

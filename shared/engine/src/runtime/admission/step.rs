@@ -1,9 +1,11 @@
 //! Shell: admission of the messages of one step: permits, counters and the effect of injected faults.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use saga_core::breaker::{Permit, Verdict};
 use saga_core::fault::FaultKind;
 use saga_core::input::Outcome;
@@ -11,6 +13,7 @@ use saga_core::retry::{FailedAttempt, FailureKind};
 use saga_core::service::{Service, Step};
 
 use super::{SharedAdmission, TaskSlot};
+use crate::runtime::bus::BusError;
 use crate::runtime::injected_faults::InjectedFaults;
 
 /// Admission of one step. Clones share one state.
@@ -32,6 +35,8 @@ struct Counters {
     unstored: AtomicU64,
     /// Messages delivered and not finished.
     in_flight: AtomicU64,
+    /// Durable consumers that cannot be used, with the broker's reason.
+    unusable: Mutex<BTreeMap<String, BusError>>,
 }
 
 impl StepAdmission {
@@ -152,6 +157,24 @@ impl StepAdmission {
     #[must_use]
     pub fn unstored(&self) -> u64 {
         self.counters.unstored.load(Ordering::Relaxed)
+    }
+
+    /// Records that a durable consumer cannot be used, with the broker's reason; `None` once it can.
+    pub(in crate::runtime) fn record_consumer(&self, durable: &str, problem: Option<BusError>) {
+        let mut unusable = self.counters.unusable.lock();
+        match problem {
+            Some(problem) => drop(unusable.insert(durable.to_owned(), problem)),
+            None => drop(unusable.remove(durable)),
+        }
+    }
+
+    /// Describes durable consumers that cannot be used.
+    #[must_use]
+    pub fn unusable_consumers(&self) -> Option<String> {
+        let unusable = self.counters.unusable.lock();
+        let texts: Vec<_> =
+            unusable.iter().map(|(durable, problem)| format!("{durable}: {problem}")).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
     }
 
     /// Number of messages processed since the start of the process, with any outcome.

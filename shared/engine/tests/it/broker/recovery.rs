@@ -1,6 +1,7 @@
 //! Lost consumers, lost streams, and unacknowledged messages are recovered.
 
-use saga_engine::nats::Publisher;
+use async_nats::jetstream::consumer::{AckPolicy, pull};
+use saga_engine::nats::{NatsBus, Publisher};
 
 use super::consuming::{durable, listening, say, waiting};
 use super::publish_until_arrived;
@@ -42,6 +43,47 @@ async fn deleted_consumer_is_created_again_and_processes_nothing_twice() {
     wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
     assert_eq!(harness.tea().await.pieces, 7);
     harness.has_handled(LISTENING, 7).await;
+}
+
+/// Guarantee 2: the broker passes over what a wrong filter excludes, and reports no backlog.
+#[tokio::test]
+async fn consumer_whose_filter_is_changed_while_it_runs_is_put_right_and_skips_nothing() {
+    let (_nats, bus) = Nats::with_bus().await;
+    let harness = listening(&bus, Pace::default()).await;
+    say(&bus, 1..=3).await;
+    harness.has_handled(FILLING, 3).await;
+    consume_only(&bus, "courier.nothing").await;
+    say(&bus, 4..=5).await;
+    harness.has_handled(FILLING, 5).await;
+    wait_until("all is acknowledged", async || waiting(&bus, FILLING).await == 0).await;
+    assert_eq!(harness.tea().await.pieces, 5);
+    let consumer = durable(&bus, FILLING).await.expect("it is there");
+    assert_eq!(consumer.cached_info().config.filter_subjects, ["courier.parcels_arrived"]);
+}
+
+/// Guarantee 2.
+#[tokio::test]
+async fn consumer_of_the_same_name_with_another_filter_is_put_right_at_the_start() {
+    let (_nats, bus) = Nats::with_bus().await;
+    let config = pull::Config { ack_policy: AckPolicy::None, ..other_filter("courier.nothing") };
+    bus.jetstream().create_consumer_on_stream(config, "COURIER").await.expect("the operator may");
+    say(&bus, 1..=3).await;
+    let harness = listening(&bus, Pace::default()).await;
+    harness.has_handled(FILLING, 3).await;
+    assert_eq!(harness.tea().await.pieces, 3);
+}
+
+fn other_filter(subject: &str) -> pull::Config {
+    let durable_name = Some(FILLING.name.to_owned());
+    pull::Config { durable_name, filter_subject: subject.to_owned(), ..pull::Config::default() }
+}
+
+/// Changes the filter of the step's consumer, as an operator does.
+async fn consume_only(bus: &NatsBus, subject: &str) {
+    let mut config = durable(bus, FILLING).await.expect("it is there").cached_info().config.clone();
+    config.filter_subjects = vec![subject.to_owned()];
+    let changed = bus.jetstream().create_consumer_on_stream(config, "COURIER").await;
+    assert_eq!(changed.expect("the operator may").cached_info().config.filter_subjects, [subject]);
 }
 
 #[tokio::test]
