@@ -17,9 +17,11 @@ usage: scripts/chaos.sh [OPTIONS]
 
 The full configuration: scripts/chaos.sh --for 10m --store postgres --replicas 3 --nats-nodes 3
 
-Kills, restarts, suspends and slows down processes; cuts and stalls connections; injects faults; as root also fills the disk of
-a broker. Exit code 0: every order ended exactly once, no operator is needed, and the ledgers balance. 1: a check failed; data
-and logs are kept. 2: invalid arguments.
+Kills, restarts, suspends and slows down processes; cuts and stalls connections, some for minutes; injects faults; makes the
+broker's clock jump; lets PostgreSQL reject writes, or starts a service with an older copy of its database; as root also fills the
+disks of a broker and of databases. Exit code 0: every order ended exactly once, no operator is needed, the ledgers balance, and
+no outbox waited for more than 20 seconds while a process could publish. 1: a check failed; data and logs are kept. 2: invalid
+arguments.
 USAGE
 }
 

@@ -1,6 +1,9 @@
 //! Shell: carries out the disruptions of a plan, and ends them.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -11,7 +14,7 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::disk::SmallDisk;
 use super::network::{LinkState, Links};
-use super::plan::{Disruption, FaultKind, PlannedDisruption};
+use super::plan::{Disruption, FaultKind, Link, PlannedDisruption};
 use cli::note;
 use client::http::{self, Http};
 use devstack::{Component, RunningSystem, System};
@@ -22,6 +25,9 @@ const STARVATION: (Duration, Duration) = (Duration::from_millis(90), Duration::f
 const CLEAR_RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_mins(1));
 /// Without an answer in this time admin is disrupted itself.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Days by which the broker's clock jumps.
+const DAYS_AHEAD: i64 = 2;
 
 pub struct Disruptor<'a> {
     running: &'a mut RunningSystem,
@@ -78,6 +84,8 @@ impl<'a> Disruptor<'a> {
             | Disruption::Pause(component)
             | Disruption::Starve(component)
             | Disruption::Restart(component)
+            | Disruption::ReadOnly(component)
+            | Disruption::Restore(component)
                 if !self.running.is_running(component) =>
             {
                 bail!("{component} has crashed; {}", self.running.last_output(component))
@@ -98,7 +106,22 @@ impl<'a> Disruptor<'a> {
                 self.links.set(link, LinkState::Silent);
                 Ok(())
             }
+            Disruption::CutPath(path) => {
+                self.set_path(path, LinkState::Cut);
+                Ok(())
+            }
             Disruption::FillDisk(component) => self.disk_of(component)?.fill(),
+            Disruption::ReadOnly(component) => self.set_read_only(component, true),
+            Disruption::Jump(_) => {
+                self.links.set_days_ahead(DAYS_AHEAD);
+                Ok(())
+            }
+            Disruption::Restore(component) => {
+                self.running.begin_stop(component)?;
+                self.running.wait_until_stopped(component).await?;
+                Copy::older(&self.running.system, component).take()?;
+                self.running.restart(component).await
+            }
             Disruption::Fault(service, kind) => {
                 self.inject(service, kind).await;
                 Ok(())
@@ -122,17 +145,61 @@ impl<'a> Disruptor<'a> {
                 self.links.set(link, LinkState::Whole);
                 Ok(())
             }
+            Disruption::CutPath(path) => {
+                self.set_path(path, LinkState::Whole);
+                Ok(())
+            }
             Disruption::FillDisk(component) => {
                 self.disk_of(component)?.free()?;
+                if component.participant().is_some() {
+                    return Ok(());
+                }
                 self.running.begin_stop(component)?;
                 self.running.restart(component).await
             }
+            Disruption::ReadOnly(component) => self.set_read_only(component, false),
+            Disruption::Jump(_) => {
+                self.links.set_days_ahead(0);
+                Ok(())
+            }
+            Disruption::Restore(component) => self.start_with_older_copy(component).await,
             // Admin or the service may be back only after the next step of the plan.
             Disruption::Fault(service, _) => {
                 self.clearing.spawn(clear(self.http.clone(), self.running.system.clone(), service));
                 Ok(())
             }
         }
+    }
+
+    fn set_path(&self, path: Link, state: LinkState) {
+        path.links(self.running.system.layout()).for_each(|link| self.links.set(link, state));
+    }
+
+    /// Has PostgreSQL reject all writes, or accept them again.
+    fn set_read_only(&self, component: Component, is_read_only: bool) -> anyhow::Result<()> {
+        let file = self.running.system.data_of(component).join("data/postgresql.auto.conf");
+        let value = if is_read_only { "on" } else { "off" };
+        fs::write(&file, format!("default_transaction_read_only = {value}\n"))
+            .with_context(|| file.display().to_string())?;
+        // It reads its configuration again.
+        self.running.signal(component, Signal::SIGHUP)
+    }
+
+    /// Starts a service with an older copy of its database, which it must refuse, and then with its own.
+    async fn start_with_older_copy(&mut self, component: Component) -> anyhow::Result<()> {
+        let (older, newest) =
+            (Copy::older(&self.running.system, component), Copy::newest(&self.running.system, component));
+        self.running.kill(component).await?;
+        newest.take()?;
+        older.put_back()?;
+        self.running.restart(component).await?;
+        if self.running.wait_until_stopped(component).await.is_err() {
+            // Nothing was published since: the copy is as good. Otherwise the ledgers will not balance.
+            note(&format!("           {component} goes on with the copy"));
+            return Ok(());
+        }
+        newest.put_back()?;
+        self.running.restart(component).await
     }
 
     fn disk_of(&self, component: Component) -> anyhow::Result<&SmallDisk> {
@@ -158,6 +225,60 @@ impl<'a> Disruptor<'a> {
             Err(error) => format!("{error:#}"),
         };
         note(&format!("           not injected: {why}"));
+    }
+}
+
+/// Copy of the database of a stopped service on SQLite.
+struct Copy {
+    database: PathBuf,
+    copy: PathBuf,
+}
+
+impl Copy {
+    fn older(system: &System, service: Component) -> Self {
+        Self::named(system, service, "older")
+    }
+
+    fn newest(system: &System, service: Component) -> Self {
+        Self::named(system, service, "newest")
+    }
+
+    fn named(system: &System, service: Component, name: &str) -> Self {
+        let database = system.data_of(service).join(format!("{service}.db"));
+        let copy = system.folder().join(format!("{service}.{name}"));
+        Self { database, copy }
+    }
+
+    /// Files of the database, and of its copy: after a kill some commits are only in the write-ahead log.
+    fn files(&self) -> impl Iterator<Item = (PathBuf, PathBuf)> {
+        let with = |path: &Path, suffix: &str| {
+            let mut path = path.to_owned().into_os_string();
+            path.push(suffix);
+            PathBuf::from(path)
+        };
+        let files =
+            ["", "-wal", "-shm"].map(|suffix| (with(&self.database, suffix), with(&self.copy, suffix)));
+        files.into_iter()
+    }
+
+    fn take(&self) -> io::Result<()> {
+        self.files().try_for_each(|(file, copy)| replace(&file, &copy))
+    }
+
+    fn put_back(&self) -> io::Result<()> {
+        self.files().try_for_each(|(file, copy)| replace(&copy, &file))
+    }
+}
+
+/// Copies a file, or removes the target if there is none.
+fn replace(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::remove_file(to) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    match fs::copy(from, to) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 

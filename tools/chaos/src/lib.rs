@@ -2,8 +2,9 @@
 //! duplicated or left unfinished.
 //!
 //! `plan` derives all disruptions from a seed, and `disrupt` carries them out: it kills processes, cuts `network`
-//! links and fills a `disk`. `customers` order meanwhile and retry with an idempotency key. `effects` measures the
-//! latency of their orders, and `verdict` judges the run.
+//! links, fills a `disk`, and puts clocks and databases ahead or back. `customers` order meanwhile and retry with an
+//! idempotency key. `effects` measures the latency of their orders, `publishing` watches the outboxes, and `verdict`
+//! judges the run.
 
 mod customers;
 mod disk;
@@ -11,6 +12,7 @@ mod disrupt;
 mod effects;
 mod network;
 mod plan;
+mod publishing;
 mod verdict;
 
 use std::fs;
@@ -150,11 +152,16 @@ async fn disrupt_and_judge(
 ) -> anyhow::Result<Verdict> {
     let customers = Customers::of(&running.system, seed, options.rate, options.length)?;
     let began = Instant::now();
+    let http = Http::with_access(&running.system.access()?)?;
+    let (system, mut samples) = (running.system.clone(), Vec::new());
     let disruptor = Disruptor::of(running, links, disks)?;
-    let (orders, disrupted) = tokio::join!(customers.order(began), disruptor.run(plan, began));
+    let disrupting = async { tokio::join!(customers.order(began), disruptor.run(plan, began)) };
+    let (orders, disrupted) = tokio::select! {
+        done = disrupting => done,
+        never = publishing::watch(http.clone(), system, began, &mut samples) => match never {},
+    };
     disrupted?;
     let undisrupted_since = Instant::now();
-    let http = Http::with_access(&running.system.access()?)?;
     let pending = wait_for_pending_orders(&http, &running.system, undisrupted_since + RECOVERY_LIMIT).await;
     let recovered_after = undisrupted_since.elapsed();
     let admin = running.system.url_of(Component::ADMIN);
@@ -166,6 +173,7 @@ async fn disrupt_and_judge(
         report: serde_json::to_value(&reconciled.report)?,
         dead_letters: dead_letters.body.pointer("/by_status/PENDING").and_then(Value::as_u64),
         crashed: running.missing(),
+        publish_stall: publishing::longest_stall(plan, running.system.layout(), &samples),
         recovered_after,
     };
     Ok(Verdict::of(seed, options.length, plan, orders, found))

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,6 +25,8 @@ pub enum LinkState {
 /// Links of a system. They end when this is dropped.
 pub struct Links {
     states: BTreeMap<Link, (u16, watch::Sender<LinkState>)>,
+    /// Days by which the clocks of the brokers are ahead.
+    days_ahead: Arc<AtomicI64>,
     _serving: JoinSet<()>,
 }
 
@@ -30,14 +34,16 @@ impl Links {
     /// Opens a port for each link of a system.
     pub async fn open(ports: Ports, layout: Layout) -> io::Result<Self> {
         let (mut states, mut serving) = (BTreeMap::new(), JoinSet::new());
+        let days_ahead = Arc::new(AtomicI64::new(0));
         for link in plan::links(layout) {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
             let port = listener.local_addr()?.port();
             let (sender, state) = watch::channel(LinkState::Whole);
             states.insert(link, (port, sender));
-            serving.spawn(serve(listener, ports.of(link.to), state));
+            let clock = (link.to.kind() == Component::NATS).then(|| days_ahead.clone());
+            serving.spawn(serve(listener, ports.of(link.to), state, clock));
         }
-        Ok(Self { states, _serving: serving })
+        Ok(Self { states, days_ahead, _serving: serving })
     }
 
     /// Settings by which the processes use these links.
@@ -62,22 +68,30 @@ impl Links {
             sender.send_replace(state);
         }
     }
+
+    /// Sets the clocks of the brokers ahead, as all processes see them.
+    pub fn set_days_ahead(&self, days: i64) {
+        self.days_ahead.store(days, Ordering::SeqCst);
+    }
 }
 
-async fn serve(listener: TcpListener, to: u16, state: watch::Receiver<LinkState>) {
+/// Clock of a server: the days by which it is ahead. `None` if its answers name no time.
+type Clock = Option<Arc<AtomicI64>>;
+
+async fn serve(listener: TcpListener, to: u16, state: watch::Receiver<LinkState>, clock: Clock) {
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         let Ok((stream, _)) = listener.accept().await else { continue };
         // On a cut link the connection is dropped at once.
         if *state.borrow() != LinkState::Cut {
-            connections.spawn(forward(stream, to, state.clone()));
+            connections.spawn(forward(stream, to, state.clone(), clock.clone()));
         }
     }
 }
 
 /// Forwards a connection until either side ends it or the link is cut.
-async fn forward(client: TcpStream, to: u16, state: watch::Receiver<LinkState>) {
+async fn forward(client: TcpStream, to: u16, state: watch::Receiver<LinkState>, clock: Clock) {
     let Ok(server) = TcpStream::connect(("127.0.0.1", to)).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let ((client_reads, client_writes), (server_reads, server_writes)) =
@@ -85,8 +99,8 @@ async fn forward(client: TcpStream, to: u16, state: watch::Receiver<LinkState>) 
     let mut cut = state.clone();
     tokio::select! {
         _ = cut.wait_for(|state| *state == LinkState::Cut) => {}
-        _ = pump(client_reads, server_writes, state.clone()) => {}
-        _ = pump(server_reads, client_writes, state) => {}
+        _ = pump(client_reads, server_writes, state.clone(), None) => {}
+        _ = pump(server_reads, client_writes, state, clock) => {}
     }
 }
 
@@ -94,6 +108,7 @@ async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     mut state: watch::Receiver<LinkState>,
+    clock: Clock,
 ) -> io::Result<()> {
     let mut buffer = vec![0; 64 * 1024];
     loop {
@@ -104,7 +119,29 @@ async fn pump(
         if state.wait_for(|state| *state != LinkState::Silent).await.is_err() {
             return Ok(());
         }
+        if let Some(days @ 1..) = clock.as_ref().map(|clock| clock.load(Ordering::SeqCst)) {
+            shift_times(&mut buffer[..count], days);
+        }
         to.write_all(&buffer[..count]).await?;
+    }
+}
+
+/// Member of an answer of the broker with its time.
+const TIME: &[u8] = b"\"ts\":\"";
+/// Length of a date as in `2026-11-27`.
+const DATE: usize = 10;
+
+/// Sets the times in answers of the broker ahead. Nothing changes its length. A time that two reads divide stays, as one answer
+/// of many.
+fn shift_times(bytes: &mut [u8], days: i64) {
+    let starts = bytes.windows(TIME.len()).enumerate().filter(|(_, part)| *part == TIME);
+    let dates: Vec<_> = starts.map(|(at, _)| at + TIME.len()..at + TIME.len() + DATE).collect();
+    for date in dates {
+        let Some(date) = bytes.get_mut(date) else { continue };
+        let parsed = str::from_utf8(date).ok().and_then(|date| date.parse::<jiff::civil::Date>().ok());
+        if let Some(shifted) = parsed.and_then(|date| date.checked_add(jiff::Span::new().days(days)).ok()) {
+            date.copy_from_slice(shifted.to_string().as_bytes());
+        }
     }
 }
 
@@ -135,7 +172,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("its address").port();
         let (sender, state) = watch::channel(LinkState::Whole);
-        tokio::spawn(serve(listener, to, state));
+        tokio::spawn(serve(listener, to, state, None));
         (port, sender)
     }
 
@@ -144,6 +181,15 @@ mod tests {
         let mut answer = [0];
         timeout(TIME_LIMIT, stream.read_exact(&mut answer)).await.expect("an end").ok()?;
         Some(answer[0])
+    }
+
+    #[test]
+    fn times_of_the_broker_are_shifted_and_nothing_else_changes() {
+        let mut bytes =
+            br#"{"type":"x","ts":"2026-12-31T23:59:59.1Z","created":"2026-12-31"} "ts":"2026-"#.to_vec();
+        shift_times(&mut bytes, 2);
+        let shown = r#"{"type":"x","ts":"2027-01-02T23:59:59.1Z","created":"2026-12-31"} "ts":"2026-"#;
+        assert_eq!(String::from_utf8_lossy(&bytes), shown);
     }
 
     #[tokio::test]

@@ -28,6 +28,13 @@ pub fn links(layout: Layout) -> impl Iterator<Item = Link> {
     })
 }
 
+impl Link {
+    /// Links of the same process to servers of the same kind.
+    pub fn links(self, layout: Layout) -> impl Iterator<Item = Self> {
+        links(layout).filter(move |link| link.from == self.from && link.to.kind() == self.to.kind())
+    }
+}
+
 /// Kind and target of a disruption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
@@ -44,8 +51,17 @@ pub enum Disruption {
     Cut(Link),
     /// Connections stay, and data are delayed until the end.
     Silence(Link),
-    /// The disk of a broker is full. At the end the space is freed and the broker restarted, which it needs.
+    /// All connections of one process to the brokers, to its database or to another service, for minutes.
+    CutPath(Link),
+    /// The disk of a broker or of a database is full. At the end the space is freed. Servers are restarted, which they need.
     FillDisk(Component),
+    /// PostgreSQL accepts no writes.
+    ReadOnly(Component),
+    /// The broker's clock is two days ahead, as all processes see it.
+    Jump(Component),
+    /// At the beginning a copy of the database is taken. At the end the service is killed and started with the copy, which
+    /// it must refuse, and then with its database.
+    Restore(Component),
     /// Injected fault; cleared at the end.
     Fault(Component, FaultKind),
 }
@@ -70,17 +86,46 @@ const FAULT_KINDS: [FaultKind; 4] =
 type Target = (Component, Option<Component>);
 
 impl Disruption {
-    /// Target, which has one disruption at a time.
-    fn target(self) -> Target {
+    /// Targets, each of which has one disruption at a time.
+    fn targets(self, layout: Layout) -> Vec<Target> {
         match self {
             Self::Kill(component)
             | Self::Restart(component)
             | Self::Pause(component)
             | Self::Starve(component)
             | Self::FillDisk(component)
+            | Self::ReadOnly(component)
+            | Self::Restore(component)
             // Reaches all replicas of the service.
-            | Self::Fault(component, _) => (component, None),
-            Self::Cut(Link { from, to }) | Self::Silence(Link { from, to }) => (from, Some(to)),
+            | Self::Fault(component, _) => vec![(component, None)],
+            Self::Cut(Link { from, to }) | Self::Silence(Link { from, to }) => vec![(from, Some(to))],
+            Self::CutPath(path) => path.links(layout).map(|Link { from, to }| (from, Some(to))).collect(),
+            // Its clock, whatever else happens to it.
+            Self::Jump(broker) => vec![(broker, Some(broker))],
+        }
+    }
+
+    /// True if this keeps a process from publishing, or may do so.
+    pub fn prevents_publishing(self, process: Component) -> bool {
+        let concerns = |component: Component| {
+            component == process
+                || component == process.kind()
+                || component == Component::POSTGRES
+                || component.kind() == Component::NATS
+        };
+        match self {
+            Self::Kill(component)
+            | Self::Restart(component)
+            | Self::Pause(component)
+            | Self::Starve(component)
+            | Self::FillDisk(component)
+            | Self::ReadOnly(component)
+            | Self::Jump(component)
+            | Self::Restore(component)
+            | Self::Fault(component, _) => concerns(component),
+            Self::Cut(Link { from, to })
+            | Self::Silence(Link { from, to })
+            | Self::CutPath(Link { from, to }) => from == process && concerns(to),
         }
     }
 }
@@ -93,13 +138,18 @@ impl fmt::Display for Disruption {
             | Self::Restart(component)
             | Self::Pause(component)
             | Self::Starve(component)
-            | Self::FillDisk(component) => write!(f, "{} {component}", what.replace('_', " ")),
+            | Self::FillDisk(component)
+            | Self::ReadOnly(component)
+            | Self::Jump(component)
+            | Self::Restore(component) => write!(f, "{} {component}", what.replace('_', " ")),
             Self::Fault(component, kind) => {
                 let kind: &str = kind.into();
                 write!(f, "{what} {kind} at {component}")
             }
-            Self::Cut(Link { from, to }) | Self::Silence(Link { from, to }) => {
-                write!(f, "{what} {from} → {to}")
+            Self::Cut(Link { from, to })
+            | Self::Silence(Link { from, to })
+            | Self::CutPath(Link { from, to }) => {
+                write!(f, "{} {from} → {to}", what.replace('_', " "))
             }
         }
     }
@@ -117,12 +167,21 @@ pub struct PlannedDisruption {
 const PAUSE_MS: (u64, u64) = (250, 3_500);
 /// Length of a disruption: minimum, and range of the random part.
 const LENGTH_MS: (u64, u64) = (100, 12_000);
+/// Length of a cut path: minimum, and range of the random part.
+const PATH_LENGTH_MS: (u64, u64) = (60_000, 90_000);
+/// Minimum length of a disruption by a copy: the service must have moved on.
+const COPY_LENGTH: Duration = Duration::from_secs(10);
 /// Pause between two disruptions of one target.
 const REST: Duration = Duration::from_secs(2);
 
-/// Brokers whose disks are filled: one, without which a cluster keeps working.
+/// Processes whose disks are filled: one broker, without which a cluster keeps working; and the database server, or the
+/// two services with the most to lose.
 pub fn disks(layout: Layout) -> impl Iterator<Item = Component> {
-    layout.brokers().take(1)
+    let databases: &[_] = match layout.store {
+        StoreKind::Postgres => &[Component::POSTGRES],
+        StoreKind::Sqlite => &[Component::ORDER, Component::INVENTORY],
+    };
+    layout.brokers().take(1).chain(databases.iter().copied())
 }
 
 /// Disruptions of a run of this length, in the order in which they begin; the last is over when the run is.
@@ -141,7 +200,7 @@ pub fn of(layout: Layout, length: Duration, mut random: impl FnMut(u64) -> u64) 
         // A random upper bound makes half of them shorter than a fifth of the longest.
         let most = 1 + random(LENGTH_MS.1);
         let until = at + Duration::from_millis(LENGTH_MS.0 + random(most));
-        let how = random(12);
+        let how = random(15);
         let disruption = match how {
             0..=2 => Disruption::Kill(one_of(&processes, &mut random)),
             3 => Disruption::Restart(one_of(&processes, &mut random)),
@@ -150,11 +209,21 @@ pub fn of(layout: Layout, length: Duration, mut random: impl FnMut(u64) -> u64) 
             7 | 8 => Disruption::Cut(one_of(&links, &mut random)),
             9 => Disruption::Silence(one_of(&links, &mut random)),
             10 => Disruption::FillDisk(one_of(&disks, &mut random)),
+            11 => Disruption::CutPath(one_of(&links, &mut random)),
+            12 => Disruption::Jump(Component::NATS),
+            13 if layout.store == StoreKind::Postgres => Disruption::ReadOnly(Component::POSTGRES),
+            13 => Disruption::Restore(one_of(&services, &mut random)),
             _ => Disruption::Fault(one_of(&services, &mut random), one_of(&FAULT_KINDS, &mut random)),
         };
-        let is_free = busy_until.get(&disruption.target()).is_none_or(|until| *until <= at);
-        if is_free && until <= length {
-            busy_until.insert(disruption.target(), until + REST);
+        let until = match disruption {
+            Disruption::CutPath(_) => at + Duration::from_millis(PATH_LENGTH_MS.0 + random(PATH_LENGTH_MS.1)),
+            Disruption::Restore(_) => until.max(at + COPY_LENGTH),
+            _ => until,
+        };
+        let targets = disruption.targets(layout);
+        let is_free = |target| busy_until.get(target).is_none_or(|until| *until <= at);
+        if targets.iter().all(is_free) && until <= length {
+            busy_until.extend(targets.into_iter().map(|target| (target, until + REST)));
             plan.push(PlannedDisruption { at, until, disruption });
         }
     }

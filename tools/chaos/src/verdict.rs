@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::effects::{self, Effect, Span};
 use super::plan::PlannedDisruption;
+use super::publishing::{self, Sample};
 use devstack::component::Component;
 
 /// Maximum number of problems of one kind that are shown.
@@ -44,6 +45,8 @@ pub struct Found {
     /// Pending dead letters; `None` without an answer.
     pub dead_letters: Option<u64>,
     pub crashed: Vec<Component>,
+    /// Longest time without a publication that nothing explains.
+    pub publish_stall: Option<Sample>,
     /// Time from the end of the last disruption until every order had ended.
     pub recovered_after: Duration,
 }
@@ -60,6 +63,8 @@ pub struct Verdict {
     recovered_after_s: f64,
     /// The longest time in which no order ended.
     longest_pause_s: f64,
+    /// The longest time in which an outbox had entries, a process could publish, and none did.
+    longest_publish_stall_s: f64,
     timeline: Vec<Effect>,
     /// Problems found; empty if nothing was lost, duplicated or left unfinished.
     problems: Vec<String>,
@@ -84,6 +89,7 @@ impl Verdict {
             cancelled: count("cancelled"),
             recovered_after_s: found.recovered_after.as_secs_f64(),
             longest_pause_s: effects::longest_pause(&orders.spans).as_secs_f64(),
+            longest_publish_stall_s: found.publish_stall.map_or(0.0, |stall| stall.age.as_secs_f64()),
             timeline: effects::of(plan, &orders.spans),
             problems: problems(&orders, &found, count("orders")),
         }
@@ -102,6 +108,11 @@ impl Verdict {
             format!(
                 "{} orders: {} confirmed, {} cancelled; longest pause {:.1}s; all ended {:.1}s after the last disruption",
                 self.orders, self.confirmed, self.cancelled, self.longest_pause_s, self.recovered_after_s
+            ),
+            format!(
+                "longest time without a publication that nothing explains: {:.1}s (at most {}s)",
+                self.longest_publish_stall_s,
+                publishing::LIMIT.as_secs()
             ),
         ]);
         lines.extend(self.problems.iter().map(|problem| format!("✗ {problem}")));
@@ -138,6 +149,14 @@ fn problems(orders: &Orders, found: &Found, known: u64) -> Vec<String> {
             problems.push("the number of pending dead letters is unknown: admin does not answer".to_owned())
         }
     }
+    if let Some(Sample { service, at, age }) =
+        found.publish_stall.filter(|stall| stall.age > publishing::LIMIT)
+    {
+        let (at, age) = (at.as_secs_f64(), age.as_secs_f64());
+        problems.push(format!(
+            "{service} published nothing for {age:.1}s at {at:.1}s, and a process of it was undisturbed"
+        ));
+    }
     problems.extend(found.crashed.iter().map(|component| format!("{component} has crashed")));
     if !found.balanced {
         let report = &found.report;
@@ -170,6 +189,7 @@ mod tests {
             report,
             dead_letters: Some(0),
             crashed: vec![],
+            publish_stall: None,
             recovered_after: Duration::ZERO,
         };
         change(&mut orders, &mut found);
@@ -193,6 +213,11 @@ mod tests {
         assert_eq!(problems_of(&[1, 2], |_, found| found.dead_letters = None).len(), 1);
         assert_eq!(problems_of(&[1, 2], |_, found| found.crashed = vec![Component::NATS]).len(), 1);
         assert_eq!(problems_of(&[1, 2], |_, found| found.balanced = false).len(), 2);
+        for (seconds, expected) in [(20, 0), (21, 1)] {
+            let age = Duration::from_secs(seconds);
+            let stall = Sample { service: Component::ORDER, at: Duration::ZERO, age };
+            assert_eq!(problems_of(&[1, 2], |_, found| found.publish_stall = Some(stall)).len(), expected);
+        }
         let leave_open = |found: &mut Found| {
             found.balanced = false;
             let calls = json!([{"what": "one open call"}]);

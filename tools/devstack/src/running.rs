@@ -76,11 +76,20 @@ impl RunningSystem {
         self.signal(component, stop::stop_signal(component))
     }
 
-    /// Starts a process that was killed or stopped. Does not wait until it is ready: its dependencies may be down.
-    pub async fn restart(&mut self, component: Component) -> anyhow::Result<()> {
+    /// Waits until a process has ended, for as long as a stop may take.
+    ///
+    /// # Errors
+    /// If it still runs then.
+    pub async fn wait_until_stopped(&self, component: Component) -> anyhow::Result<()> {
         if !process::wait_until_gone(&self.system, component, stop::STOP_TIMEOUT).await {
             bail!("{component} still runs after its stop");
         }
+        Ok(())
+    }
+
+    /// Starts a process that was killed or stopped. Does not wait until it is ready: its dependencies may be down.
+    pub async fn restart(&mut self, component: Component) -> anyhow::Result<()> {
+        self.wait_until_stopped(component).await?;
         self.reap();
         process::wait_for_ports(&self.system, component, process::PORT_TIMEOUT).await?;
         self.children.push(process::spawn(&self.system, component)?.child);
