@@ -30,6 +30,9 @@ pub struct NotificationSettings {
     /// Time that a finding must last which a restart causes too.
     #[serde(with = "humantime_serde")]
     pub grace_period: Duration,
+    /// The same for an urgent finding.
+    #[serde(with = "humantime_serde")]
+    pub urgent_grace_period: Duration,
     /// Number of dead letters that is a finding of its own.
     pub dead_letter_threshold: u64,
     /// Name of this system in notifications, for people who look after several.
@@ -40,10 +43,11 @@ pub struct NotificationSettings {
 impl Default for NotificationSettings {
     fn default() -> Self {
         Self {
-            check_every: Duration::from_secs(5),
+            check_every: Duration::from_secs(2),
             min_interval: Duration::from_mins(5),
             remind_after: Duration::from_hours(4),
             grace_period: Duration::from_secs(30),
+            urgent_grace_period: Duration::from_secs(3),
             dead_letter_threshold: 100,
             system: "order-saga".to_owned(),
             webhook: WebhookSettings::default(),
@@ -92,6 +96,7 @@ impl NotificationSettings {
             min_interval: of(self.min_interval),
             remind_after: of(self.remind_after),
             grace_period: of(self.grace_period),
+            urgent_grace_period: of(self.urgent_grace_period),
         }
     }
 

@@ -44,6 +44,8 @@ pub struct Intervals {
     pub remind_after: SignedDuration,
     /// Time that a finding must last which may pass by itself.
     pub grace_period: SignedDuration,
+    /// The same for an urgent finding.
+    pub urgent_grace_period: SignedDuration,
 }
 
 /// The findings of one overview.
@@ -200,7 +202,11 @@ impl NotificationState {
                 None if finding.code == FindingCode::DeadLetters && causes >= MAX_CAUSES => {}
                 Some(_) | None => {
                     causes += usize::from(finding.code == FindingCode::DeadLetters);
-                    let grace = if finding.may_pass { intervals.grace_period } else { SignedDuration::ZERO };
+                    let grace = match (finding.may_pass, finding.urgent) {
+                        (false, _) => SignedDuration::ZERO,
+                        (true, false) => intervals.grace_period,
+                        (true, true) => intervals.urgent_grace_period.min(intervals.grace_period),
+                    };
                     let text = text_of(finding);
                     let report_from = later(at, grace);
                     opened.push((

@@ -39,6 +39,7 @@ pub fn with_findings(overview: Overview, affected: &Affected) -> Overview {
 /// Evaluates all rules, in order.
 fn findings(overview: &Overview, affected: &Affected) -> Vec<Finding> {
     let mut findings: Vec<_> = overview.services.iter().flat_map(of_readiness).collect();
+    findings.extend(broker_unavailable(&overview.services));
     findings.extend(compensation_stuck(overview, affected));
     findings.extend(dead_letters(overview, affected));
     findings.extend(overview.services.iter().flat_map(|service| of_backlog(service, overview.at)));
@@ -151,6 +152,31 @@ fn not_ready(service: &str, check: &FailingCheck) -> Finding {
     .explained(explanation, commands)
 }
 
+/// Checks of a broker that cannot be used: not reached, or it takes no messages.
+const BROKER_CHECKS: [&str; 2] = ["broker", "publish_stall"];
+
+fn broker_unavailable(services: &[ServiceStatus]) -> Option<Finding> {
+    let of_broker = |check: &&FailingCheck| BROKER_CHECKS.contains(&check.check.as_str());
+    let failing = |service: &ServiceStatus| service.failing_checks.iter().find(of_broker).cloned();
+    let affected: Vec<_> =
+        services.iter().filter_map(|service| Some((&service.service, failing(service)?))).collect();
+    let (_, first) = affected.iter().min_by_key(|(_, check)| check.since)?;
+    let names = affected.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+    let found = Finding {
+        since: Some(first.since),
+        urgent: true,
+        may_pass: true,
+        ..Finding::new(
+            FindingCode::BrokerUnavailable,
+            "",
+            format!("{names} cannot use the broker: {}", first.text),
+        )
+    };
+    let explanation = "Nothing is published or consumed there until it is back. Orders wait until their deadline, and are \
+                       cancelled then; after a while new ones are rejected. Start the broker, or restore the network.";
+    Some(found.explained(explanation, &["status", "outbox list"]))
+}
+
 fn consumer_stall(service: &ServiceStatus, step: &StepStatus) -> Finding {
     let StepStatus { step: name, waiting, stalled_since, paused } = step;
     let backlog = waiting.map(|waiting| counted(waiting, "message waits", "messages wait"));
@@ -219,7 +245,10 @@ fn of_backlog(service: &ServiceStatus, now: Timestamp) -> Vec<Finding> {
     let open = service.breakers.iter().filter(|breaker| {
         breaker.forced || (is_long(breaker.since, MAX_BREAKER_OPEN) && !is_idle(service, breaker))
     });
-    findings.extend(open.map(|breaker| breaker_open(name, breaker)));
+    findings.extend(open.map(|breaker| {
+        let found = breaker_open(name, breaker);
+        Finding { urgent: !breaker.forced && waits_for_calls(service), ..found }
+    }));
     let late = service.tasks.as_ref().filter(|tasks| is_long(tasks.oldest, MAX_TASK_AGE));
     findings.extend(late.map(|tasks| tasks_overdue(name, tasks.open, tasks.oldest)));
     findings.extend(bank_ledger_rejected(service));
@@ -232,10 +261,14 @@ fn of_backlog(service: &ServiceStatus, now: Timestamp) -> Vec<Finding> {
 
 /// True if a breaker admits a probe, and nothing waits that could be one. It closes with the next call.
 fn is_idle(service: &ServiceStatus, breaker: &OpenBreaker) -> bool {
-    let waits = service.steps.iter().any(|step| step.waiting.is_some_and(|waiting| waiting > 0))
+    breaker.state == HALF_OPEN && !waits_for_calls(service)
+}
+
+/// True if messages, calls or retries of a service wait.
+fn waits_for_calls(service: &ServiceStatus) -> bool {
+    service.steps.iter().any(|step| step.waiting.is_some_and(|waiting| waiting > 0))
         || service.tasks.as_ref().is_some_and(|tasks| tasks.open > 0)
-        || service.retries.is_some_and(|retries| retries > 0);
-    breaker.state == HALF_OPEN && !waits
+        || service.retries.is_some_and(|retries| retries > 0)
 }
 
 fn messages_rejected(service: &str, count: u64) -> Finding {
@@ -243,6 +276,7 @@ fn messages_rejected(service: &str, count: u64) -> Finding {
     Finding {
         service: Some(service.to_owned()),
         count: Some(count),
+        urgent: true,
         ..Finding::new(
             FindingCode::MessagesRejected,
             service,
@@ -288,6 +322,7 @@ fn tasks_overdue(service: &str, count: u64, oldest: Option<Timestamp>) -> Findin
         service: Some(service.to_owned()),
         since: oldest,
         count: Some(count),
+        urgent: true,
         ..Finding::new(
             FindingCode::TasksOverdue,
             service,

@@ -37,6 +37,10 @@ pub fn unknown_keys(overview: &Overview) -> Vec<String> {
         }
         Some(_) => {}
     }
+    // A service that does not answer may have lost the broker too.
+    if overview.services.iter().any(|service| service.problem.is_some()) {
+        unknown.push(of(FindingCode::BrokerUnavailable));
+    }
     if overview.sagas.is_none() {
         unknown.extend([of(FindingCode::CompensationStuck), of(FindingCode::SagasOverdue)]);
     }

@@ -120,6 +120,7 @@ fn everything(all: &mut Overview) {
     payment.tasks = Some(TaskSummary { open: 1, oldest: Some(before(3_600)) });
     payment.bank_ledger = Some(rejected_ledger());
     (all.services[0].retries, all.services[0].retrying_since) = (Some(3), Some(before(3_600)));
+    all.services[0].failing_checks = vec![check("broker", false)];
     all.services
         .push(ServiceStatus { problem: Some("order does not answer".to_owned()), ..service("order") });
     let by_status = BTreeMap::from([(SagaStatus::CompensationStuck.as_str().to_owned(), 1)]);
@@ -138,6 +139,7 @@ fn every_problem_is_a_finding_with_a_key_of_its_own() {
         "not_ready:payment/store",
         "disk_space_low:payment",
         "unreachable:order",
+        "broker_unavailable",
         "compensation_stuck",
         "dead_letters:f",
         "more_dead_letters",
@@ -158,9 +160,13 @@ fn every_problem_is_a_finding_with_a_key_of_its_own() {
         "not_ready:payment/store",
         "disk_space_low:payment",
         "unreachable:order",
+        "broker_unavailable",
         "compensation_stuck",
         "dead_letters:f",
         "many_dead_letters",
+        "messages_rejected:payment",
+        "breaker_open:payment/bank",
+        "tasks_overdue:payment",
         "bank_ledger_rejected:payment",
         "sagas_overdue",
         "ledgers_unbalanced",
@@ -183,7 +189,7 @@ fn problems_that_resolve_themselves_are_no_findings() {
     assert_eq!(keys(|_| {}), [""; 0]);
     let degraded = keys(|all| {
         let payment = &mut all.services[1];
-        (payment.degraded, payment.failing_checks) = (true, vec![check("broker", false)]);
+        (payment.degraded, payment.failing_checks) = (true, vec![check("outbox", false)]);
         payment.outbox = Some(OutboxSummary { pending: 9, oldest: Some(before(999)), failed: 0 });
         payment.breakers = vec![breaker("bank", 60, false)];
         payment.tasks = Some(TaskSummary { open: 3, oldest: Some(before(90)) });
@@ -191,6 +197,27 @@ fn problems_that_resolve_themselves_are_no_findings() {
         all.dead_letters = Some(DeadLetterSummary { pending: 0, replaying: 3, groups: vec![] });
     });
     assert_eq!(degraded, [""; 0]);
+}
+
+#[test]
+fn broker_that_services_cannot_use_is_one_urgent_finding_that_names_them() {
+    let found = |checks: [&str; 2]| {
+        let overview = evaluated(|all| {
+            for (service, name) in all.services.iter_mut().zip(checks) {
+                service.failing_checks = vec![check(name, false)];
+            }
+        });
+        overview
+            .findings
+            .into_iter()
+            .map(|finding| (finding.key, finding.text, finding.urgent))
+            .collect::<Vec<_>>()
+    };
+    for checks in [["broker", "publish_stall"], ["publish_stall", "broker"]] {
+        let text = "admin, payment cannot use the broker: gone".to_owned();
+        assert_eq!(found(checks), [("broker_unavailable".to_owned(), text, true)]);
+    }
+    assert_eq!(found(["broker", "clock"])[0].1, "admin cannot use the broker: gone");
 }
 
 #[test]
@@ -311,6 +338,7 @@ fn keys_that_could_not_be_evaluated_are_unknown() {
     ] {
         assert!(is_unknown(&silent, key), "{key}");
     }
+    assert!(is_unknown(&silent, "broker_unavailable"));
     for key in ["unreachable:payment", "breaker_open:admin/x", "compensation_stuck"] {
         assert!(!is_unknown(&silent, key), "{key}");
     }

@@ -18,6 +18,7 @@ const INTERVALS: Intervals = Intervals {
     min_interval: SignedDuration::from_secs(60),
     remind_after: SignedDuration::from_secs(3_600),
     grace_period: SignedDuration::from_secs(30),
+    urgent_grace_period: SignedDuration::from_secs(3),
 };
 
 /// Prefix of findings that may pass.
@@ -26,13 +27,16 @@ const PASSING: &str = "unreachable:";
 /// Prefix of urgent findings.
 const URGENT: &str = "urgent:";
 
+/// Prefix of urgent findings that may pass.
+const URGENT_PASSING: &str = "urgent:passing:";
+
 pub fn finding(key: &str) -> Finding {
     let is_of_dead_letters = key.starts_with("dead_letters:");
     let code = if is_of_dead_letters { FindingCode::DeadLetters } else { FindingCode::Unreachable };
     Finding {
         key: key.to_owned(),
         urgent: key.starts_with(URGENT),
-        may_pass: key.starts_with(PASSING),
+        may_pass: key.starts_with(PASSING) || key.starts_with(URGENT_PASSING),
         ..Finding::new(code, "", format!("{key} is wrong"))
     }
 }
@@ -149,6 +153,20 @@ fn passing_finding_is_reported_after_the_grace_period() {
     assert!(notifier.state.open().is_empty());
     assert_eq!(notifier.delivers(100, &["unreachable:order"]), None);
     assert_eq!(notifier.delivers(130, &["unreachable:order"]), needed(&["unreachable:order"]));
+}
+
+/// Somebody is needed within ten seconds, and a restart takes less than three.
+#[test]
+fn urgent_passing_finding_is_reported_after_a_shorter_grace_period_and_within_the_quiet_time() {
+    let mut notifier = Notifier::default();
+    assert_eq!(notifier.delivers(0, &["a"]), needed(&["a"]));
+    let both = ["a", "urgent:passing:order"];
+    assert_eq!(notifier.delivers(1, &both), None);
+    assert_eq!(notifier.delivers(3, &both), None);
+    let sent = notifier.delivers(4, &both).expect("a notification");
+    assert_eq!(sent.0, NotificationKind::NeedsHuman);
+    assert_eq!(notifier.delivers(60, &["a", "urgent:passing:payment"]), None);
+    assert_eq!(notifier.delivers(62, &["a"]), None, "a restart");
 }
 
 #[test]

@@ -99,6 +99,8 @@ pub enum FindingCode {
     Unreachable,
     /// A check of a service failed.
     NotReady,
+    /// Services do not reach the broker, or it takes no messages.
+    BrokerUnavailable,
     /// Messages wait for a step, and none is processed.
     ConsumerStall,
     /// A compensation is dead-lettered or discarded: stock or money is not back.

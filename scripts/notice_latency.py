@@ -1,0 +1,309 @@
+"""Measures the time from the cause of each serious finding to its notification. scripts/notice-latency.sh calls it.
+
+    notice_latency.py PROGRAMS [KIND…]
+
+Starts a separate system with the default intervals and a receiver of notifications. For each kind of finding it causes it, waits for
+the notification, and removes the cause. What is a finding only after a time by its definition (a breaker that has been open for a
+minute) is made that old in the database or counts from then.
+"""
+
+import atexit
+import json
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+PROGRAMS = Path(sys.argv[1])
+# Time limit from cause to notification, in seconds.
+LIMIT = 10
+# Time limit for everything else.
+SOON = 60
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+PORTS = {"admin": 0, "order": 1, "inventory": 2, "payment": 3, "bank": 4}
+
+
+class Receiver(BaseHTTPRequestHandler):
+    """Takes notifications, and remembers when it was first told of each finding since the last `forget`."""
+
+    told, changed = {}, threading.Condition()
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.changed:
+            for line in body["data"].get("new", []):
+                self.told.setdefault(line["key"], time.time())
+            self.changed.notify_all()
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+    @classmethod
+    def forget(cls):
+        with cls.changed:
+            cls.told.clear()
+
+    @classmethod
+    def wait_for(cls, prefix, limit):
+        """The key and the time of the first notification of a finding whose key begins so."""
+        found = lambda: next(((key, at) for key, at in cls.told.items() if key.startswith(prefix)), None)
+        with cls.changed:
+            cls.changed.wait_for(found, limit)
+            return found()
+
+
+def ask(url, method="GET", body=None):
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json", "X-Operator": "ada"}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as refused:
+        return refused.code, None
+    except (OSError, ValueError):
+        return 0, None
+
+
+def wait_until(what, condition, limit=SOON):
+    until = time.time() + limit
+    while not (found := condition()):
+        if time.time() > until:
+            sys.exit(f"{what}: not within {limit} s")
+        time.sleep(0.05)
+    return found
+
+
+class System:
+    def __init__(self, folder):
+        self.data = folder / "data"
+        self.base = free_ports()
+        self.url = {name: f"http://127.0.0.1:{self.base + offset}" for name, offset in PORTS.items()}
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("SAGA_")},
+            "PATH": f"{PROGRAMS}:{os.environ['PATH']}", "SAGA_DATA": str(self.data), "SAGA_OPERATOR": "ada", "NO_COLOR": "1"}
+
+    def sagactl(self, *arguments):
+        done = subprocess.run([PROGRAMS / "sagactl", *arguments], env=self.environment, capture_output=True, text=True, timeout=120)
+        if done.returncode != 0:
+            sys.exit(f"sagactl {' '.join(arguments)}: {done.returncode}: {done.stderr or done.stdout}")
+
+    def start(self, receiver):
+        settings = [f"admin.service.notifications.webhook.url=http://127.0.0.1:{receiver}/hook",
+                    f"admin.service.notifications.webhook.secret={SECRET}", "order.service.deadline=10m",
+                    # A message becomes a dead letter at once.
+                    "order.retry.max_attempts=1", "payment.retry.max_attempts=1"]
+        self.sagactl("up", "--detach", "--port-base", str(self.base), *(word for one in settings for word in ("--set", one)))
+        atexit.register(subprocess.run, [PROGRAMS / "sagactl", "down"], env=self.environment, capture_output=True, timeout=60)
+
+    def place(self, wait=0):
+        body = {"customer": "ada", "lines": [{"sku": "coffee-beans-1kg", "quantity": 1}], "payment": {"token": "tok_ok"}}
+        request = urllib.request.Request(f"{self.url['order']}/api/orders", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json", "Prefer": f"wait={wait}"}, method="POST")
+        with urllib.request.urlopen(request, timeout=40) as answer:
+            return json.load(answer)["id"]
+
+    def change(self, service, statement):
+        with sqlite3.connect(self.data / service / f"{service}.db", timeout=10) as database:
+            database.execute(statement)
+        database.close()
+
+    def findings(self):
+        return (ask(f"{self.url['admin']}/api/admin/overview")[1] or {}).get("findings") or []
+
+    def is_quiet(self):
+        return not [finding for finding in self.findings() if not finding.get("to_clean_up")]
+
+
+def free_ports():
+    for base in range(24080, 32000, 10):
+        try:
+            taken = [socket.create_server(("127.0.0.1", base + offset)) for offset in range(7)]
+        except OSError:
+            continue
+        for one in taken:
+            one.close()
+        return base
+    sys.exit("no free ports")
+
+
+# Each kind causes its finding, and yields the time of the cause; after the notification it removes the cause.
+
+def unreachable(system):
+    system.sagactl("kill", "inventory")
+    yield time.time()
+    system.sagactl("start", "inventory")
+
+
+def broker_unavailable(system):
+    system.sagactl("kill", "nats")
+    yield time.time()
+    system.sagactl("start", "nats")
+
+
+def not_ready(system):
+    """A service that starts without the broker has not verified its database."""
+    system.sagactl("stop", "payment")
+    system.sagactl("kill", "nats")
+    environment = {**system.environment}
+    started = subprocess.Popen([PROGRAMS / "sagactl", "start", "payment"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until("payment answers", lambda: ask(f"{system.url['payment']}/livez")[0] == 0 and payment_is_up(system))
+    yield time.time()
+    system.sagactl("start", "nats")
+    started.wait(timeout=SOON)
+
+
+def payment_is_up(system):
+    try:
+        with socket.create_connection(("127.0.0.1", system.base + PORTS["payment"]), 1):
+            return True
+    except OSError:
+        return False
+
+
+def dead_letters(system):
+    system.sagactl("faults", "inject", "order", "fail_permanently", "--step", "order-confirmation", "--next", "1")
+    system.place()
+    yield time.time()
+    system.sagactl("faults", "clear", "order")
+    replay_all(system)
+
+
+def replay_all(system):
+    for letter in (ask(f"{system.url['admin']}/api/admin/dlq?status=PENDING&limit=100")[1] or {}).get("dead_letters", []):
+        system.sagactl("dlq", "replay", letter["id"])
+
+
+def compensation_stuck(system):
+    order = system.place(wait=20)
+    system.sagactl("faults", "inject", "inventory", "fail_permanently", "--step", "inventory-stock-release", "--next", "1")
+    ask(f"{system.url['order']}/api/orders/{order}/cancel", "POST")
+    yield time.time()
+    system.sagactl("faults", "clear", "inventory")
+    replay_all(system)
+
+
+def breaker_open(system):
+    """Counts from a minute after it opened."""
+    system.sagactl("faults", "inject", "bank", "bank_error")
+    for _ in range(12):
+        system.place()
+    opened = lambda: next((breaker["not_closed_since"] for breaker in ask(f"{system.url['payment']}/internal/breakers")[1] or []
+                           if breaker["name"] == "bank" and breaker.get("not_closed_since")), None)
+    wait_until("the breaker opens", opened)
+    yield time.time() + 60
+    system.sagactl("faults", "clear", "bank")
+
+
+def tasks_overdue(system):
+    """Calls that have been open for 90 seconds."""
+    system.sagactl("faults", "inject", "bank", "bank_hang")
+    system.place()
+    wait_until("a call is open", lambda: open_tasks(system) > 0)
+    system.change("payment", "UPDATE task SET created_at = created_at - 95000000")
+    yield time.time()
+    system.sagactl("faults", "clear", "bank")
+
+
+def open_tasks(system):
+    with sqlite3.connect(system.data / "payment" / "payment.db", timeout=10) as database:
+        count = database.execute("SELECT count(*) FROM task").fetchone()[0]
+    database.close()
+    return count
+
+
+def sagas_overdue(system):
+    """A saga whose deadline and grace period are over."""
+    system.sagactl("faults", "inject", "payment", "pause", "--step", "payment-processing")
+    order = system.place()
+    wait_until("admin shows the order", lambda: (ask(f"{system.url['admin']}/api/admin/sagas/{order}")[1] or {}).get("next"))
+    system.change("admin", "UPDATE row_saga SET deadline = deadline - 1000000000 WHERE finished = 0")
+    yield time.time()
+    system.change("admin", "UPDATE row_saga SET deadline = deadline + 1000000000 WHERE finished = 0")
+    system.sagactl("faults", "clear", "payment")
+
+
+def consumer_stall(system):
+    """Counts from the limit of the stall (readiness.max_consumer_stall, 30 s)."""
+    system.sagactl("faults", "inject", "payment", "pause", "--step", "payment-processing")
+    system.place()
+    yield time.time() + 30
+    system.sagactl("faults", "clear", "payment")
+
+
+def ledgers_unbalanced(system):
+    """Counts from the reconciliation that finds it."""
+    system.place(wait=20)
+    system.change("order", """UPDATE row_order SET customer = 'eve', state = replace(state, '"customer":"ada"', '"customer":"eve"')
+        WHERE id = (SELECT id FROM row_order WHERE status = 'CONFIRMED' LIMIT 1)""")
+    ask(f"{system.url['admin']}/api/admin/reconciliation?wait=20")
+    yield time.time()
+    system.change("order", """UPDATE row_order SET customer = 'ada', state = replace(state, '"customer":"eve"', '"customer":"ada"')
+        WHERE customer = 'eve'""")
+    ask(f"{system.url['admin']}/api/admin/reconciliation?wait=20")
+
+
+def bank_ledger_rejected(system):
+    system.place(wait=20)
+    system.sagactl("stop", "bank")
+    folder = system.data / "bank"
+    folder.rename(folder.with_suffix(".kept"))
+    system.sagactl("start", "bank")
+    yield time.time()
+    system.sagactl("stop", "bank")
+    shutil.rmtree(folder)
+    folder.with_suffix(".kept").rename(folder)
+    system.sagactl("start", "bank")
+
+
+KINDS = [dead_letters, compensation_stuck, unreachable, broker_unavailable, ledgers_unbalanced, bank_ledger_rejected, tasks_overdue,
+         sagas_overdue, consumer_stall, breaker_open]
+
+
+def measure(system, kind):
+    """Seconds from the cause to the notification; None if none came."""
+    wait_until(f"nothing is wrong before {kind.__name__}", system.is_quiet, 120)
+    Receiver.forget()
+    steps = kind(system)
+    cause = next(steps)
+    told = Receiver.wait_for(kind.__name__, max(0, cause - time.time()) + 3 * LIMIT)
+    next(steps, None)
+    return told and told[1] - cause
+
+
+def main():
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
+    folder = Path(tempfile.mkdtemp(prefix="notices-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    system = System(folder)
+    system.start(server.server_port)
+    wanted = sys.argv[2:]
+    late = []
+    for kind in KINDS:
+        if wanted and kind.__name__ not in wanted:
+            continue
+        took = measure(system, kind)
+        is_late = took is None or took > LIMIT
+        late += [kind.__name__] if is_late else []
+        print(f"{kind.__name__:22} {'none' if took is None else f'{took:5.1f} s'}{'  TOO LATE' if is_late else ''}", flush=True)
+    if late:
+        print(f"not within {LIMIT} s: {', '.join(late)}", file=sys.stderr)
+    return 1 if late else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
