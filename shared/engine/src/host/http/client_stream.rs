@@ -1,5 +1,5 @@
-//! Shell: bytes of one client: reports them to the pool, and times out writes that the client does not read. Replaces
-//! hyper's empty error answers by problem documents.
+//! Shell: bytes of one client: reports them to the pool, and times out writes that the client does not read. Makes hyper
+//! reject requests whose end is ambiguous, and replaces its empty error answers by problem documents.
 
 use std::io;
 use std::pin::Pin;
@@ -16,10 +16,14 @@ use tokio::time::{Sleep, sleep};
 
 use super::connection_pool::Slot;
 use super::problem::Problem;
+use super::request_framing::{BadFraming, RequestFraming};
 
 pub(super) struct ClientStream<T> {
     inner: T,
     slot: Arc<Slot>,
+    framing: RequestFraming,
+    /// Request that hyper is made to reject.
+    rejected: Option<BadFraming>,
     /// Bytes of a problem document that replace hyper's answer.
     replacement: Bytes,
     write_timeout: Duration,
@@ -29,7 +33,30 @@ pub(super) struct ClientStream<T> {
 
 impl<T: AsyncRead + AsyncWrite + Unpin> ClientStream<T> {
     pub(super) fn new(inner: T, slot: Arc<Slot>, write_timeout: Duration) -> Self {
-        Self { inner, slot, replacement: Bytes::new(), write_timeout, stalled: None }
+        let (framing, replacement) = (RequestFraming::default(), Bytes::new());
+        Self { inner, slot, framing, rejected: None, replacement, write_timeout, stalled: None }
+    }
+
+    /// Follows received bytes. Replaces the end of a head that hyper must not accept by a byte that no head may have: hyper
+    /// then rejects it, after its answers to the requests before, and reads no further.
+    fn examine(&mut self, bytes: &mut [u8]) {
+        if self.rejected.is_none()
+            && let Err(bad) = self.framing.on_bytes(bytes)
+        {
+            bytes[bad.end..].fill(0);
+            self.rejected = Some(bad);
+        }
+    }
+
+    /// Returns the problem of an answer that hyper wrote by itself.
+    fn problem_of(&self, bytes: &[u8]) -> Option<Problem> {
+        let problem = problem_of_hyper(bytes)?;
+        Some(match self.rejected {
+            Some(BadFraming { status, detail, .. }) if problem.status == StatusCode::BAD_REQUEST.as_u16() => {
+                Problem::new(status, detail)
+            }
+            Some(_) | None => problem,
+        })
     }
 
     /// Polls `write`, and fails once it has made no progress for the write time-out.
@@ -69,6 +96,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for ClientStream<T> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
         if buffer.filled().len() > before {
+            self.examine(&mut buffer.filled_mut()[before..]);
             self.slot.on_bytes();
         }
         Poll::Ready(Ok(()))
@@ -82,7 +110,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientStream<T> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_replacement(context))?;
-        if let Some(problem) = problem_of_hyper(bytes) {
+        if let Some(problem) = self.problem_of(bytes) {
             self.replacement = problem_response(&problem);
             // Bytes that do not fit now are written by the flush that follows.
             let _ = self.poll_replacement(context)?;

@@ -261,7 +261,8 @@ async fn close_lingering<T: AsyncRead + AsyncWrite + Unpin>(mut stream: ClientSt
     Ok(())
 }
 
-/// Routes a request. Until its answer is sent, the connection is not evicted. Once the service stops, the answer closes it.
+/// Routes a request. Until its answer is sent, the connection is not evicted. The answer closes it once the service stops, and
+/// after a chunked request: requests behind one are not examined.
 fn answer(
     router: Router,
     slot: Arc<Slot>,
@@ -269,11 +270,12 @@ fn answer(
     request: Request<Incoming>,
 ) -> BoxFuture<'static, Result<Response<Answer>, Infallible>> {
     slot.on_head();
+    let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
     let mut request = request.map(Body::new);
     request.extensions_mut().insert(slot.clone());
     Box::pin(async move {
         let mut response = router.oneshot(request).await?;
-        if stop.is_cancelled() {
+        if is_chunked || stop.is_cancelled() {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         Ok(response.map(|body| Answer { body, slot }))

@@ -26,6 +26,7 @@ mod plain_words;
 mod problem;
 mod readiness;
 mod request_body;
+mod request_framing;
 mod retry_after;
 mod schemas;
 mod server;

@@ -134,6 +134,48 @@ async fn malformed_request_gets_problem_document() {
     }
 }
 
+/// Hyper ignores the length, a proxy may not: then the body holds a request that the proxy has not seen.
+#[tokio::test]
+async fn ambiguous_framing_is_rejected_and_closes_connection() {
+    let server = Server::start(HttpSettings::default()).await;
+    let hidden = "0\r\n\r\nGET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let length = format!("content-length: {}", hidden.len());
+    for (headers, status) in [
+        (format!("{length}\r\ntransfer-encoding: chunked"), 400),
+        (format!("transfer-encoding: chunked\r\n{length}"), 400),
+        (format!("{length}\r\nTransfer-Encoding: gzip"), 400),
+        ("transfer-encoding: chunked, chunked".to_owned(), 400),
+        ("transfer-encoding: chunked, identity".to_owned(), 501),
+        ("transfer-encoding: gzip".to_owned(), 501),
+        ("transfer-encoding: gzip, chunked".to_owned(), 501),
+        ("transfer-encoding: gzip\r\ntransfer-encoding: chunked".to_owned(), 501),
+    ] {
+        // Alone, and in one packet with the request before it.
+        for before in ["", LIVEZ] {
+            let mut connection = server.send(format!("{before}{ECHO}{headers}\r\n\r\n{hidden}")).await;
+            let text = connection.is_closed().await;
+            let answers: Vec<_> = text.split("HTTP/1.1 ").skip(1).collect();
+            assert_eq!(answers.len(), if before.is_empty() { 1 } else { 2 }, "{headers}: {text}");
+            let last = answers.last().expect("an answer");
+            assert!(last.starts_with(&status.to_string()), "{headers}: {last}");
+            assert!(last.contains("connection: close") && last.contains("problem+json"), "{last}");
+        }
+    }
+}
+
+/// Requests behind a chunked body are not examined.
+#[tokio::test]
+async fn chunked_request_is_answered_and_closes_connection() {
+    let server = Server::start(HttpSettings::default()).await;
+    let body = r#"{"word":"tea"}"#;
+    let chunks = format!("{:x}\r\n{body}\r\n0\r\n\r\n{LIVEZ}", body.len());
+    let mut connection = server.send(format!("{ECHO}transfer-encoding: chunked\r\n\r\n{chunks}")).await;
+    let answer = connection.answer().await;
+    assert_eq!((answer.status, answer.body.as_str()), (200, "tea"));
+    assert!(answer.head.contains("connection: close"), "{answer:?}");
+    assert_eq!(connection.is_closed().await, "");
+}
+
 #[tokio::test]
 async fn stop_finishes_requests_and_closes_idle_connections() {
     let server = Server::start(HttpSettings { drain: Duration::ZERO, ..HttpSettings::default() }).await;
