@@ -278,7 +278,9 @@ impl<'a, S: Service> Batch<'a, S> {
 }
 
 pub(super) fn rejected(rejection: &impl ToString) -> ReplayEffect {
-    ReplayEffect::Rejected { reason: rejection.to_string() }
+    let mut reason = rejection.to_string();
+    dead_letters::shorten(&mut reason);
+    ReplayEffect::Rejected { reason }
 }
 
 pub(super) fn later(now: Timestamp, delay: std::time::Duration) -> Timestamp {

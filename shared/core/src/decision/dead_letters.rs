@@ -24,6 +24,12 @@ const ANNOUNCED_PAYLOAD_BYTES: usize = 256 * 1024;
 /// Largest text in the announcement, in characters. Error texts may quote an unreadable payload.
 const ANNOUNCED_TEXT_CHARS: usize = 4 * 1024;
 
+/// Largest announced headers together, in bytes.
+const ANNOUNCED_HEADER_BYTES: usize = 32 * 1024;
+
+/// Largest announcement as JSON, in bytes. Leaves room for the envelope below the broker's message limit.
+const ANNOUNCED_BYTES: usize = 900 * 1024;
+
 /// Last failure of an input that becomes a dead letter.
 pub(crate) struct LastFailure<'a> {
     /// Last attempt, with its error chain.
@@ -127,10 +133,38 @@ pub(crate) fn announced(dead: &DeadLettered) -> DeadLettered {
     announced.error_chain.truncate(16);
     announced.error_chain.iter_mut().for_each(shorten);
     announced.message_type.iter_mut().for_each(shorten);
+    if let Some(delivery) = &mut announced.delivery {
+        shorten(&mut delivery.subject);
+        bound_headers(&mut delivery.headers);
+    }
+    // Texts may grow in JSON.
+    let is_too_large = |announced: &DeadLettered| {
+        serde_json::to_vec(announced).is_ok_and(|json| json.len() > ANNOUNCED_BYTES)
+    };
+    if is_too_large(&announced) {
+        announced.original.iter_mut().for_each(|original| original.payload_base64.clear());
+    }
+    if is_too_large(&announced) {
+        announced.payload_base64.clear();
+    }
     announced
 }
 
-fn shorten(text: &mut String) {
+/// Shortens headers, and drops those that exceed the limit together. The sender of a message chooses them.
+fn bound_headers(headers: &mut Vec<(String, String)>) {
+    let mut room = ANNOUNCED_HEADER_BYTES;
+    headers.retain_mut(|(name, value)| {
+        shorten(name);
+        shorten(value);
+        let size = name.len() + value.len();
+        let fits = size <= room;
+        room -= if fits { size } else { 0 };
+        fits
+    });
+}
+
+/// Shortens a text that others choose.
+pub(super) fn shorten(text: &mut String) {
     if let Some((end, _)) = text.char_indices().nth(ANNOUNCED_TEXT_CHARS) {
         text.truncate(end);
         text.push('…');

@@ -4,12 +4,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use jiff::Timestamp;
-use saga_core::dead_letter::{DeadLetterMessage, DeadLettered};
+use saga_core::dead_letter::{DeadLetterMessage, DeadLettered, DeliveryInfo};
+use saga_core::input::Input;
 use saga_core::message::Envelope;
 use saga_engine::store::{OutboxEntry, StoreFault};
 
 use super::names;
-use crate::support::{DepotCommand, EngineHarness, UNLUCKY, arrived, id, newest_dead_letters, received};
+use crate::support::{
+    DepotCommand, EngineHarness, FILLING, UNLUCKY, arrived, id, newest_dead_letters, received,
+};
 
 /// Guarantee 2: with its payload byte for byte.
 #[tokio::test]
@@ -113,6 +116,26 @@ async fn long_reason_is_shortened_in_the_announcement() -> Result<(), StoreFault
     assert_eq!(names(&harness.process_together(vec![received(payload)]).await), ["dead_lettered"]);
     let entries = harness.store.pending_entries(9).await?;
     assert!(entries[0].payload.len() < 100_000, "{} bytes would be refused", entries[0].payload.len());
+    Ok(())
+}
+
+/// The sender of a message chooses its headers, and the characters of its texts.
+#[tokio::test]
+async fn announcement_fits_into_a_message_whatever_the_headers_and_texts() -> Result<(), StoreFault> {
+    let harness = EngineHarness::new().await;
+    let large = vec![("huge".to_owned(), "h".repeat(700_000))];
+    let many = (0..20_000).map(|number| (format!("header-{number}"), "value".to_owned())).collect();
+    let expected = ["huge", "header-0"];
+    for ((sequence, headers), first) in (1..).zip([large, many]).zip(expected) {
+        let payload = Bytes::from(vec![1; 250_000]);
+        let (stream, subject) = ("COURIER".to_owned(), "s".repeat(700_000));
+        let delivery = DeliveryInfo { stream, sequence, subject, headers };
+        harness.process_together(vec![Input::from_broker(FILLING, payload, delivery, 0)]).await;
+        let entry = harness.store.pending_entries(9).await?.pop().expect("an announcement");
+        assert!(entry.payload.len() < 1_000_000, "{} bytes would be rejected", entry.payload.len());
+        let announced = announced(&harness).await?.pop().and_then(|announced| announced.delivery);
+        assert_eq!(announced.expect("a delivery").headers[0].0, first);
+    }
     Ok(())
 }
 
