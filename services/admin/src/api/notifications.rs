@@ -47,7 +47,8 @@ async fn notifications(State(admin): State<Admin>) -> Result<Json<NotificationsV
 }
 
 fn open_finding(key: &str, open: &Open) -> OpenFinding {
-    let Open { text, since, notified_at, cleared_at, .. } = open.clone();
+    let notified_at = open.notified_at();
+    let Open { text, since, cleared_at, .. } = open.clone();
     OpenFinding { key: key.to_owned(), text, since, notified_at, cleared_at }
 }
 

@@ -32,6 +32,12 @@ const MAX_RECENT: usize = 20;
 /// Maximum number of open causes of dead letters. Causes that overviews do not list any more stay open for long.
 const MAX_CAUSES: usize = 1_000;
 
+/// Maximum number of receivers that are remembered for a finding.
+const MAX_RECEIVERS: usize = 16;
+
+/// Time after which a finding that is gone is forgotten, although a receiver has not learned that. It may not exist any more.
+const FORGET_AFTER: SignedDuration = SignedDuration::from_hours(24);
+
 /// Maximum length of a finding's text, in characters, as it may quote anything.
 const MAX_TEXT: usize = 300;
 
@@ -81,8 +87,6 @@ pub struct NotificationState {
     in_flight: Option<Notification>,
     /// Time of the last notification.
     last_at: Option<Timestamp>,
-    /// Receiver of the last delivered notification.
-    receiver: Option<String>,
     /// Last notifications, newest first.
     recent: VecDeque<SentNotification>,
 }
@@ -96,22 +100,53 @@ pub struct Open {
     pub since: Timestamp,
     /// Time from which it is reported.
     pub report_from: Timestamp,
-    /// Time of the last delivered notification of it.
-    pub notified_at: Option<Timestamp>,
+    /// Last delivered notification of it, by receiver. Admins with different receivers report to each of them.
+    reports: BTreeMap<String, Delivery>,
     /// Time since which it is gone.
     pub cleared_at: Option<Timestamp>,
-    /// Count that the last delivered notification named; `None` if it was not urgent then.
-    #[serde(default)]
+}
+
+/// Last delivered notification of a finding to one receiver.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Delivery {
+    at: Timestamp,
+    /// Count that it named; `None` if the finding was not urgent then.
     urgent_count: Option<u64>,
 }
 
-impl Open {
-    /// True if a reported finding has become so much worse that it is reported again.
+impl Delivery {
+    /// True if the finding has become so much worse that it is reported again.
     fn is_escalated(&self, finding: &Finding) -> bool {
         let count = finding.count.unwrap_or(1);
         finding.urgent
             && self.urgent_count.is_none_or(|reported| count >= reported.saturating_mul(ESCALATION))
     }
+}
+
+impl Open {
+    /// Time of the last delivered notification of it.
+    pub fn notified_at(&self) -> Option<Timestamp> {
+        self.reports.values().map(|delivery| delivery.at).max()
+    }
+
+    fn report_to(&self, receiver: Option<&String>) -> Option<&Delivery> {
+        self.reports.get(name_of(receiver))
+    }
+
+    /// Records a delivered notification. Forgets the receiver that was notified longest ago if there are too many.
+    fn add_report(&mut self, receiver: Option<&String>, delivery: Delivery) {
+        self.reports.insert(name_of(receiver).to_owned(), delivery);
+        if self.reports.len() > MAX_RECEIVERS {
+            let oldest = self.reports.iter().min_by_key(|(_, delivery)| delivery.at);
+            let oldest = oldest.map(|(name, _)| name.clone()).unwrap_or_default();
+            self.reports.remove(&oldest);
+        }
+    }
+}
+
+/// Name of a receiver: its digest, or nothing for standard output.
+fn name_of(receiver: Option<&String>) -> &str {
+    receiver.map_or("", String::as_str)
 }
 
 #[derive(Debug, Clone)]
@@ -194,8 +229,8 @@ impl NotificationState {
             match self.open.get(&key) {
                 Some(Open { cleared_at: None, .. }) => {}
                 // It was gone only for a moment, or was not reported yet.
-                Some(Open { cleared_at: Some(gone), notified_at, .. })
-                    if notified_at.is_none() || !has_passed(intervals.min_interval, *gone, at) =>
+                Some(Open { cleared_at: Some(gone), reports, .. })
+                    if reports.is_empty() || !has_passed(intervals.min_interval, *gone, at) =>
                 {
                     reopened.push(key);
                 }
@@ -209,17 +244,8 @@ impl NotificationState {
                     };
                     let text = text_of(finding);
                     let report_from = later(at, grace);
-                    opened.push((
-                        key,
-                        Open {
-                            text,
-                            since: at,
-                            report_from,
-                            notified_at: None,
-                            cleared_at: None,
-                            urgent_count: None,
-                        },
-                    ));
+                    let (since, reports, cleared_at) = (at, BTreeMap::new(), None);
+                    opened.push((key, Open { text, since, report_from, reports, cleared_at }));
                 }
             }
         }
@@ -237,19 +263,20 @@ impl NotificationState {
         id: Uuid,
         now: Timestamp,
     ) -> Option<Notification> {
-        let is_new_receiver = self.receiver != seen.receiver;
-        let reported_at = |open: &Open| open.notified_at.filter(|_| !is_new_receiver);
+        let receiver = seen.receiver.as_ref();
         let (mut new, mut still, mut cleared) = (vec![], vec![], vec![]);
         let (mut is_urgent, mut needs_reminder, mut all_gone) = (false, false, true);
         for (key, open) in &self.open {
             let finding = seen.of(key);
-            match (open.cleared_at, reported_at(open)) {
+            match (open.cleared_at, open.report_to(receiver)) {
+                // Others were notified of it, and learn its end.
+                (Some(_), None) if !open.reports.is_empty() => {}
                 (Some(at), _) if has_passed(intervals.min_interval, at, now) => {
                     cleared.push(line(key, open, finding));
                 }
                 (Some(_), _) => all_gone = false,
-                (None, Some(at)) if !finding.is_some_and(|finding| open.is_escalated(finding)) => {
-                    needs_reminder |= has_passed(intervals.remind_after, at, now);
+                (None, Some(last)) if !finding.is_some_and(|finding| last.is_escalated(finding)) => {
+                    needs_reminder |= has_passed(intervals.remind_after, last.at, now);
                     still.push(line(key, open, finding));
                 }
                 (None, _) if is_over(open.report_from, now, intervals.grace_period) => {
@@ -293,7 +320,7 @@ impl NotificationState {
         for key in cleared {
             let open = self.open.remove(key);
             // One that passed before it was due is forgotten.
-            let was_due = |open: &Open| open.notified_at.is_some() || open.report_from < at;
+            let was_due = |open: &Open| !open.reports.is_empty() || open.report_from < at;
             let open = open.filter(was_due).map(|open| Open { cleared_at: Some(at), ..open });
             self.open.extend(open.map(|open| (key.clone(), open)));
         }
@@ -301,23 +328,22 @@ impl NotificationState {
 
     /// Marks the findings of a delivered notification as reported.
     fn mark_reported(&mut self, notification: &Notification) {
-        if self.receiver != notification.to {
-            self.receiver.clone_from(&notification.to);
-            self.open.values_mut().for_each(|open| open.notified_at = None);
-        }
+        let (to, at) = (notification.to.as_ref(), notification.at);
         for line in notification.new.iter().chain(&notification.still) {
-            self.open.entry(line.key.clone()).and_modify(|open| {
-                open.notified_at = Some(notification.at);
-                open.urgent_count = line.urgent.then(|| line.count.unwrap_or(1));
-            });
+            let urgent_count = line.urgent.then(|| line.count.unwrap_or(1));
+            self.open
+                .entry(line.key.clone())
+                .and_modify(|open| open.add_report(to, Delivery { at, urgent_count }));
         }
         for line in &notification.cleared {
             // One that has come back meanwhile is new.
-            self.open.entry(line.key.clone()).and_modify(|open| open.notified_at = None);
-            if self.open.get(&line.key).is_some_and(|open| open.cleared_at.is_some()) {
+            self.open.entry(line.key.clone()).and_modify(|open| drop(open.reports.remove(name_of(to))));
+            let is_gone = |open: &Open| open.cleared_at.is_some() && open.reports.is_empty();
+            if self.open.get(&line.key).is_some_and(is_gone) {
                 self.open.remove(&line.key);
             }
         }
+        self.open.retain(|_, open| open.cleared_at.is_none_or(|gone| at.duration_since(gone) < FORGET_AFTER));
     }
 
     fn remember(&mut self, notification: &Notification) {

@@ -296,8 +296,42 @@ fn new_receiver_is_told_what_is_open() {
     assert_eq!(observe(60, Some("x"), &["a"]), needed(&["a"]));
     assert_eq!(observe(200, Some("x"), &["a"]), None);
     assert_eq!(observe(300, Some("y"), &["a"]), needed(&["a"]));
-    assert_eq!(observe(360, None, &["a"]), needed(&["a"]));
-    assert_eq!(observe(2_000, None, &["a"]), None);
+    assert_eq!(observe(360, None, &["a"]), None, "it knows it already");
+    assert_eq!(observe(3_700, None, &["a"]), REMINDER);
+}
+
+/// Two admins notify different receivers, and share the state.
+#[test]
+fn each_of_two_receivers_is_told_once_and_learns_the_end() {
+    let mut notifier = Notifier::default();
+    let mut observe = |second, receiver: &str, keys: &[&str]| {
+        notifier.delivers_all(second, Observation { receiver: Some(receiver.to_owned()), ..seen(keys) })
+    };
+    assert_eq!(observe(0, "x", &["a"]), needed(&["a"]));
+    assert_eq!(observe(70, "y", &["a"]), needed(&["a"]));
+    for second in (75..3_600).step_by(5) {
+        assert_eq!(observe(second, ["x", "y"][usize::from(second % 2 == 0)], &["a"]), None, "{second}");
+    }
+    assert_eq!(observe(3_605, "x", &["a"]), REMINDER);
+    assert_eq!(observe(3_610, "y", &[]), None);
+    assert_eq!(observe(3_675, "y", &[]), RECOVERED);
+    assert_eq!(observe(3_740, "y", &[]), None);
+    assert_eq!(observe(3_745, "x", &[]), RECOVERED);
+    assert!(notifier.state.open().is_empty());
+}
+
+#[test]
+fn finding_whose_receiver_is_gone_is_forgotten_a_day_after_its_end() {
+    let mut notifier = Notifier::default();
+    let mut observe = |second, receiver: &str, keys: &[&str]| {
+        notifier.delivers_all(second, Observation { receiver: Some(receiver.to_owned()), ..seen(keys) })
+    };
+    assert_eq!(observe(0, "gone", &["a"]), needed(&["a"]));
+    assert_eq!(observe(70, "y", &["a"]), needed(&["a"]));
+    assert_eq!(observe(80, "y", &[]), None);
+    assert_eq!(observe(150, "y", &[]), RECOVERED);
+    assert_eq!(observe(90_000, "y", &["b"]), needed(&["b"]));
+    assert_eq!(notifier.state.open().keys().collect::<Vec<_>>(), ["b"]);
 }
 
 #[test]

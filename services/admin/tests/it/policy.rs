@@ -244,7 +244,7 @@ fn unreadable_notification_is_given_up_and_reported_again() {
         .records(&["GivenUp"]);
     let state = admin.row::<NotificationState>(NOTIFICATION_STATE);
     assert_eq!(state.in_flight(), None);
-    assert!(state.open()["fire"].notified_at.is_none(), "it is to be reported again");
+    assert!(state.open()["fire"].notified_at().is_none(), "it is to be reported again");
     let given_up = state.recent().next().and_then(|sent| sent.given_up.as_ref());
     assert!(given_up.is_some_and(|why| why.contains("the task has no valid notification")), "{state:?}");
 }
