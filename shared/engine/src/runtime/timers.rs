@@ -11,7 +11,6 @@ use saga_core::row::RowKey;
 use saga_core::service::Service;
 use saga_core::waiting::{Retry, is_over};
 use tracing::{info, warn};
-use uuid::Uuid;
 
 use super::admission::{StepAdmission, StepPermit};
 use super::clock::SharedClock;
@@ -98,16 +97,22 @@ struct Scanned {
 struct Skipped {
     /// Rows whose handler failed, each with the end of its skip.
     rows: BTreeMap<RowKey, Timestamp>,
-    /// Retries of steps that this build does not have.
-    retries: BTreeSet<Uuid>,
+    /// Steps with retries that this build does not have.
+    steps: BTreeSet<String>,
 }
 
 /// Time for which a row whose handler failed is skipped. Each further failure is logged.
 const SKIP_FOR: SignedDuration = SignedDuration::from_secs(30);
 
 impl Skipped {
-    fn len(&self) -> usize {
-        self.rows.len() + self.retries.len()
+    /// Logs each step once whose retries wait for a build that has it.
+    fn warn_about_unknown_steps(&mut self, with_retries: Vec<String>, settings: &TimerSettings) {
+        let is_known = |step: &String| settings.admissions.iter().any(|own| own.step().name == step);
+        for step in with_retries.into_iter().filter(|step| !is_known(step)) {
+            if self.steps.insert(step.clone()) {
+                warn!(step, "retries of a step that this build does not have wait for one that has it");
+            }
+        }
     }
 }
 
@@ -128,11 +133,9 @@ async fn scan<S: Service>(
     let mut rows: Vec<_> = due.rows.into_iter().filter(|(key, _)| !skipped.rows.contains_key(key)).collect();
     // A deadline that fires too early cannot be taken back. Retries and calls do no harm.
     rows.truncate(if settings.clock.is_doubtful() { 0 } else { settings.limit });
-    let skipped_before = skipped.len();
-    let retries = admitted(due.retries, settings, skipped);
-    // Newly skipped items took up room in this scan.
-    let mut is_full = skipped.len() > skipped_before
-        || [rows.len(), retries.len()].iter().any(|count| *count >= settings.limit);
+    skipped.warn_about_unknown_steps(due.retry_steps, settings);
+    let retries = admitted(due.retries, settings);
+    let mut is_full = [rows.len(), retries.len()].iter().any(|count| *count >= settings.limit);
 
     let is_any_left = due.tasks.len() == tasks;
     engine.tasks().start(due.tasks, IsNew::No);
@@ -163,13 +166,13 @@ fn due_query(
     now: Timestamp,
     recover: bool,
 ) -> DueQuery {
-    // Retries of blocked steps must not take up the room of others.
-    let blocked = settings.admissions.iter().filter(|admission| admission.is_blocked());
+    // Retries of blocked steps must not take up the room of others. Those of unknown steps are left to other builds.
+    let open = settings.admissions.iter().filter(|admission| !admission.is_blocked());
     DueQuery {
         now,
-        limit: settings.limit + skipped.len(),
+        limit: settings.limit + skipped.rows.len(),
         tasks,
-        paused: blocked.map(|admission| admission.step().name.to_owned()).collect(),
+        steps: open.map(|admission| admission.step().name.to_owned()).collect(),
         owner: settings.owner.clone(),
         lease: settings.task_lease,
         longest_delay: settings.longest_delay,
@@ -178,27 +181,14 @@ fn due_query(
 }
 
 /// Selects the retries that have a permit now. The others stay due.
-fn admitted<'s>(
-    due: Vec<Retry>,
-    settings: &'s TimerSettings,
-    skipped: &mut Skipped,
-) -> Vec<(&'s StepAdmission, Retry, StepPermit)> {
+fn admitted(due: Vec<Retry>, settings: &TimerSettings) -> Vec<(&StepAdmission, Retry, StepPermit)> {
     let mut admitted = Vec::new();
     for retry in due {
         let is_its = |admission: &&StepAdmission| admission.step().name == retry.step;
-        match settings.admissions.iter().find(is_its) {
-            Some(admission) if admitted.len() < settings.limit => {
-                admitted.extend(admission.try_acquire().map(|permit| (admission, retry, permit)));
-            }
-            Some(_) => {}
-            None if skipped.retries.insert(retry.message_id) => {
-                warn!(
-                    step = retry.step,
-                    message_id = %retry.message_id,
-                    "retry of a step that this build does not have, it waits for one that has it"
-                );
-            }
-            None => {}
+        if let Some(admission) = settings.admissions.iter().find(is_its)
+            && admitted.len() < settings.limit
+        {
+            admitted.extend(admission.try_acquire().map(|permit| (admission, retry, permit)));
         }
     }
     admitted

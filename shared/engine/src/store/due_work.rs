@@ -25,8 +25,8 @@ pub struct DueQuery {
     pub limit: usize,
     /// Maximum number of tasks to claim.
     pub tasks: usize,
-    /// Steps whose retries are left alone.
-    pub paused: Vec<String>,
+    /// Steps whose retries are wanted. Those of blocked steps wait, those of unknown steps belong to another build.
+    pub steps: Vec<String>,
     /// Owner of the claimed tasks.
     pub owner: String,
     /// Duration of the claims. A stored claim that lasts longer is void: a clock was ahead.
@@ -42,8 +42,10 @@ pub struct DueQuery {
 pub struct Due {
     /// Due rows, with their due times.
     pub rows: Vec<(RowKey, Timestamp)>,
-    /// Messages to process again, except those of paused steps.
+    /// Messages to process again, of the wanted steps.
     pub retries: Vec<Retry>,
+    /// All steps with retries, if any retry is due.
+    pub retry_steps: Vec<String>,
     /// Tasks, claimed by the caller.
     pub tasks: Vec<Task>,
     /// Time at which more work becomes due.
@@ -91,6 +93,7 @@ async fn claim_due<S: Sql>(db: &S, kinds: &[RowKind], query: &DueQuery) -> Resul
     // Mostly none is: then nothing is written.
     if is_any_retry_due {
         due.retries = due_retries(db, query).await?;
+        due.retry_steps = steps_with_retries(db).await?;
     }
     for kind in kinds {
         let sql = include_str!("sql/due_rows.sql").replace("{kind}", kind.name);
@@ -161,11 +164,22 @@ async fn due_retries<S: Sql>(db: &S, query: &DueQuery) -> Result<Vec<Retry>, Sql
             dead_letter: row.get(8)?,
         })
     };
-    let (limit, paused) = (limit_of(query.limit), Array(&query.paused));
+    let (limit, steps) = (limit_of(query.limit), Array(&query.steps));
     let mut retries =
-        db.query(S::DUE_RETRIES, &[&at, &limit, &paused, &query.owner, &until, &latest], read).await?;
+        db.query(S::DUE_RETRIES, &[&at, &limit, &steps, &query.owner, &until, &latest], read).await?;
     retries.sort_by_key(|retry| (retry.next_attempt, retry.message_id));
     Ok(retries)
+}
+
+/// Finds the steps with retries, by one look into the index for each.
+async fn steps_with_retries<S: Sql>(db: &S) -> Result<Vec<String>, SqlError> {
+    let next_step = "SELECT min(step) FROM retry WHERE step > $1";
+    let (mut steps, mut last) = (Vec::new(), String::new());
+    while let Some(step) = db.query_one(next_step, &[&last], |row| row.get::<Option<String>>(0)).await? {
+        steps.push(step.clone());
+        last = step;
+    }
+    Ok(steps)
 }
 
 /// Columns of a [`Task`], in the order that [`task`] reads.

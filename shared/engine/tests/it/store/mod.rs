@@ -132,7 +132,7 @@ macro_rules! conformance {
                 open_task_is_not_created_twice,
             }
             tasks {
-                retries_of_paused_steps_are_skipped_and_do_not_count,
+                retries_of_other_steps_are_left_alone_and_do_not_count,
                 limit_of_zero_tasks_claims_none,
                 new_task_belongs_to_writer_until_lease_expires,
                 restarted_owner_recovers_only_its_own_tasks,

@@ -11,6 +11,7 @@ use saga_core::waiting::{Retry, Task};
 use saga_engine::store::{DueQuery, OutboxEntry, Store, StoreFault};
 use uuid::Uuid;
 
+use super::depot::{FILLING, LISTENING};
 use super::shelf::{Shelf, ShelfEvent};
 
 /// Time in seconds after a fixed midnight.
@@ -147,9 +148,10 @@ pub async fn load(store: &dyn Store, reads: Reads) -> Result<Loaded, StoreFault>
 
 /// Query of `owner` for what is due at `now`.
 pub fn due_query(now: Timestamp, limit: usize, owner: &str, until: Timestamp) -> DueQuery {
-    let (paused, owner) = (vec![], owner.to_owned());
+    let steps = ["filling", "listening", FILLING.name, LISTENING.name].map(str::to_owned).to_vec();
+    let owner = owner.to_owned();
     let (lease, longest_delay) = (until.duration_since(now), SignedDuration::MAX);
-    DueQuery { now, limit, tasks: limit, paused, owner, lease, longest_delay, recover: false }
+    DueQuery { now, limit, tasks: limit, steps, owner, lease, longest_delay, recover: false }
 }
 
 /// Newest dead letters.

@@ -1,6 +1,6 @@
 WITH due AS (
     SELECT step AS due_step, message_id AS due_id FROM retry
-    WHERE next_attempt <= $1 AND step <> ALL ($3)
+    WHERE next_attempt <= $1 AND step = ANY ($3)
         AND (owner IS NULL OR owner = $4 OR claimed_until <= $1 OR claimed_until > $6)
     ORDER BY next_attempt LIMIT $2
     FOR UPDATE SKIP LOCKED)
