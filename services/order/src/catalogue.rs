@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use contract::money::Money;
-use saga_core::decider::Decider;
+use saga_core::decider::{Decider, RetentionPolicy};
 use serde::{Deserialize, Serialize};
 
 /// A product as the order service knows it.
@@ -24,6 +24,7 @@ pub struct PriceUpdate {
 
 impl Decider for CatalogueItem {
     const KIND: &'static str = "catalogue_item";
+    const RETENTION: RetentionPolicy = RetentionPolicy::PurgeEvents;
     type Command = PriceUpdate;
     type Event = PriceUpdate;
     type Rejection = Infallible;

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use jiff::Timestamp;
-use saga_core::decider::Decider;
+use saga_core::decider::{Decider, RetentionPolicy};
 use serde::{Deserialize, Serialize};
 
 /// Latest deadline that operators gave an order; none by default.
@@ -20,6 +20,7 @@ impl Extension {
 
 impl Decider for Extension {
     const KIND: &'static str = "extension";
+    const RETENTION: RetentionPolicy = RetentionPolicy::PurgeRowsLast;
     /// The new deadline, as command and as event.
     type Command = Timestamp;
     type Event = Timestamp;
@@ -35,5 +36,9 @@ impl Decider for Extension {
 
     fn event_name(_: &Timestamp) -> &'static str {
         "Extended"
+    }
+
+    fn is_finished(&self) -> bool {
+        true
     }
 }

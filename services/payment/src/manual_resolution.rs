@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use saga_core::decider::Decider;
+use saga_core::decider::{Decider, RetentionPolicy};
 use serde::{Deserialize, Serialize};
 
 /// Latest manual resolution of one order. The default has revision 0: none was received.
@@ -17,6 +17,7 @@ pub struct ManualResolution {
 
 impl Decider for ManualResolution {
     const KIND: &'static str = "manual_resolution";
+    const RETENTION: RetentionPolicy = RetentionPolicy::PurgeRowsLast;
     /// A received request, as command and as event.
     type Command = Self;
     type Event = Self;
@@ -34,5 +35,9 @@ impl Decider for ManualResolution {
 
     fn event_name(_: &Self) -> &'static str {
         "Received"
+    }
+
+    fn is_finished(&self) -> bool {
+        true
     }
 }

@@ -46,15 +46,32 @@ pub enum RetentionPolicy {
     /// Purge finished rows before those of [`RetentionPolicy::PurgeRows`]: the rows through which requests about a
     /// saga arrive.
     PurgeRowsFirst,
+    /// Purge finished rows, whose ids are saga ids, once the rows of [`RetentionPolicy::PurgeRows`] with the same id are
+    /// gone. Not every saga has such a row.
+    PurgeRowsLast,
+    /// Purge rows with one of these values in a field, under any id, once a time field and the last change are older than
+    /// the retention of dead letters.
+    PurgeClosedRows(ClosedRows),
+}
+
+/// Condition for which a row is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClosedRows {
+    /// Searchable field with the status.
+    pub status: &'static str,
+    /// Values of `status` in which the row is closed.
+    pub closed: &'static [&'static str],
+    /// Searchable field with the time from which the age counts at the earliest.
+    pub since: &'static str,
 }
 
 impl RetentionPolicy {
-    /// True if whole rows are purged.
+    /// True if each saga has such a row, and a saga without it may have been purged.
     #[must_use]
-    pub const fn purges_rows(self) -> bool {
+    pub const fn purges_sagas(self) -> bool {
         match self {
             Self::PurgeRows | Self::PurgeRowsFirst => true,
-            Self::Keep | Self::PurgeEvents => false,
+            Self::Keep | Self::PurgeEvents | Self::PurgeRowsLast | Self::PurgeClosedRows(_) => false,
         }
     }
 }

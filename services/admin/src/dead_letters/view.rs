@@ -7,7 +7,7 @@
 use jiff::Timestamp;
 use saga_core::dead_letter::DeadLetterStatus;
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLettered, ReplayEffect};
-use saga_core::decider::{Decider, FieldValue};
+use saga_core::decider::{ClosedRows, Decider, FieldValue, RetentionPolicy};
 use saga_core::revision;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -259,6 +259,12 @@ impl Decider for DeadLetterView {
     const FIELDS: &'static [&'static str] =
         &["status", "service", "step", "type", "fingerprint", "saga", "failed_at", "replays", "redrive"];
     const NUMBERS: &'static [&'static str] = &["failed_at", "replays"];
+    /// The service that owns a closed dead letter purges it at the same age.
+    const RETENTION: RetentionPolicy = RetentionPolicy::PurgeClosedRows(ClosedRows {
+        status: "status",
+        closed: &["RESOLVED", "DISCARDED", "RESOLVED_MANUALLY"],
+        since: "failed_at",
+    });
     type Command = (DeadLetterCommand, Timestamp);
     type Event = DeadLetterEvent;
     type Rejection = DeadLetterRejection;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 
 use jiff::Timestamp;
-use saga_core::decider::Decider;
+use saga_core::decider::{Decider, RetentionPolicy};
 use saga_core::service_stats::HistoryPosition;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -66,6 +66,7 @@ pub struct CheckpointSet {
 
 impl Decider for Checkpoint {
     const KIND: &'static str = "reconciliation_checkpoint";
+    const RETENTION: RetentionPolicy = RetentionPolicy::PurgeEvents;
     type Command = Self;
     type Event = CheckpointSet;
     type Rejection = Infallible;

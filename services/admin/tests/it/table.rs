@@ -8,13 +8,33 @@ use admin::service::AdminService;
 use admin_api::actor::Actor;
 use admin_api::dead_letters::Filter;
 use contract::saga_view::SagaView;
-use saga_core::dead_letter::{DeadLetterOrigin, DeadLettered, EditedMessage};
-use saga_core::decider::Decider;
+use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus, DeadLettered, EditedMessage};
+use saga_core::decider::{Decider, RetentionPolicy};
+use saga_core::service::Service as _;
 use saga_engine::testing::decider::{Names, aligned, table};
 use saga_engine::testing::{NOON, consumed_facts};
 use uuid::Uuid;
 
 use crate::given::{Admin, ORDER, all_types, by_ada, dead_refund, fact, resolved};
+
+/// Actions of people are the record of what they did.
+#[test]
+fn only_actions_of_people_are_kept_for_ever() {
+    let kept = AdminService::rows().into_iter().filter(|kind| kind.retention == RetentionPolicy::Keep);
+    let kept: Vec<_> = kept.map(|kind| kind.name).collect();
+    assert_eq!(kept, ["redrive", "active_redrives", "audit_entry"]);
+}
+
+#[test]
+fn every_status_in_which_a_dead_letter_does_not_wait_is_closed() {
+    let RetentionPolicy::PurgeClosedRows(closed) = DeadLetterView::RETENTION else {
+        panic!("views of dead letters are purged by age");
+    };
+    let waits = [DeadLetterStatus::Pending, DeadLetterStatus::Replaying];
+    let over = DeadLetterStatus::ALL.iter().filter(|status| !waits.contains(status));
+    assert_eq!(closed.closed, over.map(|status| status.as_str()).collect::<Vec<_>>());
+    assert!([closed.status, closed.since].iter().all(|field| DeadLetterView::FIELDS.contains(field)));
+}
 
 #[test]
 fn every_status_of_a_dead_letter_answers_every_command() {

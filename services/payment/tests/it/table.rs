@@ -8,7 +8,11 @@ use contract::payment::PaymentFailure;
 use payment::domain::{Payment, PaymentCommand, RefundReason, Resolved};
 
 use crate::given::{REFERENCE, context};
-use saga_core::decider::Decider as _;
+use payment::extension::Extension;
+use payment::manual_resolution::ManualResolution;
+use payment::service::PaymentService;
+use saga_core::decider::{Decider as _, RetentionPolicy};
+use saga_core::service::Service as _;
 use saga_engine::testing::decider::{Names, table};
 
 #[test]
@@ -25,6 +29,13 @@ fn only_ended_payments_may_be_purged() {
     let states = states();
     let over: Vec<_> = states.iter().filter(|payment| payment.is_finished()).map(Payment::status).collect();
     assert_eq!(over, ["CAPTURED", "FAILED", "FAILED", "REFUNDED", "VOID", "VOID"]);
+}
+
+#[test]
+fn only_the_banks_ledger_is_kept_for_ever() {
+    let kept = PaymentService::rows().into_iter().filter(|kind| kind.retention == RetentionPolicy::Keep);
+    assert_eq!(kept.map(|kind| kind.name).collect::<Vec<_>>(), ["bank_ledger"]);
+    assert!(Extension::default().is_finished() && ManualResolution::default().is_finished());
 }
 
 pub fn states() -> Vec<Payment> {

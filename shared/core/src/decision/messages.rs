@@ -101,7 +101,7 @@ impl<S: Service> Batch<'_, S> {
         let is_old = self.loaded.purged_before.is_some_and(|before| saga < before);
         let is_gone = |kind: &RowKind| {
             let key = RowKey { kind: kind.name, id: saga.to_string() };
-            kind.retention.purges_rows() && self.rows.get(&key).is_some_and(|slot| slot.version == 0)
+            kind.retention.purges_sagas() && self.rows.get(&key).is_some_and(|slot| slot.version == 0)
         };
         is_old && !delivered.reports_dead_letter() && S::rows().iter().any(is_gone)
     }

@@ -27,8 +27,8 @@ pub struct RetentionSettings {
     /// publication.
     #[serde(with = "humantime_serde")]
     pub published: Duration,
-    /// Retention of resolved and discarded dead letters. Unresolved ones are always kept. At least `retention.inbox`,
-    /// because dead letters also mark messages as processed.
+    /// Retention of resolved and discarded dead letters, and of admin's views of them. Unresolved ones are always kept. At
+    /// least `retention.inbox`, because dead letters also mark messages as processed.
     pub dead_letter: RetentionPeriod,
     /// Retention of finished rows with their events, and of old events of rows whose history has no end. Rows that
     /// other services may still ask for are kept for `bus.retention` longer.

@@ -9,6 +9,7 @@ mod cell;
 mod due_work;
 mod encoding;
 mod fold;
+mod held_rows;
 mod highest_position;
 mod history;
 mod identity;

@@ -78,6 +78,10 @@ pub struct PurgeBatch {
     pub snapshots: Vec<RowSnapshot>,
     /// Finished rows to purge. Their events are among `events`.
     pub rows: Vec<PurgedRow>,
+    /// Closed rows to purge, see [`PurgeClosedRows`](saga_core::decider::RetentionPolicy::PurgeClosedRows). Their events are among `events`.
+    pub closed_rows: Vec<PurgedRow>,
+    /// Finished rows to purge later, because work of their saga is open.
+    pub held: Vec<RowKey>,
     /// Lowest saga id whose rows are kept.
     pub before: Option<Uuid>,
     /// Closed dead letters to purge.
@@ -147,18 +151,38 @@ impl PurgeBatch {
         (version, sums): (i64, Sums),
         events: Vec<StoredEvent>,
     ) {
-        if !(1..=version).eq(events.iter().map(|event| event.version)) {
-            // The damage must stay for verification to find.
-            error!(row = id, kind = kind.name, "the history has a gap and is not purged");
-            return;
+        if is_whole((kind, id), version, &events) {
+            let key = RowKey { kind: kind.name, id: id.to_owned() };
+            self.rows.push(PurgedRow { key, version, sums });
+            self.add_events(kind, id, events);
         }
-        let key = RowKey { kind: kind.name, id: id.to_owned() };
-        self.rows.push(PurgedRow { key, version, sums });
-        self.add_events(kind, id, events);
+    }
+
+    /// Adds a closed row with all its events, unless one is missing.
+    pub(super) fn add_closed_row(
+        &mut self,
+        (kind, id): (&RowKind, &str),
+        version: i64,
+        events: Vec<StoredEvent>,
+    ) {
+        if is_whole((kind, id), version, &events) {
+            let key = RowKey { kind: kind.name, id: id.to_owned() };
+            self.closed_rows.push(PurgedRow { key, version, sums: vec![] });
+            self.add_events(kind, id, events);
+        }
     }
 
     fn add_events(&mut self, kind: &RowKind, id: &str, events: Vec<StoredEvent>) {
         let of_row = |event| PurgedEvent { kind: kind.name, row: id.to_owned(), event };
         self.events.extend(events.into_iter().map(of_row));
     }
+}
+
+/// True if no event of the row is missing. Damage must stay for verification to find.
+fn is_whole((kind, id): (&RowKind, &str), version: i64, events: &[StoredEvent]) -> bool {
+    let is_whole = (1..=version).eq(events.iter().map(|event| event.version));
+    if !is_whole {
+        error!(row = id, kind = kind.name, "the history has a gap and is not purged");
+    }
+    is_whole
 }

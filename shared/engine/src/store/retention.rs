@@ -2,8 +2,8 @@
 //!
 //! A batch is found first, so that the caller can archive it before it is deleted. The log is scanned once, from its oldest
 //! event on. An old event lets earlier events of its row be purged, with a snapshot in their place. The last event of a
-//! finished row lets the whole row be purged. The last event of a row that lives on is kept. So is the last event of all,
-//! whose position must not be assigned twice.
+//! finished row lets the whole row be purged, at once or when no work of its saga is open any more. The last event of a row
+//! that lives on is kept. So is the last event of all, whose position must not be assigned twice.
 //!
 //! Replicas that share the database write at the same time. Rows are locked before the log, as batches do. What a batch has
 //! locked is skipped.
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use saga_core::dead_letter::{DeadLetterStatus, StoredDeadLetter};
-use saga_core::decider::{RetentionPolicy, Sums};
+use saga_core::decider::{ClosedRows, RetentionPolicy, Sums};
 use saga_core::retry::error_chain;
 use saga_core::row::{RowKey, RowKind, StoredEvent};
 use tracing::error;
@@ -22,13 +22,14 @@ use super::Answer;
 use super::backend::{Backend, Lane, Urgency};
 use super::cell::Cell;
 use super::encoding::micros;
+use super::held_rows::{LastEvent, OpenSagas, held_rows, hold, release};
 use super::purge_batch::{
     PurgeBatch, PurgedEvent, PurgedRow, RetentionCutoffs, RowSnapshot, Scanned, TrimCutoffs,
 };
 use super::purged::{PurgedRows, add_to_purged_sum, purged_before, purged_rows, set_purged_before};
 use super::reading::history_between;
 use super::roles::Retention;
-use super::sql::{Row, Sql, Values, limit_of};
+use super::sql::{Array, Row, Sql, Values, limit_of, quoted};
 use super::sql_error::{SqlError, db_fault};
 use super::stored_rows::snapshot;
 use super::trim::trim;
@@ -98,12 +99,24 @@ async fn find<S: Sql>(
                 let snapshot = snapshot(db, kind, &Cell::Text(id.clone())).await?;
                 batch.add_events_of_row((kind, &id), snapshot.as_ref(), events, (scanned, limit));
             }
-            RetentionPolicy::PurgeRows | RetentionPolicy::PurgeRowsFirst => {
-                add_finished_row(db, &mut batch, (kind, &id), scanned, &mut open_sagas).await?;
+            RetentionPolicy::PurgeRows | RetentionPolicy::PurgeRowsFirst | RetentionPolicy::PurgeRowsLast => {
+                let version = scanned.newest;
+                add_finished_row(db, kinds, &mut batch, (kind, &id, version), &mut open_sagas).await?;
+            }
+            // By their own age, below.
+            RetentionPolicy::PurgeClosedRows(_) => {}
+        }
+    }
+    // Only at the end of the log: each search reads past what is too young, or still open.
+    if batch.from == batch.up_to {
+        add_held_rows(db, kinds, &mut batch, (micros(cutoffs.history), limit)).await?;
+        for kind in kinds {
+            if let RetentionPolicy::PurgeClosedRows(closed) = kind.retention {
+                add_closed_rows(db, &mut batch, (kind, closed), (micros(cutoffs.dead_letters), limit))
+                    .await?;
             }
         }
     }
-    // Only at the end of the log: each search reads past the dead letters that are too young.
     if batch.events.is_empty() {
         batch.dead_letters = closed_dead_letters(db, micros(cutoffs.dead_letters), limit).await?;
     }
@@ -164,25 +177,26 @@ fn first_kept_saga(began: Timestamp) -> Option<Uuid> {
     (began < 1 << 48).then(|| Uuid::from_u128(began << 80))
 }
 
-/// Adds a row, if it is finished and nothing of its saga is open.
+/// Adds a row at this version, if it is finished. Holds it while work of its saga is open.
 async fn add_finished_row<S: Sql>(
     db: &S,
+    kinds: &[RowKind],
     batch: &mut PurgeBatch,
-    (kind, id): (&RowKind, &str),
-    scanned: Scanned,
-    open_sagas: &mut Option<BTreeSet<Uuid>>,
+    (kind, id, version): (&RowKind, &str, i64),
+    open_sagas: &mut Option<OpenSagas>,
 ) -> Result<(), SqlError> {
     let Ok(saga) = id.parse::<Uuid>() else { return Ok(()) };
-    let version = scanned.newest;
     let state = format!("SELECT state FROM row_{} WHERE id = $1 AND version = $2", kind.name);
     let state = db.query_opt(&state, &[&id, &version], |row| row.get::<String>(0)).await?;
-    let Some(state) = state else { return Ok(()) };
-    let Some(sums) = sums_of_finished(kind, id, &state) else { return Ok(()) };
+    let Some(sums) = state.and_then(|state| sums_of_finished(kind, id, &state)) else { return Ok(()) };
     let open_sagas = match open_sagas {
         Some(open_sagas) => open_sagas,
-        None => open_sagas.insert(find_open_sagas(db).await?),
+        None => open_sagas.insert(OpenSagas::find(db).await?),
     };
-    if batch.before.is_none_or(|before| saga >= before) || open_sagas.contains(&saga) {
+    let is_young = batch.before.is_none_or(|before| saga >= before);
+    let is_last = kind.retention == RetentionPolicy::PurgeRowsLast;
+    if is_young || open_sagas.contains(saga) || (is_last && has_other_row(db, kinds, id).await?) {
+        batch.held.push(RowKey { kind: kind.name, id: id.to_owned() });
         return Ok(());
     }
     let events = history_between(db, kind.name, id, (0, i64::MAX), i64::MAX).await?;
@@ -190,11 +204,74 @@ async fn add_finished_row<S: Sql>(
     Ok(())
 }
 
-/// Sagas with an open dead letter or a task.
-async fn find_open_sagas<S: Sql>(db: &S) -> Result<BTreeSet<Uuid>, SqlError> {
-    let sql = "SELECT saga FROM dead_letter WHERE status IN ('PENDING', 'REPLAYING') AND saga IS NOT NULL
-         UNION SELECT correlation_id FROM task";
-    Ok(db.query(sql, &[], |row| row.get(0)).await?.into_iter().collect())
+/// Adds held rows of sagas without open work. Those that have changed since the scan passed them are left to it.
+async fn add_held_rows<S: Sql>(
+    db: &S,
+    kinds: &[RowKind],
+    batch: &mut PurgeBatch,
+    (cutoff, limit): (i64, i64),
+) -> Result<(), SqlError> {
+    let held = held_rows(db, kinds).await?;
+    if held.is_empty() {
+        return Ok(());
+    }
+    let open_sagas = OpenSagas::find(db).await?;
+    let is_open = |id: &str| id.parse().is_ok_and(|saga| open_sagas.contains(saga));
+    let free: Vec<_> = held.into_iter().filter(|(_, id)| !is_open(id)).collect();
+    let mut open_sagas = Some(open_sagas);
+    for (kind, id) in free {
+        if limit_of(batch.rows.len()) >= limit {
+            break;
+        }
+        if let Some(last) = LastEvent::of(db, kind.name, &id).await?
+            && last.seq <= batch.from
+            && last.recorded_at < cutoff
+        {
+            add_finished_row(db, kinds, batch, (kind, &id, last.version), &mut open_sagas).await?;
+        }
+    }
+    // They are held already.
+    batch.held.clear();
+    Ok(())
+}
+
+/// True if the saga has a row that must be purged first.
+async fn has_other_row<S: Sql>(db: &S, kinds: &[RowKind], id: &str) -> Result<bool, SqlError> {
+    for kind in kinds.iter().filter(|kind| kind.retention.purges_sagas()) {
+        let exists = format!("SELECT EXISTS (SELECT 1 FROM row_{} WHERE id = $1)", kind.name);
+        if db.query_one(&exists, &[&id], |row| row.get::<bool>(0)).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Adds rows that were closed before `cutoff`.
+async fn add_closed_rows<S: Sql>(
+    db: &S,
+    batch: &mut PurgeBatch,
+    (kind, ClosedRows { status, closed, since }): (&RowKind, ClosedRows),
+    (cutoff, limit): (i64, i64),
+) -> Result<(), SqlError> {
+    let (status, since) = (quoted(status), quoted(since));
+    let sql = format!(
+        "SELECT id, version, (SELECT max(seq) FROM event) FROM row_{} WHERE {status} {}
+             AND {since} < $2 AND updated_at < $2 ORDER BY {since} LIMIT $3",
+        kind.name,
+        S::any(1)
+    );
+    let read = |row: &Row<'_>| Ok((row.get::<String>(0)?, row.get::<i64>(1)?, row.get::<i64>(2)?));
+    let closed: Vec<String> = closed.iter().map(|value| (*value).to_owned()).collect();
+    for (id, version, last_seq) in db.query(&sql, &[&Array(&closed), &cutoff, &limit], read).await? {
+        let is_unchanged = |last: LastEvent| last.version == version && last.seq < last_seq;
+        if !LastEvent::of(db, kind.name, &id).await?.is_some_and(is_unchanged) {
+            // The last event of all is kept.
+            continue;
+        }
+        let events = history_between(db, kind.name, &id, (0, i64::MAX), i64::MAX).await?;
+        batch.add_closed_row((kind, &id), version, events);
+    }
+    Ok(())
 }
 
 /// Numbers to add to the sums over purged rows; `None` if the row is not finished, or its state cannot be read.
@@ -209,15 +286,18 @@ fn sums_of_finished(kind: &RowKind, id: &str, state: &str) -> Option<Sums> {
 /// dead letters.
 async fn purge<S: Sql>(db: &S, batch: &PurgeBatch) -> Result<u64, SqlError> {
     let mut purged = 0;
-    let locked = lock_rows(db, &batch.rows).await?;
+    let locked = lock_rows(db, batch).await?;
     // Another process may have purged the same scan.
     if scan_position(db).await? == batch.from {
         for snapshot in &batch.snapshots {
             purged += store_snapshot(db, snapshot).await?;
         }
         purged += purge_rows(db, batch, &locked).await?;
+        for key in &batch.held {
+            hold(db, key).await?;
+        }
         // Rows that were locked elsewhere are scanned again.
-        if locked.len() == batch.rows.len() {
+        if locked.len() == batch.rows.len() + batch.closed_rows.len() {
             db.execute("UPDATE retention_scan SET up_to = $1", &[&batch.up_to]).await?;
         }
     }
@@ -226,9 +306,9 @@ async fn purge<S: Sql>(db: &S, batch: &PurgeBatch) -> Result<u64, SqlError> {
 
 /// Locks rows and then the log. Returns the keys of the locked rows: of those that no batch has locked and that still have
 /// their versions.
-async fn lock_rows<S: Sql>(db: &S, rows: &[PurgedRow]) -> Result<BTreeSet<RowKey>, SqlError> {
+async fn lock_rows<S: Sql>(db: &S, batch: &PurgeBatch) -> Result<BTreeSet<RowKey>, SqlError> {
     let mut by_kind: BTreeMap<&'static str, (Vec<String>, Vec<i64>)> = BTreeMap::new();
-    for PurgedRow { key, version, .. } in rows {
+    for PurgedRow { key, version, .. } in batch.rows.iter().chain(&batch.closed_rows) {
         let (ids, versions) = by_kind.entry(key.kind).or_default();
         ids.push(key.id.clone());
         versions.push(*version);
@@ -255,17 +335,13 @@ async fn store_snapshot<S: Sql>(db: &S, snapshot: &RowSnapshot) -> Result<u64, S
 
 async fn purge_rows<S: Sql>(db: &S, batch: &PurgeBatch, locked: &BTreeSet<RowKey>) -> Result<u64, SqlError> {
     let (mut purged, mut has_purged_any) = (0, false);
-    for PurgedRow { key, version, sums } in batch.rows.iter().filter(|row| locked.contains(&row.key)) {
-        let delete = format!("DELETE FROM row_{} WHERE id = $1 AND version = $2", key.kind);
-        if db.execute(&delete, &[&key.id, version]).await? == 0 {
-            continue;
+    for row in batch.rows.iter().filter(|row| locked.contains(&row.key)) {
+        let Some(events) = purge_row(db, row).await? else { continue };
+        (purged, has_purged_any) = (purged + events, true);
+        for (name, sum) in &row.sums {
+            add_to_purged_sum(db, row.key.kind, name, *sum).await?;
         }
-        has_purged_any = true;
-        let delete = "DELETE FROM event WHERE kind = $1 AND row_id = $2";
-        purged += db.execute(delete, &[&key.kind, &key.id]).await?;
-        for (name, sum) in sums {
-            add_to_purged_sum(db, key.kind, name, *sum).await?;
-        }
+        release(db, &row.key).await?;
     }
     if has_purged_any
         && let Some(before) = batch.before
@@ -273,7 +349,21 @@ async fn purge_rows<S: Sql>(db: &S, batch: &PurgeBatch, locked: &BTreeSet<RowKey
     {
         set_purged_before(db, before).await?;
     }
+    for row in batch.closed_rows.iter().filter(|row| locked.contains(&row.key)) {
+        purged += purge_row(db, row).await?.unwrap_or_default();
+    }
     Ok(purged)
+}
+
+/// Deletes a row that has not changed. Returns the number of its events, which it deletes too.
+async fn purge_row<S: Sql>(db: &S, row: &PurgedRow) -> Result<Option<u64>, SqlError> {
+    let PurgedRow { key, version, .. } = row;
+    let delete = format!("DELETE FROM row_{} WHERE id = $1 AND version = $2", key.kind);
+    if db.execute(&delete, &[&key.id, version]).await? == 0 {
+        return Ok(None);
+    }
+    let delete = "DELETE FROM event WHERE kind = $1 AND row_id = $2";
+    db.execute(delete, &[&key.kind, &key.id]).await.map(Some)
 }
 
 /// Purges dead letters, except those that have changed, and those that a batch has locked.

@@ -165,9 +165,6 @@ pub(super) trait Sql: Sync + 'static {
     /// True if text may contain NUL characters.
     const STORES_NUL: bool;
 
-    /// True if each batch stores a token.
-    const HAS_BATCH_TOKENS: bool;
-
     /// Locks selected rows, and skips those that another transaction has locked.
     const SKIP_LOCKED: &'static str;
 

@@ -1,6 +1,6 @@
 //! Shell: deletes finished entries. Skips what another transaction has locked.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::encoding::micros;
@@ -8,10 +8,10 @@ use super::purge_batch::TrimCutoffs;
 use super::sql::Sql;
 use super::sql_error::SqlError;
 
-/// Time for which tokens of batches are kept. A token is looked up within seconds, if ever.
-const TOKENS_KEPT: SignedDuration = SignedDuration::from_hours(1);
+/// Time for which tokens of batches are kept, in microseconds: an hour. A token is looked up within seconds, if ever.
+const TOKENS_KEPT_MICROS: i64 = 3_600_000_000;
 
-/// Number of inbox ids to read for each to delete. Ids of old sagas that were processed lately come first and are kept.
+/// Number of inbox ids to read for each to delete. Ids of old sagas that were processed lately are read and kept.
 const READ_FACTOR: i64 = 10;
 
 pub(super) async fn trim<S: Sql>(db: &S, cutoffs: TrimCutoffs, limit: i64) -> Result<u64, SqlError> {
@@ -21,37 +21,84 @@ pub(super) async fn trim<S: Sql>(db: &S, cutoffs: TrimCutoffs, limit: i64) -> Re
     let keys = format!("DELETE FROM idempotency_key WHERE key {keys}");
     trimmed += db.execute(&keys, &[&micros(cutoffs.keys), &limit]).await?;
     trimmed += trim_outbox(db, cutoffs.published, limit).await?;
-    if S::HAS_BATCH_TOKENS {
-        let tokens =
-            S::among_locked("SELECT token FROM batch WHERE committed_at < $1 ORDER BY committed_at LIMIT $2");
-        let old = Timestamp::now().saturating_sub(TOKENS_KEPT).unwrap_or(Timestamp::MIN);
-        trimmed +=
-            db.execute(&format!("DELETE FROM batch WHERE token {tokens}"), &[&micros(old), &limit]).await?;
+    if let Some(clock) = S::CLOCK {
+        // The server dates tokens. Another process, whose clock differs, may still look one up.
+        let tokens = format!(
+            "SELECT token FROM batch WHERE committed_at < ({clock}) - $1 ORDER BY committed_at LIMIT $2"
+        );
+        let delete = format!("DELETE FROM batch WHERE token {}", S::among_locked(&tokens));
+        trimmed += db.execute(&delete, &[&TOKENS_KEPT_MICROS, &limit]).await?;
     }
     Ok(trimmed)
 }
 
-/// Deletes old ids of each step. Ids begin with the time of their saga, so that the oldest ones come first. A second pass begins
-/// at a random id, for ids without a saga such as those of dead letters.
+/// Deletes old ids of each step.
+///
+/// Ids begin with the time of their saga, so that old ones stand before the id of `cutoff`. They are read part by part, each
+/// call from where the last one ended: recent ids of old sagas may stand before old ones. A second pass begins at a random id,
+/// for ids without a saga such as those of dead letters.
 async fn trim_inbox<S: Sql>(db: &S, cutoff: Timestamp, limit: i64) -> Result<u64, SqlError> {
-    let first_ids = S::among(
-        "SELECT message_id FROM inbox WHERE step = $1 AND message_id >= $5 ORDER BY message_id LIMIT $4",
-    );
-    let old_ids = S::among_locked(&format!(
-        "SELECT message_id FROM inbox WHERE step = $1 AND handled_at < $2 AND message_id {first_ids} LIMIT $3"
-    ));
-    let delete = format!("DELETE FROM inbox WHERE step = $1 AND message_id {old_ids}");
     let next_step = "SELECT min(step) FROM inbox WHERE step > $1";
+    let position = "SELECT next_id FROM inbox_scan WHERE step = $1";
     let (mut trimmed, mut last) = (0, String::new());
     while let Some(step) = db.query_one(next_step, &[&last], |row| row.get::<Option<String>>(0)).await? {
-        for first in [Uuid::nil(), Uuid::from_u128(fastrand::u128(..))] {
-            let limit = limit.saturating_sub_unsigned(trimmed).max(0);
-            let read = limit.saturating_mul(READ_FACTOR);
-            trimmed += db.execute(&delete, &[&step, &micros(cutoff), &limit, &read, &first]).await?;
+        let first = db.query_opt(position, &[&step], |row| row.get(0)).await?.unwrap_or_default();
+        let part = InboxPart { step, first, end: first_of(cutoff) };
+        let (deleted, next) = part.trim(db, cutoff, rest(limit, trimmed)).await?;
+        trimmed += deleted;
+        if next != part.first {
+            part.set_position(db, next).await?;
         }
-        last = step;
+        let part = InboxPart { first: Uuid::from_u128(fastrand::u128(..)), end: Uuid::max(), ..part };
+        trimmed += part.trim(db, cutoff, rest(limit, trimmed)).await?.0;
+        last = part.step;
     }
     Ok(trimmed)
+}
+
+fn rest(limit: i64, trimmed: u64) -> i64 {
+    limit.saturating_sub_unsigned(trimmed).max(0)
+}
+
+/// Lowest id of sagas that began at this time or later.
+fn first_of(time: Timestamp) -> Uuid {
+    let began = u128::try_from(time.as_millisecond()).unwrap_or(0);
+    if began < 1 << 48 { Uuid::from_u128(began << 80) } else { Uuid::max() }
+}
+
+/// Ids of a step from `first` up to, but not including, `end`.
+struct InboxPart {
+    step: String,
+    first: Uuid,
+    end: Uuid,
+}
+
+impl InboxPart {
+    /// Deletes old ids. Returns their number, and the id from which the next call goes on: the nil id after the last part.
+    async fn trim<S: Sql>(&self, db: &S, cutoff: Timestamp, limit: i64) -> Result<(u64, Uuid), SqlError> {
+        let Self { step, first, end } = self;
+        let next = "SELECT message_id FROM inbox WHERE step = $1 AND message_id >= $2 AND message_id < $3
+             ORDER BY message_id LIMIT 1 OFFSET $4";
+        let read = limit.saturating_mul(READ_FACTOR);
+        let next: Option<Uuid> = db.query_opt(next, &[step, first, end, &read], |row| row.get(0)).await?;
+        let old_ids = S::among_locked(
+            "SELECT message_id FROM inbox
+             WHERE step = $1 AND handled_at < $2 AND message_id >= $4 AND message_id < $5
+             ORDER BY message_id LIMIT $3",
+        );
+        let delete = format!("DELETE FROM inbox WHERE step = $1 AND message_id {old_ids}");
+        let last = next.unwrap_or(*end);
+        let deleted = db.execute(&delete, &[step, &micros(cutoff), &limit, first, &last]).await?;
+        // More may be old in this part.
+        let is_over = deleted < limit.unsigned_abs();
+        Ok((deleted, if is_over { next.unwrap_or_default() } else { *first }))
+    }
+
+    async fn set_position<S: Sql>(&self, db: &S, next: Uuid) -> Result<(), SqlError> {
+        let set = "INSERT INTO inbox_scan (step, next_id) VALUES ($1, $2)
+             ON CONFLICT (step) DO UPDATE SET next_id = excluded.next_id";
+        db.execute(set, &[&self.step, &next]).await.map(drop)
+    }
 }
 
 /// Deletes entries that were published before `cutoff`, and publications whose entries are gone. Keeps the last publication,

@@ -16,7 +16,6 @@ use crate::store::sql_error::SqlError;
 impl Sql for Connection {
     const PAGE: i64 = 1_000;
     const STORES_NUL: bool = false;
-    const HAS_BATCH_TOKENS: bool = true;
     const SKIP_LOCKED: &'static str = " FOR UPDATE SKIP LOCKED";
     const FOR_SHARE: &'static str = " FOR SHARE";
     const POSITION: &'static str = "strpos";

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use saga_core::decision::{Decide, Loaded, Reads, Writes};
 use saga_core::retry::{error_chain, panic_text};
 use tokio::time::Instant;
@@ -18,7 +17,6 @@ use super::pool::Connection;
 use super::values::{is_collision, is_lost};
 use super::write::{self, MESSAGE};
 use crate::store::backend::Lane;
-use crate::store::encoding::micros;
 use crate::store::sql::Sql as _;
 use crate::store::sql_error::db_fault;
 use crate::store::{OutboxEntry, StoreFault};
@@ -176,8 +174,8 @@ async fn is_committed(database: &Database, token: Uuid) -> Result<bool, StoreFau
     let context = "checking whether a batch was committed";
     let conn = database.connection(Lane::Row).await?;
     conn.client().batch_execute("BEGIN").await.map_err(db_fault(context))?;
-    let sql = "INSERT INTO batch (token, committed_at) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-    let new = conn.execute(sql, &[&token, &micros(Timestamp::now())]).await.map_err(db_fault(context))?;
+    let sql = "INSERT INTO batch (token, committed_at) VALUES ($1, 0) ON CONFLICT DO NOTHING";
+    let new = conn.execute(sql, &[&token]).await.map_err(db_fault(context))?;
     conn.client().batch_execute("ROLLBACK").await.map_err(db_fault(context))?;
     conn.give_back();
     Ok(new == 0)

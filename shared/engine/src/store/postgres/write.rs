@@ -24,8 +24,9 @@ use crate::store::sql::{limit_of, quoted};
 use crate::store::sql_error::db_fault;
 use crate::store::{OutboxEntry, StoreFault};
 
-/// Locks the head, reserves positions for events and entries, and stores the token of the batch.
-const LOCK_HEAD: &str = "WITH token AS (INSERT INTO batch (token, committed_at) VALUES ($3, $4))
+/// Locks the head, reserves positions for events and entries, and stores the token of the batch, dated by the server.
+const LOCK_HEAD: &str = "WITH token AS (INSERT INTO batch (token, committed_at)
+         VALUES ($3, CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)))
      UPDATE head SET generation = generation + 1, event = event + $1, outbox = outbox + $2 RETURNING outbox, generation";
 
 /// Kind in a conflict about a message or an idempotency key.
@@ -47,8 +48,7 @@ pub(super) async fn write(
     let (at, known) = (micros(writes.decided_at), highest.known_generation());
     let mut statements = Statements::default();
     let (events, entries) = (limit_of(writes.events.len()), limit_of(writes.outbox.len()));
-    let now = micros(jiff::Timestamp::now());
-    statements.push(LOCK_HEAD, values![events, entries, token, now], Returned::Head);
+    statements.push(LOCK_HEAD, values![events, entries, token], Returned::Head);
     let undisturbed = undisturbed_generation(&assumptions, writes);
     write_messages(&mut statements, assumptions, writes, undisturbed, at);
     write_rows(&mut statements, kinds, writes, undisturbed, at)?;

@@ -104,7 +104,6 @@ impl Sql for SharedConnection {
     // Small, because a read that nobody waits for is interrupted only within SQL.
     const PAGE: i64 = 200;
     const STORES_NUL: bool = true;
-    const HAS_BATCH_TOKENS: bool = false;
     const SKIP_LOCKED: &'static str = "";
     const FOR_SHARE: &'static str = "";
     const POSITION: &'static str = "instr";

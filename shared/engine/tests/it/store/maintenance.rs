@@ -1,6 +1,7 @@
 //! Conformance: verification, overrides, statistics and trimming.
 
 use saga_core::decision::{InboxState, Reads, Writes};
+use saga_core::ids::message_id;
 use saga_core::query::Query;
 use saga_engine::store::{Store, StoreFault, StoredOverrides, TrimCutoffs};
 use uuid::Uuid;
@@ -109,6 +110,31 @@ pub async fn old_inbox_ids_are_trimmed_anywhere(store: &dyn Store) -> Outcome {
         }
     }
     panic!("{gone} of 20 old marks went");
+}
+
+/// A redrive of old sagas leaves recent marks before old ones. Ids begin with the time of their saga.
+pub async fn old_inbox_ids_behind_recent_ones_of_old_sagas_are_trimmed(store: &dyn Store) -> Outcome {
+    let marks = |sagas: std::ops::Range<i64>, handled| {
+        let mark = |millisecond: i64| {
+            let began = at(0).as_millisecond() + millisecond;
+            let saga = Uuid::from_u128(u128::try_from(began).expect("after 1970") << 80 | 7 << 76);
+            ("filling", message_id(saga, "courier", Uuid::nil(), 0))
+        };
+        Writes { inbox: sagas.map(mark).collect(), decided_at: handled, ..Writes::default() }
+    };
+    let (cutoff, recent) = (at(50), at(60));
+    for (sagas, handled) in [(0..400, recent), (400..600, at(1)), (600..1_000, recent), (1_000..1_010, at(2))]
+    {
+        commit(store, marks(sagas, handled)).await?;
+    }
+    let cutoffs = TrimCutoffs { inbox: cutoff, keys: at(0), published: at(0) };
+    let mut trimmed = 0;
+    // Thirty ids in each call, and three at most deleted.
+    for _ in 0..150 {
+        trimmed += store.trim(cutoffs, 3).await?;
+    }
+    assert_eq!(trimmed, 210);
+    Ok(())
 }
 
 /// Trimming keeps recent entries, and counts outlive it.

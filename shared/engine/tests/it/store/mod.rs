@@ -2,6 +2,7 @@
 
 mod additional_rows;
 mod batches;
+mod closed_rows;
 mod dead_letters;
 mod going_back;
 mod history;
@@ -207,6 +208,7 @@ macro_rules! conformance {
                 stats_count_waiting_work,
                 finished_entries_are_trimmed_by_age_in_chunks,
                 old_inbox_ids_are_trimmed_anywhere,
+                old_inbox_ids_behind_recent_ones_of_old_sagas_are_trimmed,
             }
         }
     };

@@ -10,10 +10,10 @@ use saga_core::row::RowKind;
 use saga_core::service::Service as _;
 use saga_engine::store::postgres::PostgresStore;
 use saga_engine::store::roles::{
-    DueWork as _, History as _, Leases as _, Outbox as _, Queries as _, Replicas as _, Transactions as _,
-    Verification as _,
+    DueWork as _, History as _, Leases as _, Outbox as _, Queries as _, Replicas as _, Retention as _,
+    Transactions as _, Verification as _,
 };
-use saga_engine::store::{Guard, OpenOptions, RELAY_LEASE, StoreFault};
+use saga_engine::store::{Guard, OpenOptions, RELAY_LEASE, StoreFault, TrimCutoffs};
 
 use crate::support::{
     Depot, PostgresServer, Shelf, at, commit, due_query, id, in_time, of_row, open_postgres,
@@ -369,6 +369,38 @@ async fn older_build_continues_beside_newer_build_with_additive_migration() -> O
     drop((older, newer));
     let opened = async || open_postgres_as(&url, other(), &named("other")).await.is_ok();
     wait_until("the others are gone, and it is made anew", opened).await;
+    Ok(())
+}
+
+/// Another replica may look its token up, whatever the clock of this machine says.
+#[tokio::test(flavor = "multi_thread")]
+async fn commit_tokens_are_dated_and_trimmed_by_the_servers_clock() -> Outcome {
+    let server = PostgresServer::any();
+    let url = server.database().await;
+    let (pg, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.expect("a connection");
+    tokio::spawn(connection);
+    // A server whose clock is a day behind this machine.
+    pg.batch_execute(
+        "CREATE FUNCTION public.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+             AS $$ SELECT pg_catalog.clock_timestamp() - interval '1 day' $$;
+         DO $$ BEGIN
+             EXECUTE format('ALTER DATABASE %I SET search_path = public, pg_catalog', current_database());
+         END $$",
+    )
+    .await
+    .expect("made");
+    let store = open_postgres(&url, Depot::rows()).await?;
+    commit(&store, recorded("tea", &[], &[put(1)])).await?;
+    let age = "SELECT (extract(epoch FROM pg_catalog.clock_timestamp()) - committed_at / 1000000)::bigint FROM batch";
+    let age: i64 = pg.query_one(age, &[]).await.expect("a token").get(0);
+    assert!((86_400..90_000).contains(&age), "{age} s old by the clock of this machine");
+    let cutoffs = TrimCutoffs { inbox: at(0), keys: at(0), published: at(0) };
+    store.trim(cutoffs, 10).await?;
+    let tokens = async || pg.query("SELECT token FROM batch", &[]).await.expect("tokens").len();
+    assert_eq!(tokens().await, 1, "it is new by the clock of the server");
+    pg.batch_execute("UPDATE batch SET committed_at = committed_at - 3700000000").await.expect("an hour ago");
+    store.trim(cutoffs, 10).await?;
+    assert_eq!(tokens().await, 0);
     Ok(())
 }
 

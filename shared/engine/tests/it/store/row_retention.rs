@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use saga_core::decider::{Decider, RetentionPolicy, Sums};
-use saga_core::decision::{EventWrite, Reads, RowWrite, Writes};
+use saga_core::decision::{EventWrite, OutboxWrite, Reads, RowWrite, Writes};
+use saga_core::ids::message_id;
 use saga_core::row::{RowKey, RowKind};
+use saga_core::waiting::{Retry, Task};
 use saga_engine::host::archive::{Archive, Period, purge};
 use saga_engine::store::roles::{Queries as _, Retention as _, Verification as _};
 use saga_engine::store::sqlite::SqliteStore;
@@ -14,18 +16,18 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use crate::support::{at, commit, dead, load, task, tasks};
+use crate::support::{at, commit, dead, load, outbox_writes, retry, task, tasks};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 /// Trip of so many miles, which ends.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Trip {
+pub struct Trip {
     miles: i64,
     has_ended: bool,
 }
 
-type Driven = i64;
+pub type Driven = i64;
 
 impl Decider for Trip {
     const KIND: &'static str = "trip";
@@ -57,17 +59,17 @@ impl Decider for Trip {
 }
 
 /// Id of a saga that began at this second.
-fn saga(second: i64) -> Uuid {
+pub fn saga(second: i64) -> Uuid {
     let began = u128::try_from(at(second).as_millisecond()).expect("a time after 1970");
     Uuid::from_u128(began << 80 | 7)
 }
 
-fn trip(second: i64) -> RowKey {
+pub fn trip(second: i64) -> RowKey {
     RowKey::of::<Trip>(saga(second))
 }
 
 /// Writes of a trip that began at the second `began`.
-fn driven(began: i64, before: &[Driven], new: &[Driven]) -> Writes {
+pub fn driven(began: i64, before: &[Driven], new: &[Driven]) -> Writes {
     let key = trip(began);
     let all = before.iter().chain(new).map(i64::to_string).collect::<Vec<_>>();
     let kind = RowKind::of::<Trip>();
@@ -97,7 +99,10 @@ impl Garage {
     /// Depot with trips that began at the seconds 1 to 9 and ended, except the fifth, and a recent trip.
     async fn new() -> Result<Self, Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir()?;
-        let store = SqliteStore::open(&folder.path().join("garage.db"), vec![RowKind::of::<Trip>()])?;
+        let store = SqliteStore::open(
+            &folder.path().join("garage.db"),
+            vec![RowKind::of::<Trip>(), RowKind::of::<Receipt>()],
+        )?;
         let archive = Archive::open(&folder.path().join("archive"), "garage", Period::Month)?;
         for second in 1..=9 {
             let last = if second == 5 { 1 } else { 0 };
@@ -105,6 +110,12 @@ impl Garage {
         }
         commit(&store, driven(500, &[], &[1, 0])).await?;
         Ok(Self { folder, store: Arc::new(store), archive })
+    }
+
+    /// Changes the file by a statement.
+    fn execute(&self, sql: &str) {
+        let conn = rusqlite::Connection::open(self.folder.path().join("garage.db")).expect("the file");
+        assert!(conn.execute(sql, []).expect("the change") > 0, "{sql} changed nothing");
     }
 
     async fn purge_before(&self, second: i64) -> Outcome {
@@ -184,10 +195,95 @@ async fn row_of_saga_with_open_work_is_not_purged() -> Outcome {
     let garage = Garage::new().await?;
     let mut letter = dead("driving", 3, at(1));
     letter.saga = Some(saga(3));
-    let call = tasks([saga_core::waiting::Task { correlation_id: saga(4), ..task(4, at(1)) }], "us", at(2));
+    let call = tasks([Task { correlation_id: saga(4), ..task(4, at(1)) }], "us", at(2));
     commit(garage.store.as_ref(), Writes { new_dead_letters: vec![letter], ..call }).await?;
     garage.purge_before(100).await?;
     assert_eq!(garage.trips().await?, [3, 4, 5, 500]);
+    Ok(())
+}
+
+/// The scan of the log passes each event once, and these rows get no more events.
+#[tokio::test]
+async fn held_row_is_purged_once_nothing_of_its_saga_is_open() -> Outcome {
+    let garage = Garage::new().await?;
+    let mut letter = dead("driving", 3, at(1));
+    letter.saga = Some(saga(3));
+    let retried =
+        Retry { message_id: message_id(saga(4), "depot", saga(4), 0), ..retry("driving", 4, at(1)) };
+    let calls = tasks([Task { correlation_id: saga(6), ..task(6, at(1)) }], "us", at(2));
+    let new_dead_letters = vec![letter.clone()];
+    commit(garage.store.as_ref(), Writes { new_dead_letters, retries: vec![retried], ..calls }).await?;
+    // Pending in sequence, and failed.
+    let entries =
+        [2, 1].map(|second| OutboxWrite { saga: saga(second), ..outbox_writes([1]).outbox.remove(0) });
+    commit(garage.store.as_ref(), Writes { outbox: entries.to_vec(), ..Writes::default() }).await?;
+    garage.execute("UPDATE outbox SET status = 'FAILED' WHERE seq = 2");
+    for _ in 0..2 {
+        garage.purge_before(100).await?;
+        assert_eq!(garage.trips().await?, [1, 2, 3, 4, 5, 6, 500], "5 goes on");
+    }
+    garage.execute("UPDATE dead_letter SET status = 'RESOLVED'");
+    garage.execute("DELETE FROM retry");
+    garage.purge_before(100).await?;
+    assert_eq!(garage.trips().await?, [1, 2, 5, 6, 500]);
+    garage.execute("DELETE FROM task");
+    garage.execute("DELETE FROM outbox");
+    // One that has changed since then is left to the scan.
+    commit(garage.store.as_ref(), Writes { decided_at: at(90), ..driven(1, &[1, 10, 0], &[7]) }).await?;
+    garage.purge_before(80).await?;
+    assert_eq!(garage.trips().await?, [1, 5, 500]);
+    commit(garage.store.as_ref(), Writes { decided_at: at(900), ..driven(900, &[], &[1]) }).await?;
+    garage.purge_before(600).await?;
+    assert_eq!(garage.trips().await?, [5]);
+    assert_eq!(garage.purged().await?.sums, [("miles".to_owned(), 45 - 5 + 80 + 7 + 1)].into());
+    assert_eq!(garage.store.verify().await?.differing, [""; 0]);
+    Ok(())
+}
+
+/// Receipt of a trip, under the id of its saga. Not each trip has one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Receipt(bool);
+
+impl Decider for Receipt {
+    const KIND: &'static str = "receipt";
+    const RETENTION: RetentionPolicy = RetentionPolicy::PurgeRowsLast;
+    type Command = ();
+    type Event = Driven;
+    type Rejection = ();
+
+    fn decide(&self, (): &()) -> Result<Vec<Driven>, ()> {
+        Ok(vec![])
+    }
+
+    fn evolve(&mut self, _: &Driven) {
+        self.0 = true;
+    }
+
+    fn event_name(_: &Driven) -> &'static str {
+        "Driven"
+    }
+
+    fn is_finished(&self) -> bool {
+        self.0
+    }
+}
+
+#[tokio::test]
+async fn row_of_the_last_kind_is_purged_after_the_other_row_of_its_saga() -> Outcome {
+    let garage = Garage::new().await?;
+    let receipt = |second: i64| RowKey { kind: "receipt", ..trip(second) };
+    for second in [2, 5] {
+        let mut writes = driven(second, &[], &[0]);
+        writes.events[0].key = receipt(second);
+        writes.rows[0].key = receipt(second);
+        writes.rows[0].projected = RowKind::of::<Receipt>().fold(&receipt(second).id, None, ["0"])?;
+        commit(garage.store.as_ref(), writes).await?;
+    }
+    commit(garage.store.as_ref(), Writes { decided_at: at(900), ..driven(900, &[], &[1]) }).await?;
+    garage.purge_before(600).await?;
+    assert_eq!(garage.trips().await?, [5]);
+    assert!(garage.store.row(receipt(2)).await?.is_none());
+    assert!(garage.store.row(receipt(5)).await?.is_some(), "its trip goes on");
     Ok(())
 }
 

@@ -81,6 +81,12 @@ CREATE TABLE inbox (
     PRIMARY KEY (step, message_id)
 );
 
+-- Position from which the next trim reads the inbox of a step.
+CREATE TABLE inbox_scan (
+    step    text COLLATE "C" PRIMARY KEY,
+    next_id uuid             NOT NULL
+);
+
 -- Messages that failed and will be tried again. `delivery` and `dead_letter_id` are set for replays of dead letters. A due
 -- retry is handed to one process at a time: to `owner` until `claimed_until`.
 CREATE TABLE retry (
@@ -183,6 +189,13 @@ CREATE TABLE snapshot (
 -- Last event that the retention scan has seen: one row.
 CREATE TABLE retention_scan (up_to bigint NOT NULL);
 INSERT INTO retention_scan (up_to) VALUES (0);
+
+-- Finished rows that the retention scan has passed, but could not purge yet: work of their saga was open.
+CREATE TABLE held_row (
+    kind   text COLLATE "C" NOT NULL,
+    row_id text COLLATE "C" NOT NULL,
+    PRIMARY KEY (kind, row_id)
+);
 
 -- Finished rows of sagas with lower ids may have been purged: one row or none. The first 48 bits of a saga id are its time.
 CREATE TABLE purged_before (saga uuid NOT NULL);

@@ -67,6 +67,12 @@ CREATE TABLE inbox (
     PRIMARY KEY (step, message_id)
 ) WITHOUT ROWID;
 
+-- Position from which the next trim reads the inbox of a step.
+CREATE TABLE inbox_scan (
+    step    TEXT PRIMARY KEY,
+    next_id BLOB NOT NULL
+) WITHOUT ROWID;
+
 -- Messages that failed and will be tried again. `delivery` and `dead_letter_id` are set for replays of dead letters.
 CREATE TABLE retry (
     step            TEXT    NOT NULL,
@@ -165,6 +171,13 @@ CREATE TABLE snapshot (
 -- Last event that the retention scan has seen: one row.
 CREATE TABLE retention_scan (up_to INTEGER NOT NULL);
 INSERT INTO retention_scan (up_to) VALUES (0);
+
+-- Finished rows that the retention scan has passed, but could not purge yet: work of their saga was open.
+CREATE TABLE held_row (
+    kind   TEXT NOT NULL,
+    row_id TEXT NOT NULL,
+    PRIMARY KEY (kind, row_id)
+) WITHOUT ROWID;
 
 -- Finished rows of sagas with lower ids may have been purged: one row or none. The first 48 bits of a saga id are its time.
 CREATE TABLE purged_before (saga BLOB NOT NULL);
