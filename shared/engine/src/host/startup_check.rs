@@ -6,7 +6,7 @@ use saga_core::retry::error_chain;
 use super::broker_retry::BrokerRetry;
 use super::settings::StoreSettings;
 use crate::nats::NatsBus;
-use crate::store::{DatabasePosition, Store};
+use crate::store::{DatabasePosition, Store, StoreFault};
 
 /// Rejects a database that is behind the messages which the service has published. `opened_at` is its position when it
 /// was opened. Of a shared database the current position counts, because other replicas may have published since.
@@ -31,7 +31,7 @@ pub(super) async fn check_database(
         }
     };
     let Some(last) = last else { return Ok(()) };
-    let found = if store.is_shared() { store.position().await? } else { opened_at };
+    let found = if store.is_shared() { current_position(store, &mut retry).await? } else { opened_at };
     last.check(&found, &settings.accept_loss).map_err(|lost| {
         anyhow::anyhow!("database {}, by what the broker has of it: {lost}", settings.shown_url())
     })?;
@@ -44,4 +44,23 @@ pub(super) async fn check_database(
         retry.pause_after(&format!("{failure}: {}", error_chain(&fault))).await;
     }
     Ok(())
+}
+
+/// Reads the position of a database. Waits while the database is away: a restart of its server ends no service.
+///
+/// # Errors
+/// When the database has lost events, or cannot be used.
+async fn current_position(
+    store: &dyn Store,
+    retry: &mut BrokerRetry,
+) -> Result<DatabasePosition, StoreFault> {
+    loop {
+        match store.position().await {
+            Err(fault @ StoreFault::Database { .. }) => {
+                let failure = "the database does not say how far it has come";
+                retry.pause_after(&format!("{failure}: {}", error_chain(&fault))).await;
+            }
+            position => return position,
+        }
+    }
 }
