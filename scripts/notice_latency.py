@@ -235,10 +235,10 @@ def sagas_overdue(system):
 
 
 def consumer_stall(system):
-    """Counts from the limit of the stall (readiness.max_consumer_stall, 30 s)."""
+    """Counts from the limit of the stall (readiness.max_consumer_stall)."""
     system.sagactl("faults", "inject", "payment", "pause", "--step", "payment-processing")
     system.place()
-    yield time.time() + 30
+    yield time.time() + 15
     system.sagactl("faults", "clear", "payment")
 
 
