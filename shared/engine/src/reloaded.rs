@@ -13,16 +13,14 @@ use tracing::{error, info};
 
 pub use crate::protected_file::{BadFile, read_protected};
 
-/// Files of this process that cannot be used any more, while the last good value is.
-static UNUSABLE: Mutex<BTreeMap<Vec<PathBuf>, BadFile>> = Mutex::new(BTreeMap::new());
+/// Files of this process that cannot be used any more, with the consequence.
+static UNUSABLE: Mutex<BTreeMap<Vec<PathBuf>, String>> = Mutex::new(BTreeMap::new());
 
 /// Describes the files of this process that could not be read again, for the check `files`. Known once a file is used.
 #[must_use]
 pub fn unusable_files() -> Option<String> {
     let unusable = UNUSABLE.lock();
-    let texts: Vec<_> =
-        unusable.values().map(|bad| format!("{bad}; the last good one stays in use")).collect();
-    (!texts.is_empty()).then(|| texts.join("; "))
+    (!unusable.is_empty()).then(|| unusable.values().cloned().collect::<Vec<_>>().join("; "))
 }
 
 /// Interval at which a used file is checked for changes.
@@ -96,15 +94,13 @@ impl<T> Reloaded<T> {
             }
             Err(bad) => {
                 if latest.last_error.as_ref() != Some(&bad) {
-                    error!("{bad}; {}", self.on_error.consequence());
+                    let problem = format!("{bad}; {}", self.on_error.consequence());
+                    error!("{problem}");
+                    UNUSABLE.lock().insert(self.files.clone(), problem);
                 }
                 latest.last_error = Some(bad);
                 match self.on_error {
-                    OnReadError::KeepOld => {
-                        UNUSABLE
-                            .lock()
-                            .extend(latest.last_error.clone().map(|bad| (self.files.clone(), bad)));
-                    }
+                    OnReadError::KeepOld => {}
                     OnReadError::Clear => latest.value = None,
                 }
             }

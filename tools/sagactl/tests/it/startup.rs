@@ -102,7 +102,7 @@ fn impossible_start_is_explained_in_one_line() {
                 "store.url=postgres://order@127.0.0.1:1/order".to_owned(),
                 format!("store.password_file={}", path.join("none").display()),
             ],
-            "none: No such file",
+            "none: is not there",
         ),
         (vec!["log.filter=!!".to_owned()], "log.filter"),
         (vec![store_in(path, "noise.db")], "noise.db"),

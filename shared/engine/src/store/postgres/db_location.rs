@@ -195,20 +195,20 @@ fn password(
     file: Option<&Path>,
     passfile: Option<PathBuf>,
 ) -> Result<Option<Kept<Option<String>>>, String> {
-    let watched = |file: PathBuf, parse: PasswordParser| {
-        let (setting, named) = ("store.password_file", file.clone());
+    let watched = |setting: &'static str, file: PathBuf, parse: PasswordParser| {
+        let named = file.clone();
         let read = move || Ok(parse(&read_protected(setting, &named, 0, "name the file with the password")?));
         Kept::open(vec![file], read).map(Some).map_err(|bad| bad.to_string())
     };
     if let Some(file) = file {
         let whole = |text: &str| Some(text.trim_end_matches(['\r', '\n']).to_owned());
-        return watched(file.to_owned(), Box::new(whole));
+        return watched("store.password_file", file.to_owned(), Box::new(whole));
     }
     let default = || std::env::var_os("PGPASSFILE").map(PathBuf::from).filter(|path| path.exists());
     match passfile.or_else(default) {
         Some(path) if config.get_password().is_none() => {
             let config = config.clone();
-            watched(path, Box::new(move |text| password_in(text, &config)))
+            watched("passfile", path, Box::new(move |text| password_in(text, &config)))
         }
         Some(_) | None => Ok(None),
     }
