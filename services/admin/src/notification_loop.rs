@@ -65,33 +65,38 @@ async fn check(
         receiver: settings.webhook.digest(),
         system: settings.system.clone(),
     };
-    match storeless {
-        Some(storeless) if app.store.write_problem().is_some() => {
-            Ok(storeless.observe(seen, settings.intervals(), app.clock.now()).await)
+    let stored = match app.store.write_problem() {
+        Some(problem) => Err(problem),
+        None => observe(app, seen.clone()).await,
+    };
+    match (stored, storeless) {
+        (Ok((state, sent)), storeless) => {
+            // Only now: what was told without the database is not told again while writes fail.
+            if let Some(storeless) = storeless {
+                storeless.follow(state);
+            }
+            Ok(sent)
         }
-        storeless => observe(app, seen, storeless).await,
+        (Err(_), Some(storeless)) => Ok(storeless.observe(seen, settings.intervals(), app.clock.now()).await),
+        (Err(problem), None) => Err(problem),
     }
 }
 
-/// Stores what changed, with the notification that follows.
+/// Stores what changed, with the notification that follows. Returns the state from before, too.
 async fn observe(
     app: &AdminApp,
     seen: Observation,
-    storeless: Option<&mut Storeless>,
-) -> Result<Option<Notification>, String> {
+) -> Result<(NotificationState, Option<Notification>), String> {
     let intervals = app.settings.service.notifications.intervals();
     let state = rows::row::<NotificationState>(app.store.as_ref(), NOTIFICATION_STATE).await;
     let state = state.map_err(|fault| error_chain(&fault))?.unwrap_or_default();
     let is_changed = state.is_changed_by(&seen, &intervals, app.clock.now());
-    if let Some(storeless) = storeless {
-        storeless.follow(state);
-    }
     if !is_changed {
-        return Ok(None);
+        return Ok((state, None));
     }
     let command = CommandKind::Notify(NotificationCommand::Observe(seen, intervals));
     match execute_as_system(app, command).await? {
-        Reply::Notification(sent) => Ok(sent.map(|sent| *sent)),
+        Reply::Notification(sent) => Ok((state, sent.map(|sent| *sent))),
         Reply::Changed(_) | Reply::Done | Reply::Many(_) => {
             Err("the command had an unexpected reply".to_owned())
         }

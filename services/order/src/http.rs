@@ -181,8 +181,8 @@ impl FromRequestParts<OrderApp> for Admitted {
 }
 
 fn admit(app: &OrderApp) -> Result<Option<InFlightPermit>, Problem> {
-    if let Some(problem) = app.storage_problem() {
-        return Err(Problem::unavailable(problem, 5));
+    if let Some(problem) = app.store.write_problem() {
+        return Err(Problem::unavailable(format!("the database fails: {problem}"), 5));
     }
     if let Some(overload) = overload(app) {
         return Err(Problem::unavailable(overload, 5));
@@ -191,8 +191,11 @@ fn admit(app: &OrderApp) -> Result<Option<InFlightPermit>, Problem> {
     permit.map_err(|overload| Problem::unavailable(format!("orders: {overload}"), 1))
 }
 
-/// Reason to reject new orders: their facts could not be published soon enough.
+/// Reason to reject new orders: the disk is nearly full, or their facts could not be published soon enough.
 pub(crate) fn overload(app: &OrderApp) -> Option<String> {
+    if let Some(shortage) = app.disk_shortage() {
+        return Some(shortage);
+    }
     let (stats, limits) = (app.metrics.stats(), &app.settings.service);
     if let Some(stall) = app.messaging.describe_publish_stall(limits.max_publish_stall) {
         return Some(stall);

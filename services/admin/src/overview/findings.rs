@@ -67,7 +67,7 @@ fn of_readiness(service: &ServiceStatus) -> Vec<Finding> {
     // An overloaded service is ready, for all that it does not reject. Its customers are rejected all the same.
     let failed = service.failing_checks.iter().filter(|check| check.failed || check.check == OVERLOAD);
     let others = failed.filter(|check| check.check != "consumer_stall" || !is_reported);
-    findings.extend(others.map(|check| not_ready(&service.service, check)));
+    findings.extend(others.map(|check| not_ready(service, check)));
     let disk = service.failing_checks.iter().find(|check| check.check == DISK);
     findings.extend(disk.map(|check| disk_space_low(&service.service, check)));
     findings
@@ -104,7 +104,8 @@ fn disk_space_low(service: &str, check: &FailingCheck) -> Finding {
     }
     .explained(
         "Without space nothing can be stored: orders are rejected, and messages wait at the broker. Free space on that disk, \
-         or make it larger. Old archives and logs can go; the database and its -wal file never.",
+         or make it larger. Old archives and logs can go; the database and its -wal file never. A long write-ahead log is \
+         emptied once the process that reads the database has ended.",
         &["status"],
     )
 }
@@ -112,12 +113,16 @@ fn disk_space_low(service: &str, check: &FailingCheck) -> Finding {
 /// Check of a service that rejects new requests.
 const OVERLOAD: &str = "overload";
 
-fn not_ready(service: &str, check: &FailingCheck) -> Finding {
+fn not_ready(status: &ServiceStatus, check: &FailingCheck) -> Finding {
     let FailingCheck { check: name, text, since, .. } = check;
+    let service = &status.service;
+    // A disk does not empty itself, as a queue does.
+    let needs_disk = name == OVERLOAD && status.failing_checks.iter().any(|check| check.check == DISK);
     let (explanation, commands): (_, &[&str]) = match name.as_str() {
         "store" => (
             "Its database cannot be used: commands get 503, messages wait at the broker. The check says why: the disk is full \
-             or broken, it was made read-only, or another process holds a lock on it. If its file was deleted, the process holds the last copy: copy that first, as the check says, and only then stop the service.",
+             or broken, it was made read-only, or another process holds a lock on it. If its file was deleted, the process \
+             holds the last copy: copy that first, as the check says, and only then stop the service.",
             &["status"],
         ),
         "database" => (
@@ -130,16 +135,17 @@ fn not_ready(service: &str, check: &FailingCheck) -> Finding {
             "It has not reached the broker since its start, and accepts nothing before. Check the broker.",
             &["status"],
         ),
+        OVERLOAD if needs_disk => ("It rejects new requests until there is room on its disk.", &["status"]),
         OVERLOAD => ("It rejects new requests, because it cannot publish fast enough.", &["outbox list"]),
         "stopping" => ("It was told to stop.", &["status"]),
         "consumer_stall" => ("Messages for it wait at the broker.", &["breakers", "faults"]),
         _ => ("It does not accept work.", &[]),
     };
     Finding {
-        service: Some(service.to_owned()),
+        service: Some(service.clone()),
         since: Some(*since),
-        urgent: matches!(name.as_str(), "store" | "database"),
-        may_pass: true,
+        urgent: needs_disk || matches!(name.as_str(), "store" | "database"),
+        may_pass: !needs_disk,
         ..Finding::new(
             FindingCode::NotReady,
             &format!("{service}/{name}"),

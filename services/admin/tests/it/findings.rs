@@ -304,7 +304,13 @@ fn foreign_and_ended_dead_letters_are_to_be_discarded() {
 fn service_that_rejects_requests_is_a_finding_although_it_is_ready() {
     let rejecting = evaluated(|all| all.services[1].failing_checks = vec![check("overload", false)]);
     let [finding] = rejecting.findings.as_slice() else { panic!("{:?}", rejecting.findings) };
-    assert_eq!(finding.key, "not_ready:payment/overload");
+    assert_eq!((finding.key.as_str(), finding.urgent), ("not_ready:payment/overload", false));
+    let full = evaluated(|all| {
+        all.services[1].failing_checks = vec![check("overload", false), check("disk", false)];
+    });
+    let [finding, disk] = full.findings.as_slice() else { panic!("{:?}", full.findings) };
+    assert_eq!((finding.key.as_str(), finding.urgent), ("not_ready:payment/overload", true));
+    assert_eq!((finding.may_pass, disk.key.as_str()), (false, "disk_space_low:payment"));
     let late = keys(|all| all.services[1].failing_checks = vec![check("outbox", false)]);
     assert_eq!(late, [""; 0], "what is only late is no finding of its own");
 }

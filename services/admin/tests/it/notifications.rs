@@ -373,3 +373,28 @@ async fn person_is_notified_while_the_database_takes_no_writes() {
     let before = delivered(&admin).await.len();
     wait_until("notifications are stored again", async || delivered(&admin).await.len() > before).await;
 }
+
+/// Regression: small writes go on where the larger one of a notification fails, as on a full disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn person_is_notified_once_while_only_notifications_cannot_be_stored() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("admin.db");
+    let store = Arc::new(SqliteStore::open(&path, AdminService::rows()).expect("a database"));
+    let full = rusqlite::Connection::open(&path).expect("the file");
+    full.execute_batch(
+        "CREATE TRIGGER full BEFORE INSERT ON row_notifications BEGIN SELECT RAISE(ABORT, 'full'); END",
+    )
+    .expect("a trigger");
+    let receiver = Receiver::new(Manner::status(204)).await;
+    let often = ["service.notifications.remind_after=100ms", "service.notifications.min_interval=100ms"];
+    let admin = admin_over(store.clone(), &receiver, &often).await;
+    admin.receives(&announced(&dead_lettered("f", 1))).await;
+    // The reminder shows that what was told is remembered although each round tries the database again.
+    wait_until("a reminder arrives", async || {
+        store.probe_write().await.expect("small writes go on");
+        receiver.received().iter().any(|sent| each(&sent.body["data"]["still"], "key") == ["dead_letters:f"])
+    })
+    .await;
+    let told = receiver.received();
+    assert_eq!(told.iter().filter(|sent| !each(&sent.body["data"]["new"], "key").is_empty()).count(), 1);
+}

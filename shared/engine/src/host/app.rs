@@ -154,12 +154,10 @@ impl<S: Service, X> From<AppParts<S, X>> for App<S, X> {
 }
 
 impl<S: Service, X> App<S, X> {
-    /// Reason to begin no new work: the database takes no writes, or its disk is nearly full.
+    /// Reason to begin no new work: the disk of the database is nearly full.
     #[must_use]
-    pub fn storage_problem(&self) -> Option<String> {
-        let nearly_full = || disk_check::is_nearly_full(&self.metrics.stats(), &self.settings.store);
-        let failing = self.store.write_problem().map(|why| format!("the database fails: {why}"));
-        failing.or_else(nearly_full)
+    pub fn disk_shortage(&self) -> Option<String> {
+        disk_check::shortage(&self.metrics.stats(), &self.settings.store)
     }
 
     /// Publishes again all retained messages that were published since `since`.

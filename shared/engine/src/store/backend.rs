@@ -10,7 +10,7 @@ use saga_core::row::RowKind;
 use super::highest_position::HighestPosition;
 use super::log_scan::LogScan;
 use super::sql::Sql;
-use super::write_health::{Origin, WriteHealth};
+use super::write_health::WriteHealth;
 use super::{Answer, ReplicaSignal, StoreFault};
 
 /// Kind of read, by its duration.
@@ -37,17 +37,14 @@ pub(super) enum Urgency {
     Deferrable,
     /// Committed at once, and may last for minutes.
     Long,
-    /// Committed at once, only to learn whether the database takes writes.
-    Probe,
 }
 
 impl Urgency {
-    /// Origin of the write, for the record of outcomes; `None` for writes that may last for minutes.
-    pub(super) const fn origin(self) -> Option<Origin> {
+    /// True if the outcome is recorded, and a write that does not end is a problem.
+    pub(super) const fn is_short(self) -> bool {
         match self {
-            Self::Immediate | Self::Deferrable => Some(Origin::Work),
-            Self::Long => None,
-            Self::Probe => Some(Origin::Probe),
+            Self::Immediate | Self::Deferrable => true,
+            Self::Long => false,
         }
     }
 }

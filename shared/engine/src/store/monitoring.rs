@@ -54,7 +54,7 @@ impl<B: Backend> Monitoring for B {
             return Box::pin(std::future::ready(Ok(())));
         }
         let name = format!("probe {}", Uuid::now_v7());
-        self.write(Urgency::Probe, name, |db, name| {
+        self.write(Urgency::Immediate, name, |db, name| {
             Box::pin(async move {
                 let insert = "INSERT INTO lease (name, owner, fence, until) VALUES ($1, 'probe', 0, 0)";
                 db.execute(insert, &[name]).await.map_err(db_fault("probing whether it takes writes"))?;

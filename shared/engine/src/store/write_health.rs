@@ -14,7 +14,7 @@ use super::StoreFault;
 const PROBE_AFTER: Duration = Duration::from_secs(5);
 /// Time after which a write counts as hanging, unless others end meanwhile.
 const HANGS_AFTER: Duration = Duration::from_secs(3);
-/// Time in which a probe does not refute a full disk: it needs less space than a batch.
+/// Time in which no success refutes a full disk: small writes still find room where a batch does not.
 const FULL_FOR: Duration = Duration::from_secs(30);
 
 /// Outcomes of writes. Clones share them.
@@ -38,13 +38,6 @@ struct Failure {
     is_full: bool,
 }
 
-/// Origin of a write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
-    Work,
-    Probe,
-}
-
 /// Write in progress, until dropped.
 #[derive(Debug)]
 pub(super) struct WriteInProgress {
@@ -60,9 +53,9 @@ impl Drop for WriteInProgress {
 
 impl WriteInProgress {
     /// Records the end of the write. A fault of its values says nothing about the database.
-    pub(super) fn end<T>(self, origin: Origin, outcome: &Result<T, StoreFault>) {
+    pub(super) fn end<T>(self, outcome: &Result<T, StoreFault>) {
         match outcome {
-            Ok(_) => self.health.succeed(origin, Instant::now()),
+            Ok(_) => self.health.succeed(Instant::now()),
             Err(fault @ StoreFault::Database { .. }) => self.health.fail(fault, Instant::now()),
             Err(_) => {}
         }
@@ -78,12 +71,10 @@ impl WriteHealth {
         WriteInProgress { health: self.clone(), number }
     }
 
-    fn succeed(&self, origin: Origin, now: Instant) {
+    fn succeed(&self, now: Instant) {
         let mut outcomes = self.0.lock();
         outcomes.last_success = Some(now);
-        let stays_full = |failure: &Failure| {
-            origin == Origin::Probe && failure.is_full && now.duration_since(failure.at) < FULL_FOR
-        };
+        let stays_full = |failure: &Failure| failure.is_full && now.duration_since(failure.at) < FULL_FOR;
         if !outcomes.failure.as_ref().is_some_and(stays_full) {
             outcomes.failure = None;
         }
@@ -134,30 +125,29 @@ mod tests {
     fn failed_write_is_a_problem_until_the_next_success() {
         let health = WriteHealth::default();
         assert_eq!(health.problem(), None);
-        health.begin().end::<()>(Origin::Work, &Err(fault(rusqlite::ffi::SQLITE_READONLY)));
+        health.begin().end::<()>(&Err(fault(rusqlite::ffi::SQLITE_READONLY)));
         let problem = health.problem().expect("it failed");
         assert!(problem.contains("committing") && problem.contains("readonly"), "{problem}");
         assert!(health.needs_probe());
-        health.begin().end(Origin::Probe, &Ok(()));
+        health.begin().end(&Ok(()));
         assert_eq!((health.problem(), health.needs_probe()), (None, false));
     }
 
+    /// Regression: on a full disk, each renewal of a lease ended the problem, until the next batch.
     #[test]
-    fn probe_does_not_refute_full_disk_and_work_does() {
-        for (origin, problem_remains) in [(Origin::Probe, true), (Origin::Work, false)] {
-            let health = WriteHealth::default();
-            health.begin().end::<()>(Origin::Work, &Err(fault(rusqlite::ffi::SQLITE_FULL)));
-            health.begin().end(origin, &Ok(()));
-            assert_eq!(health.problem().is_some(), problem_remains, "{origin:?}");
-            health.succeed(origin, Instant::now() + FULL_FOR);
-            assert_eq!(health.problem(), None, "{origin:?}");
-        }
+    fn full_disk_is_a_problem_until_no_write_has_failed_for_a_while() {
+        let health = WriteHealth::default();
+        health.begin().end::<()>(&Err(fault(rusqlite::ffi::SQLITE_FULL)));
+        health.begin().end(&Ok(()));
+        assert!(health.problem().is_some() && health.needs_probe());
+        health.succeed(Instant::now() + FULL_FOR);
+        assert_eq!(health.problem(), None);
     }
 
     #[test]
     fn fault_of_values_says_nothing_about_the_database() {
         let health = WriteHealth::default();
-        health.begin().end::<()>(Origin::Work, &Err(fault(rusqlite::ffi::SQLITE_CONSTRAINT)));
+        health.begin().end::<()>(&Err(fault(rusqlite::ffi::SQLITE_CONSTRAINT)));
         assert_eq!(health.problem(), None);
     }
 
@@ -168,7 +158,7 @@ mod tests {
         let later = Instant::now() + HANGS_AFTER;
         let problem = health.problem_at(later).expect("it hangs");
         assert!(problem.contains("not ended for 3s"), "{problem}");
-        health.succeed(Origin::Work, later);
+        health.succeed(later);
         assert_eq!(health.problem_at(later), None);
         drop(hanging);
         assert_eq!(health.problem_at(later + HANGS_AFTER), None);

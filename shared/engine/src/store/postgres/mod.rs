@@ -47,7 +47,7 @@ use super::identity::identify;
 use super::log_scan::LogScan;
 use super::roles::{Replicas, Transactions};
 use super::sql_error::db_fault;
-use super::write_health::{Origin, WriteHealth};
+use super::write_health::WriteHealth;
 use super::{Answer, Guard, OpenOptions, OutboxEntry, ReplicaSignal, StoreFault};
 
 /// Minimum interval of settlements. Each is a commit of its own, with a sync; SQLite defers one to its next commit instead.
@@ -191,15 +191,15 @@ impl Backend for PostgresStore {
         work: Work<Connection, A, T>,
     ) -> Answer<'_, T> {
         let lane = match urgency {
-            Urgency::Immediate | Urgency::Deferrable | Urgency::Probe => Lane::Row,
+            Urgency::Immediate | Urgency::Deferrable => Lane::Row,
             Urgency::Long => Lane::Scan,
         };
         let database = self.database.clone();
         spawned(async move {
-            let in_progress = urgency.origin().map(|origin| (origin, database.write_health.begin()));
+            let in_progress = urgency.is_short().then(|| database.write_health.begin());
             let written = in_transaction(&database, lane, "BEGIN", args, work).await;
-            if let Some((origin, in_progress)) = in_progress {
-                in_progress.end(origin, &written);
+            if let Some(in_progress) = in_progress {
+                in_progress.end(&written);
             }
             written
         })
@@ -224,7 +224,7 @@ impl Transactions for PostgresStore {
         spawned(async move {
             let in_progress = database.write_health.begin();
             let written = transact::transact(&database, &reads, decide).await;
-            in_progress.end(Origin::Work, &written);
+            in_progress.end(&written);
             written
         })
     }

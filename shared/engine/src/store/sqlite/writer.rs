@@ -18,7 +18,7 @@ use super::run;
 use crate::store::backend::Urgency;
 use crate::store::highest_position::HighestPosition;
 use crate::store::sql_error::{db_fault, is_locked};
-use crate::store::write_health::{Origin, WriteHealth};
+use crate::store::write_health::WriteHealth;
 use crate::store::{Answer, DatabasePosition, StoreFault};
 
 /// Maximum number of jobs in one commit. A job is a whole batch; with more, the first would wait for the last.
@@ -152,10 +152,10 @@ fn write_jobs(
 ) {
     while let Some(mut jobs) = next_jobs(waiting) {
         let highest = positions.highest().clone();
-        let in_progress = jobs.iter().find_map(|job| job.urgency.origin()).map(|_| health.begin());
+        let in_progress = jobs.iter().any(|job| job.urgency.is_short()).then(|| health.begin());
         let merged = in_order(conn, &highest, || jobs.iter_mut().try_for_each(|job| (job.work)(conn)));
         if let Some(in_progress) = in_progress {
-            in_progress.end(origin(&jobs), &merged);
+            in_progress.end(&merged);
         }
         // Checked after the commit: the file may be replaced until then.
         let is_in_place = location.check().is_ok();
@@ -188,14 +188,6 @@ fn write_jobs(
     }
     positions.write(conn);
     checkpoints.finish(&conn.lock());
-}
-
-/// Origin of jobs that are written together: work, unless all are probes.
-fn origin(jobs: &[Job]) -> Origin {
-    match jobs.iter().all(|job| job.urgency == Urgency::Probe) {
-        true => Origin::Probe,
-        false => Origin::Work,
-    }
 }
 
 fn reply(job: Job, answer: Result<(), StoreFault>) {
