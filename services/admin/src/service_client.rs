@@ -11,11 +11,9 @@ use jiff::Timestamp;
 use reqwest::header::ACCEPT;
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use saga_core::retry::error_chain;
-use saga_core::trace::TRACEPARENT;
 use saga_engine::host::health_report::HealthReport;
 use saga_engine::host::http::{HttpClient, Problem, Readiness, client_builder, retry_after};
 use saga_engine::host::queries::{MESSAGE_PACK, Page};
-use saga_engine::runtime::tracer;
 use saga_engine::trust::untrusted_certificate;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -76,7 +74,7 @@ impl ServiceClient {
     pub(crate) async fn readiness(&self, service: &str) -> Result<Readiness, Problem> {
         let unreachable = |error| does_not_answer(service, error);
         let request = self.request(Method::GET, service, "/readyz")?.timeout(SHORT_TIMEOUT);
-        request.send().await.map_err(unreachable)?.json().await.map_err(unreachable)
+        self.send(request).await.map_err(unreachable)?.json().await.map_err(unreachable)
     }
 
     /// Reads the health report of a service.
@@ -140,7 +138,7 @@ impl ServiceClient {
         if let Some(body) = body {
             request = request.json(&body);
         }
-        let response = request.send().await.map_err(|error| does_not_answer(service, error))?;
+        let response = self.send(request).await.map_err(|error| does_not_answer(service, error))?;
         let status = response.status();
         let asked_for = retry_after(status, response.headers(), Timestamp::now());
         let problem = match response.error_for_status_ref().err() {
@@ -159,15 +157,11 @@ impl ServiceClient {
     fn request(&self, method: Method, service: &str, path: &str) -> Result<RequestBuilder, Problem> {
         let base = self.address(service);
         let base = base.ok_or_else(|| Problem::not_found(format_args!("service {service}")))?;
-        let request = self.http.request(method, format!("{}{path}", base.trim_end_matches('/')));
-        let request = match tracer::request_span() {
-            Some(begun) => request.header(TRACEPARENT, begun.context.to_string()),
-            None => request,
-        };
-        Ok(match self.outgoing.token() {
-            Some(token) => request.bearer_auth(token.secret()),
-            None => request,
-        })
+        Ok(self.http.request(method, format!("{}{path}", base.trim_end_matches('/'))))
+    }
+
+    async fn send(&self, request: RequestBuilder) -> reqwest::Result<Response> {
+        self.outgoing.send(request, None).await
     }
 
     /// Reads a page of a ledger.
@@ -179,7 +173,7 @@ impl ServiceClient {
     ) -> Result<Page<T>, Problem> {
         let unreachable = |error| does_not_answer(service, error);
         let request = self.request(Method::GET, service, path)?.query(&query).header(ACCEPT, MESSAGE_PACK);
-        let response = answered(service, request.send().await.map_err(unreachable)?).await?;
+        let response = answered(service, self.send(request).await.map_err(unreachable)?).await?;
         let headers = response.headers().clone();
         let body = response.bytes().await.map_err(unreachable)?;
         Page::decode(&headers, &body).map_err(|error| no_answer(service, error.as_ref(), UNREADABLE))
@@ -194,7 +188,7 @@ impl ServiceClient {
     ) -> Result<T, Problem> {
         let unreachable = |error| does_not_answer(service, error);
         let request = self.request(Method::GET, service, path)?.query(&query);
-        let response = answered(service, request.send().await.map_err(unreachable)?).await?;
+        let response = answered(service, self.send(request).await.map_err(unreachable)?).await?;
         response.json().await.map_err(unreachable)
     }
 }

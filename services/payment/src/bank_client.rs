@@ -6,7 +6,6 @@ use contract::bank::{LEDGER_ID, LedgerCheck, LedgerRejection, UNKNOWN_CHARGE};
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
-use saga_core::trace::TRACEPARENT;
 use saga_core::waiting::Task;
 use saga_engine::host::http::{HttpClient, Problem, external_client_builder, retry_after};
 use saga_engine::host::settings::Settings;
@@ -64,23 +63,19 @@ impl BankClient {
         // The payment id is the key, so even two tasks for one order are one charge.
         let BankTask { order, payment: charge, ledger, call } = bank_task;
         let Some(ledger) = ledger else { return self.introduce().await };
-        let request = match call {
+        let (request, route) = match call {
             BankCall::Charge { context, .. } => {
                 let body = json!({
                     "amount": context.total, "token": context.token, "reference": order.to_string(),
                 });
                 let request = self.http.post(format!("{}/v1/charges", self.base)).json(&body);
-                request.header("Idempotency-Key", charge.to_string())
+                (request.header("Idempotency-Key", charge.to_string()), "/v1/charges")
             }
-            BankCall::Refund => self.http.post(format!("{}/v1/charges/{charge}/refund", self.base)),
-            BankCall::Reverse => self.http.post(format!("{}/v1/charges/{charge}/reverse", self.base)),
-            BankCall::Close => self.http.post(format!("{}/v1/charges/{charge}/close", self.base)),
+            BankCall::Refund => self.of_charge(charge, "refund", "/v1/charges/{key}/refund"),
+            BankCall::Reverse => self.of_charge(charge, "reverse", "/v1/charges/{key}/reverse"),
+            BankCall::Close => self.of_charge(charge, "close", "/v1/charges/{key}/close"),
         };
-        let request = match task.trace {
-            Some(trace) => request.header(TRACEPARENT, trace.to_string()),
-            None => request,
-        };
-        let response = self.sent(request.header(LEDGER_ID, ledger.to_string())).await?;
+        let response = self.sent(request.header(LEDGER_ID, ledger.to_string()), route).await?;
         let by = ledger_in(&response);
         let answer: BankAnswer = checked(response).await?;
         let answer = serde_json::to_value(answer)
@@ -88,9 +83,13 @@ impl BankClient {
         Ok(with_ledger(answer, by))
     }
 
+    fn of_charge(&self, charge: Uuid, verb: &str, route: &'static str) -> (RequestBuilder, &'static str) {
+        (self.http.post(format!("{}/v1/charges/{charge}/{verb}", self.base)), route)
+    }
+
     /// Asks for the ledger. Nothing is charged before its id is stored.
     async fn introduce(&self) -> Result<Value, CallFailed> {
-        let response = self.sent(self.http.get(format!("{}/v1/ledger", self.base))).await?;
+        let response = self.sent(self.http.get(format!("{}/v1/ledger", self.base)), "/v1/ledger").await?;
         let Ledger { id } = checked(response).await?;
         Ok(introduction(id))
     }
@@ -102,7 +101,7 @@ impl BankClient {
     /// If the bank does not answer that.
     pub async fn check_ledger(&self, named: Uuid) -> Result<LedgerCheck, CallFailed> {
         let request = self.http.get(format!("{}/v1/ledger", self.base)).timeout(LEDGER_CHECK_TIMEOUT);
-        let response = self.sent(request.header(LEDGER_ID, named.to_string())).await?;
+        let response = self.sent(request.header(LEDGER_ID, named.to_string()), "/v1/ledger").await?;
         let by = ledger_in(&response);
         if response.status() != StatusCode::MISDIRECTED_REQUEST {
             return checked::<Ledger>(response)
@@ -113,12 +112,9 @@ impl BankClient {
         Ok(LedgerCheck { named: Some(named), rejected: Some(LedgerRejection { by, why }) })
     }
 
-    async fn sent(&self, request: RequestBuilder) -> Result<Response, CallFailed> {
-        let request = match self.outgoing.token() {
-            Some(token) => request.bearer_auth(token.secret()),
-            None => request,
-        };
-        request.send().await.map_err(|error| failed("the bank does not answer", error))
+    async fn sent(&self, request: RequestBuilder, route: &'static str) -> Result<Response, CallFailed> {
+        let sent = self.outgoing.send(request, Some(route)).await;
+        sent.map_err(|error| failed("the bank does not answer", error))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::inventory::{
     StockReservationFailed, StockReserved,
 };
 use crate::order::{
-    DeadlineExtended, DeadlineExtensionRequested, OrderCancelled, OrderConfirmed, OrderCreated,
+    CancelReason, DeadlineExtended, DeadlineExtensionRequested, OrderCancelled, OrderConfirmed, OrderCreated,
 };
 use crate::payment::{
     ManualResolutionRequested, PaymentFailed, PaymentProcessed, PaymentRefunded, PaymentVoided, RefundAudited,
@@ -250,6 +250,16 @@ impl Message for Fact {
 
     fn is_failure(&self) -> bool {
         self.fact_type().role() == FactRole::Setback
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "every other fact has no reason")]
+    fn failure_reason(&self) -> Option<&'static str> {
+        match self {
+            Self::StockReservationFailed(_) => Some(CancelReason::OutOfStock.as_str()),
+            Self::PaymentFailed(failed) => Some(failed.reason.as_str()),
+            Self::OrderCancelled(cancelled) => Some(cancelled.reason.as_str()),
+            _ => None,
+        }
     }
 
     fn encode(&self) -> serde_json::Result<Box<RawValue>> {

@@ -290,6 +290,12 @@ impl<S: Service> Input<S> {
         }
     }
 
+    /// Reason of the failure that the message reports, if it reports one.
+    #[must_use]
+    pub fn failure_reason(&self) -> Option<&'static str> {
+        self.fact().and_then(|message| message.fact.failure_reason())
+    }
+
     /// Service and handler, for derived ids. Two steps of one service may consume the same message and must not
     /// derive the same ids.
     pub(crate) fn producer(&self) -> String {

@@ -72,6 +72,11 @@ pub trait Message: Debug + Clone + PartialEq + Send + Sync + Sized + 'static {
         false
     }
 
+    /// Reason of the reported failure, by which traces are searched: a name of a fixed set, without data.
+    fn failure_reason(&self) -> Option<&'static str> {
+        None
+    }
+
     /// True if the message only asks to stop work on its saga. A service that has purged the saga then has nothing
     /// to do.
     fn asks_to_stop(&self) -> bool {

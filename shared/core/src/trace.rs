@@ -37,6 +37,16 @@ impl TraceContext {
         Self { is_sampled: true, ..self }
     }
 
+    /// Context of the publish of a message, sent with it. Consumers continue from it.
+    ///
+    /// The span id derives from the message id: a repeated publish sends the same context, and the relay knows it before
+    /// its span has ended.
+    #[must_use]
+    pub fn of_publish(self, message_id: Uuid) -> Self {
+        let (_, lower) = message_id.as_u64_pair();
+        Self { span_id: lower.max(1), ..self }
+    }
+
     /// Parses a `traceparent`; `None` if it is invalid.
     ///
     /// Of newer versions only the known members are read, as the standard requires.

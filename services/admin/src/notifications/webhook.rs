@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, StatusCode, Url, redirect};
 use saga_core::waiting::Task;
-use saga_engine::host::http::{HttpSettings, external_client_builder, retry_after};
+use saga_engine::host::http::{HttpSettings, external_client_builder, record_external, retry_after};
 use saga_engine::reloaded::read_protected;
 use saga_engine::runtime::task_runner::{CallFailed, TaskHandler};
 use serde_json::{Value, json};
@@ -113,7 +113,9 @@ impl Webhook {
             .header("webhook-timestamp", second)
             .header("webhook-signature", signatures(&self.secrets, &id, second, &body))
             .body(body);
-        let response = request.send().await.map_err(|error| {
+        let answer = request.send().await;
+        record_external(&self.url, &answer);
+        let response = answer.map_err(|error| {
             // The address may be secret.
             CallFailed::transient("the receiver of notifications does not answer")
                 .caused_by(error.without_url())

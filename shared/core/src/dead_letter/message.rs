@@ -277,6 +277,13 @@ impl<F: Message> Message for OperatorMessage<F> {
         }
     }
 
+    fn failure_reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Fact(fact) => fact.failure_reason(),
+            Self::DeadLetter(message) => message.failure_reason(),
+        }
+    }
+
     fn asks_to_stop(&self) -> bool {
         match self {
             Self::Fact(fact) => fact.asks_to_stop(),

@@ -122,10 +122,13 @@ impl<'a, S: Service> Batch<'a, S> {
 
     fn write(&mut self, input: &Input<S>, effects: Effects<S::Fact>) {
         // All effects belong to the failed part of the trace, not only the message that reports it.
-        let trace = match effects.published.iter().any(|publication| publication.fact.is_failure()) {
-            true => self.failed_trace(input),
-            false => input.trace,
+        let failure = effects.published.iter().find(|publication| publication.fact.is_failure());
+        let trace = match failure {
+            Some(_) => self.failed_trace(input),
+            None => input.trace,
         };
+        let reason = failure.and_then(|publication| publication.fact.failure_reason());
+        self.writes.failure_reasons.extend(reason.map(|reason| (input.id, reason)));
         let first_event = self.writes.events.len();
         let measured = effects.measured.into_iter().map(|measurement| (input.id, measurement));
         self.writes.measured.extend(measured);

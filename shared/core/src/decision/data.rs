@@ -165,6 +165,8 @@ pub struct Writes {
     pub keys: Vec<(String, KeyedAnswer)>,
     /// Measurements with the ids of their inputs, in the order of decision. Not stored.
     pub measured: Vec<(Uuid, Measurement)>,
+    /// Reasons of the failures that inputs report, with the ids of the inputs, for traces. Not stored.
+    pub failure_reasons: Vec<(Uuid, &'static str)>,
     /// Time at which the input was decided.
     pub decided_at: Timestamp,
     /// Owner of the new tasks, and the end of the claim.

@@ -196,7 +196,7 @@ async fn start_engine<S: Service, X>(
         Some(limit) => Some(InFlight::new(limit, &settings.service, store.as_ref(), &metrics).await?),
         None => None,
     };
-    let tracing = Tracing::new(&settings.trace, S::NAME, &settings.instance, &metrics)?;
+    let tracing = Tracing::new(&settings, S::NAME, &metrics)?;
     let faults = InjectedFaults::new(settings.faults.clone(), program.faults, steps);
     let clock = Arc::new(BrokerClock::new(Arc::new(SystemClock)));
     if bus.is_none() {
@@ -225,7 +225,7 @@ async fn start_engine<S: Service, X>(
         messaging: Messaging::new(bus),
         controls: Controls { admission, overrides, faults },
         health: Health { history: CheckHistory::default(), overload: program.overload },
-        http_client,
+        http_client: http_client.traced(tracing.tracer.clone()),
         in_flight,
         stop,
     });

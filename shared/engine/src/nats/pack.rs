@@ -81,7 +81,7 @@ pub(super) fn pack(entries: &[&OutboxEntry]) -> Bytes {
     let mut packed = Vec::with_capacity(length);
     for entry in entries {
         // Infallible: writes to memory.
-        let _ = match entry.trace {
+        let _ = match entry.sent_context() {
             Some(trace) => writeln!(packed, "{} {trace}", entry.payload.len()),
             None => writeln!(packed, "{} -", entry.payload.len()),
         };
@@ -152,7 +152,8 @@ mod tests {
         }
         let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(facts[0].headers, [header(HEADER, "1/3")]);
-        assert_eq!(facts[2].headers, [header(HEADER, "3/3"), header(TRACEPARENT, TRACE)]);
+        let sent = entries[2].sent_context().expect("it has a trace").to_string();
+        assert_eq!(facts[2].headers, [header(HEADER, "3/3"), header(TRACEPARENT, &sent)]);
     }
 
     #[test]

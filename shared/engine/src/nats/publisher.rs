@@ -173,7 +173,7 @@ fn message(entries: &[&OutboxEntry], position: Option<&str>) -> PublishMessage {
         [entry] => {
             let message = PublishMessage::build().payload(entry.payload.clone());
             let message = identified(message, entries, || entry.id);
-            match entry.trace {
+            match entry.sent_context() {
                 Some(trace) => message.header(TRACEPARENT, trace.to_string().as_str()),
                 None => message,
             }

@@ -27,6 +27,8 @@ pub(super) struct AfterCommit<S: Service> {
     /// Ids of spans that wrote an outbox entry of a recorded trace.
     pub(super) publishing_spans: BTreeSet<u64>,
     pub(super) measured: Vec<(Uuid, Measurement)>,
+    /// Reasons of the failures that inputs report, for their spans.
+    pub(super) failure_reasons: Vec<(Uuid, &'static str)>,
     pub(super) took: Duration,
     /// Events in the order of their inputs, for the log.
     pub(super) changes: Vec<Change>,
@@ -59,6 +61,7 @@ impl<S: Service> AfterCommit<S> {
             outbox: vec![],
             publishing_spans: publishing_spans(writes),
             measured: std::mem::take(&mut writes.measured),
+            failure_reasons: std::mem::take(&mut writes.failure_reasons),
             took: Duration::ZERO,
             changes: log_line::changes(writes),
             next_due,
@@ -75,6 +78,7 @@ impl<S: Service> AfterCommit<S> {
             outbox: vec![],
             publishing_spans: BTreeSet::new(),
             measured: vec![],
+            failure_reasons: vec![],
             took: Duration::ZERO,
             changes: vec![],
             next_due: None,

@@ -6,45 +6,38 @@ use std::time::Duration;
 
 use saga_core::input::{CommandOutcome, DueOutcome, Input, InputKind, MessageOutcome, Outcome};
 use saga_core::service::Service;
-use saga_core::trace::TraceContext;
+use uuid::Uuid;
 
 use super::span_operation::{InputSpan, SpanOperation};
-use super::tracer::{OpenSpan, SpanDetails, Tracer};
+use super::tracer::{OpenSpan, SpanDetails, SpanFailure, Tracer, Transaction};
 
 /// Records the spans of a committed batch.
 pub(super) struct BatchSpans<'a> {
     tracer: &'a Tracer,
-    batch: Option<OpenSpan>,
+    /// Transaction of the batch; `None` if nothing was stored.
+    transaction: Option<Transaction>,
     /// Ids of spans that wrote an outbox entry of a recorded trace.
     publishing: BTreeSet<u64>,
+    /// Reasons of the failures that inputs report.
+    failure_reasons: Vec<(Uuid, &'static str)>,
 }
 
 impl<'a> BatchSpans<'a> {
-    /// Records the batch itself if it has several recorded inputs.
-    pub(super) fn begin<S: Service>(
+    pub(super) const fn new(
         tracer: &'a Tracer,
-        inputs: &[Input<S>],
+        transaction: Option<Transaction>,
         publishing: BTreeSet<u64>,
-        took: Duration,
+        failure_reasons: Vec<(Uuid, &'static str)>,
     ) -> Self {
-        let recorded: Vec<TraceContext> = match tracer.is_on() {
-            true => inputs.iter().filter_map(|input| input.trace).filter(|trace| trace.is_sampled).collect(),
-            false => vec![],
-        };
-        let batch = tracer.begin_batch(&recorded);
-        if let Some(batch) = batch {
-            let operation = SpanOperation::Commit { inputs: inputs.len() };
-            tracer.end(batch, took, || SpanDetails { operation, failed: None, links: recorded });
-        }
-        Self { tracer, batch, publishing }
+        Self { tracer, transaction, publishing, failure_reasons }
     }
 
-    /// Records the span of an input that is processed.
+    /// Records the span of an input that is processed. `correlation_id` replaces the input's own.
     pub(super) fn end<S: Service>(
         &self,
         input: &Input<S>,
         outcome: &Outcome<S>,
-        span: Option<OpenSpan>,
+        (span, correlation_id): (Option<OpenSpan>, Option<Uuid>),
         took: Duration,
     ) {
         // A queued task asks again and again whether it is still needed: those spans would hide all others.
@@ -55,10 +48,20 @@ impl<'a> BatchSpans<'a> {
         if !context.is_sampled && (failed.is_some() || self.publishing.contains(&context.span_id)) {
             self.tracer.keep(context);
         }
-        self.tracer.end(span, took, || SpanDetails {
-            operation: SpanOperation::Process(input_span(input, outcome)),
-            failed: failed.map(str::to_owned),
-            links: self.batch.filter(|_| context.is_sampled).map(|batch| batch.context).into_iter().collect(),
+        self.tracer.end(span, took, || {
+            let mut processed = input_span(input, outcome);
+            processed.correlation_id = correlation_id.unwrap_or(processed.correlation_id);
+            let caused = self.failure_reasons.iter().find(|(by, _)| *by == input.id);
+            processed.failure_reason = caused.map(|(_, reason)| *reason).or(processed.failure_reason);
+            SpanDetails {
+                operation: SpanOperation::Process(processed),
+                failed: failed.map(|description| SpanFailure {
+                    error_type: outcome.name().into(),
+                    description: description.to_owned(),
+                }),
+                links: vec![],
+                transaction: self.transaction,
+            }
         });
     }
 }
@@ -82,6 +85,7 @@ fn input_span<S: Service>(input: &Input<S>, outcome: &Outcome<S>) -> InputSpan {
         attempt: input.attempt(),
         subject: delivery.map(|delivery| delivery.subject.as_str().into()),
         dead_letter: input.replayed(),
+        failure_reason: input.failure_reason(),
     }
 }
 
@@ -90,9 +94,7 @@ fn failure<S: Service>(outcome: &Outcome<S>) -> Option<&str> {
     match outcome {
         Outcome::Message(MessageOutcome::Retried(why) | MessageOutcome::Dead(why)) => Some(why),
         // The reason may hold secrets that a collector must not see. The log has it.
-        Outcome::Command(CommandOutcome::Faulted(_)) | Outcome::Due(DueOutcome::Faulted(_)) => {
-            Some("faulted")
-        }
+        Outcome::Command(CommandOutcome::Faulted(_)) | Outcome::Due(DueOutcome::Faulted(_)) => Some(""),
         Outcome::Command(_) | Outcome::Message(_) | Outcome::Due(_) => None,
     }
 }

@@ -22,7 +22,7 @@ use super::relay_lease::{LeaseState, RelayLease};
 use super::relay_queue::{Next, RelayQueue};
 use super::span_operation::SpanOperation;
 use super::stuck_subjects::StuckSubjects;
-use super::tracer::{SpanDetails, Tracer};
+use super::tracer::Tracer;
 use crate::store::{Lease, OutboxEntry, PublishOutcome, PublishedRun, Store, StoreFault};
 
 /// Settings of the relay (section `relay`).
@@ -297,28 +297,27 @@ impl Relay {
         Ok(())
     }
 
-    /// Records a span for each published message that has a trace, and one for the batch, linked to them.
-    fn record_spans(&self, mut entries: Vec<OutboxEntry>, mut done: Vec<i64>, took: Duration) {
+    /// Records a span for each published message that has a trace.
+    fn record_spans(&self, entries: Vec<OutboxEntry>, mut done: Vec<i64>, took: Duration) {
         if !self.tracer.is_on() {
             return;
         }
         done.sort_unstable();
-        entries.retain(|entry| entry.trace.is_some() && done.binary_search(&entry.seq).is_ok());
-        let traces = entries.iter().filter_map(|entry| entry.trace);
-        let recorded: Vec<_> = traces.filter(|trace| trace.is_sampled).collect();
-        let batch = self.tracer.begin_batch(&recorded);
-        for OutboxEntry { id, saga, subject, trace, .. } in entries {
-            let Some(span) = self.tracer.begin(trace, saga) else { continue };
-            let batch = batch.filter(|_| span.context.is_sampled);
-            self.tracer.end(span, took, || SpanDetails {
-                operation: SpanOperation::Publish { subject, message_id: id },
-                failed: None,
-                links: batch.map(|batch| batch.context).into_iter().collect(),
+        let round = done.len();
+        for OutboxEntry { seq, id, saga, subject, trace, is_repetition, .. } in entries {
+            let Some(cause) = trace.filter(|_| done.binary_search(&seq).is_ok()) else { continue };
+            let span = match is_repetition {
+                false => self.tracer.begin_publish(cause, id),
+                // The span of the first publish has the id already.
+                true => self.tracer.begin(Some(cause.of_publish(id)), saga),
+            };
+            let Some(span) = span else { continue };
+            self.tracer.end(span, took, || SpanOperation::Publish {
+                subject,
+                message_id: id,
+                correlation_id: saga,
+                round,
             });
-        }
-        if let Some(batch) = batch {
-            let operation = SpanOperation::PublishBatch { messages: done.len() };
-            self.tracer.end(batch, took, || SpanDetails { operation, failed: None, links: recorded });
         }
     }
 }

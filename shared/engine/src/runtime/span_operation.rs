@@ -1,4 +1,5 @@
-//! Pure: the operation of a span. Names and attributes follow OpenTelemetry's semantic conventions where there are any.
+//! Pure: the operation of a span. Names and attributes follow OpenTelemetry's semantic conventions (1.44) where there are
+//! any.
 //!
 //! Values are formatted only when a span is sent, as most never are.
 
@@ -6,17 +7,12 @@ use std::borrow::Cow;
 
 use uuid::Uuid;
 
-/// Route attribute of a request that matches no route.
-pub const NO_ROUTE: &str = "none";
+use super::http_exchange::HttpExchange;
+use super::span_attribute::{Attribute, named};
 
 /// Operation that a span measures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SpanOperation {
-    /// Commit of a batch as one transaction.
-    Commit {
-        /// Number of inputs in the batch.
-        inputs: usize,
-    },
     /// Processing of one input, from its submission to its commit.
     Process(InputSpan),
     /// Publish of one message by the relay.
@@ -25,11 +21,10 @@ pub enum SpanOperation {
         subject: String,
         /// Id of the published message.
         message_id: Uuid,
-    },
-    /// Publish of several messages in one round.
-    PublishBatch {
-        /// Number of messages in the round.
-        messages: usize,
+        /// Correlation id, that of the saga.
+        correlation_id: Uuid,
+        /// Number of messages in the same round.
+        round: usize,
     },
     /// Call of another system for a task.
     Call {
@@ -43,15 +38,30 @@ pub enum SpanOperation {
         attempt: u32,
         /// Name of the result, such as `answered` or `failed`.
         outcome: &'static str,
+        /// Request over HTTP, if one was made.
+        http: Option<HttpExchange>,
+    },
+    /// Request to another service, while a request is being answered.
+    Request {
+        /// Request and response.
+        http: HttpExchange,
+        /// Correlation id of the answered request, if it has one.
+        correlation_id: Option<Uuid>,
     },
     /// Response to an HTTP request.
     Answer {
         /// HTTP method of the request.
         method: &'static str,
+        /// Scheme of the request: `http` or `https`.
+        scheme: &'static str,
         /// Route template of the router; `None` if no route matches.
         route: Option<String>,
-        /// HTTP status code of the response.
-        status: u16,
+        /// Path of the request.
+        path: String,
+        /// HTTP status code of the response; `None` if the client closed the connection before.
+        status: Option<u16>,
+        /// Correlation id of the commands that the request caused.
+        correlation_id: Option<Uuid>,
     },
 }
 
@@ -74,6 +84,8 @@ pub struct InputSpan {
     pub subject: Option<Box<str>>,
     /// Id of the dead letter that the input replays.
     pub dead_letter: Option<Uuid>,
+    /// Reason of the business failure that the input reports or causes, such as `declined`.
+    pub failure_reason: Option<&'static str>,
 }
 
 /// Role of a span, as in OpenTelemetry.
@@ -97,9 +109,9 @@ impl SpanOperation {
     pub const fn kind(&self) -> SpanKind {
         match self {
             Self::Process(InputSpan { is_message: true, .. }) => SpanKind::Consumer,
-            Self::Commit { .. } | Self::Process(_) => SpanKind::Internal,
-            Self::Publish { .. } | Self::PublishBatch { .. } => SpanKind::Producer,
-            Self::Call { .. } => SpanKind::Client,
+            Self::Process(_) => SpanKind::Internal,
+            Self::Publish { .. } => SpanKind::Producer,
+            Self::Call { .. } | Self::Request { .. } => SpanKind::Client,
             Self::Answer { .. } => SpanKind::Server,
         }
     }
@@ -108,70 +120,110 @@ impl SpanOperation {
     #[must_use]
     pub fn name(&self) -> Cow<'static, str> {
         match self {
-            Self::Commit { .. } => "commit".into(),
+            Self::Process(InputSpan { is_message: true, subject, .. }) => match subject {
+                Some(subject) if !subject.is_empty() => format!("process {subject}").into(),
+                Some(_) | None => "process".into(),
+            },
             Self::Process(InputSpan { source, .. }) => source.clone(),
             Self::Publish { subject, .. } => format!("publish {subject}").into(),
-            Self::PublishBatch { .. } => "publish".into(),
-            Self::Call { kind, .. } => format!("call {kind}").into(),
-            Self::Answer { method, route, .. } => {
-                format!("{method} {}", route.as_deref().unwrap_or(NO_ROUTE)).into()
-            }
+            Self::Call { http: Some(http), .. } | Self::Request { http, .. } => http.name(),
+            Self::Call { kind, http: None, .. } => format!("call {kind}").into(),
+            Self::Answer { method, route: Some(route), .. } => format!("{} {route}", named(method)).into(),
+            Self::Answer { method, route: None, .. } => named(method).into(),
         }
     }
 
     /// Attributes of the span, by name.
     #[must_use]
-    pub fn attributes(&self) -> Vec<(&'static str, String)> {
+    pub fn attributes(&self) -> Vec<Attribute> {
         match self {
-            Self::Commit { inputs } => vec![("saga.batch.inputs", inputs.to_string())],
             Self::Process(input) => input.attributes(),
-            Self::Publish { subject, message_id } => vec![
-                ("messaging.system", "nats".to_owned()),
-                ("messaging.operation.type", "send".to_owned()),
-                ("messaging.destination.name", subject.clone()),
-                ("messaging.message.id", message_id.to_string()),
-            ],
-            Self::PublishBatch { messages } => vec![("messaging.batch.message_count", messages.to_string())],
-            Self::Call { correlation_id, message_id, attempt, outcome, .. } => vec![
-                ("saga.correlation_id", correlation_id.to_string()),
-                ("saga.message_id", message_id.to_string()),
-                ("saga.attempt", attempt.to_string()),
-                ("saga.outcome", (*outcome).to_owned()),
-            ],
-            Self::Answer { method, route, status } => vec![
-                ("http.request.method", (*method).to_owned()),
-                ("http.route", route.as_deref().unwrap_or(NO_ROUTE).to_owned()),
-                ("http.response.status_code", status.to_string()),
-            ],
+            Self::Publish { subject, message_id, correlation_id, round } => {
+                let mut attributes = messaging("publish", "send", *message_id, *correlation_id);
+                attributes.push(("messaging.destination.name", subject.clone().into()));
+                attributes.push(("saga.correlation_id", (*correlation_id).into()));
+                attributes.push(("saga.batch.messages", (*round).into()));
+                attributes
+            }
+            Self::Call { kind, correlation_id, message_id, attempt, outcome, http } => {
+                let mut attributes = vec![
+                    ("saga.correlation_id", (*correlation_id).into()),
+                    ("saga.message_id", (*message_id).into()),
+                    ("saga.step", kind.clone().into()),
+                    ("saga.attempt", (*attempt).into()),
+                    ("saga.outcome", (*outcome).into()),
+                ];
+                attributes.extend(http.iter().flat_map(HttpExchange::attributes));
+                let is_resent = http.is_some() && *attempt > 1;
+                attributes.extend(is_resent.then(|| ("http.request.resend_count", (attempt - 1).into())));
+                attributes
+            }
+            Self::Request { http, correlation_id } => {
+                let mut attributes = http.attributes();
+                attributes.extend(correlation_id.map(|id| ("saga.correlation_id", id.into())));
+                attributes
+            }
+            Self::Answer { method, scheme, route, path, status, correlation_id } => {
+                let mut attributes = vec![
+                    ("http.request.method", (*method).into()),
+                    ("url.scheme", (*scheme).into()),
+                    ("url.path", path.clone().into()),
+                ];
+                attributes.extend(route.iter().map(|route| ("http.route", route.clone().into())));
+                attributes.extend(status.map(|status| ("http.response.status_code", status.into())));
+                attributes.extend(correlation_id.map(|id| ("saga.correlation_id", id.into())));
+                attributes
+            }
         }
     }
 }
 
 impl InputSpan {
-    fn attributes(&self) -> Vec<(&'static str, String)> {
-        let mut attributes = vec![
-            ("saga.correlation_id", self.correlation_id.to_string()),
-            ("saga.message_id", self.message_id.to_string()),
-            ("saga.outcome", self.outcome.to_owned()),
-        ];
-        attributes.extend(self.attempt.map(|attempt| ("saga.attempt", attempt.to_string())));
+    fn attributes(&self) -> Vec<Attribute> {
+        let mut attributes = match self.is_message {
+            true => messaging("process", "process", self.message_id, self.correlation_id),
+            false => vec![],
+        };
+        let subject = self.subject.iter().filter(|subject| !subject.is_empty());
+        attributes.extend(subject.map(|subject| ("messaging.destination.name", subject.to_string().into())));
         if self.is_message {
-            attributes.push(("messaging.system", "nats".to_owned()));
-            attributes.push(("messaging.operation.type", "process".to_owned()));
-            let subject = self.subject.as_ref();
-            attributes.extend(subject.map(|subject| ("messaging.destination.name", subject.to_string())));
+            attributes.push(("messaging.consumer.group.name", self.source.to_string().into()));
         }
-        attributes.extend(self.dead_letter.map(|id| ("saga.dead_letter_id", id.to_string())));
+        attributes.extend([
+            ("saga.correlation_id", self.correlation_id.into()),
+            ("saga.message_id", self.message_id.into()),
+            ("saga.step", self.source.to_string().into()),
+            ("saga.outcome", self.outcome.into()),
+        ]);
+        attributes.extend(self.attempt.map(|attempt| ("saga.attempt", attempt.into())));
+        attributes.extend(self.dead_letter.map(|id| ("saga.dead_letter_id", id.into())));
+        attributes.extend(self.failure_reason.map(|reason| ("saga.failure_reason", reason.into())));
         attributes
     }
 }
 
+/// Attributes of an operation on one message.
+fn messaging(name: &'static str, kind: &'static str, id: Uuid, conversation: Uuid) -> Vec<Attribute> {
+    vec![
+        ("messaging.system", "nats".into()),
+        ("messaging.operation.name", name.into()),
+        ("messaging.operation.type", kind.into()),
+        ("messaging.message.id", id.into()),
+        ("messaging.message.conversation_id", conversation.into()),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::span_attribute::{AttributeValue, OTHER_METHOD};
     use super::*;
 
+    fn text(value: &str) -> AttributeValue {
+        value.to_owned().into()
+    }
+
     #[test]
-    fn span_of_a_replayed_message_has_the_name_of_its_step_and_all_attributes() {
+    fn span_of_a_replayed_message_has_the_name_of_its_subject_and_all_attributes() {
         let input = InputSpan {
             source: "payment-processing".into(),
             is_message: true,
@@ -181,27 +233,58 @@ mod tests {
             attempt: Some(3),
             subject: Some("inventory.stock_reserved".into()),
             dead_letter: Some(Uuid::from_u128(4)),
+            failure_reason: Some("declined"),
         };
         let operation = SpanOperation::Process(input.clone());
-        assert_eq!((operation.name().as_ref(), operation.kind()), ("payment-processing", SpanKind::Consumer));
-        let values: Vec<_> = operation.attributes().into_iter().map(|(_, value)| value).collect();
-        let id = |number| Uuid::from_u128(number).to_string();
-        let (subject, dead_letter) = ("inventory.stock_reserved", id(4));
         assert_eq!(
-            values,
-            [&id(1), &id(2), "done", "3", "nats", "process", subject, &dead_letter].map(str::to_owned)
+            (operation.name().as_ref(), operation.kind()),
+            ("process inventory.stock_reserved", SpanKind::Consumer)
         );
-        let called = SpanOperation::Process(InputSpan { is_message: false, ..input });
-        assert_eq!((called.kind(), called.attributes().len()), (SpanKind::Internal, 5));
+        let id = |number| AttributeValue::from(Uuid::from_u128(number));
+        assert_eq!(
+            operation.attributes(),
+            [
+                ("messaging.system", text("nats")),
+                ("messaging.operation.name", text("process")),
+                ("messaging.operation.type", text("process")),
+                ("messaging.message.id", id(2)),
+                ("messaging.message.conversation_id", id(1)),
+                ("messaging.destination.name", text("inventory.stock_reserved")),
+                ("messaging.consumer.group.name", text("payment-processing")),
+                ("saga.correlation_id", id(1)),
+                ("saga.message_id", id(2)),
+                ("saga.step", text("payment-processing")),
+                ("saga.outcome", text("done")),
+                ("saga.attempt", AttributeValue::Number(3)),
+                ("saga.dead_letter_id", id(4)),
+                ("saga.failure_reason", text("declined")),
+            ]
+        );
+        let called = SpanOperation::Process(InputSpan { is_message: false, subject: None, ..input });
+        assert_eq!((called.name().as_ref(), called.kind()), ("payment-processing", SpanKind::Internal));
+        assert_eq!(called.attributes().len(), 7);
     }
 
     #[test]
-    fn span_of_a_request_without_route_is_named_none() {
-        let answer = SpanOperation::Answer { method: "GET", route: None, status: 404 };
-        assert_eq!(answer.name(), "GET none");
+    fn span_of_a_request_without_route_has_the_name_of_its_method() {
+        let answer = |method, route: Option<&str>| SpanOperation::Answer {
+            method,
+            scheme: "http",
+            route: route.map(str::to_owned),
+            path: "/x".to_owned(),
+            status: Some(404),
+            correlation_id: None,
+        };
+        assert_eq!(answer("GET", None).name(), "GET");
+        assert_eq!(answer(OTHER_METHOD, None).name(), "HTTP");
+        assert_eq!(answer("GET", Some("/x/{id}")).name(), "GET /x/{id}");
         assert_eq!(
-            answer.attributes()[1..],
-            [("http.route", "none".to_owned()), ("http.response.status_code", "404".to_owned())]
+            answer("GET", None).attributes()[1..],
+            [
+                ("url.scheme", text("http")),
+                ("url.path", text("/x")),
+                ("http.response.status_code", AttributeValue::Number(404)),
+            ]
         );
     }
 }

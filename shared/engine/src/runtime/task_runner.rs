@@ -1,5 +1,6 @@
 //! Shell: the task runner: makes the call of each task within limits, a time-out and a breaker, and submits the result.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -21,10 +22,11 @@ use tracing::warn;
 
 use super::admission::CallPermit;
 use super::engine::Engine;
+use super::http_exchange::HttpExchange;
 use super::observer::SharedObserver;
 use super::span_operation::SpanOperation;
 use super::task_queue::QueuedTask;
-use super::tracer::{OpenSpan, SpanDetails};
+use super::tracer::{self, OpenSpan, SpanDetails, SpanFailure};
 
 /// Makes the calls of tasks. A rejection that the business expects is a result, not a failure.
 pub trait TaskHandler: Send + Sync + 'static {
@@ -178,7 +180,8 @@ impl<S: Service> Attempt<S> {
         let own_trace = task.trace;
         task.trace = span.map(|span| span.context);
         let began = Instant::now();
-        let called = call(self.handler.as_ref(), &task, self.timeout).await;
+        let called = call(self.handler.as_ref(), &task, self.timeout);
+        let (called, http) = tracer::calling(task.trace, task.correlation_id, called).await;
         let took = began.elapsed();
         let called = called.map_err(|failed| {
             let failed = failed.redacted(task.payload.as_bytes(), S::SECRETS);
@@ -198,7 +201,7 @@ impl<S: Service> Attempt<S> {
         let kind = permit.end(task.id, end);
         let result = called.map_err(|failed| FailedAttempt { kind, ..failed });
         if let Some(span) = span {
-            self.record_span(span, &task, (end, took), result.as_ref().err());
+            self.record_span(span, &task, (end, took, http), result.as_ref().err());
         }
         self.observer.call_ended(&task.kind, end, took, task.trace);
         let call_trace = std::mem::replace(&mut task.trace, own_trace);
@@ -209,24 +212,27 @@ impl<S: Service> Attempt<S> {
         &self,
         span: OpenSpan,
         task: &Task,
-        (end, took): (CallResult, Duration),
+        (end, took, http): (CallResult, Duration, Option<HttpExchange>),
         failed: Option<&FailedAttempt>,
     ) {
-        let failed = failed.map(FailedAttempt::reason);
         if failed.is_some() {
             self.engine.tracer().keep(span.context);
         }
-        let operation = || SpanOperation::Call {
-            kind: task.kind.clone(),
-            correlation_id: task.correlation_id,
-            message_id: task.id,
-            attempt: task.attempts + 1,
-            outcome: end.as_str(),
-        };
         self.engine.tracer().end(span, took, || SpanDetails {
-            operation: operation(),
-            failed,
+            failed: failed.map(|failed| SpanFailure {
+                error_type: error_type(end, http.as_ref()),
+                description: failed.reason(),
+            }),
             links: vec![],
+            transaction: None,
+            operation: SpanOperation::Call {
+                kind: task.kind.clone(),
+                correlation_id: task.correlation_id,
+                message_id: task.id,
+                attempt: task.attempts + 1,
+                outcome: end.as_str(),
+                http,
+            },
         });
     }
 
@@ -251,6 +257,11 @@ impl<S: Service> Attempt<S> {
             engine.timer_wake().notify_one();
         }
     }
+}
+
+/// Class of the error of a failed call: that of its request, or the name of the result.
+fn error_type(end: CallResult, http: Option<&HttpExchange>) -> Cow<'static, str> {
+    http.and_then(HttpExchange::error_type).unwrap_or_else(|| end.as_str().into())
 }
 
 async fn call(handler: &dyn TaskHandler, task: &Task, timeout: Duration) -> Result<Value, FailedAttempt> {

@@ -2,7 +2,8 @@
 //!
 //! A span is recorded as a whole when it ends. Until then only its [`TraceContext`] exists, which is stored and sent.
 
-use std::cell::Cell;
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -10,6 +11,7 @@ use saga_core::trace::TraceContext;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::http_exchange::HttpExchange;
 use super::span_operation::SpanOperation;
 
 /// Recorder of spans, which also decides which traces are recorded.
@@ -48,16 +50,37 @@ pub struct Span {
 pub struct SpanDetails {
     /// Operation that the span measures.
     pub operation: SpanOperation,
-    /// Reason of a technical failure. A rejection by the business is none.
-    pub failed: Option<String>,
-    /// Related spans that are not the parent: those of the same batch, or the caller's own.
+    /// Technical failure. A rejection by the business is none.
+    pub failed: Option<SpanFailure>,
+    /// Related spans that are not the parent, such as the caller's own.
     pub links: Vec<TraceContext>,
+    /// Transaction that ended with the span.
+    pub transaction: Option<Transaction>,
 }
 
 impl From<SpanOperation> for SpanDetails {
     fn from(operation: SpanOperation) -> Self {
-        Self { operation, failed: None, links: Vec::new() }
+        Self { operation, failed: None, links: Vec::new(), transaction: None }
     }
+}
+
+/// Technical failure of an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpanFailure {
+    /// Class of the error, of low cardinality: the attribute `error.type`.
+    pub error_type: Cow<'static, str>,
+    /// Description for people; empty if the class says all.
+    pub description: String,
+}
+
+/// Database transaction of a batch. It is exported as a span of its own below the span of each input, so that each trace
+/// is whole and none consists of a transaction alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transaction {
+    /// Number of inputs in the transaction.
+    pub inputs: usize,
+    /// Duration of the transaction, commit included.
+    pub took: Duration,
 }
 
 /// Treatment of a caller's trace context (setting `trace.callers`).
@@ -125,13 +148,13 @@ impl Tracer {
         Some(OpenSpan { context, parent: parent.map(|parent| parent.span_id) })
     }
 
-    /// Begins the span of a batch, in a trace of its own. `None` unless several parts of the batch are recorded.
+    /// Begins the span of the publish of a message below `cause`. Its context was sent with the message.
     #[must_use]
-    pub fn begin_batch(&self, parts: &[TraceContext]) -> Option<OpenSpan> {
-        let is_batch = self.is_on() && parts.len() > 1;
-        let context =
-            || TraceContext { trace_id: Uuid::now_v7().as_u128(), span_id: new_id(), is_sampled: true };
-        is_batch.then(|| OpenSpan { context: context(), parent: None })
+    pub fn begin_publish(&self, cause: TraceContext, message_id: Uuid) -> Option<OpenSpan> {
+        let spans = self.spans.as_ref()?;
+        let is_sampled = cause.is_sampled || spans.has_kept(cause.trace_id);
+        let context = TraceContext { is_sampled, ..cause.of_publish(message_id) };
+        Some(OpenSpan { context, parent: Some(cause.span_id) })
     }
 
     /// Records the trace of the HTTP request that is being answered, after a failure.
@@ -163,29 +186,50 @@ fn new_id() -> u64 {
 
 tokio::task_local! {
     static REQUEST: Cell<Request>;
+    static CALL: RefCell<Call>;
 }
 
 /// Trace of the HTTP request that is being answered.
 #[derive(Debug, Clone, Copy, Default)]
 struct Request {
     /// Caller's trace context, if it is continued.
-    parent: Option<TraceContext>,
+    caller: Option<RequestCaller>,
     /// Span of the response, begun when the request first uses the engine.
     opened: Option<OpenSpan>,
+    /// Correlation id of the first command.
+    correlation_id: Option<Uuid>,
+}
+
+/// Caller of a request whose trace is continued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestCaller {
+    /// Trace context of the caller.
+    pub context: TraceContext,
+    /// Correlation id of the saga for which the caller asks.
+    pub correlation_id: Option<Uuid>,
+}
+
+/// Call of a task in progress.
+struct Call {
+    context: TraceContext,
+    correlation_id: Uuid,
+    /// Newest request of the call.
+    http: Option<HttpExchange>,
 }
 
 /// Runs `answer` with the trace of a request. [`request_span`] returns its span, which a read-only request of an untraced
 /// caller does not have.
 pub async fn answering<T>(
     tracer: &Tracer,
-    parent: Option<TraceContext>,
+    caller: Option<RequestCaller>,
     answer: impl Future<Output = T>,
 ) -> T {
     if !tracer.is_on() {
         return answer.await;
     }
-    let opened = parent.and_then(|parent| tracer.begin(Some(parent), Uuid::nil()));
-    REQUEST.scope(Cell::new(Request { parent, opened }), answer).await
+    let opened = caller.and_then(|caller| tracer.begin(Some(caller.context), Uuid::nil()));
+    let request = Request { caller, opened, correlation_id: None };
+    REQUEST.scope(Cell::new(request), answer).await
 }
 
 /// Span of the request that is being answered, once it has used the engine. Outgoing requests continue from it. Available
@@ -195,16 +239,56 @@ pub fn request_span() -> Option<OpenSpan> {
     REQUEST.try_with(|request| request.get().opened).ok().flatten()
 }
 
+/// Correlation id of the request that is being answered: the caller's, or that of its first command.
+#[must_use]
+pub fn request_correlation_id() -> Option<Uuid> {
+    let of = |request: Request| caller_correlation_id().or(request.correlation_id);
+    REQUEST.try_with(|request| of(request.get())).ok().flatten()
+}
+
+/// Correlation id that the caller of the request sent, if its trace is continued.
+pub(super) fn caller_correlation_id() -> Option<Uuid> {
+    let of = |request: Request| request.caller.and_then(|caller| caller.correlation_id);
+    REQUEST.try_with(|request| of(request.get())).ok().flatten()
+}
+
 /// Parent context for a command of the request that is being answered: its span, which belongs to the saga's trace unless
 /// the caller has one.
 pub(super) fn context_of_request(tracer: &Tracer, saga: Uuid) -> Option<TraceContext> {
     let span = REQUEST.try_with(|cell| {
         let mut request = cell.get();
         if request.opened.is_none() {
-            request.opened = tracer.begin(request.parent, saga);
-            cell.set(request);
+            request.opened = tracer.begin(request.caller.map(|caller| caller.context), saga);
         }
+        request.correlation_id.get_or_insert(saga);
+        cell.set(request);
         request.opened
     });
     span.ok().flatten().map(|opened| opened.context)
+}
+
+/// Makes the call of a task in its span, and returns its newest request over HTTP as well.
+pub(super) async fn calling<T>(
+    context: Option<TraceContext>,
+    correlation_id: Uuid,
+    call: impl Future<Output = T>,
+) -> (T, Option<HttpExchange>) {
+    let Some(context) = context else { return (call.await, None) };
+    let scope = RefCell::new(Call { context, correlation_id, http: None });
+    let made = async {
+        let result = call.await;
+        (result, CALL.with(|call| call.borrow_mut().http.take()))
+    };
+    CALL.scope(scope, made).await
+}
+
+/// Trace context of the task whose call is being made, with its correlation id.
+#[must_use]
+pub fn call_context() -> Option<(TraceContext, Uuid)> {
+    CALL.try_with(|call| (call.borrow().context, call.borrow().correlation_id)).ok()
+}
+
+/// Records a request of the call that is being made. The newest one describes the call's span.
+pub fn record_exchange(http: HttpExchange) {
+    let _ = CALL.try_with(|call| call.borrow_mut().http = Some(http));
 }

@@ -59,6 +59,13 @@ pub struct RepublishPage {
     pub last: Option<i64>,
 }
 
+impl OutboxEntry {
+    /// Trace context to send with the message: that of its publish.
+    pub(crate) fn sent_context(&self) -> Option<TraceContext> {
+        self.trace.map(|cause| cause.of_publish(self.id))
+    }
+}
+
 impl<B: Backend> Outbox for B {
     fn pending_entries(&self, limit: usize) -> Answer<'_, Vec<OutboxEntry>> {
         self.snapshot(Lane::Relay, limit_of(limit), |db, limit| {

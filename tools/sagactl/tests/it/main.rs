@@ -44,4 +44,5 @@ mod system;
 mod tls;
 mod tokens;
 mod top;
+mod trace_collector;
 mod traces;

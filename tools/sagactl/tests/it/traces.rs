@@ -1,157 +1,18 @@
 //! Shell: traces of orders across all programs, received by an OTLP collector.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read as _;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
-use axum::Router;
-use axum::body::Bytes;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
-use axum::routing::post;
-use flate2::read::GzDecoder;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
-use opentelemetry_proto::tonic::trace::v1::{Span, status};
-use parking_lot::Mutex;
-use prost::Message as _;
 use serde_json::Value;
-use tokio::net::TcpListener;
 use uuid::Uuid;
 
-use crate::operator::{LONG_DEADLINE, STEP};
+use crate::operator::LONG_DEADLINE;
 use crate::system::{System, order_for, wait_until};
-
-#[derive(Debug, Clone)]
-struct Seen {
-    service: String,
-    span: Span,
-}
-
-/// Received spans.
-#[derive(Clone, Default)]
-struct Collector {
-    spans: Arc<Mutex<Vec<Seen>>>,
-    /// Compression and header of each request.
-    heads: Arc<Mutex<Vec<(String, String)>>>,
-}
-
-impl Collector {
-    /// Starts a collector. Returns it with its address.
-    async fn start() -> (Self, String) {
-        let collector = Self::default();
-        let routes = Router::new().route("/v1/traces", post(take)).with_state(collector.clone());
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = format!("http://{}", listener.local_addr().expect("an address"));
-        tokio::spawn(async move { axum::serve(listener, routes).await });
-        (collector, address)
-    }
-
-    /// Returns the spans of a trace received so far.
-    fn of(&self, trace_id: &[u8]) -> Trace {
-        Trace(self.spans.lock().iter().filter(|seen| seen.span.trace_id == trace_id).cloned().collect())
-    }
-
-    /// Waits for the trace of an order until `is_whole` holds.
-    async fn trace_of(&self, order: &Value, is_whole: impl Fn(&Trace) -> bool) -> Trace {
-        let order: Uuid = order.as_str().expect("an id").parse().expect("a UUID");
-        wait_until("the trace has come", async || is_whole(&self.of(order.as_bytes()))).await;
-        self.of(order.as_bytes())
-    }
-}
-
-async fn take(State(collector): State<Collector>, headers: HeaderMap, body: Bytes) -> StatusCode {
-    let head = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-    let (coding, tenant) = (head("content-encoding"), head("x-tenant"));
-    let mut plain = Vec::new();
-    match &coding[..] {
-        "gzip" => drop(GzDecoder::new(&body[..]).read_to_end(&mut plain).expect("gzip")),
-        _ => plain.extend_from_slice(&body),
-    }
-    collector.heads.lock().push((coding, tenant));
-    let request = ExportTraceServiceRequest::decode(&plain[..]).expect("OTLP");
-    for resource in request.resource_spans {
-        let attributes = resource.resource.expect("a resource").attributes;
-        let name = attributes.into_iter().find(|attribute| attribute.key == "service.name");
-        let service = match name.and_then(|name| name.value?.value) {
-            Some(any_value::Value::StringValue(service)) => service,
-            other => panic!("no service.name: {other:?}"),
-        };
-        let spans = resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
-        collector.spans.lock().extend(spans.map(|span| Seen { service: service.clone(), span }));
-    }
-    StatusCode::OK
-}
-
-/// Spans of one trace.
-struct Trace(Vec<Seen>);
-
-impl Trace {
-    /// Counts spans by `service name`.
-    fn names(&self) -> BTreeMap<String, usize> {
-        let mut names = BTreeMap::new();
-        for Seen { service, span } in &self.0 {
-            *names.entry(format!("{service} {}", span.name)).or_default() += 1;
-        }
-        names
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.names().contains_key(name)
-    }
-
-    fn all(&self, name: &str) -> Vec<&Span> {
-        let named = self.0.iter().filter(|seen| format!("{} {}", seen.service, seen.span.name) == name);
-        named.map(|seen| &seen.span).collect()
-    }
-
-    #[track_caller]
-    fn one(&self, name: &str) -> &Span {
-        match self.all(name)[..] {
-            [span] => span,
-            ref spans => panic!("{} spans {name:?} in {:#?}", spans.len(), self.names()),
-        }
-    }
-
-    /// True if all these pairs of cause and effect were received. Each program exports its own spans.
-    fn has_all(&self, caused: &[(&str, &str)]) -> bool {
-        caused.iter().all(|(cause, effect)| self.has(cause) && self.has(effect))
-    }
-
-    /// Spans without a cause in the trace.
-    fn first(&self) -> Vec<String> {
-        let ids: BTreeSet<_> = self.0.iter().map(|seen| &seen.span.span_id).collect();
-        assert_eq!(ids.len(), self.0.len(), "each span came once");
-        let first = self.0.iter().filter(|seen| !ids.contains(&seen.span.parent_span_id));
-        first.map(|seen| format!("{} {}", seen.service, seen.span.name)).collect()
-    }
-
-    /// True if every other span has a cause in the trace.
-    fn is_one_tree(&self, first: &str) -> bool {
-        self.first() == [first]
-    }
-
-    #[track_caller]
-    fn assert_caused(&self, cause: &str, effect: &str) {
-        let (cause, effect) = (self.one(cause), self.one(effect));
-        assert_eq!(cause.span_id, effect.parent_span_id, "{} is caused by another", effect.name);
-    }
-}
-
-fn attribute(span: &Span, key: &str) -> Option<String> {
-    let found = span.attributes.iter().find(|attribute| attribute.key == key)?;
-    let value = found.value.as_ref()?.value.as_ref()?;
-    if let any_value::Value::StringValue(value) = value { Some(value.clone()) } else { None }
-}
-
-fn has_failed(span: &Span) -> bool {
-    span.status.as_ref().is_some_and(|status| status.code() == status::StatusCode::Error)
-}
+use crate::trace_collector::{Collector, Trace, attribute, has_failed, number};
 
 const POST: &str = "order POST /api/orders";
 
-const SERVICES: [&str; 5] = ["order", "inventory", "payment", "admin", "bank"];
+pub const SERVICES: [&str; 5] = ["order", "inventory", "payment", "admin", "bank"];
 
 /// Starts a system that samples this ratio of orders.
 fn traced(collector: &str, ratio: &str, more: &[&str]) -> System {
@@ -173,20 +34,21 @@ async fn one_trace_follows_an_order_through_every_program() {
     let caused = [
         (POST, "order command"),
         ("order command", "order publish order.created"),
-        ("order command", "inventory inventory-stock-reservation"),
-        ("inventory inventory-stock-reservation", "payment payment-processing"),
-        ("payment payment-processing", "payment call payment-charge"),
-        ("payment call payment-charge", "bank POST /v1/charges"),
-        ("payment call payment-charge", "payment payment-charge"),
+        ("order publish order.created", "inventory process order.created"),
+        ("inventory process order.created", "inventory publish inventory.stock_reserved"),
+        ("inventory publish inventory.stock_reserved", "payment process inventory.stock_reserved"),
+        ("payment process inventory.stock_reserved", "payment POST /v1/charges"),
+        ("payment POST /v1/charges", "bank POST /v1/charges"),
+        ("payment POST /v1/charges", "payment payment-charge"),
         ("payment payment-charge", "payment publish payment.processed"),
-        ("payment payment-charge", "order order-confirmation"),
+        ("payment publish payment.processed", "order process payment.processed"),
     ];
     let is_whole = |trace: &Trace| {
         trace.has_all(&caused)
             && trace.is_one_tree(POST)
-            && trace.names().get("admin admin-saga-view") == Some(&4)
+            && trace.processed_by("admin-saga-view") == 4
             && trace.0.iter().filter(|seen| seen.span.name.starts_with("publish ")).count() == 4
-            && trace.0.iter().any(|seen| seen.service == "inventory" && seen.span.name.contains("sale"))
+            && trace.processed_by("inventory-sale") == 1
     };
     let trace = collector.trace_of(&order["id"], is_whole).await;
     for (cause, effect) in caused {
@@ -194,8 +56,8 @@ async fn one_trace_follows_an_order_through_every_program() {
     }
     let charged = trace.one("bank POST /v1/charges");
     assert_eq!(charged.kind(), SpanKind::Server);
-    assert_eq!(attribute(charged, "http.response.status_code").as_deref(), Some("200"));
-    assert_eq!(trace.one("payment payment-processing").kind(), SpanKind::Consumer);
+    assert_eq!(number(charged, "http.response.status_code"), Some(200));
+    assert_eq!(trace.one("payment process inventory.stock_reserved").kind(), SpanKind::Consumer);
     assert_eq!(trace.one("order publish order.created").kind(), SpanKind::Producer);
     assert!(!trace.0.iter().any(|seen| has_failed(&seen.span)), "nothing failed");
     let log = std::fs::read_to_string(system.path().join("log/inventory.log")).expect("a log");
@@ -220,7 +82,7 @@ async fn followed_caller_trace_continues_and_decides_sampling() {
     place("00-5bf92f3577b34da6a3ce929d0e0e4737-00f067aa0ba902b7-01").await;
     let recorded = 0x5bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4737_u128.to_be_bytes();
     let has_come =
-        |trace: &Trace| trace.has("order order-confirmation") && trace.has("order POST /api/orders");
+        |trace: &Trace| trace.has("order process payment.processed") && trace.has("order POST /api/orders");
     wait_until("it has come", async || has_come(&collector.of(&recorded))).await;
     let first = collector.of(&recorded).one("order POST /api/orders").clone();
     assert_eq!(first.parent_span_id, 0x00f0_67aa_0ba9_02b7_u64.to_be_bytes());
@@ -239,18 +101,18 @@ async fn trace_of_compensated_order_is_complete_although_unsampled() {
     assert_eq!([&fine["status"], &declined["status"]], ["CONFIRMED", "CANCELLED"]);
     let caused = [
         (POST, "order command"),
-        ("order command", "inventory inventory-stock-reservation"),
-        ("payment call payment-charge", "bank POST /v1/charges"),
+        ("order publish order.created", "inventory process order.created"),
+        ("payment POST /v1/charges", "bank POST /v1/charges"),
         ("bank POST /v1/charges", "bank command"),
         ("payment payment-charge", "payment publish payment.failed"),
-        ("payment payment-charge", "order order-cancellation"),
-        ("order order-cancellation", "order publish order.cancelled"),
+        ("payment publish payment.failed", "order process payment.failed"),
+        ("order process payment.failed", "order publish order.cancelled"),
     ];
     let is_whole = |trace: &Trace| {
         trace.has_all(&caused)
             && trace.is_one_tree(POST)
             && trace.has("inventory publish inventory.stock_released")
-            && trace.names().get("admin admin-saga-view") >= Some(&5)
+            && trace.processed_by("admin-saga-view") >= 5
     };
     let trace = collector.trace_of(&declined["id"], is_whole).await;
     for (cause, effect) in caused {
@@ -288,8 +150,8 @@ async fn caller_trace_is_linked_and_does_not_decide_sampling() {
     let (recorded, unrecorded) = (recorded.expect("one"), unrecorded.expect("one"));
     let caused = [
         (POST, "order command"),
-        ("payment call payment-charge", "bank POST /v1/charges"),
-        ("payment payment-charge", "order order-confirmation"),
+        ("payment POST /v1/charges", "bank POST /v1/charges"),
+        ("payment publish payment.processed", "order process payment.processed"),
     ];
     let trace =
         collector.trace_of(&recorded, |trace| trace.has_all(&caused) && trace.is_one_tree(POST)).await;
@@ -314,10 +176,14 @@ async fn calls_of_admin_continue_the_trace_of_its_caller() {
     let request = system.http.delete(system.url("admin", "/api/admin/faults/bank"));
     let traced = request.header("traceparent", "00-6bf92f3577b34da6a3ce929d0e0e4738-00f067aa0ba902b7-01");
     assert!(traced.send().await.expect("an answer").status().is_success());
-    let (asked, passed_on) = ("admin DELETE /api/admin/faults/{service}", "bank DELETE /internal/faults");
+    let asked = "admin DELETE /api/admin/faults/{service}";
+    let (sent, passed_on) = ("admin DELETE", "bank DELETE /internal/faults");
     let caller = 0x6bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4738_u128.to_be_bytes();
-    wait_until("both have come", async || collector.of(&caller).has_all(&[(asked, passed_on)])).await;
-    collector.of(&caller).assert_caused(asked, passed_on);
+    let caused = [(asked, sent), (sent, passed_on)];
+    wait_until("all have come", async || collector.of(&caller).has_all(&caused)).await;
+    for (cause, effect) in caused {
+        collector.of(&caller).assert_caused(cause, effect);
+    }
 }
 
 /// The memory of failed traces is lost at a restart; what was stored or exported is not.
@@ -329,7 +195,7 @@ async fn failed_trace_survives_a_restart() {
     let dead_lettered = system.dead_letter_orders(1).await;
     system.sagactl(&["stop", "bank"]);
     let called = system.place(1).await;
-    let has_failed = |trace: &Trace| !trace.all("payment call payment-charge").is_empty();
+    let has_failed = |trace: &Trace| trace.has("payment GET /v1/ledger");
     collector.trace_of(&Value::from(called[0].clone()), has_failed).await;
 
     system.sagactl(&["stop", "payment"]);
@@ -341,11 +207,11 @@ async fn failed_trace_survives_a_restart() {
         system.wait_until_confirmed(&orders).await;
         let caused = [
             (POST, "order command"),
-            ("payment payment-processing", "payment call payment-charge"),
-            ("payment call payment-charge", "bank POST /v1/charges"),
+            ("payment process inventory.stock_reserved", "payment POST /v1/charges"),
+            ("payment POST /v1/charges", "bank POST /v1/charges"),
             ("payment payment-charge", "payment publish payment.processed"),
-            ("payment payment-charge", "order order-confirmation"),
-            ("order order-confirmation", "order publish order.confirmed"),
+            ("payment publish payment.processed", "order process payment.processed"),
+            ("order process payment.processed", "order publish order.confirmed"),
         ];
         let is_whole = |trace: &Trace| trace.has_all(&caused) && trace.is_one_tree(POST);
         collector.trace_of(&Value::from(orders[0].clone()), is_whole).await;
@@ -362,22 +228,22 @@ async fn replay_continues_the_trace_of_its_order() {
     let (id, _) = system.dead_letter();
     system.sagactl(&["dlq", "replay", &id, "--reason", "a test"]);
     system.wait_until_confirmed(&orders).await;
-    let tries = format!("payment {STEP}");
+    let tries = "payment process inventory.stock_reserved";
     let is_whole = |trace: &Trace| {
-        trace.all(&tries).len() == 2
-            && trace
-                .has_all(&[(POST, "order command"), ("payment payment-charge", "order order-confirmation")])
+        trace.all(tries).len() == 2
+            && trace.has_all(&[(POST, "order command")])
+            && trace.has("order process payment.processed")
             && trace.is_one_tree(POST)
     };
     let trace = collector.trace_of(&Value::from(orders[0].clone()), is_whole).await;
-    let mut tries = trace.all(&tries);
+    let mut tries = trace.all(tries);
     tries.sort_by_key(|span| span.start_time_unix_nano);
     let [failed, replayed] = tries[..] else { panic!("two tries: {tries:?}") };
     assert!(has_failed(failed) && !has_failed(replayed), "{failed:?} {replayed:?}");
-    let reserved = &trace.one("inventory inventory-stock-reservation").span_id;
+    let reserved = &trace.one("inventory publish inventory.stock_reserved").span_id;
     assert_eq!([&failed.parent_span_id, &replayed.parent_span_id], [reserved, reserved]);
     assert_eq!(attribute(replayed, "saga.dead_letter_id").as_ref(), Some(&id));
-    trace.assert_caused("payment payment-charge", "order order-confirmation");
+    trace.assert_caused("payment publish payment.processed", "order process payment.processed");
     let shown = system.sagactl_json(&["dlq", "show", &id]);
     let traced = shown["trace"].as_str().expect("where it failed in the trace");
     assert!(traced.contains(&orders[0].replace('-', "")), "{traced}");

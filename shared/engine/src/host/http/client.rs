@@ -1,12 +1,21 @@
 //! Shell: this service's requests to others: clients without the environment's proxy, the token, and trusted authorities.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use reqwest::{Client, ClientBuilder, Proxy};
+use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::{Client, ClientBuilder, Proxy, Request, RequestBuilder, Response, Url};
 use saga_core::access::Token;
+use saga_core::trace::{TRACEPARENT, TraceContext};
+use uuid::Uuid;
 
+use super::baggage;
 use super::settings::{CLIENT_IDLE_TIMEOUT, HttpSettings};
+use super::telemetry::name_of;
 use crate::reloaded::{BadFile, OnReadError, Reloaded, read_protected};
+use crate::runtime::http_exchange::HttpExchange;
+use crate::runtime::span_operation::SpanOperation;
+use crate::runtime::tracer::{self, SpanDetails, SpanFailure, Tracer};
 use crate::trust::Authorities;
 
 /// Forbidden permissions of the token file: a reader could act as this service.
@@ -27,9 +36,10 @@ pub fn external_client_builder(settings: &HttpSettings) -> ClientBuilder {
     proxy.into_iter().fold(client_builder(), ClientBuilder::proxy)
 }
 
-/// Credentials for requests to other services. Clones share the reloaded token.
+/// Credentials and tracer for requests to other services. Clones share the reloaded token.
 #[derive(Clone, Default)]
 pub struct HttpClient {
+    tracer: Tracer,
     token: Option<Arc<Reloaded<Token>>>,
     authorities: Option<Arc<Authorities>>,
 }
@@ -51,9 +61,63 @@ impl HttpClient {
         };
         let authorities = |file: &std::path::PathBuf| Authorities::open("http.tls.ca", file);
         Ok(Self {
+            tracer: Tracer::off(),
             token: settings.token.as_ref().map(watched).transpose()?,
             authorities: settings.tls.ca.as_ref().map(authorities).transpose()?,
         })
+    }
+
+    /// Records the requests of this client in spans.
+    #[must_use]
+    pub(crate) fn traced(self, tracer: Tracer) -> Self {
+        Self { tracer, ..self }
+    }
+
+    /// Sends a request with the token. It continues the trace of the call or request in progress, and is recorded in it.
+    /// `template` is its path with placeholders in place of ids.
+    ///
+    /// # Errors
+    /// When the request cannot be sent, or is not answered.
+    pub async fn send(
+        &self,
+        request: RequestBuilder,
+        template: Option<&'static str>,
+    ) -> reqwest::Result<Response> {
+        let request = match self.token() {
+            Some(token) => request.bearer_auth(token.secret()),
+            None => request,
+        };
+        let (client, request) = request.build_split();
+        let mut request = request?;
+        let of_call = tracer::call_context();
+        let span = match (of_call, tracer::request_span()) {
+            (None, Some(parent)) => self.tracer.begin(Some(parent.context), Uuid::nil()),
+            _ => None,
+        };
+        let Some(context) = of_call.map(|(context, _)| context).or(span.map(|span| span.context)) else {
+            return client.execute(request).await;
+        };
+        let correlation_id = of_call.map(|(_, id)| id).or_else(tracer::request_correlation_id);
+        add_context(request.headers_mut(), context, correlation_id);
+        let sent = exchange(&request, template);
+        // Recorded before the answer too: a call that takes too long is dropped.
+        tracer::record_exchange(sent.clone());
+        let began = Instant::now();
+        let answer = client.execute(request).await;
+        let http = answered(sent, &answer);
+        if let Some(span) = span {
+            let failed =
+                http.error_type().map(|error_type| SpanFailure { error_type, description: String::new() });
+            self.tracer.end(span, began.elapsed(), || SpanDetails {
+                operation: SpanOperation::Request { http, correlation_id },
+                failed,
+                links: vec![],
+                transaction: None,
+            });
+        } else {
+            tracer::record_exchange(http);
+        }
+        answer
     }
 
     /// Has a client trust the authorities of `http.tls.ca` alone, as the file holds them at each connection. Without the
@@ -73,6 +137,55 @@ impl HttpClient {
     pub fn token(&self) -> Option<Arc<Token>> {
         self.token.as_ref().and_then(|token| token.current())
     }
+}
+
+/// Adds trace context and correlation id.
+fn add_context(headers: &mut HeaderMap, context: TraceContext, correlation_id: Option<Uuid>) {
+    if let Ok(value) = HeaderValue::try_from(context.to_string()) {
+        headers.insert(TRACEPARENT, value);
+    }
+    if let Some(value) = correlation_id.and_then(baggage::header_of) {
+        headers.insert(baggage::BAGGAGE, value);
+    }
+}
+
+/// Describes a request that is about to be sent.
+fn exchange(request: &Request, template: Option<&'static str>) -> HttpExchange {
+    let url = request.url();
+    HttpExchange {
+        method: name_of(request.method()),
+        url: format!("{}{}", url.origin().ascii_serialization(), url.path()),
+        address: url.host_str().unwrap_or_default().to_owned(),
+        port: url.port_or_known_default(),
+        template,
+        status: None,
+        error: None,
+    }
+}
+
+/// Records a request to a program outside this system in the span of the call that is being made. Its path may be secret.
+pub fn record_external(url: &Url, answer: &reqwest::Result<Response>) {
+    let sent = HttpExchange {
+        method: "POST",
+        url: format!("{}/REDACTED", url.origin().ascii_serialization()),
+        address: url.host_str().unwrap_or_default().to_owned(),
+        port: url.port_or_known_default(),
+        template: None,
+        status: None,
+        error: None,
+    };
+    tracer::record_exchange(answered(sent, answer));
+}
+
+/// Adds the status of the response, or the error.
+fn answered(sent: HttpExchange, answer: &reqwest::Result<Response>) -> HttpExchange {
+    let error = match answer {
+        Ok(response) => return HttpExchange { status: Some(response.status().as_u16()), ..sent },
+        Err(error) if error.is_timeout() => "timeout",
+        Err(error) if error.is_connect() => "connect",
+        Err(_) => "connection_closed",
+    };
+    HttpExchange { error: Some(error), ..sent }
 }
 
 /// Advice for a missing token file.

@@ -5,11 +5,14 @@
 //!
 //! Middleware, outermost first as `server` composes it: `telemetry`, `origin_guard`, `request_body`, `authorization`.
 //!
+//! `baggage` carries the correlation id between services.
+//!
 //! For routes: `extract`, `operator`, `idempotency`, `text`, `command_reply`, `problem`. Descriptions: `readiness`, `openapi`, `schemas`.
 //!
 //! `client` makes the clients of requests to others, with their credentials, and `retry_after` reads when to ask again.
 
 mod authorization;
+mod baggage;
 mod client;
 mod client_stream;
 mod command_reply;
@@ -36,7 +39,7 @@ mod text;
 mod tls;
 
 pub use authorization::{Authorization, Caller};
-pub use client::{HttpClient, client_builder, external_client_builder};
+pub use client::{HttpClient, client_builder, external_client_builder, record_external};
 pub use command_reply::{Replayed, command_reply, keyed_reply};
 pub use connections::{Listener, STOP_WITHIN, bind, serve, spawn};
 pub use extract::{Body, Params, Prefer, Segment, wait_preference};

@@ -45,8 +45,9 @@ pub fn router(
 ) -> Router {
     let (routes, api) = routes.split_for_parts();
     let authorization = Arc::new(authorization);
+    let scheme = if settings.tls.cert.is_some() { "https" } else { "http" };
     let telemetry =
-        RequestTelemetry { metrics: metrics.clone(), tracer, authorization: authorization.clone() };
+        RequestTelemetry { metrics: metrics.clone(), tracer, authorization: authorization.clone(), scheme };
     let operations = Router::new()
         .route("/livez", get(|| async { "alive\n" }))
         .route("/readyz", get(readyz))

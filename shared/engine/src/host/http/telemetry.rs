@@ -1,18 +1,21 @@
 //! Shell: metrics and spans of requests, those that clients abandoned included.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request};
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::Response;
 use saga_core::trace::{TRACEPARENT, TraceContext};
 
 use super::authorization::Authorization;
+use super::baggage;
 use crate::host::metrics::Metrics;
-use crate::runtime::span_operation::{NO_ROUTE, SpanOperation};
-use crate::runtime::tracer::{self, SpanDetails, Tracer};
+use crate::runtime::span_attribute::OTHER_METHOD;
+use crate::runtime::span_operation::SpanOperation;
+use crate::runtime::tracer::{self, RequestCaller, SpanDetails, SpanFailure, Tracer};
 
 /// Metrics and tracer of a server's requests.
 #[derive(Clone)]
@@ -20,7 +23,12 @@ pub(super) struct RequestTelemetry {
     pub(super) metrics: Metrics,
     pub(super) tracer: Tracer,
     pub(super) authorization: Arc<Authorization>,
+    /// Scheme of all requests: `http` or `https`.
+    pub(super) scheme: &'static str,
 }
+
+/// Label of requests without a route.
+const NO_ROUTE: &str = "none";
 
 /// Statuses of denied requests, whose trace context is not trusted.
 const DENIED: [StatusCode; 3] =
@@ -33,13 +41,17 @@ const CLIENT_CLOSED_REQUEST: u16 = 499;
 pub(super) async fn observe_request(telemetry: RequestTelemetry, request: Request, next: Next) -> Response {
     let caller_context = context_in(request.headers()).filter(|_| telemetry.tracer.is_on());
     let record = RequestRecord::of(telemetry, &request, caller_context);
-    let (tracer, parent) = (record.telemetry.tracer.clone(), record.parent());
+    let caller = record.parent().map(|context| {
+        let correlation_id = baggage::correlation_id_in(request.headers());
+        RequestCaller { context, correlation_id }
+    });
+    let tracer = record.telemetry.tracer.clone();
     let answer = async move {
         let response = next.run(request).await;
         record.set_status(response.status());
         response
     };
-    tracer::answering(&tracer, parent, answer).await
+    tracer::answering(&tracer, caller, answer).await
 }
 
 /// Request in flight. Recorded when dropped, answered or not.
@@ -49,6 +61,7 @@ struct RequestRecord {
     method: &'static str,
     /// Matched route. Unmatched paths are not labels, because clients could invent any number.
     route: Option<MatchedPath>,
+    uri: Uri,
     /// Trace context that the caller sent.
     caller_context: Option<TraceContext>,
     status: Option<StatusCode>,
@@ -57,8 +70,8 @@ struct RequestRecord {
 impl RequestRecord {
     fn of(telemetry: RequestTelemetry, request: &Request, caller_context: Option<TraceContext>) -> Self {
         let route = request.extensions().get::<MatchedPath>().cloned();
-        let (began, method) = (Instant::now(), name_of(request.method()));
-        Self { telemetry, began, method, route, caller_context, status: None }
+        let (began, method, uri) = (Instant::now(), name_of(request.method()), request.uri().clone());
+        Self { telemetry, began, method, route, uri, caller_context, status: None }
     }
 
     /// Returns the caller's trace context, if the server continues that trace.
@@ -78,26 +91,47 @@ impl RequestRecord {
 impl Drop for RequestRecord {
     fn drop(&mut self) {
         let (took, parent) = (self.began.elapsed(), self.parent());
-        let Self { telemetry: RequestTelemetry { metrics, tracer, .. }, method, .. } = self;
+        let Self { telemetry: RequestTelemetry { metrics, tracer, scheme, .. }, method, uri, .. } = self;
         let is_denied = self.status.is_some_and(|status| DENIED.contains(&status));
         let span = tracer::request_span().filter(|_| parent.is_none() || !is_denied);
-        let status = self.status.map_or(CLIENT_CLOSED_REQUEST, |status| status.as_u16());
-        let route = self.route.as_ref().map_or(NO_ROUTE, MatchedPath::as_str);
-        metrics.record_request((method, route, &status.to_string()), took, span.map(|span| span.context));
+        let status = self.status.map(|status| status.as_u16());
+        let (route, label) =
+            (self.route.as_ref().map(MatchedPath::as_str), status.unwrap_or(CLIENT_CLOSED_REQUEST));
+        let labels = (*method, route.unwrap_or(NO_ROUTE), &*label.to_string());
+        metrics.record_request(labels, took, span.map(|span| span.context));
         let Some(span) = span else { return };
-        let failed = self.status.filter(StatusCode::is_server_error).map(|status| status.to_string());
-        if failed.is_some() {
+        let failed = error_type(self.status);
+        if self.status.is_some_and(|status| status.is_server_error()) {
             tracer.keep(span.context);
         }
-        let path = self.route.as_ref().map(|path| path.as_str().to_owned());
-        let operation = SpanOperation::Answer { method, route: path, status };
         let links = self.caller_context.filter(|_| parent.is_none()).into_iter().collect();
-        tracer.end(span, took, || SpanDetails { operation, failed, links });
+        tracer.end(span, took, || SpanDetails {
+            operation: SpanOperation::Answer {
+                method,
+                scheme,
+                route: route.map(str::to_owned),
+                path: uri.path().to_owned(),
+                status,
+                correlation_id: tracer::request_correlation_id(),
+            },
+            failed: failed.map(|error_type| SpanFailure { error_type, description: String::new() }),
+            links,
+            transaction: None,
+        });
+    }
+}
+
+/// Class of the error of a response: its status, or that the client did not wait for it.
+fn error_type(status: Option<StatusCode>) -> Option<Cow<'static, str>> {
+    match status {
+        Some(status) if status.is_server_error() => Some(status.as_str().to_owned().into()),
+        Some(_) => None,
+        None => Some("client_closed_request".into()),
     }
 }
 
 /// Returns the label of a method; unknown methods share one.
-fn name_of(method: &Method) -> &'static str {
+pub(super) fn name_of(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",
         "HEAD" => "HEAD",
@@ -106,7 +140,7 @@ fn name_of(method: &Method) -> &'static str {
         "PATCH" => "PATCH",
         "DELETE" => "DELETE",
         "OPTIONS" => "OPTIONS",
-        _ => "other",
+        _ => OTHER_METHOD,
     }
 }
 

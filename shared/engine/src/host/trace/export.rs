@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use opentelemetry::trace::{
     Link, SpanContext, SpanId, SpanKind as OtelKind, Status, TraceFlags, TraceId, TraceState,
@@ -23,9 +23,11 @@ use saga_core::trace::TraceContext;
 use tracing::{info, warn};
 
 use super::client::Client;
+use super::described::Described;
 use crate::host::metrics::{Metrics, names};
-use crate::runtime::span_operation::SpanKind;
-use crate::runtime::tracer::{OpenSpan, Span, SpanDetails};
+use crate::runtime::span_attribute::{Attribute, AttributeValue};
+use crate::runtime::span_operation::{SpanKind, SpanOperation};
+use crate::runtime::tracer::{OpenSpan, Span, SpanDetails, SpanFailure, Transaction};
 
 /// Capacity of the queue. Further spans are dropped and counted.
 const QUEUE: usize = 16_384;
@@ -52,6 +54,8 @@ const FORMS: [(&str, &[&str]); 4] = [
 pub(super) struct Export {
     processor: BatchSpanProcessor,
     scope: InstrumentationScope,
+    /// Attributes of all transactions.
+    database: Vec<KeyValue>,
     waiting: Arc<AtomicUsize>,
     metrics: Metrics,
 }
@@ -61,12 +65,7 @@ impl Export {
     ///
     /// # Errors
     /// When the client cannot be made, or the environment asks for an unsupported form.
-    pub(super) fn to(
-        url: &Url,
-        service: &'static str,
-        instance: &str,
-        metrics: Metrics,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn to(url: &Url, described: Described, metrics: Metrics) -> anyhow::Result<Self> {
         check_forms()?;
         let otlp = OtlpExporter::builder()
             .with_http()
@@ -93,26 +92,28 @@ impl Export {
             .with_scheduled_delay(EVERY)
             .build();
         let mut processor = BatchSpanProcessor::builder(counting).with_batch_config(config).build();
-        let resource = Resource::builder_empty().with_attributes([
-            KeyValue::new("service.name", service),
-            KeyValue::new("service.namespace", "saga"),
-            KeyValue::new("service.version", env!("CARGO_PKG_VERSION")),
-            KeyValue::new("service.instance.id", instance.to_owned()),
-        ]);
-        opentelemetry_sdk::trace::SpanProcessor::set_resource(&mut processor, &resource.build());
+        let Described { resource, database } = described;
+        opentelemetry_sdk::trace::SpanProcessor::set_resource(&mut processor, &resource);
         let scope =
             InstrumentationScope::builder("saga-engine").with_version(env!("CARGO_PKG_VERSION")).build();
-        Ok(Self { processor, scope, waiting, metrics })
+        Ok(Self { processor, scope, database, waiting, metrics })
     }
 
-    /// Queues a span, or drops it when the queue is full.
+    /// Queues a span and that of its transaction, or drops them when the queue is full.
     pub(super) fn take(&self, span: Span) {
+        if let Some(transaction) = span.details.transaction {
+            self.queue(|| self.data_of_transaction(&span, transaction));
+        }
+        self.queue(|| self.data(span));
+    }
+
+    fn queue(&self, data: impl FnOnce() -> SpanData) {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= QUEUE {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             self.metrics.add(&names::TRACE_SPANS, &["dropped"], 1);
             return;
         }
-        self.processor.on_end(self.data(span));
+        self.processor.on_end(data());
     }
 
     /// Sends the queued spans, within a limit.
@@ -125,15 +126,19 @@ impl Export {
             opened: OpenSpan { context, parent },
             ended,
             took,
-            details: SpanDetails { operation, failed, links: linked },
+            details: SpanDetails { operation, failed, links, transaction: _ },
         } = span;
-        let attributes =
-            operation.attributes().into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
-        let mut links = SpanLinks::default();
-        links.links = linked.iter().map(|linked| Link::new(context_of(linked, true), vec![], 0)).collect();
+        let mut attributes: Vec<_> = operation.attributes().into_iter().map(key_value).collect();
+        let status = match failed {
+            None => Status::Unset,
+            Some(SpanFailure { error_type, description }) => {
+                attributes.push(KeyValue::new("error.type", error_type));
+                Status::error(description)
+            }
+        };
+        let mut linked = SpanLinks::default();
+        linked.links = links.iter().map(|link| Link::new(context_of(link, true), vec![], 0)).collect();
         SpanData {
-            span_context: context_of(&context, false),
-            parent_span_id: parent.map_or(SpanId::INVALID, |id| SpanId::from_bytes(id.to_be_bytes())),
             parent_span_is_remote: matches!(operation.kind(), SpanKind::Server | SpanKind::Consumer),
             span_kind: match operation.kind() {
                 SpanKind::Internal => OtelKind::Internal,
@@ -143,15 +148,65 @@ impl Export {
                 SpanKind::Consumer => OtelKind::Consumer,
             },
             name: operation.name(),
+            attributes,
+            links: linked,
+            status,
+            ..self.plain(&context, parent, (ended, took))
+        }
+    }
+
+    /// Describes the transaction that ended with `span`, as a client call of the database below it.
+    fn data_of_transaction(&self, span: &Span, transaction: Transaction) -> SpanData {
+        let Span { opened: OpenSpan { context, .. }, ended, details, .. } = span;
+        let own = TraceContext { span_id: fastrand::u64(1..), ..*context };
+        let mut attributes = self.database.clone();
+        attributes.push(KeyValue::new("db.operation.name", COMMIT));
+        attributes.extend(
+            i64::try_from(transaction.inputs).map(|inputs| KeyValue::new("saga.batch.inputs", inputs)),
+        );
+        if let SpanOperation::Process(input) = &details.operation {
+            attributes.push(KeyValue::new("saga.correlation_id", input.correlation_id.to_string()));
+        }
+        SpanData {
+            span_kind: OtelKind::Client,
+            name: COMMIT.into(),
+            attributes,
+            ..self.plain(&own, Some(context.span_id), (*ended, transaction.took))
+        }
+    }
+
+    /// Span without operation, with its times and its place in the trace.
+    fn plain(
+        &self,
+        context: &TraceContext,
+        parent: Option<u64>,
+        (ended, took): (SystemTime, Duration),
+    ) -> SpanData {
+        SpanData {
+            span_context: context_of(context, false),
+            parent_span_id: parent.map_or(SpanId::INVALID, |id| SpanId::from_bytes(id.to_be_bytes())),
+            parent_span_is_remote: false,
+            span_kind: OtelKind::Internal,
+            name: "".into(),
             start_time: ended.checked_sub(took).unwrap_or(ended),
             end_time: ended,
-            attributes,
+            attributes: vec![],
             dropped_attributes_count: 0,
             events: opentelemetry_sdk::trace::SpanEvents::default(),
-            links,
-            status: failed.map_or(Status::Unset, Status::error),
+            links: SpanLinks::default(),
+            status: Status::Unset,
             instrumentation_scope: self.scope.clone(),
         }
+    }
+}
+
+/// Name of the operation of a transaction.
+const COMMIT: &str = "COMMIT";
+
+fn key_value((key, value): Attribute) -> KeyValue {
+    match value {
+        AttributeValue::Number(number) => KeyValue::new(key, number),
+        AttributeValue::Text(text) => KeyValue::new(key, text),
     }
 }
 

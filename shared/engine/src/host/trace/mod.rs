@@ -1,6 +1,7 @@
 //! Shell: sampling of traces, and export of their spans by OTLP over HTTP.
 
 mod client;
+mod described;
 mod export;
 mod span_buffer;
 mod tail_sampled;
@@ -11,11 +12,13 @@ use parking_lot::Mutex;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
+use self::described::Described;
 use self::export::Export;
 pub(super) use self::export::LAST;
 use self::span_buffer::SpanBuffer;
 use self::tail_sampled::TailSampled;
 use super::metrics::Metrics;
+use super::settings::Settings;
 use crate::runtime::tracer::{Callers, RecordSpans, Span, Tracer};
 
 /// Sampling and export of traces (section `trace`).
@@ -24,7 +27,8 @@ use crate::runtime::tracer::{Callers, RecordSpans, Span, Tracer};
 pub struct TraceSettings {
     /// Collector, e.g. `http://localhost:4318`; without one tracing is off. Of OpenTelemetry's environment variables,
     /// `OTEL_EXPORTER_OTLP_HEADERS`, `…_COMPRESSION` (`gzip`, `none`) and `…_PROTOCOL` (`http/protobuf`) have an
-    /// effect. Each also exists as `OTEL_EXPORTER_OTLP_TRACES_…`, which takes precedence.
+    /// effect. Each also exists as `OTEL_EXPORTER_OTLP_TRACES_…`, which takes precedence. `OTEL_RESOURCE_ATTRIBUTES` adds
+    /// attributes to the resource.
     pub endpoint: String,
     /// Share of new traces that is recorded, from 0 to 1.
     pub sample_ratio: f64,
@@ -107,16 +111,16 @@ impl Tracing {
     ///
     /// # Errors
     /// When the exporter cannot be made.
-    pub(super) fn new(
-        settings: &TraceSettings,
+    pub(super) fn new<X>(
+        settings: &Settings<X>,
         service: &'static str,
-        instance: &str,
         metrics: &Metrics,
     ) -> anyhow::Result<Self> {
+        let (described, settings) = (Described::of(settings, service), &settings.trace);
         let Some(url) = settings.url().map_err(anyhow::Error::msg)? else {
             return Ok(Self { tracer: Tracer::off(), export: None });
         };
-        let export = Arc::new(Export::to(&url, service, instance, metrics.clone())?);
+        let export = Arc::new(Export::to(&url, described, metrics.clone())?);
         let tail_sampler = settings.keep_failed.then(TailSampler::default);
         let sampled_below = share_of_ids(settings.sample_ratio);
         let recorded = Recorder { export: export.clone(), tail_sampler, sampled_below };
@@ -226,6 +230,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use saga_core::trace::TraceContext;
+    use uuid::Uuid;
 
     use super::*;
     use crate::runtime::span_operation::SpanOperation;
@@ -233,7 +238,9 @@ mod tests {
 
     fn span(trace_id: u128, is_sampled: bool) -> Span {
         let context = TraceContext { trace_id, span_id: 1, is_sampled };
-        let details = SpanOperation::Commit { inputs: 1 }.into();
+        let correlation_id = Uuid::nil();
+        let (subject, message_id, round) = (String::new(), correlation_id, 1);
+        let details = SpanOperation::Publish { subject, message_id, correlation_id, round }.into();
         let opened = OpenSpan { context, parent: None };
         Span { opened, ended: SystemTime::UNIX_EPOCH, took: Duration::ZERO, details }
     }

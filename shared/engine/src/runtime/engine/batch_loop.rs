@@ -26,6 +26,7 @@ use crate::runtime::log_line;
 use crate::runtime::log_throttle::LogThrottle;
 use crate::runtime::observer::ProcessedInput;
 use crate::runtime::task_queue::IsNew;
+use crate::runtime::tracer::Transaction;
 use crate::store::StoreFault;
 
 /// Pause after the store failed. A full disk does not recover faster by more attempts.
@@ -243,8 +244,9 @@ impl<S: Service> BatchLoop<S> {
             self.engine.wake_timers_for(due);
         }
         self.engine.notify_watchers(&after_commit.changed);
-        let spans =
-            BatchSpans::begin(&self.parts.tracer, inputs, after_commit.publishing_spans, after_commit.took);
+        let AfterCommit { took, publishing_spans, failure_reasons, .. } = after_commit;
+        let transaction = (!took.is_zero()).then_some(Transaction { inputs: inputs.len(), took });
+        let spans = BatchSpans::new(&self.parts.tracer, transaction, publishing_spans, failure_reasons);
         let mut measured = after_commit.measured.iter().peekable();
         let mut changes = after_commit.changes.as_slice();
         for ((input, outcome), (submission, on_outcome)) in
@@ -264,7 +266,7 @@ impl<S: Service> BatchLoop<S> {
             }
             let changes = log_line::changes_of(input.id, &mut changes);
             log_line::log(input, &outcome, changes, self.is_busy);
-            spans.end(input, &outcome, submission.span, took);
+            spans.end(input, &outcome, (submission.span, submission.correlation_id), took);
             on_outcome(outcome);
         }
     }

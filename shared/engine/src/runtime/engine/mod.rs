@@ -42,11 +42,13 @@ pub struct PendingInput<S: Service> {
     on_outcome: OnOutcome<S>,
 }
 
-/// Time and span of a submitted input.
+/// Time of a submitted input, and its place in a trace.
 #[derive(Clone, Copy)]
 struct Submission {
     at: Instant,
     span: Option<OpenSpan>,
+    /// Correlation id that the caller of the HTTP request sent.
+    correlation_id: Option<Uuid>,
 }
 
 /// Handle of the engine. Clones share one queue.
@@ -207,7 +209,8 @@ impl<S: Service> Engine<S> {
         let parent = input.trace.or_else(|| tracer::context_of_request(tracer, input.correlation_id));
         let span = tracer.begin(parent, input.correlation_id);
         let input = input.with_trace(span.map(|span| span.context));
-        let submission = Submission { at: Instant::now(), span };
+        let correlation_id = tracer::caller_correlation_id();
+        let submission = Submission { at: Instant::now(), span, correlation_id };
         let pending = PendingInput { input, submission, on_outcome: Box::new(on_outcome) };
         inputs.send(pending).await.map_err(|_| Unavailable)?;
         if self.inner.queued() >= self.inner.full_at {
