@@ -30,6 +30,7 @@ pub mod audit_log;
 mod command_handler;
 pub mod commands;
 pub mod dead_letters;
+mod kept_traces;
 pub mod ledgers;
 mod notification_loop;
 pub mod notifications;
@@ -78,6 +79,7 @@ pub fn program() -> Program<AdminService, AdminSettings> {
             vec![
                 Box::pin(redrive_driver::run(app.clone())),
                 Box::pin(notification_loop::run(app.clone())),
+                Box::pin(kept_traces::run(app.clone())),
                 Box::pin(reconciliation::periodic::run(app)),
             ]
         },

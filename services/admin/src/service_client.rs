@@ -41,6 +41,11 @@ pub(crate) fn on_the_broker() -> Vec<&'static str> {
     names(|participant| participant.has_stream)
 }
 
+/// Names of the participants that are not on the broker.
+pub(crate) fn off_the_broker() -> Vec<&'static str> {
+    names(|participant| !participant.has_stream)
+}
+
 fn names(wanted: impl Fn(&Participant) -> bool) -> Vec<&'static str> {
     let others = PARTICIPANTS.iter().filter(|participant| participant.name != NAME);
     others.filter(|participant| wanted(participant)).map(|participant| participant.name).collect()

@@ -110,6 +110,7 @@ const RULES: [Rule; 92] = [
     rule(Viewer, "GET", "/internal/ledger/stock"),
     rule(Operator, "POST", "/internal/outbox/retry"),
     rule(Operator, "POST", "/internal/outbox/republish"),
+    rule(Operator, "POST", "/internal/traces"),
     rule(Admin, "POST", "/internal/breakers/{name}"),
     rule(Admin, "POST", "/internal/faults"),
     rule(Admin, "DELETE", "/internal/faults"),

@@ -68,10 +68,9 @@ mod tests {
         for (name, permissions) in &users {
             let facts: Vec<_> =
                 permissions.publish.iter().filter(|subject| !subject.starts_with('$')).collect();
-            assert!(
-                facts.iter().all(|subject| subject.starts_with(&format!("{name}."))),
-                "{name}: {facts:?}"
-            );
+            let (own, kept_traces) = (format!("{name}."), format!("trace.kept.{name}"));
+            let is_own = |subject: &&String| subject.starts_with(&own) || **subject == kept_traces;
+            assert!(facts.iter().copied().all(|subject| is_own(&subject)), "{name}: {facts:?}");
             assert!(facts.iter().all(|subject| !subject.contains('>')), "{name}: {facts:?}");
             let own = format!("_INBOX.{name}.>");
             let read = ["order.>", "inventory.>", "payment.>"].into_iter().filter(|_| *name == SAGACTL);
@@ -96,6 +95,8 @@ mod tests {
             "$JS.API.CONSUMER.MSG.NEXT.INVENTORY.order-cancellation-inventory",
             "$JS.ACK.ADMIN.order-operations.>",
             "$JS.API.CONSUMER.CREATE.ADVISORY.order-advisories",
+            "trace.kept.order",
+            "$JS.API.STREAM.MSG.GET.TRACE",
         ] {
             assert!(order.iter().any(|subject| subject == needed), "{needed} is not among {order:#?}");
         }

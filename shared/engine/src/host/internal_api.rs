@@ -50,6 +50,7 @@ pub fn routes<S: Service, X: Send + Sync + 'static>(app: App<S, X>) -> Router {
             get(faults::<S, X>).post(inject_fault::<S, X>).delete(clear_faults::<S, X>),
         )
         .route("/internal/faults/{id}", delete(clear_fault::<S, X>))
+        .route("/internal/traces", post(keep_traces::<S, X>))
         .with_state(app)
 }
 
@@ -287,6 +288,24 @@ async fn faults<S: Service, X: Send + Sync + 'static>(State(app): State<App<S, X
 #[derive(Debug, Deserialize, Validate)]
 #[serde(transparent)]
 struct Injected(#[garde(skip)] NewFault);
+
+/// Traces to record, as hexadecimal ids.
+#[derive(Debug, Deserialize, Validate)]
+#[serde(deny_unknown_fields)]
+struct KeptTraces {
+    #[garde(length(max = 1000))]
+    traces: Vec<String>,
+}
+
+/// Records traces that other processes keep because of a failure. For programs without the broker.
+async fn keep_traces<S: Service, X: Send + Sync + 'static>(
+    State(app): State<App<S, X>>,
+    Body(KeptTraces { traces }, _): Body<KeptTraces>,
+) -> Json<BTreeMap<&'static str, usize>> {
+    let traces: Vec<_> = traces.iter().filter_map(|id| u128::from_str_radix(id, 16).ok()).collect();
+    traces.iter().for_each(|trace_id| app.engine.tracer().keep_announced(*trace_id));
+    Json(BTreeMap::from([("kept", traces.len())]))
+}
 
 async fn inject_fault<S: Service, X: Send + Sync + 'static>(
     State(app): State<App<S, X>>,

@@ -11,7 +11,7 @@ use super::app::App;
 use super::broker_retry::BrokerRetry;
 use super::metrics::names;
 use super::{clock_sync, startup_check};
-use crate::nats::{NatsBus, Publisher, stream_reset, watch_position};
+use crate::nats::{NatsBus, Publisher, exchange_kept_traces, stream_reset, watch_position};
 use crate::runtime::admission::StepAdmission;
 use crate::runtime::bus::Durable;
 use crate::runtime::consumer_stall::{self, ReplicaRole, StallWatch};
@@ -41,6 +41,7 @@ impl MessagingLoops {
             () = clock_sync::run(&app.clock, &bus, app.store.as_ref(), &app.settings.clock, &app.metrics) => None,
             () = stream_reset::watch(&bus, S::NAME, app.store.clone()) => None,
             () = watch_position(&bus, S::NAME, app.store.clone()) => None,
+            () = exchange_kept_traces(&bus, S::NAME, app.engine.tracer()) => None,
         };
         anyhow!("a messaging loop ended: {}", ended.map_or_else(|| "it has returned".to_owned(), end_of_loop))
     }

@@ -4,6 +4,7 @@
 //! - Consuming: `durables`, `facts` (with `pull_requests`, `message`, `pack`, `pack_sizes`), `advisories`
 //! - Publishing: `publisher` (with `pack`), `position_header`
 //! - Watching the broker: `stream_reset`, `clock_offset`
+//! - Traces: `kept_traces`
 
 mod advisories;
 mod clock_offset;
@@ -12,6 +13,7 @@ mod connection_log;
 mod credentials;
 mod durables;
 mod facts;
+mod kept_traces;
 mod message;
 mod pack;
 mod pack_sizes;
@@ -26,6 +28,7 @@ mod streams;
 pub use connection::{BusFault, NatsBus};
 pub use credentials::TlsSettings;
 pub use facts::ConsumerProgress;
+pub use kept_traces::exchange_kept_traces;
 pub use message::payloads_of;
 pub use permissions::Permissions;
 pub use position_header::{compare_position, watch_position};

@@ -9,6 +9,14 @@ use saga_core::service::{Service, steps_of, stream_of};
 /// Name of the stream that keeps the broker's advisories.
 pub(super) const ADVISORY_STREAM: &str = "ADVISORY";
 
+/// Name of the stream of the traces that are recorded because of a failure.
+pub(super) const TRACE_STREAM: &str = "TRACE";
+
+/// Subject on which a service announces such traces.
+pub(super) fn kept_subject(service: &str) -> String {
+    format!("trace.kept.{service}")
+}
+
 /// Subject of the messages that only record a position.
 pub(super) fn position_subject(service: &str) -> String {
     format!("{service}.position")
@@ -40,6 +48,8 @@ impl Permissions {
         // Created by the first service; all read the broker's time from it.
         publish.extend(["CREATE", "INFO"].map(|request| of_stream(request, ADVISORY_STREAM)));
         publish.extend(of_durable(ADVISORY_STREAM, &advisories_of(S::NAME)));
+        publish.push(kept_subject(S::NAME));
+        publish.extend(["CREATE", "INFO", "MSG.GET"].map(|request| of_stream(request, TRACE_STREAM)));
         for step in steps_of::<S>() {
             for subscription in step.consumes {
                 let stream = subscription.stream();

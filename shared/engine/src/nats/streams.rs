@@ -1,6 +1,7 @@
 //! Shell: the streams of the system: one for each service, and one for advisories.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use async_nats::client::RequestErrorKind;
 use async_nats::jetstream::context::CreateStreamErrorKind;
@@ -11,11 +12,16 @@ use saga_core::service::stream_of;
 
 use super::connection::{BoxedError, BusFault, NatsBus};
 use super::message::in_one_line;
-use super::permissions::ADVISORY_STREAM;
+use super::permissions::{ADVISORY_STREAM, TRACE_STREAM, kept_subject};
 use crate::runtime::bus::BusError;
 
 /// Kinds of advisories that the stream of advisories keeps.
 pub(super) const ADVISORY_KINDS: [&str; 2] = ["MAX_DELIVERIES", "MSG_TERMINATED"];
+
+/// Time for which a process may be cut off from the broker and still learn of a trace. Its own spans last for as long.
+const TRACES_KEPT_FOR: Duration = Duration::from_mins(10);
+/// Maximum size of the stream of traces: some hundred thousand traces.
+const TRACE_STREAM_BYTES: i64 = 16 * 1024 * 1024;
 
 impl NatsBus {
     /// Creates missing streams of these producers, and updates existing ones to the settings. Where the broker knows its
@@ -71,6 +77,23 @@ impl NatsBus {
             None => self.create_or_update(config).await,
             Some(_) => self.create_if_missing(config).await,
         }
+    }
+
+    /// Creates the stream of the traces that are kept, which all services share.
+    ///
+    /// # Errors
+    /// As [`NatsBus::ensure_streams`].
+    pub(super) async fn ensure_trace_stream(&self) -> Result<(), BusFault> {
+        let config = stream::Config {
+            name: TRACE_STREAM.to_owned(),
+            subjects: vec![kept_subject("*")],
+            storage: stream::StorageType::File,
+            num_replicas: self.settings.replicas,
+            max_age: TRACES_KEPT_FOR,
+            max_bytes: TRACE_STREAM_BYTES,
+            ..stream::Config::default()
+        };
+        self.create_if_missing(config).await
     }
 
     /// Creates a shared stream. No user may change an existing one.

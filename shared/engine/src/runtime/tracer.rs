@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::http_exchange::HttpExchange;
 use super::span_operation::SpanOperation;
+use super::trace_queue::TraceQueue;
 
 /// Recorder of spans, which also decides which traces are recorded.
 pub trait RecordSpans: Send + Sync + 'static {
@@ -30,6 +31,21 @@ pub trait RecordSpans: Send + Sync + 'static {
 
     /// Takes a span that has ended.
     fn take(&self, span: Span);
+
+    /// Records a trace that another process keeps.
+    fn keep_announced(&self, trace_id: u128) {
+        self.keep(trace_id);
+    }
+
+    /// Traces that are kept here, and of which other processes must learn. `None` if no unsampled trace is kept.
+    fn announcements(&self) -> Option<&TraceQueue> {
+        None
+    }
+
+    /// All traces that are kept, for programs without the broker.
+    fn forwards(&self) -> Option<&TraceQueue> {
+        None
+    }
 }
 
 /// Ended span, ready to be exported.
@@ -169,6 +185,25 @@ impl Tracer {
         if let Some(spans) = self.spans.as_ref().filter(|_| !context.is_sampled) {
             spans.keep(context.trace_id);
         }
+    }
+
+    /// Records a trace that another process keeps.
+    pub fn keep_announced(&self, trace_id: u128) {
+        if let Some(spans) = &self.spans {
+            spans.keep_announced(trace_id);
+        }
+    }
+
+    /// Traces that are kept here, and of which other processes must learn. `None` if no unsampled trace is kept.
+    #[must_use]
+    pub fn announcements(&self) -> Option<&TraceQueue> {
+        self.spans.as_ref()?.announcements()
+    }
+
+    /// All traces that are kept, for programs without the broker.
+    #[must_use]
+    pub fn forwards(&self) -> Option<&TraceQueue> {
+        self.spans.as_ref()?.forwards()
     }
 
     /// Ends a span now. `details` runs only if the span is recorded.

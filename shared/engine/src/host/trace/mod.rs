@@ -19,6 +19,7 @@ use self::span_buffer::SpanBuffer;
 use self::tail_sampled::TailSampled;
 use super::metrics::Metrics;
 use super::settings::Settings;
+use crate::runtime::trace_queue::TraceQueue;
 use crate::runtime::tracer::{Callers, RecordSpans, Span, Tracer};
 
 /// Sampling and export of traces (section `trace`).
@@ -170,9 +171,28 @@ impl RecordSpans for Recorder {
     }
 
     fn keep(&self, trace_id: u128) {
+        if self.has_kept(trace_id) {
+            return;
+        }
+        if let Some(TailSampler { announcements, .. }) = &self.tail_sampler {
+            announcements.push(trace_id);
+        }
+        self.keep_announced(trace_id);
+    }
+
+    fn keep_announced(&self, trace_id: u128) {
         if let Some(tail_sampler) = &self.tail_sampler {
+            tail_sampler.forwards.push(trace_id);
             tail_sampler.keep(trace_id).into_iter().for_each(|span| self.export.take(span));
         }
+    }
+
+    fn announcements(&self) -> Option<&TraceQueue> {
+        self.tail_sampler.as_ref().map(|tail_sampler| &tail_sampler.announcements)
+    }
+
+    fn forwards(&self) -> Option<&TraceQueue> {
+        self.tail_sampler.as_ref().map(|tail_sampler| &tail_sampler.forwards)
     }
 
     fn take(&self, span: Span) {
@@ -190,6 +210,10 @@ impl RecordSpans for Recorder {
 struct TailSampler {
     spans: Mutex<SpanBuffer<Span>>,
     sampled: TailSampled,
+    /// Traces that this process keeps, and of which others must learn.
+    announcements: TraceQueue,
+    /// All traces that are kept, for programs without the broker.
+    forwards: TraceQueue,
 }
 
 impl TailSampler {
