@@ -296,6 +296,14 @@ impl<S: Service> Input<S> {
         self.fact().and_then(|message| message.fact.failure_reason())
     }
 
+    /// Trace context of the operator's request for this replay, if it is known.
+    pub(crate) fn replay_request(&self) -> Option<TraceContext> {
+        match &self.kind {
+            InputKind::Message(message) => message.delivery.as_ref().and_then(DeliveryInfo::replay_request),
+            InputKind::Command { .. } | InputKind::TaskResult { .. } | InputKind::Due { .. } => None,
+        }
+    }
+
     /// Service and handler, for derived ids. Two steps of one service may consume the same message and must not
     /// derive the same ids.
     pub(crate) fn producer(&self) -> String {

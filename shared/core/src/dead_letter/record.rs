@@ -49,7 +49,28 @@ pub struct DeliveryInfo {
 /// broker message itself: the number of facts.
 pub const PACK_HEADER: &str = "Saga-Pack";
 
+/// Header with the trace context of the operator's request for the newest replay.
+const REPLAY_TRACE_HEADER: &str = "Saga-Replay-Trace";
+
 impl DeliveryInfo {
+    /// Records the request for a replay.
+    #[must_use]
+    pub(crate) fn requested_by(mut self, trace: Option<TraceContext>) -> Self {
+        self.headers.retain(|(name, _)| name != REPLAY_TRACE_HEADER);
+        if let Some(trace) = trace {
+            self.headers.push((REPLAY_TRACE_HEADER.to_owned(), trace.to_string()));
+            self.headers.sort();
+        }
+        self
+    }
+
+    /// Trace context of the request for the newest replay.
+    #[must_use]
+    pub(crate) fn replay_request(&self) -> Option<TraceContext> {
+        let (_, value) = self.headers.iter().find(|(name, _)| name == REPLAY_TRACE_HEADER)?;
+        TraceContext::parse(value)
+    }
+
     /// Id for a message without a readable id, derived from the stream position and the index within the pack.
     #[must_use]
     pub(crate) fn fallback_id(&self) -> Uuid {

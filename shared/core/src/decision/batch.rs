@@ -7,7 +7,7 @@ use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
-use super::data::{EventWrite, Loaded, OutboxWrite, Reads, RowWrite, Writes};
+use super::data::{EventWrite, Loaded, OutboxWrite, Reads, ReplayTrace, RowWrite, Writes};
 use super::dead_letters;
 use super::input_error::InputError;
 use crate::dead_letter::{
@@ -232,6 +232,15 @@ impl<'a, S: Service> Batch<'a, S> {
         let trace = self.failed_trace(input);
         self.add_outbox_entry(id, input, trace, &announced, None);
         MessageOutcome::Dead(failed.reason())
+    }
+
+    /// Records the earlier attempts of a replayed input, and the request for the replay, for its span.
+    pub(super) fn record_replay(&mut self, input: &Input<S>) {
+        let replayed = input.replayed().and_then(|replayed| self.loaded.dead_letters.get(&replayed));
+        let Some(dead) = replayed.map(|stored| &stored.dead_letter) else { return };
+        let failed = dead.trace.as_deref().and_then(TraceContext::parse);
+        let links = failed.into_iter().chain(input.replay_request()).collect();
+        self.writes.replays.push((input.id, ReplayTrace { attempts: dead.attempts, links }));
     }
 
     /// Number of effects so far. Grows with each effect of an input.

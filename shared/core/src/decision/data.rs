@@ -128,6 +128,15 @@ pub struct TaskRetry {
     pub trace: Option<TraceContext>,
 }
 
+/// Place of a replay among the earlier attempts, for its span.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplayTrace {
+    /// Attempts before the replay.
+    pub attempts: u32,
+    /// Trace contexts of the failed attempt and of the operator's request, as far as they are known.
+    pub links: Vec<TraceContext>,
+}
+
 /// Changes that one transaction writes.
 #[derive(Debug, Clone, Default)]
 pub struct Writes {
@@ -165,6 +174,8 @@ pub struct Writes {
     pub keys: Vec<(String, KeyedAnswer)>,
     /// Measurements with the ids of their inputs, in the order of decision. Not stored.
     pub measured: Vec<(Uuid, Measurement)>,
+    /// Places of replays among earlier attempts, with the ids of the inputs, for traces. Not stored.
+    pub replays: Vec<(Uuid, ReplayTrace)>,
     /// Reasons of the failures that inputs report, with the ids of the inputs, for traces. Not stored.
     pub failure_reasons: Vec<(Uuid, &'static str)>,
     /// Time at which the input was decided.

@@ -186,11 +186,12 @@ fn fingerprint(service: &str, step: &str, message_type: Option<&str>, reason: &s
 ///
 /// Only a command with a higher revision than all before has an effect, so repeated commands have none. Resolved
 /// dead letters do not change. One that is being replayed cannot be discarded. Another replay of it restores a lost
-/// retry and leaves an existing one alone; an edited replay replaces the retry.
+/// retry and leaves an existing one alone; an edited replay replaces the retry. `trace` is that of the command.
 pub(crate) fn operate<S: Service>(
     command: &OperatorCommand<'_>,
     stored: &mut StoredDeadLetter,
     writes: &mut Writes,
+    trace: Option<TraceContext>,
 ) -> Result<(), String> {
     let OperatorCommand { revision, kind, .. } = *command;
     if revision <= stored.revision {
@@ -201,7 +202,7 @@ pub(crate) fn operate<S: Service>(
     match (stored.status, kind) {
         (DeadLetterStatus::Resolved, _)
         | (DeadLetterStatus::Replaying, OperatorCommandKind::Discard(_) | OperatorCommandKind::Restore) => {}
-        (_, OperatorCommandKind::Replay(edited)) => replay::<S>(edited, &mut changed, writes)?,
+        (_, OperatorCommandKind::Replay(edited)) => replay::<S>(edited, &mut changed, writes, trace)?,
         // A replay failed since the operator looked: the dead letter stays pending.
         (_, OperatorCommandKind::Discard(Some(replays))) if replays != stored.dead_letter.replays => {}
         (_, OperatorCommandKind::Discard(_)) => changed.status = DeadLetterStatus::Discarded,
@@ -217,6 +218,7 @@ fn replay<S: Service>(
     edited: Option<&EditedMessage>,
     stored: &mut StoredDeadLetter,
     writes: &mut Writes,
+    trace: Option<TraceContext>,
 ) -> Result<(), String> {
     let is_replaying = stored.status == DeadLetterStatus::Replaying;
     if is_replaying && edited.is_some() && stored.dead_letter.origin == DeadLetterOrigin::Task {
@@ -252,10 +254,13 @@ fn replay<S: Service>(
                 next_attempt: writes.decided_at,
                 first_failed_at: dead.first_failed_at,
                 last_error: dead.reason.clone(),
-                delivery: dead.delivery.clone().map(|delivery| match &dead.original {
-                    None => delivery,
-                    // An edited message was published on no subject: only the step decides whether it fits.
-                    Some(_) => DeliveryInfo { subject: String::new(), ..delivery },
+                delivery: dead.delivery.clone().map(|delivery| {
+                    let delivery = delivery.requested_by(trace);
+                    match &dead.original {
+                        None => delivery,
+                        // An edited message was published on no subject: only the step decides whether it fits.
+                        Some(_) => DeliveryInfo { subject: String::new(), ..delivery },
+                    }
                 }),
                 dead_letter: Some(dead.id),
             };

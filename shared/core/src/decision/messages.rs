@@ -39,6 +39,7 @@ impl<S: Service> Batch<'_, S> {
         if !is_new || self.is_edited_since(input, delivered) {
             return MessageOutcome::Duplicate;
         }
+        self.record_replay(input);
         let before = self.changes();
         let reaction = match &delivered.injected_failure {
             Some(failure) => Err(InputError::Failed(failure.clone())),
@@ -112,7 +113,7 @@ impl<S: Service> Batch<'_, S> {
             return Err(format!("this is for {service}, not for {}", S::NAME));
         }
         if let Some(stored) = self.loaded.dead_letters.get_mut(&dead_letter) {
-            return dead_letters::operate::<S>(command, stored, &mut self.writes);
+            return dead_letters::operate::<S>(command, stored, &mut self.writes, input.trace);
         }
         match kind {
             OperatorCommandKind::Replay(_) | OperatorCommandKind::Restore => {

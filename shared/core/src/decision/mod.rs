@@ -11,7 +11,8 @@ mod task_results;
 
 pub use self::batch::DecisionConfig;
 pub use self::data::{
-    Decide, EventWrite, InboxState, KeyedAnswer, Loaded, OutboxWrite, Reads, RowWrite, TaskRetry, Writes,
+    Decide, EventWrite, InboxState, KeyedAnswer, Loaded, OutboxWrite, Reads, ReplayTrace, RowWrite,
+    TaskRetry, Writes,
 };
 pub use self::decide::decide;
 pub use self::reads::reads;

@@ -62,6 +62,7 @@ impl<S: Service> Batch<'_, S> {
         };
         self.loaded.tasks.remove(&task.id);
         self.writes.end_task(task.id);
+        self.record_replay(input);
         let (result, before) = (task.result(&answer), self.changes());
         match self.react(input, |service, work| service.on_task_result(&result, work)) {
             Ok(()) => {

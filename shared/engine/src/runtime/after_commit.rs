@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use saga_core::decision::Writes;
+use saga_core::decision::{ReplayTrace, Writes};
 use saga_core::input::{Input, InputKind, Outcome};
 use saga_core::metric::Measurement;
 use saga_core::row::RowKey;
@@ -29,6 +29,8 @@ pub(super) struct AfterCommit<S: Service> {
     pub(super) measured: Vec<(Uuid, Measurement)>,
     /// Reasons of the failures that inputs report, for their spans.
     pub(super) failure_reasons: Vec<(Uuid, &'static str)>,
+    /// Earlier attempts of replayed inputs, for their spans.
+    pub(super) replays: Vec<(Uuid, ReplayTrace)>,
     pub(super) took: Duration,
     /// Events in the order of their inputs, for the log.
     pub(super) changes: Vec<Change>,
@@ -62,6 +64,7 @@ impl<S: Service> AfterCommit<S> {
             publishing_spans: publishing_spans(writes),
             measured: std::mem::take(&mut writes.measured),
             failure_reasons: std::mem::take(&mut writes.failure_reasons),
+            replays: std::mem::take(&mut writes.replays),
             took: Duration::ZERO,
             changes: log_line::changes(writes),
             next_due,
@@ -79,6 +82,7 @@ impl<S: Service> AfterCommit<S> {
             publishing_spans: BTreeSet::new(),
             measured: vec![],
             failure_reasons: vec![],
+            replays: vec![],
             took: Duration::ZERO,
             changes: vec![],
             next_due: None,

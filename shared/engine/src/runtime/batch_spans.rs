@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use saga_core::decision::ReplayTrace;
 use saga_core::input::{CommandOutcome, DueOutcome, Input, InputKind, MessageOutcome, Outcome};
 use saga_core::service::Service;
 use uuid::Uuid;
 
+use super::after_commit::AfterCommit;
 use super::span_operation::{InputSpan, SpanOperation};
 use super::tracer::{OpenSpan, SpanDetails, SpanFailure, Tracer, Transaction};
 
@@ -20,16 +22,24 @@ pub(super) struct BatchSpans<'a> {
     publishing: BTreeSet<u64>,
     /// Reasons of the failures that inputs report.
     failure_reasons: Vec<(Uuid, &'static str)>,
+    /// Earlier attempts of replayed inputs.
+    replays: Vec<(Uuid, ReplayTrace)>,
 }
 
 impl<'a> BatchSpans<'a> {
-    pub(super) const fn new(
+    pub(super) fn new<S: Service>(
         tracer: &'a Tracer,
-        transaction: Option<Transaction>,
-        publishing: BTreeSet<u64>,
-        failure_reasons: Vec<(Uuid, &'static str)>,
+        after_commit: &mut AfterCommit<S>,
+        inputs: usize,
     ) -> Self {
-        Self { tracer, transaction, publishing, failure_reasons }
+        let AfterCommit { took, publishing_spans, failure_reasons, replays, .. } = after_commit;
+        Self {
+            tracer,
+            transaction: (!took.is_zero()).then_some(Transaction { inputs, took: *took }),
+            publishing: std::mem::take(publishing_spans),
+            failure_reasons: std::mem::take(failure_reasons),
+            replays: std::mem::take(replays),
+        }
     }
 
     /// Records the span of an input that is processed. `correlation_id` replaces the input's own.
@@ -53,13 +63,16 @@ impl<'a> BatchSpans<'a> {
             processed.correlation_id = correlation_id.unwrap_or(processed.correlation_id);
             let caused = self.failure_reasons.iter().find(|(by, _)| *by == input.id);
             processed.failure_reason = caused.map(|(_, reason)| *reason).or(processed.failure_reason);
+            let replay = self.replays.iter().find(|(by, _)| *by == input.id).map(|(_, replay)| replay);
+            let before = replay.map_or(0, |replay| replay.attempts);
+            processed.attempt = processed.attempt.map(|attempt| attempt.saturating_add(before));
             SpanDetails {
                 operation: SpanOperation::Process(processed),
                 failed: failed.map(|description| SpanFailure {
                     error_type: outcome.name().into(),
                     description: description.to_owned(),
                 }),
-                links: vec![],
+                links: replay.map(|replay| replay.links.clone()).unwrap_or_default(),
                 transaction: self.transaction,
             }
         });

@@ -34,7 +34,7 @@ pub enum SpanOperation {
         correlation_id: Uuid,
         /// Id of the task, which is also its idempotency key.
         message_id: Uuid,
-        /// Number of the attempt, from 1.
+        /// Number of the attempt, from 1: of the task's claim, which is higher at each attempt.
         attempt: u32,
         /// Name of the result, such as `answered` or `failed`.
         outcome: &'static str,
@@ -154,8 +154,6 @@ impl SpanOperation {
                     ("saga.outcome", (*outcome).into()),
                 ];
                 attributes.extend(http.iter().flat_map(HttpExchange::attributes));
-                let is_resent = http.is_some() && *attempt > 1;
-                attributes.extend(is_resent.then(|| ("http.request.resend_count", (attempt - 1).into())));
                 attributes
             }
             Self::Request { http, correlation_id } => {

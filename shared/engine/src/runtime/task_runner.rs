@@ -229,7 +229,8 @@ impl<S: Service> Attempt<S> {
                 kind: task.kind.clone(),
                 correlation_id: task.correlation_id,
                 message_id: task.id,
-                attempt: task.attempts + 1,
+                // Unlike the attempts that count, claims grow with each call, also during an outage.
+                attempt: u32::try_from(task.claim.max(1)).unwrap_or(u32::MAX),
                 outcome: end.as_str(),
                 http,
             },

@@ -45,4 +45,5 @@ mod tls;
 mod tokens;
 mod top;
 mod trace_collector;
+mod trace_shapes;
 mod traces;

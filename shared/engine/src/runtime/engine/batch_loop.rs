@@ -26,7 +26,6 @@ use crate::runtime::log_line;
 use crate::runtime::log_throttle::LogThrottle;
 use crate::runtime::observer::ProcessedInput;
 use crate::runtime::task_queue::IsNew;
-use crate::runtime::tracer::Transaction;
 use crate::store::StoreFault;
 
 /// Pause after the store failed. A full disk does not recover faster by more attempts.
@@ -233,7 +232,8 @@ impl<S: Service> BatchLoop<S> {
     }
 
     /// Completes inputs that are durable: hands their outbox entries, tasks and due times on, and answers the waiters.
-    fn complete(&self, inputs: &[Input<S>], waiters: &mut Waiters<S>, after_commit: AfterCommit<S>) {
+    fn complete(&self, inputs: &[Input<S>], waiters: &mut Waiters<S>, mut after_commit: AfterCommit<S>) {
+        let spans = BatchSpans::new(&self.parts.tracer, &mut after_commit, inputs.len());
         // The relay comes first: everybody downstream waits for it.
         if after_commit.outbox_count > 0 {
             self.engine.inner.relay.push(after_commit.outbox);
@@ -244,9 +244,6 @@ impl<S: Service> BatchLoop<S> {
             self.engine.wake_timers_for(due);
         }
         self.engine.notify_watchers(&after_commit.changed);
-        let AfterCommit { took, publishing_spans, failure_reasons, .. } = after_commit;
-        let transaction = (!took.is_zero()).then_some(Transaction { inputs: inputs.len(), took });
-        let spans = BatchSpans::new(&self.parts.tracer, transaction, publishing_spans, failure_reasons);
         let mut measured = after_commit.measured.iter().peekable();
         let mut changes = after_commit.changes.as_slice();
         for ((input, outcome), (submission, on_outcome)) in
