@@ -247,7 +247,7 @@ def missing_databases(url):
     files, which do not exist here either."""
     yield "sqlite:/dev/null/none.db", "none.db"
     if url.startswith("postgres:"):
-        yield url, "settings: store.url: the password file"
+        yield url, "settings: store.url: store.password_file /"
 
 
 if __name__ == "__main__":

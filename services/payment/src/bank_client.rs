@@ -1,6 +1,7 @@
 //! Shell: the client of the bank.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use contract::bank::{LEDGER_ID, LedgerCheck, LedgerRejection, UNKNOWN_CHARGE};
 use futures::future::BoxFuture;

@@ -13,7 +13,7 @@ pub static ACCESS: Access = Access { rules: &RULES };
 ///
 /// A forced replay requires an admin too, which admin checks where it is forced. Operators may resolve manually:
 /// reconciliation accepts only the discrepancies known then, and lists who accepted them.
-const RULES: [Rule; 92] = [
+const RULES: [Rule; 93] = [
     // Requests of customers, who know the id of their order and no other.
     open("POST", "/api/orders"),
     open("GET", "/api/orders/{id}"),

@@ -49,8 +49,7 @@ pub enum RetentionPolicy {
     /// Purge finished rows, whose ids are saga ids, once the rows of [`RetentionPolicy::PurgeRows`] with the same id are
     /// gone. Not every saga has such a row.
     PurgeRowsLast,
-    /// Purge rows with one of these values in a field, under any id, once a time field and the last change are older than
-    /// the retention of dead letters.
+    /// Purge closed rows, under any id, once their time field and last change are older than the retention of dead letters.
     PurgeClosedRows(ClosedRows),
 }
 

@@ -134,7 +134,7 @@ fn verifier(setting: &'static str, file: &Path) -> Result<Arc<WebPkiServerVerifi
         roots.add(certificate).map_err(|error| bad(error.to_string()))?;
     }
     if roots.is_empty() {
-        return Err(bad("it holds no certificates in PEM".to_owned()));
+        return Err(bad("is not a PEM file: it holds no certificates in PEM".to_owned()));
     }
     let provider = Arc::new(aws_lc_rs::default_provider());
     WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)

@@ -1,9 +1,9 @@
 //! Shell: chaos: random disruption of a temporary system while customers order, with a verdict. Nothing may be lost,
 //! duplicated or left unfinished.
 //!
-//! `plan` derives all disruptions from a seed, and `disrupt` carries them out: it kills processes, cuts `network`
-//! links, fills a `disk`, and puts clocks and databases ahead or back. `customers` order meanwhile and retry with an
-//! idempotency key. `effects` measures the latency of their orders, `publishing` watches the outboxes, and `verdict`
+//! `plan` derives all disruptions from a seed, and `disrupt` carries them out. It kills processes, cuts `network` links, fills
+//! a `disk`, and puts clocks and databases ahead or back. `customers` order meanwhile and retry with an
+//! idempotency key. `effects` measures the latency of their orders, `publishing` watches the outboxes for a `publish_stall`, and `verdict`
 //! judges the run.
 
 mod customers;
@@ -12,6 +12,7 @@ mod disrupt;
 mod effects;
 mod network;
 mod plan;
+mod publish_stall;
 mod publishing;
 mod verdict;
 
@@ -173,7 +174,7 @@ async fn disrupt_and_judge(
         report: serde_json::to_value(&reconciled.report)?,
         dead_letters: dead_letters.body.pointer("/by_status/PENDING").and_then(Value::as_u64),
         crashed: running.missing(),
-        publish_stall: publishing::longest_stall(plan, running.system.layout(), &samples),
+        publish_stall: publish_stall::longest_stall(plan, running.system.layout(), &samples),
         recovered_after,
     };
     Ok(Verdict::of(seed, options.length, plan, orders, found))

@@ -218,7 +218,16 @@ pub fn of(layout: Layout, length: Duration, mut random: impl FnMut(u64) -> u64) 
         let until = match disruption {
             Disruption::CutPath(_) => at + Duration::from_millis(PATH_LENGTH_MS.0 + random(PATH_LENGTH_MS.1)),
             Disruption::Restore(_) => until.max(at + COPY_LENGTH),
-            _ => until,
+            Disruption::Kill(_)
+            | Disruption::Restart(_)
+            | Disruption::Pause(_)
+            | Disruption::Starve(_)
+            | Disruption::Cut(_)
+            | Disruption::Silence(_)
+            | Disruption::FillDisk(_)
+            | Disruption::ReadOnly(_)
+            | Disruption::Jump(_)
+            | Disruption::Fault(..) => until,
         };
         let targets = disruption.targets(layout);
         let is_free = |target| busy_until.get(target).is_none_or(|until| *until <= at);
@@ -292,9 +301,11 @@ mod tests {
             assert!(plan.is_sorted_by_key(|planned| planned.at));
             assert!(plan.iter().all(|planned| planned.at < planned.until && planned.until <= LENGTH));
             for (index, one) in plan.iter().enumerate() {
-                let others = plan[index + 1..]
-                    .iter()
-                    .filter(|other| other.disruption.target() == one.disruption.target());
+                let targets = one.disruption.targets(Layout::default());
+                let others = plan[index + 1..].iter().filter(|other| {
+                    let of_other = other.disruption.targets(Layout::default());
+                    of_other.iter().any(|target| targets.contains(target))
+                });
                 assert!(others.into_iter().all(|other| other.at >= one.until + REST), "seed {seed}: {one:?}");
             }
         }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::effects::{self, Effect, Span};
 use super::plan::PlannedDisruption;
-use super::publishing::{self, Sample};
+use super::publish_stall::{LIMIT, Sample};
 use devstack::component::Component;
 
 /// Maximum number of problems of one kind that are shown.
@@ -112,7 +112,7 @@ impl Verdict {
             format!(
                 "longest time without a publication that nothing explains: {:.1}s (at most {}s)",
                 self.longest_publish_stall_s,
-                publishing::LIMIT.as_secs()
+                LIMIT.as_secs()
             ),
         ]);
         lines.extend(self.problems.iter().map(|problem| format!("✗ {problem}")));
@@ -149,9 +149,7 @@ fn problems(orders: &Orders, found: &Found, known: u64) -> Vec<String> {
             problems.push("the number of pending dead letters is unknown: admin does not answer".to_owned())
         }
     }
-    if let Some(Sample { service, at, age }) =
-        found.publish_stall.filter(|stall| stall.age > publishing::LIMIT)
-    {
+    if let Some(Sample { service, at, age }) = found.publish_stall.filter(|stall| stall.age > LIMIT) {
         let (at, age) = (at.as_secs_f64(), age.as_secs_f64());
         problems.push(format!(
             "{service} published nothing for {age:.1}s at {at:.1}s, and a process of it was undisturbed"

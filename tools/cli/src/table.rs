@@ -126,7 +126,9 @@ fn drawn<T>(
     let limits: Vec<_> = limits
         .map(|(index, column)| {
             let limits = column.limits(cells.iter().map(|cells| &cells[index]));
-            let removal_order = if is_empty(&cells, index) { Some(EMPTY) } else { limits.removal_order };
+            // A live view keeps its columns.
+            let is_removed_first = matches!(frame, Frame::Box) && is_empty(&cells, index);
+            let removal_order = if is_removed_first { Some(EMPTY) } else { limits.removal_order };
             Limits { removal_order, ..limits }
         })
         .collect();

@@ -106,7 +106,7 @@ impl StoreFaults {
             PlantedFault::RetryInMemory => {
                 let memory = self.memory.lock();
                 let is_due =
-                    |retry: &&Retry| retry.next_attempt <= query.now && !query.paused.contains(&retry.step);
+                    |retry: &&Retry| retry.next_attempt <= query.now && query.steps.contains(&retry.step);
                 due.retries.extend(memory.retries.iter().filter(is_due).cloned());
                 let next = memory.retries.iter().map(|retry| retry.next_attempt);
                 let later = next.filter(|at| *at > query.now);

@@ -261,9 +261,9 @@ fn declare<S: Service>(broker: &mut Broker) {
 
 /// Any row that came due before this time.
 pub fn overdue(store: &SqliteStore, now: Timestamp) -> Option<String> {
-    let (owner, paused) = ("nobody".to_owned(), vec![]);
+    let (owner, steps) = ("nobody".to_owned(), vec![]);
     let (lease, longest_delay) = (SignedDuration::MAX, SignedDuration::MAX);
-    let query = DueQuery { now, limit: 1, tasks: 0, paused, owner, lease, longest_delay, recover: false };
+    let query = DueQuery { now, limit: 1, tasks: 0, steps, owner, lease, longest_delay, recover: false };
     let due = ready(store.claim_due(query)).ok()?;
     due.rows.first().map(|(key, _)| key.id.clone())
 }

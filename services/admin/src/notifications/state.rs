@@ -337,7 +337,9 @@ impl NotificationState {
         }
         for line in &notification.cleared {
             // One that has come back meanwhile is new.
-            self.open.entry(line.key.clone()).and_modify(|open| drop(open.reports.remove(name_of(to))));
+            self.open.entry(line.key.clone()).and_modify(|open| {
+                open.reports.remove(name_of(to));
+            });
             let is_gone = |open: &Open| open.cleared_at.is_some() && open.reports.is_empty();
             if self.open.get(&line.key).is_some_and(is_gone) {
                 self.open.remove(&line.key);

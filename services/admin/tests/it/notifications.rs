@@ -366,7 +366,8 @@ async fn person_is_notified_while_the_database_takes_no_writes() {
     wait_until("reminders go on", async || ids(&receiver.received()).len() > before + 2).await;
     let reminder = receiver.received().pop().expect("a reminder");
     assert_eq!(reminder.signature, reminder.wanted);
-    assert_eq!(each(&reminder.body["data"]["still"], "key"), ["dead_letters:f"]);
+    let still = each(&reminder.body["data"]["still"], "key");
+    assert!(still.contains(&json!("dead_letters:f")), "{still:?}");
 
     other.execute_batch("ROLLBACK").expect("the end");
     store.probe_write().await.expect("it works again");

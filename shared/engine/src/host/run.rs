@@ -196,7 +196,9 @@ async fn start_engine<S: Service, X>(
         Some(limit) => Some(InFlight::new(limit, &settings.service, store.as_ref(), &metrics).await?),
         None => None,
     };
-    let tracing = Tracing::new(&settings, S::NAME, &metrics)?;
+    let (instance, database) = (settings.instance.as_str(), settings.store.url.as_str());
+    let process = trace::Process { service: S::NAME, instance, database };
+    let tracing = Tracing::new(&settings.trace, process, &metrics)?;
     let faults = InjectedFaults::new(settings.faults.clone(), program.faults, steps);
     let clock = Arc::new(BrokerClock::new(Arc::new(SystemClock)));
     if bus.is_none() {

@@ -63,9 +63,9 @@ impl Permissions {
         Self { publish, subscribe: vec![format!("{}.>", inbox_of(S::NAME))] }
     }
 
-    /// Permissions of a reader of the streams of these producers. It reads stored messages by their position, and may have
-    /// no consumer: whoever creates one chooses where the broker delivers, and whoever may pull from any takes messages
-    /// of the services.
+    /// Permissions of a reader of the streams of these producers. It reads stored messages by their position. It has no
+    /// consumer: whoever creates one chooses where the broker delivers. Whoever may pull from any takes messages of the
+    /// services.
     #[must_use]
     pub fn of_reader(user: &str, producers: impl IntoIterator<Item = &'static str>) -> Self {
         let (mut publish, mut subscribe) = (Vec::new(), vec![format!("{}.>", inbox_of(user))]);

@@ -2,7 +2,8 @@
 //!
 //! The loops know time, store, broker and the outside only as the traits [`clock::Clock`], [`Store`], [`bus::Bus`],
 //! [`bus::Publish`] and [`task_runner::TaskHandler`]. The simulation drives the same loops with its own. In reading order:
-//! - Given to the loops: [`clock`], [`bus`], [`observer`], [`tracer`] (with `span_operation`, `span_attribute`, `http_exchange`, `trace_queue`), [`injected_faults`].
+//! - Given to the loops: [`clock`], [`bus`], [`observer`], [`tracer`], [`injected_faults`].
+//! - Parts of the tracer: `span_operation`, `span_attribute`, `http_exchange`, `trace_queue`.
 //! - [`admission`]: breakers and permits of steps and calls; [`overrides`]: what operators force in every process.
 //! - The path of a message: [`consumer`] (with [`in_progress`], `progress_reports`) pulls it, [`engine`] decides it in a batch (`batch_delay`) and
 //!   commits it. `after_commit` lists what follows: log line (`log_line`, `log_throttle`), spans (`batch_spans`), tasks,

@@ -22,8 +22,8 @@ struct Waiting {
 }
 
 impl OutboxProgress {
-    /// Records the creation time of the oldest unpublished entry; `None` if there is none, or if nobody is to judge others:
-    /// this process publishes itself, or does not reach the broker.
+    /// Records the creation time of the oldest unpublished entry. `None` if there is none, if this process publishes itself, or
+    /// if it does not reach the broker.
     pub fn observe(&self, oldest: Option<Timestamp>, now: Instant) {
         let mut waiting = self.0.lock();
         let is_same =

@@ -1,4 +1,4 @@
-//! Pure: a bounded queue of traces that others must learn of.
+//! Shell: a bounded queue of traces that others must learn of.
 
 use std::collections::VecDeque;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::fault::FaultKind;
 use saga_core::service::Step;
-use saga_engine::nats::NatsBus;
+use saga_engine::nats::{BusSettings, NatsBus};
 use saga_engine::runtime::admission::BreakerAction;
 use saga_engine::runtime::bus::{Backlog, BusError};
 use saga_engine::runtime::clock::SystemClock;
@@ -190,7 +190,10 @@ async fn consumer_paused_at_the_broker_is_a_stall() {
 
 #[tokio::test]
 async fn deleted_consumer_that_cannot_be_created_again_is_a_stall() {
-    let (mut nats, bus) = Nats::with_bus().await;
+    let mut nats = Nats::start().await;
+    // Each attempt takes as long.
+    let settings = BusSettings { publish_timeout: Duration::from_secs(1), ..nats.settings() };
+    let bus = nats.bus_with(settings).await;
     let mut harness = listening(&bus, Pace::default()).await;
     let stalls = watched(&mut harness, &bus);
     say(&bus, 1..=1).await;

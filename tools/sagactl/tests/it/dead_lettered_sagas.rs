@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::operator::STEP;
-use crate::system::{System, wait_until};
+use crate::system::{System, text, wait_until};
 
 #[tokio::test]
 async fn extended_order_is_saved_by_replay_and_ended_one_is_not() {
@@ -43,7 +43,9 @@ async fn extended_order_is_saved_by_replay_and_ended_one_is_not() {
     assert_eq!([&group["awaited"], &group["ended"]], [1, 1]);
     assert_eq!(system.sagactl(&extend).trim(), "1 extended, 0 rejected, 1 had ended already");
     let nobody = ["saga", "extend", "--step", "order-confirmation", "--for", "10m", "--reason", "x"];
-    assert_eq!(system.sagactl(&nobody).trim(), "no dead letter matches: nothing was extended");
+    let nothing = system.try_sagactl(&nobody);
+    assert_eq!(nothing.status.code(), Some(4));
+    assert_eq!(text(&nothing.stdout).trim(), "no dead letter matches: nothing was extended");
 
     let reported = system.sagactl(&["dlq", "replay", &rescuing, "--wait"]);
     assert_eq!(reported.trim(), format!("{rescuing} is RESOLVED: it took effect"));
@@ -114,9 +116,14 @@ fn replay_that_matches_nothing_reports_the_same_with_and_without_wait() {
     let replay = ["dlq", "replay", "--fingerprint", "nobody-has-it"];
     for wait in [&[][..], &["--wait"]] {
         let reasoned = [&replay[..], &["--reason", "mended"], wait].concat();
-        assert_eq!(system.sagactl(&reasoned), "no dead letter matches: nothing was replayed\n");
+        let nothing = system.try_sagactl(&reasoned);
+        assert_eq!(nothing.status.code(), Some(4), "{wait:?}");
+        assert_eq!(text(&nothing.stdout), "no dead letter matches: nothing was replayed\n");
         system.assert_rejected(&[&replay[..], wait].concat(), 2, "--reason");
     }
     let waited = [&replay[..], &["--reason", "mended", "--wait"]].concat();
-    assert_eq!(system.sagactl_json(&waited), json!({"items": [], "next": null, "rejected": []}));
+    let nothing = system.try_sagactl(&[&waited[..], &["--json"]].concat());
+    assert_eq!(nothing.status.code(), Some(4));
+    let listed: Value = serde_json::from_slice(&nothing.stdout).expect("JSON");
+    assert_eq!(listed, json!({"items": [], "next": null, "rejected": []}));
 }

@@ -38,8 +38,10 @@ async fn service_rejects_empty_database_in_place_of_one_that_has_worked() {
     let order = system.order(&[("pen", 1)], "tok_ok").await;
     let id = order["id"].as_str().expect("an id").to_owned();
     let is_completed = async || {
-        let saga = system.get("admin", &format!("/api/admin/sagas/{id}")).await;
-        saga["status"] == "COMPLETED"
+        // 404 at first.
+        let saga = system.http.get(system.url("admin", &format!("/api/admin/sagas/{id}")));
+        let saga = saga.send().await.expect("an answer").json::<Value>().await;
+        saga.is_ok_and(|saga| saga["status"] == "COMPLETED")
     };
     wait_until("admin has seen the saga", is_completed).await;
     let (client, _errors) = system.broker_as("admin").await;

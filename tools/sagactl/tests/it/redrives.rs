@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use crate::operator::{LONG_DEADLINE, STEP};
-use crate::system::System;
+use crate::system::{System, text};
 
 #[tokio::test]
 async fn redrive_stops_after_failed_canary_and_resumes_after_repair() {
@@ -21,8 +21,9 @@ async fn redrive_stops_after_failed_canary_and_resumes_after_repair() {
 
     let preview = system.sagactl_json(&["dlq", "redrive", "--step", STEP, "--preview"]);
     assert_eq!([&preview["matching"], &preview["replayable"]], [4, 4]);
-    let nothing = system.sagactl(&["dlq", "redrive", "--service", "inventory", "--reason", "none"]);
-    assert!(nothing.starts_with("0 match"), "{nothing}");
+    let nothing = system.try_sagactl(&["dlq", "redrive", "--service", "inventory", "--reason", "none"]);
+    assert_eq!(nothing.status.code(), Some(4));
+    assert!(text(&nothing.stdout).starts_with("0 match"), "{nothing:?}");
     system.assert_rejected(&["dlq", "redrive", "--reason", "all of them"], 2, "needs a filter");
 
     let canary = ["dlq", "redrive", "--step", STEP, "--canary", "1", "--reason", "hope"];

@@ -21,9 +21,10 @@ use super::request_framing::{BadFraming, RequestFraming};
 pub(super) struct ClientStream<T> {
     inner: T,
     slot: Arc<Slot>,
-    framing: RequestFraming,
+    /// On the heap: the future of a connection has several copies of the stream.
+    framing: Box<RequestFraming>,
     /// Request that hyper is made to reject.
-    rejected: Option<BadFraming>,
+    rejected: Option<Box<BadFraming>>,
     /// Bytes of a problem document that replace hyper's answer.
     replacement: Bytes,
     write_timeout: Duration,
@@ -33,26 +34,28 @@ pub(super) struct ClientStream<T> {
 
 impl<T: AsyncRead + AsyncWrite + Unpin> ClientStream<T> {
     pub(super) fn new(inner: T, slot: Arc<Slot>, write_timeout: Duration) -> Self {
-        let (framing, replacement) = (RequestFraming::default(), Bytes::new());
+        let (framing, replacement) = (Box::default(), Bytes::new());
         Self { inner, slot, framing, rejected: None, replacement, write_timeout, stalled: None }
     }
 
-    /// Follows received bytes. Replaces the end of a head that hyper must not accept by a byte that no head may have: hyper
-    /// then rejects it, after its answers to the requests before, and reads no further.
+    /// Follows received bytes. The end of a head that hyper must not accept becomes a byte that no head may have. Hyper
+    /// rejects it after its answers to the requests before, and reads no further.
     fn examine(&mut self, bytes: &mut [u8]) {
         if self.rejected.is_none()
             && let Err(bad) = self.framing.on_bytes(bytes)
         {
             bytes[bad.end..].fill(0);
-            self.rejected = Some(bad);
+            self.rejected = Some(Box::new(bad));
         }
     }
 
     /// Returns the problem of an answer that hyper wrote by itself.
     fn problem_of(&self, bytes: &[u8]) -> Option<Problem> {
         let problem = problem_of_hyper(bytes)?;
-        Some(match self.rejected {
-            Some(BadFraming { status, detail, .. }) if problem.status == StatusCode::BAD_REQUEST.as_u16() => {
+        Some(match self.rejected.as_deref() {
+            Some(&BadFraming { status, detail, .. })
+                if problem.status == StatusCode::BAD_REQUEST.as_u16() =>
+            {
                 Problem::new(status, detail)
             }
             Some(_) | None => problem,

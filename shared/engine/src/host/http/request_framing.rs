@@ -1,7 +1,7 @@
-//! Pure: where the requests of a connection end, and requests whose end is ambiguous.
+//! Shell: end of each request of a connection, and requests whose end is ambiguous.
 //!
-//! Hyper ignores `Content-Length` beside `Transfer-Encoding`. A proxy that does not would let a client hide a second request
-//! in the body of the first (RFC 9112 §6.3). Such a request is rejected, and its connection is closed.
+//! Hyper ignores `Content-Length` beside `Transfer-Encoding`. Behind a proxy that does not, a client could hide a request in
+//! the body of another (RFC 9112 §6.3). Such a request is rejected, and its connection is closed.
 
 use axum::http::StatusCode;
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn ambiguous_request_is_found_behind_others() {
+    fn ambiguous_request_is_found_after_others() {
         let first =
             "POST / HTTP/1.1\r\ncontent-length: 39\r\n\r\nTransfer-Encoding: x\nContent-Length: 3\n\n";
         let second = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nCONTENT-length: 3\r\n\r\n";

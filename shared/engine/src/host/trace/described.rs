@@ -4,7 +4,16 @@ use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::resource::EnvResourceDetector;
 
-use crate::host::settings::Settings;
+/// Process whose spans are exported.
+#[derive(Debug, Clone, Copy)]
+pub struct Process<'a> {
+    /// Name of the service.
+    pub service: &'static str,
+    /// Name of the instance among its replicas.
+    pub instance: &'a str,
+    /// URL of the database.
+    pub database: &'a str,
+}
 
 /// Resource of all spans, and attributes of the database.
 pub(super) struct Described {
@@ -14,8 +23,9 @@ pub(super) struct Described {
 
 impl Described {
     /// Describes this process. `OTEL_RESOURCE_ATTRIBUTES` adds attributes, and replaces all but the service's name.
-    pub(super) fn of<X>(settings: &Settings<X>, service: &'static str) -> Self {
-        let (host, instance) = (host_name(), settings.instance.as_str());
+    pub(super) fn of(process: Process<'_>) -> Self {
+        let Process { service, instance, database } = process;
+        let host = host_name();
         // The instances of two systems on different hosts have the same names.
         let instance = match &host {
             Some(host) => format!("{instance}@{host}"),
@@ -30,7 +40,7 @@ impl Described {
             .with_attributes(host.map(|host| KeyValue::new("host.name", host)))
             .with_detector(Box::new(EnvResourceDetector::new()))
             .with_attribute(KeyValue::new("service.name", service));
-        Self { resource: resource.build(), database: database_of(&settings.store.url) }
+        Self { resource: resource.build(), database: database_of(database) }
     }
 }
 

@@ -13,12 +13,12 @@ use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
 use self::described::Described;
+pub use self::described::Process;
 use self::export::Export;
 pub(super) use self::export::LAST;
 use self::span_buffer::SpanBuffer;
 use self::tail_sampled::TailSampled;
 use super::metrics::Metrics;
-use super::settings::Settings;
 use crate::runtime::trace_queue::TraceQueue;
 use crate::runtime::tracer::{Callers, RecordSpans, Span, Tracer};
 
@@ -112,12 +112,12 @@ impl Tracing {
     ///
     /// # Errors
     /// When the exporter cannot be made.
-    pub(super) fn new<X>(
-        settings: &Settings<X>,
-        service: &'static str,
+    pub(super) fn new(
+        settings: &TraceSettings,
+        process: Process<'_>,
         metrics: &Metrics,
     ) -> anyhow::Result<Self> {
-        let (described, settings) = (Described::of(settings, service), &settings.trace);
+        let described = Described::of(process);
         let Some(url) = settings.url().map_err(anyhow::Error::msg)? else {
             return Ok(Self { tracer: Tracer::off(), export: None });
         };

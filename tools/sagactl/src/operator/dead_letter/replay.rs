@@ -116,7 +116,8 @@ async fn replay_matching_and_wait(
         if !form.json {
             print(&outcome_text(&BulkOutcome::default(), "replayed"));
         }
-        return results.finish();
+        results.finish()?;
+        return Ok(ExitCode::from(exit::NOT_FOUND));
     }
     let request = ReplayMany { ids: Some(ids.clone()), ..request };
     let outcome: BulkOutcome = admin.post(&["dlq", "replay"], &request).await?;
