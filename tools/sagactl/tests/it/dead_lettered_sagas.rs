@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::operator::STEP;
-use crate::system::{System, text, wait_until};
+use crate::system::{System, order_for, text, wait_until};
 
 #[tokio::test]
 async fn extended_order_is_saved_by_replay_and_ended_one_is_not() {
@@ -126,4 +126,36 @@ fn replay_that_matches_nothing_reports_the_same_with_and_without_wait() {
     assert_eq!(nothing.status.code(), Some(4));
     let listed: Value = serde_json::from_slice(&nothing.stdout).expect("JSON");
     assert_eq!(listed, json!({"items": [], "next": null, "rejected": []}));
+}
+
+/// An outage leaves no dead letters: the orders that wait are found by their step.
+#[tokio::test]
+async fn all_orders_that_wait_for_a_step_are_extended() {
+    let system = System::start(&["order.service.deadline=5m"]);
+    system.list("pen", 10).await;
+    let extend = ["saga", "extend", "--stuck-at", STEP, "--for", "1h", "--reason", "the bank is away"];
+    assert_eq!(system.try_sagactl(&extend).status.code(), Some(4), "nothing waits");
+    system.sagactl(&["stop", "payment"]);
+    let mut orders = vec![];
+    for _ in 0..2 {
+        let order = system.post("order", "/api/orders").json(&order_for(&[("pen", 1)], "tok_ok"));
+        orders.push(order.send().await.expect("an answer").json::<Value>().await.expect("JSON"));
+    }
+    let path = format!("/api/admin/sagas?stuck_at={STEP}");
+    wait_until("both wait", async || {
+        system.get("admin", &path).await["sagas"].as_array().is_some_and(|sagas| sagas.len() == 2)
+    })
+    .await;
+    assert_eq!(system.sagactl(&extend).trim(), "2 extended, 0 rejected");
+    for order in &orders {
+        let path = format!("/api/orders/{}", order["id"].as_str().expect("an id"));
+        wait_until("it waits longer", async || {
+            system.get("order", &path).await["deadline"] != order["deadline"]
+        })
+        .await;
+    }
+    system.assert_rejected(&[&extend[..], &["--step", STEP]].concat(), 2, "name the orders in one way");
+    system.sagactl(&["start", "payment"]);
+    let ids: Vec<_> = orders.iter().map(|order| order["id"].as_str().expect("an id").to_owned()).collect();
+    system.wait_until_confirmed(&ids).await;
 }
