@@ -1,7 +1,7 @@
 //! The state of everything, and the findings that need a human. In reading order:
 //!
 //! - [`affected`]: data for findings that the overview does not show
-//! - `dead_letter_findings`, [`findings`]: the rules by which a problem needs a human
+//! - `dead_letter_findings`, `readiness_findings`, [`findings`]: the rules by which a problem needs a human
 //! - [`notifiable`]: which findings people are notified of
 //! - `snapshot`: reads the state of everything within two seconds
 //! - `metrics`: exports it for Prometheus
@@ -11,4 +11,5 @@ mod dead_letter_findings;
 pub mod findings;
 pub(crate) mod metrics;
 pub mod notifiable;
+mod readiness_findings;
 pub(crate) mod snapshot;
