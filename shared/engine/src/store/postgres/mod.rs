@@ -46,7 +46,7 @@ use super::highest_position::HighestPosition;
 use super::identity::identify;
 use super::log_scan::LogScan;
 use super::roles::{Replicas, Transactions};
-use super::sql_error::db_fault;
+use super::sql_error::{db_fault, is_full};
 use super::write_health::WriteHealth;
 use super::{Answer, Guard, OpenOptions, OutboxEntry, ReplicaSignal, StoreFault};
 
@@ -88,8 +88,11 @@ impl PostgresStore {
         let (began, mut has_warned) = (Instant::now(), false);
         loop {
             match Self::try_open(location, kinds.clone(), options).await {
-                // The server may have been started a moment ago.
-                Err(fault) if (is_lost(&fault) || is_short(&fault)) && began.elapsed() < options.wait => {
+                // The server may have been started a moment ago, or its disk be full for a moment.
+                Err(fault)
+                    if (is_lost(&fault) || is_short(&fault) || is_full(&fault))
+                        && began.elapsed() < options.wait =>
+                {
                     if !std::mem::replace(&mut has_warned, true) {
                         warn!("waiting for {:?} at most: {}", options.wait, reason(fault));
                     }
