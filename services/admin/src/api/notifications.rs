@@ -15,8 +15,9 @@ use super::Admin;
 use super::extract::{Change, Operator};
 use crate::commands::{CommandKind, Reply};
 use crate::notifications::content::Notification;
+use crate::notifications::open_finding::Open;
 use crate::notifications::settings::RECEIVER;
-use crate::notifications::state::{NOTIFICATION_STATE, NotificationCommand, NotificationState, Open};
+use crate::notifications::state::{NOTIFICATION_STATE, NotificationCommand, NotificationState};
 use crate::notifications::webhook;
 use crate::rows;
 

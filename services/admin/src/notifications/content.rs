@@ -46,6 +46,11 @@ pub struct Line {
 }
 
 impl Line {
+    /// Count that it names; `None` if the finding is not urgent.
+    pub(super) fn urgent_count(&self) -> Option<u64> {
+        self.urgent.then(|| self.count.unwrap_or(1))
+    }
+
     /// Describes the finding with its money, first deadline and command.
     fn with_impact(&self) -> String {
         let mut text = self.text.clone();

@@ -16,12 +16,10 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::content::{Line, Notification};
+use super::open_finding::{Delivery, Open, is_escalated};
 
 /// Id of the only row.
 pub const NOTIFICATION_STATE: &str = "all";
-
-/// Growth of the count by which an urgent finding is reported again.
-const ESCALATION: u64 = 10;
 
 /// Cause for which a notification in flight is given up.
 const REPLACED: &str = "a later notification replaces it";
@@ -32,14 +30,8 @@ const MAX_RECENT: usize = 20;
 /// Maximum number of open causes of dead letters. Causes that overviews do not list any more stay open for long.
 const MAX_CAUSES: usize = 1_000;
 
-/// Maximum number of receivers that are remembered for a finding.
-const MAX_RECEIVERS: usize = 16;
-
 /// Time after which a finding that is gone is forgotten, although a receiver has not learned that. It may not exist any more.
 const FORGET_AFTER: SignedDuration = SignedDuration::from_hours(24);
-
-/// Maximum length of a finding's text, in characters, as it may quote anything.
-const MAX_TEXT: usize = 300;
 
 /// Intervals between notifications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,64 +81,6 @@ pub struct NotificationState {
     last_at: Option<Timestamp>,
     /// Last notifications, newest first.
     recent: VecDeque<SentNotification>,
-}
-
-/// An open finding, or one that was gone a moment ago.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Open {
-    /// Problem in one line, as it was first seen.
-    pub text: String,
-    /// Time at which it was first seen.
-    pub since: Timestamp,
-    /// Time from which it is reported.
-    pub report_from: Timestamp,
-    /// Last delivered notification of it, by receiver. Admins with different receivers report to each of them.
-    reports: BTreeMap<String, Delivery>,
-    /// Time since which it is gone.
-    pub cleared_at: Option<Timestamp>,
-}
-
-/// Last delivered notification of a finding to one receiver.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Delivery {
-    at: Timestamp,
-    /// Count that it named; `None` if the finding was not urgent then.
-    urgent_count: Option<u64>,
-}
-
-impl Delivery {
-    /// True if the finding has become so much worse that it is reported again.
-    fn is_escalated(&self, finding: &Finding) -> bool {
-        let count = finding.count.unwrap_or(1);
-        finding.urgent
-            && self.urgent_count.is_none_or(|reported| count >= reported.saturating_mul(ESCALATION))
-    }
-}
-
-impl Open {
-    /// Time of the last delivered notification of it.
-    pub fn notified_at(&self) -> Option<Timestamp> {
-        self.reports.values().map(|delivery| delivery.at).max()
-    }
-
-    fn report_to(&self, receiver: Option<&String>) -> Option<&Delivery> {
-        self.reports.get(name_of(receiver))
-    }
-
-    /// Records a delivered notification. Forgets the receiver that was notified longest ago if there are too many.
-    fn add_report(&mut self, receiver: Option<&String>, delivery: Delivery) {
-        self.reports.insert(name_of(receiver).to_owned(), delivery);
-        if self.reports.len() > MAX_RECEIVERS {
-            let oldest = self.reports.iter().min_by_key(|(_, delivery)| delivery.at);
-            let oldest = oldest.map(|(name, _)| name.clone()).unwrap_or_default();
-            self.reports.remove(&oldest);
-        }
-    }
-}
-
-/// Name of a receiver: its digest, or nothing for standard output.
-fn name_of(receiver: Option<&String>) -> &str {
-    receiver.map_or("", String::as_str)
 }
 
 #[derive(Debug, Clone)]
@@ -229,8 +163,8 @@ impl NotificationState {
             match self.open.get(&key) {
                 Some(Open { cleared_at: None, .. }) => {}
                 // It was gone only for a moment, or was not reported yet.
-                Some(Open { cleared_at: Some(gone), reports, .. })
-                    if reports.is_empty() || !has_passed(intervals.min_interval, *gone, at) =>
+                Some(open @ Open { cleared_at: Some(gone), .. })
+                    if !open.is_reported() || !has_passed(intervals.min_interval, *gone, at) =>
                 {
                     reopened.push(key);
                 }
@@ -242,10 +176,7 @@ impl NotificationState {
                         (true, false) => intervals.grace_period,
                         (true, true) => intervals.urgent_grace_period.min(intervals.grace_period),
                     };
-                    let text = text_of(finding);
-                    let report_from = later(at, grace);
-                    let (since, reports, cleared_at) = (at, BTreeMap::new(), None);
-                    opened.push((key, Open { text, since, report_from, reports, cleared_at }));
+                    opened.push((key, Open::new(finding, at, later(at, grace))));
                 }
             }
         }
@@ -270,18 +201,20 @@ impl NotificationState {
             let finding = seen.of(key);
             match (open.cleared_at, open.report_to(receiver)) {
                 // Others were notified of it, and learn its end.
-                (Some(_), None) if !open.reports.is_empty() => {}
+                (Some(_), None) if open.is_reported() => {}
                 (Some(at), _) if has_passed(intervals.min_interval, at, now) => {
-                    cleared.push(line(key, open, finding));
+                    cleared.push(open.line(key, finding));
                 }
                 (Some(_), _) => all_gone = false,
-                (None, Some(last)) if !finding.is_some_and(|finding| last.is_escalated(finding)) => {
+                (None, Some(last))
+                    if !finding.is_some_and(|finding| is_escalated(last.urgent_count, finding)) =>
+                {
                     needs_reminder |= has_passed(intervals.remind_after, last.at, now);
-                    still.push(line(key, open, finding));
+                    still.push(open.line(key, finding));
                 }
                 (None, _) if is_over(open.report_from, now, intervals.grace_period) => {
                     is_urgent |= finding.is_some_and(|finding| self.is_urgent(key, finding));
-                    new.push(line(key, open, finding));
+                    new.push(open.line(key, finding));
                 }
                 (None, _) => all_gone = false,
             }
@@ -305,11 +238,7 @@ impl NotificationState {
     /// True if a finding that is to be reported is urgent, and the notification in flight does not say so.
     fn is_urgent(&self, key: &str, finding: &Finding) -> bool {
         let in_flight = self.in_flight.iter().flat_map(|sent| &sent.new).find(|line| line.key == key);
-        let is_told = |line: &Line| {
-            let (told, count) = (line.count.unwrap_or(1), finding.count.unwrap_or(1));
-            line.urgent && count < told.saturating_mul(ESCALATION)
-        };
-        finding.urgent && !in_flight.is_some_and(is_told)
+        is_escalated(in_flight.and_then(Line::urgent_count), finding)
     }
 
     fn change(&mut self, opened: &[(String, Open)], reopened: &[String], cleared: &[String], at: Timestamp) {
@@ -320,9 +249,11 @@ impl NotificationState {
         for key in cleared {
             let open = self.open.remove(key);
             // One that passed before it was due is forgotten.
-            let was_due = |open: &Open| !open.reports.is_empty() || open.report_from < at;
-            let open = open.filter(was_due).map(|open| Open { cleared_at: Some(at), ..open });
-            self.open.extend(open.map(|open| (key.clone(), open)));
+            let was_due = |open: &Open| open.is_reported() || open.report_from < at;
+            self.open.extend(open.filter(was_due).map(|mut open| {
+                open.cleared_at = Some(at);
+                (key.clone(), open)
+            }));
         }
     }
 
@@ -330,17 +261,13 @@ impl NotificationState {
     fn mark_reported(&mut self, notification: &Notification) {
         let (to, at) = (notification.to.as_ref(), notification.at);
         for line in notification.new.iter().chain(&notification.still) {
-            let urgent_count = line.urgent.then(|| line.count.unwrap_or(1));
-            self.open
-                .entry(line.key.clone())
-                .and_modify(|open| open.add_report(to, Delivery { at, urgent_count }));
+            let delivery = Delivery { at, urgent_count: line.urgent_count() };
+            self.open.entry(line.key.clone()).and_modify(|open| open.add_report(to, delivery));
         }
         for line in &notification.cleared {
             // One that has come back meanwhile is new.
-            self.open.entry(line.key.clone()).and_modify(|open| {
-                open.reports.remove(name_of(to));
-            });
-            let is_gone = |open: &Open| open.cleared_at.is_some() && open.reports.is_empty();
+            self.open.entry(line.key.clone()).and_modify(|open| open.remove_report(to));
+            let is_gone = |open: &Open| open.cleared_at.is_some() && !open.is_reported();
             if self.open.get(&line.key).is_some_and(is_gone) {
                 self.open.remove(&line.key);
             }
@@ -373,21 +300,6 @@ impl NotificationState {
     }
 }
 
-/// Describes a finding as it is now, or as it was first seen where it is unknown.
-fn line(key: &str, open: &Open, finding: Option<&Finding>) -> Line {
-    Line {
-        key: key.to_owned(),
-        text: finding.map_or_else(|| open.text.clone(), text_of),
-        count: finding.and_then(|finding| finding.count),
-        amounts: finding.map(|finding| finding.amounts.clone()).unwrap_or_default(),
-        deadline: finding.and_then(|finding| finding.deadline),
-        command: finding.and_then(|finding| finding.commands.first().cloned()),
-        urgent: finding.is_some_and(|finding| finding.urgent),
-        since: open.since,
-        until: open.cleared_at,
-    }
-}
-
 /// True once this time has passed. A clock that was put back far delays nothing.
 fn has_passed(time: SignedDuration, since: Timestamp, now: Timestamp) -> bool {
     is_over(later(since, time), now, time)
@@ -395,19 +307,6 @@ fn has_passed(time: SignedDuration, since: Timestamp, now: Timestamp) -> bool {
 
 fn later(at: Timestamp, time: SignedDuration) -> Timestamp {
     at.saturating_add(time).unwrap_or(Timestamp::MAX)
-}
-
-/// Describes a finding in one short line without control characters, as it may quote anything.
-fn text_of(finding: &Finding) -> String {
-    let cause = finding.explanation.lines().next().filter(|line| line.starts_with("Cause: "));
-    let text = cause.map_or_else(|| finding.text.clone(), |cause| format!("{}. {cause}", finding.text));
-    let is_between = |letter: char| letter.is_whitespace() || letter.is_control();
-    let words = text.split(is_between).filter(|word| !word.is_empty());
-    let line = words.collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(MAX_TEXT) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line,
-    }
 }
 
 impl Decider for NotificationState {
