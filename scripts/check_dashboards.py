@@ -13,19 +13,19 @@ import os
 import re
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from live_system import ask, free_ports
 
 ROOT, PROGRAMS, PROMETHEUS = (Path(argument) for argument in sys.argv[1:4])
 SERVICES = re.findall(r'name: "(\w+)"', (ROOT / "shared/contract/src/topology.rs").read_text())
@@ -57,36 +57,6 @@ def wait_until(what, condition, limit=SOON):
             return found
         time.sleep(0.1)
     return found
-
-
-def ask(url, method="GET", body=None, headers=None):
-    """The status and JSON of an answer; status 0 if there is none."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json", **(headers or {})}, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            status, text = answer.status, answer.read()
-    except urllib.error.HTTPError as refused:
-        status, text = refused.code, refused.read()
-    except OSError:
-        return 0, None
-    try:
-        return status, json.loads(text)
-    except ValueError:
-        return status, text.decode(errors="replace")
-
-
-def free_ports():
-    """The first of seven consecutive free ports."""
-    for base in range(23080, 32000, 10):
-        try:
-            taken = [socket.create_server(("127.0.0.1", base + offset)) for offset in range(7)]
-        except OSError:
-            continue
-        for one in taken:
-            one.close()
-        return base
-    sys.exit("no free ports")
 
 
 class Collector(BaseHTTPRequestHandler):
@@ -614,7 +584,7 @@ def main():
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
     folder = Path(tempfile.mkdtemp(prefix="dashboards-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    base = free_ports()
+    base = free_ports(23080)
     system = System(folder / "data", base)
     # Starts slowly, in parallel with the system.
     prometheus = Prometheus(folder, base + 6, system)

@@ -12,17 +12,16 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+from live_system import ask, free_ports
 
 PROGRAMS = Path(sys.argv[1])
 # Time limit from cause to notification, in seconds.
@@ -64,16 +63,10 @@ class Receiver(BaseHTTPRequestHandler):
             return found()
 
 
-def ask(url, method="GET", body=None):
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json", "X-Operator": "ada"}, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as refused:
-        return refused.code, None
-    except (OSError, ValueError):
-        return 0, None
+def get(url):
+    """The JSON of an answer; an empty object if there is none."""
+    status, found = ask(url)
+    return found if status == 200 else {}
 
 
 def wait_until(what, condition, limit=SOON):
@@ -88,7 +81,7 @@ def wait_until(what, condition, limit=SOON):
 class System:
     def __init__(self, folder):
         self.data = folder / "data"
-        self.base = free_ports()
+        self.base = free_ports(24080)
         self.url = {name: f"http://127.0.0.1:{self.base + offset}" for name, offset in PORTS.items()}
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("SAGA_")},
@@ -109,10 +102,10 @@ class System:
 
     def place(self, wait=0):
         body = {"customer": "ada", "lines": [{"sku": "coffee-beans-1kg", "quantity": 1}], "payment": {"token": "tok_ok"}}
-        request = urllib.request.Request(f"{self.url['order']}/api/orders", json.dumps(body).encode(),
-                                         {"Content-Type": "application/json", "Prefer": f"wait={wait}"}, method="POST")
-        with urllib.request.urlopen(request, timeout=40) as answer:
-            return json.load(answer)["id"]
+        status, order = ask(f"{self.url['order']}/api/orders", "POST", body, {"Prefer": f"wait={wait}"})
+        if status not in (201, 202):
+            sys.exit(f"the order is answered with {status}: {order}")
+        return order["id"]
 
     def change(self, service, statement):
         with sqlite3.connect(self.data / service / f"{service}.db", timeout=10) as database:
@@ -120,22 +113,10 @@ class System:
         database.close()
 
     def findings(self):
-        return (ask(f"{self.url['admin']}/api/admin/overview")[1] or {}).get("findings") or []
+        return get(f"{self.url['admin']}/api/admin/overview").get("findings") or []
 
     def is_quiet(self):
         return not [finding for finding in self.findings() if not finding.get("to_clean_up")]
-
-
-def free_ports():
-    for base in range(24080, 32000, 10):
-        try:
-            taken = [socket.create_server(("127.0.0.1", base + offset)) for offset in range(7)]
-        except OSError:
-            continue
-        for one in taken:
-            one.close()
-        return base
-    sys.exit("no free ports")
 
 
 # Each kind causes its finding, and yields the time of the cause; after the notification it removes the cause.
@@ -152,26 +133,6 @@ def broker_unavailable(system):
     system.sagactl("start", "nats")
 
 
-def not_ready(system):
-    """A service that starts without the broker has not verified its database."""
-    system.sagactl("stop", "payment")
-    system.sagactl("kill", "nats")
-    environment = {**system.environment}
-    started = subprocess.Popen([PROGRAMS / "sagactl", "start", "payment"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_until("payment answers", lambda: ask(f"{system.url['payment']}/livez")[0] == 0 and payment_is_up(system))
-    yield time.time()
-    system.sagactl("start", "nats")
-    started.wait(timeout=SOON)
-
-
-def payment_is_up(system):
-    try:
-        with socket.create_connection(("127.0.0.1", system.base + PORTS["payment"]), 1):
-            return True
-    except OSError:
-        return False
-
-
 def dead_letters(system):
     system.sagactl("faults", "inject", "order", "fail_permanently", "--step", "order-confirmation", "--next", "1")
     system.place()
@@ -181,14 +142,14 @@ def dead_letters(system):
 
 
 def replay_all(system):
-    for letter in (ask(f"{system.url['admin']}/api/admin/dlq?status=PENDING&limit=100")[1] or {}).get("dead_letters", []):
+    for letter in get(f"{system.url['admin']}/api/admin/dlq?status=PENDING&limit=100").get("dead_letters", []):
         system.sagactl("dlq", "replay", letter["id"])
 
 
 def compensation_stuck(system):
     order = system.place(wait=20)
     system.sagactl("faults", "inject", "inventory", "fail_permanently", "--step", "inventory-stock-release", "--next", "1")
-    ask(f"{system.url['order']}/api/orders/{order}/cancel", "POST")
+    ask(f"{system.url['order']}/api/orders/{order}/cancel", "POST", headers={"X-Operator": "ada"})
     yield time.time()
     system.sagactl("faults", "clear", "inventory")
     replay_all(system)
@@ -199,7 +160,7 @@ def breaker_open(system):
     system.sagactl("faults", "inject", "bank", "bank_error")
     for _ in range(12):
         system.place()
-    opened = lambda: next((breaker["not_closed_since"] for breaker in ask(f"{system.url['payment']}/internal/breakers")[1] or []
+    opened = lambda: next((breaker["not_closed_since"] for breaker in get(f"{system.url['payment']}/internal/breakers")
                            if breaker["name"] == "bank" and breaker.get("not_closed_since")), None)
     wait_until("the breaker opens", opened)
     yield time.time() + 60
@@ -227,7 +188,7 @@ def sagas_overdue(system):
     """A saga whose deadline and grace period are over."""
     system.sagactl("faults", "inject", "payment", "pause", "--step", "payment-processing")
     order = system.place()
-    wait_until("admin shows the order", lambda: (ask(f"{system.url['admin']}/api/admin/sagas/{order}")[1] or {}).get("next"))
+    wait_until("admin shows the order", lambda: get(f"{system.url['admin']}/api/admin/sagas/{order}").get("next"))
     system.change("admin", "UPDATE row_saga SET deadline = deadline - 1000000000 WHERE finished = 0")
     yield time.time()
     system.change("admin", "UPDATE row_saga SET deadline = deadline + 1000000000 WHERE finished = 0")
