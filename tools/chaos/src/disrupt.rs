@@ -14,15 +14,17 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::disk::SmallDisk;
 use super::network::{LinkState, Links};
-use super::plan::{Disruption, FaultKind, Link, PlannedDisruption};
+use super::plan::{self, Disruption, FaultKind, Link, PlannedDisruption};
 use cli::note;
 use client::http::{self, Http};
 use devstack::{Component, RunningSystem, System};
 
 /// Stopped and running time of a starved process.
 const STARVATION: (Duration, Duration) = (Duration::from_millis(90), Duration::from_millis(10));
-/// Interval of the attempts to clear a fault, and their time limit: admin or the service may be down.
-const CLEAR_RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_mins(1));
+/// Interval of the attempts to clear a fault.
+const CLEAR_INTERVAL: Duration = Duration::from_millis(250);
+/// Time limit for clearing a fault: admin or the service may be down, or cut off.
+const CLEAR_LIMIT: Duration = plan::MAX_LENGTH.saturating_add(Duration::from_mins(1));
 /// Without an answer in this time admin is disrupted itself.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -285,7 +287,7 @@ fn replace(from: &Path, to: &Path) -> io::Result<()> {
 /// Clears the faults of a service, with retries.
 async fn clear(http: Http, system: System, service: Component) -> anyhow::Result<()> {
     let url = format!("{}/api/admin/faults/{service}", system.url_of(Component::ADMIN));
-    let until = Instant::now() + CLEAR_RETRY.1;
+    let until = Instant::now() + CLEAR_LIMIT;
     loop {
         let request = http.request(Method::DELETE, &url).timeout(ADMIN_TIMEOUT);
         let why = match http::fetch(request.json(&json!({"reason": "chaos"})), &url).await {
@@ -296,7 +298,7 @@ async fn clear(http: Http, system: System, service: Component) -> anyhow::Result
         if Instant::now() >= until {
             bail!("the faults of {service} cannot be cleared: {why}");
         }
-        tokio::time::sleep(CLEAR_RETRY.0).await;
+        tokio::time::sleep(CLEAR_INTERVAL).await;
     }
 }
 

@@ -169,6 +169,8 @@ const PAUSE_MS: (u64, u64) = (250, 3_500);
 const LENGTH_MS: (u64, u64) = (100, 12_000);
 /// Length of a cut path: minimum, and range of the random part.
 const PATH_LENGTH_MS: (u64, u64) = (60_000, 90_000);
+/// Maximum length of a disruption.
+pub const MAX_LENGTH: Duration = Duration::from_millis(PATH_LENGTH_MS.0 + PATH_LENGTH_MS.1);
 /// Minimum length of a disruption by a copy: the service must have moved on.
 const COPY_LENGTH: Duration = Duration::from_secs(10);
 /// Pause between two disruptions of one target.
@@ -300,6 +302,7 @@ mod tests {
             let plan = plan(Layout::default(), seed);
             assert!(plan.is_sorted_by_key(|planned| planned.at));
             assert!(plan.iter().all(|planned| planned.at < planned.until && planned.until <= LENGTH));
+            assert!(plan.iter().all(|planned| planned.until - planned.at <= MAX_LENGTH));
             for (index, one) in plan.iter().enumerate() {
                 let targets = one.disruption.targets(Layout::default());
                 let others = plan[index + 1..].iter().filter(|other| {
