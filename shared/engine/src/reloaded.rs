@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tracing::{error, info};
 
 pub use crate::protected_file::{BadFile, read_protected};
@@ -31,8 +31,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 pub enum OnReadError {
     /// Keep the last good value, for files that are being renewed.
     KeepOld,
-    /// Drop the value, for files whose entries may have been revoked.
-    Clear,
+    /// Deny access by the value, for files whose entries may have been revoked.
+    Deny,
 }
 
 /// Value parsed from files, reloaded when they change.
@@ -46,7 +46,8 @@ pub struct Reloaded<T> {
 struct Latest<T> {
     checked_at: Instant,
     stamps: Vec<Stamp>,
-    value: Option<Arc<T>>,
+    /// Last good value.
+    value: Arc<T>,
     last_error: Option<BadFile>,
 }
 
@@ -65,18 +66,24 @@ impl<T> Reloaded<T> {
     ) -> Result<Self, BadFile> {
         // Taken before the files are read, so that a change in between is noticed by the next check.
         let stamps = stamps(&files);
-        let value = Some(Arc::new(read()?));
+        let value = Arc::new(read()?);
         let latest = Mutex::new(Latest { checked_at: Instant::now(), stamps, value, last_error: None });
         Ok(Self { files, read: Box::new(read), on_error, latest })
     }
 
-    /// Returns the current value, at most a quarter of a second old; `None` after it was dropped.
+    /// Returns the current value, at most a quarter of a second old; `None` while access by it is denied.
     pub fn current(&self) -> Option<Arc<T>> {
+        let latest = self.latest();
+        let is_denied = latest.last_error.is_some() && self.on_error == OnReadError::Deny;
+        (!is_denied).then(|| latest.value.clone())
+    }
+
+    fn latest(&self) -> MutexGuard<'_, Latest<T>> {
         let mut latest = self.latest.lock();
         if latest.checked_at.elapsed() >= POLL_INTERVAL {
             self.reload_if_changed(&mut latest);
         }
-        latest.value.clone()
+        latest
     }
 
     fn reload_if_changed(&self, latest: &mut Latest<T>) {
@@ -89,7 +96,7 @@ impl<T> Reloaded<T> {
         match (self.read)() {
             Ok(value) => {
                 info!("reloaded: {}", self.names());
-                (latest.value, latest.last_error) = (Some(Arc::new(value)), None);
+                (latest.value, latest.last_error) = (Arc::new(value), None);
                 UNUSABLE.lock().remove(&self.files);
             }
             Err(bad) => {
@@ -99,10 +106,6 @@ impl<T> Reloaded<T> {
                     UNUSABLE.lock().insert(self.files.clone(), problem);
                 }
                 latest.last_error = Some(bad);
-                match self.on_error {
-                    OnReadError::KeepOld => {}
-                    OnReadError::Clear => latest.value = None,
-                }
             }
         }
     }
@@ -113,11 +116,7 @@ impl<T> Reloaded<T> {
 }
 
 /// Value of files that are being renewed: the last good one, shared by its clones.
-#[derive(Clone)]
-pub struct Kept<T> {
-    reloaded: Arc<Reloaded<T>>,
-    first: Arc<T>,
-}
+pub struct Kept<T>(Arc<Reloaded<T>>);
 
 impl<T> Kept<T> {
     /// Reads `files` by `read`, and again after each change. Without files the value never changes.
@@ -128,18 +127,19 @@ impl<T> Kept<T> {
         files: Vec<PathBuf>,
         read: impl Fn() -> Result<T, BadFile> + Send + Sync + 'static,
     ) -> Result<Self, BadFile> {
-        let reloaded = Reloaded::open(files, OnReadError::KeepOld, read)?;
-        let first = reloaded.latest.lock().value.clone();
-        match first {
-            Some(first) => Ok(Self { reloaded: Arc::new(reloaded), first }),
-            None => unreachable!("an opened file has a value"),
-        }
+        Reloaded::open(files, OnReadError::KeepOld, read).map(|reloaded| Self(Arc::new(reloaded)))
     }
 
     /// Returns the current value, at most a quarter of a second old.
     #[must_use]
     pub fn current(&self) -> Arc<T> {
-        self.reloaded.current().unwrap_or_else(|| self.first.clone())
+        self.0.latest().value.clone()
+    }
+}
+
+impl<T> Clone for Kept<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
     }
 }
 
@@ -147,7 +147,7 @@ impl OnReadError {
     const fn consequence(self) -> &'static str {
         match self {
             Self::KeepOld => "the last good value stays in use",
-            Self::Clear => "access by it is denied until it can be read",
+            Self::Deny => "access by it is denied until it can be read",
         }
     }
 }
@@ -197,9 +197,9 @@ mod tests {
     fn changed_file_is_reloaded_and_damaged_file_leaves_or_clears_value() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("number");
-        assert!(reloaded(&file, OnReadError::Clear).is_err_and(|bad| bad.to_string().contains("http.test")));
+        assert!(reloaded(&file, OnReadError::Deny).is_err_and(|bad| bad.to_string().contains("http.test")));
         replace(&file, "1");
-        let [old, cleared] = [OnReadError::KeepOld, OnReadError::Clear]
+        let [old, cleared] = [OnReadError::KeepOld, OnReadError::Deny]
             .map(|on_error| reloaded(&file, on_error).expect("a number"));
         for (text, is_old, is_nothing) in [
             (Some("1"), Some(1), Some(1)),
@@ -229,7 +229,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("number");
         replace(&file, "1");
-        let watched = reloaded(&file, OnReadError::Clear).expect("a number");
+        let watched = reloaded(&file, OnReadError::Deny).expect("a number");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("it is ours");
         assert_eq!(current_after_check(&watched), None, "it was safe when it was opened");
         // Its time, length and inode are as before.

@@ -126,6 +126,17 @@ fn certified_key(
 const NO_AUTHORITIES: &str = "name a file with the certificates, in PEM, of the authorities that are trusted";
 
 fn verifier(setting: &'static str, file: &Path) -> Result<Arc<WebPkiServerVerifier>, BadFile> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots(setting, file)?), provider)
+        .build()
+        .map_err(|error| BadFile { setting, file: file.to_owned(), why: error.to_string() })
+}
+
+/// Reads the authorities that the file of `setting` holds in PEM.
+///
+/// # Errors
+/// When the file cannot be used, or holds none.
+pub(crate) fn roots(setting: &'static str, file: &Path) -> Result<RootCertStore, BadFile> {
     let bad = |why: String| BadFile { setting, file: file.to_owned(), why };
     let bytes = read_protected_bytes(setting, file, 0, NO_AUTHORITIES)?;
     let mut roots = RootCertStore::empty();
@@ -133,13 +144,10 @@ fn verifier(setting: &'static str, file: &Path) -> Result<Arc<WebPkiServerVerifi
         let certificate = certificate.map_err(|error| bad(format!("is not a PEM file: {error}")))?;
         roots.add(certificate).map_err(|error| bad(error.to_string()))?;
     }
-    if roots.is_empty() {
-        return Err(bad("is not a PEM file: it holds no certificates in PEM".to_owned()));
+    match roots.is_empty() {
+        true => Err(bad("is not a PEM file: it holds no certificates in PEM".to_owned())),
+        false => Ok(roots),
     }
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
-        .build()
-        .map_err(|error| bad(error.to_string()))
 }
 
 impl fmt::Debug for Authorities {

@@ -78,7 +78,7 @@ impl Authorization {
                     why: format!("{why}: `sagactl token create` makes one"),
                 })
             };
-            Reloaded::open(vec![file.clone()], OnReadError::Clear, read)
+            Reloaded::open(vec![file.clone()], OnReadError::Deny, read)
         };
         Ok(Self {
             access,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use reqwest::header::{HeaderMap, HeaderValue};
-use reqwest::{Client, ClientBuilder, Proxy, Request, RequestBuilder, Response, Url};
+use reqwest::{Client, ClientBuilder, Proxy, RequestBuilder, Response, Url};
 use saga_core::access::Token;
 use saga_core::trace::{TRACEPARENT, TraceContext};
 use uuid::Uuid;
@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::baggage;
 use super::settings::{CLIENT_IDLE_TIMEOUT, HttpSettings};
 use super::telemetry::name_of;
-use crate::reloaded::{BadFile, OnReadError, Reloaded, read_protected};
+use crate::reloaded::{BadFile, Kept, read_protected};
 use crate::runtime::http_exchange::HttpExchange;
 use crate::runtime::span_operation::SpanOperation;
 use crate::runtime::tracer::{self, SpanDetails, SpanFailure, Tracer};
@@ -40,7 +40,7 @@ pub fn external_client_builder(settings: &HttpSettings) -> ClientBuilder {
 #[derive(Clone, Default)]
 pub struct HttpClient {
     tracer: Tracer,
-    token: Option<Arc<Reloaded<Token>>>,
+    token: Option<Kept<Token>>,
     authorities: Option<Arc<Authorities>>,
 }
 
@@ -50,19 +50,19 @@ impl HttpClient {
     /// # Errors
     /// When a file of the settings cannot be used.
     pub fn new(settings: &HttpSettings) -> Result<Self, BadFile> {
-        let watched = |file: &std::path::PathBuf| {
+        let kept = |file: &std::path::PathBuf| {
             let named = file.clone();
             let read = move || {
                 let text = read_protected("http.token", &named, OPEN_TO_OTHERS, NO_TOKEN)?;
                 let why = "it holds no token (saga_…): `sagactl token create` makes one".to_owned();
                 Token::parse(text.trim()).ok_or(BadFile { setting: "http.token", file: named.clone(), why })
             };
-            Reloaded::open(vec![file.clone()], OnReadError::KeepOld, read).map(Arc::new)
+            Kept::open(vec![file.clone()], read)
         };
         let authorities = |file: &std::path::PathBuf| Authorities::open("http.tls.ca", file);
         Ok(Self {
             tracer: Tracer::off(),
-            token: settings.token.as_ref().map(watched).transpose()?,
+            token: settings.token.as_ref().map(kept).transpose()?,
             authorities: settings.tls.ca.as_ref().map(authorities).transpose()?,
         })
     }
@@ -99,7 +99,8 @@ impl HttpClient {
         };
         let correlation_id = of_call.map(|(_, id)| id).or_else(tracer::request_correlation_id);
         add_context(request.headers_mut(), context, correlation_id);
-        let sent = exchange(&request, template);
+        let url = request.url();
+        let sent = exchange(name_of(request.method()), url, url.path(), template);
         // Recorded before the answer too: a call that takes too long is dropped.
         tracer::record_exchange(sent.clone());
         let began = Instant::now();
@@ -135,7 +136,7 @@ impl HttpClient {
     /// Returns the current token; `None` when none is set.
     #[must_use]
     pub fn token(&self) -> Option<Arc<Token>> {
-        self.token.as_ref().and_then(|token| token.current())
+        self.token.as_ref().map(Kept::current)
     }
 }
 
@@ -149,12 +150,11 @@ fn add_context(headers: &mut HeaderMap, context: TraceContext, correlation_id: O
     }
 }
 
-/// Describes a request that is about to be sent.
-fn exchange(request: &Request, template: Option<&'static str>) -> HttpExchange {
-    let url = request.url();
+/// Describes a request to `path` of the host of `url` that is about to be sent.
+fn exchange(method: &'static str, url: &Url, path: &str, template: Option<&'static str>) -> HttpExchange {
     HttpExchange {
-        method: name_of(request.method()),
-        url: format!("{}{}", url.origin().ascii_serialization(), url.path()),
+        method,
+        url: format!("{}{path}", url.origin().ascii_serialization()),
         address: url.host_str().unwrap_or_default().to_owned(),
         port: url.port_or_known_default(),
         template,
@@ -165,16 +165,7 @@ fn exchange(request: &Request, template: Option<&'static str>) -> HttpExchange {
 
 /// Records a request to a program outside this system in the span of the call that is being made. Its path may be secret.
 pub fn record_external(url: &Url, answer: &reqwest::Result<Response>) {
-    let sent = HttpExchange {
-        method: "POST",
-        url: format!("{}/REDACTED", url.origin().ascii_serialization()),
-        address: url.host_str().unwrap_or_default().to_owned(),
-        port: url.port_or_known_default(),
-        template: None,
-        status: None,
-        error: None,
-    };
-    tracer::record_exchange(answered(sent, answer));
+    tracer::record_exchange(answered(exchange("POST", url, "/REDACTED", None), answer));
 }
 
 /// Adds the status of the response, or the error.

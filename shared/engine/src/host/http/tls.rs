@@ -10,7 +10,7 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::reloaded::{BadFile, OnReadError, Reloaded, read_protected};
+use crate::reloaded::{BadFile, Kept, read_protected};
 
 /// Forbidden permissions of the key file: a reader could impersonate this service.
 const OPEN_TO_OTHERS: u32 = 0o007;
@@ -35,7 +35,7 @@ impl HttpTlsSettings {
 }
 
 /// TLS acceptor made from the current files; `None` without TLS.
-pub(super) struct Tls(Option<Reloaded<TlsAcceptor>>);
+pub(super) struct Tls(Option<Kept<TlsAcceptor>>);
 
 impl Tls {
     /// Reads certificate and key.
@@ -49,11 +49,11 @@ impl Tls {
         let files = vec![cert.clone(), key.clone()];
         let read = move || acceptor(&cert, &key);
         // Certificate and key are renewed one after the other; until both match, the old ones stay in use.
-        Reloaded::open(files, OnReadError::KeepOld, read).map(|watched| Self(Some(watched)))
+        Kept::open(files, read).map(|kept| Self(Some(kept)))
     }
 
     pub(super) fn acceptor(&self) -> Option<TlsAcceptor> {
-        self.0.as_ref().and_then(Reloaded::current).map(|acceptor| acceptor.as_ref().clone())
+        self.0.as_ref().map(|kept| kept.current().as_ref().clone())
     }
 }
 

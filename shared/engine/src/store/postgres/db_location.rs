@@ -12,13 +12,11 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
-use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
-
+use tokio_rustls::rustls::{self, ClientConfig};
 use tracing::warn;
 
 use crate::reloaded::{BadFile, Kept, read_protected};
+use crate::trust::roots;
 use crate::unverified_tls;
 
 pub(super) type Tls = MakeRustlsConnect;
@@ -263,28 +261,11 @@ fn tls(trust: Trust, root: Option<&Path>) -> Result<Tls, BadFile> {
             ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
                 .with_safe_default_protocol_versions()
                 .map_err(unusable)?
-                .with_root_certificates(roots(path)?)
+                .with_root_certificates(roots("sslrootcert", path)?)
                 .with_no_client_auth()
         }
     };
     Ok(MakeRustlsConnect::new(config))
-}
-
-fn roots(path: &Path) -> Result<RootCertStore, BadFile> {
-    let unusable = |error: &dyn std::fmt::Display| BadFile {
-        setting: "sslrootcert",
-        file: path.to_owned(),
-        why: error.to_string(),
-    };
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unusable(&error))? {
-        let certificate = certificate.map_err(|error| unusable(&error))?;
-        roots.add(certificate).map_err(|error| unusable(&error))?;
-    }
-    match roots.is_empty() {
-        true => Err(unusable(&"there is no certificate in it")),
-        false => Ok(roots),
-    }
 }
 
 #[cfg(test)]
