@@ -97,18 +97,19 @@ pub async fn run(options: ChaosOptions) -> anyhow::Result<ExitCode> {
         .filter(|_| has_disks)
         .map(|broker| SmallDisk::mount(&folder.path().join(broker.to_string())))
         .collect::<Result<_, _>>()?;
-    let verdict = disrupted_run(folder.path(), layout, &disks, &plan, &options, seed).await?;
+    let run = disrupted_run(folder.path(), layout, &disks, &plan, &options, seed).await;
+    let is_interrupted = run.as_ref().is_err_and(|error| exit::code_of(error) == exit::INTERRUPTED);
+    if !is_interrupted && !run.as_ref().is_ok_and(Verdict::is_good) {
+        disks.iter().for_each(SmallDisk::keep);
+        note(&format!("data and logs are kept in {}", folder.keep().display()));
+    }
+    let verdict = run?;
     if options.json {
         print_json(&serde_json::to_value(&verdict)?);
     } else {
         print(&verdict.text());
     }
-    if verdict.is_good() {
-        return Ok(ExitCode::SUCCESS);
-    }
-    disks.iter().for_each(SmallDisk::keep);
-    note(&format!("data and logs are kept in {}", folder.keep().display()));
-    Ok(ExitCode::FAILURE)
+    Ok(if verdict.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Starts a system, disrupts it, judges it and stops it.
