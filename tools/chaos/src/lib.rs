@@ -135,7 +135,10 @@ async fn disrupted_run(
 }
 
 fn settings(links: &Links) -> anyhow::Result<Vec<Setting>> {
-    let settings = links.settings().chain([
+    // A service may start while it is cut off from its database: there is nobody who starts it again.
+    let patience = (plan::MAX_LENGTH + RECOVERY_LIMIT).as_secs();
+    let patient = Component::services().map(|service| format!("{service}.store.connect_timeout={patience}s"));
+    let settings = links.settings().chain(patient).chain([
         format!("order.service.deadline={}s", DEADLINE.as_secs()),
         // Messages that a killed process had received are redelivered soon.
         "order.bus.ack_wait=5s".to_owned(),
