@@ -78,7 +78,7 @@ scenario() {
   expect "the card was charged once" CAPTURED "$(charge_state "$id")"
 
   step "11/11 resolve: history of the dead letter, and the audit log"
-  show_command log --operator "$operator"
+  show_command log --by "$operator"
   wait_until "dead letter: RESOLVED" "$short_wait" is RESOLVED dead_letter_state "$dead_letter"
   shown='[.history[] | {at, what, operator, reason} | with_entries(select(.value))]' \
     request GET "$admin/api/admin/dlq/$dead_letter"

@@ -49,7 +49,8 @@ pub enum AuditEvent {
 
 impl Decider for AuditEntry {
     const KIND: &'static str = "audit_entry";
-    const FIELDS: &'static [&'static str] = &["operator", "action", "target"];
+    const FIELDS: &'static [&'static str] = &["operator", "action", "target", "at"];
+    const NUMBERS: &'static [&'static str] = &["at"];
     type Command = AuditCommand;
     type Event = AuditEvent;
     type Rejection = Infallible;
@@ -85,10 +86,15 @@ impl Decider for AuditEntry {
     }
 
     fn fields(&self, _: &str) -> Vec<FieldValue> {
-        let Some(Entry { by, action, target, .. }) = &self.0 else {
+        let Some(Entry { at, by, action, target, .. }) = &self.0 else {
             return vec![FieldValue::Null; Self::FIELDS.len()];
         };
-        vec![by.operator.as_str().into(), FieldValue::Text(action.to_string()), target.as_str().into()]
+        vec![
+            by.operator.as_str().into(),
+            FieldValue::Text(action.to_string()),
+            target.as_str().into(),
+            at.as_microsecond().into(),
+        ]
     }
 }
 

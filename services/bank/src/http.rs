@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware;
 use axum::response::Response;
-use contract::bank::{self as faults, UNKNOWN_CHARGE};
+use contract::bank::{self as faults, ChargeView, UNKNOWN_CHARGE};
 use contract::money::{Currency, Money};
 use contract::reconciliation::ChargeEntry;
 use garde::Validate;
@@ -15,7 +15,7 @@ use saga_core::row::{RowKey, WithHistory};
 use saga_engine::host::http::{Body, Params, Problem, Segment, command_reply, idempotency_key, one_line};
 use saga_engine::host::queries::{Encoding, LedgerQuery, MAX_ENTRIES, entries_as_of, entries_of};
 use saga_engine::runtime::injected_faults::InjectedFaults;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::{OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -200,21 +200,6 @@ async fn close(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Result
     inject_after(&app.controls.faults, Json(answer))
 }
 
-/// A charge in the ledger.
-#[derive(Debug, Serialize, ToSchema)]
-struct ChargeView {
-    /// The bank's id of the charge.
-    id: String,
-    /// `CAPTURED`, `REFUSED`, `REFUNDED`, `FAILED_ONCE` or `BLOCKED`.
-    status: &'static str,
-    /// Requested amount; absent for `FAILED_ONCE` and `BLOCKED`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    amount: Option<Money>,
-    /// Purpose, in the merchant's words; absent for `FAILED_ONCE` and `BLOCKED`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reference: Option<String>,
-}
-
 /// Show a charge, by its key.
 #[utoipa::path(get, path = "/v1/charges/{key}", params(("key" = Uuid, Path)), responses(
     (status = 200, body = ChargeView), (status = 404),
@@ -226,7 +211,7 @@ async fn show(State(app): State<BankApp>, Segment(id): Segment<Uuid>) -> Result<
     let request = charge.request();
     Ok(Json(ChargeView {
         id: bank_reference(id),
-        status: charge.status(),
+        status: charge.status().to_owned(),
         amount: request.map(|request| request.amount),
         reference: request.map(|request| request.reference.clone()),
     }))

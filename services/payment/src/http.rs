@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use contract::bank::LedgerCheck;
 use contract::order::SECRETS;
+use contract::payment::PaymentView;
 use saga_core::decider::Decider;
 use saga_core::query::{FoundRow, Query};
 use saga_core::row::{RowKey, WithHistory};
@@ -27,7 +28,7 @@ use crate::bank_ledger::{self, BankLedger};
 use crate::domain::{Payment, PaymentRejection};
 use crate::ledger::ledger_entry;
 use crate::service::Refund;
-use crate::view::PaymentView;
+use crate::view::view_of;
 
 #[derive(OpenApi)]
 #[openapi(info(title = "Payment service", description = "Payments and refunds."))]
@@ -100,8 +101,7 @@ async fn payments(
 fn parse(row: &FoundRow) -> Result<(Payment, PaymentView), Problem> {
     let payment: Payment = serde_json::from_str(&row.state).map_err(|error| Problem::internal(&error))?;
     let order = row.id.parse().map_err(|error| Problem::internal(&error))?;
-    let view = PaymentView::of(order, &payment)
-        .ok_or_else(|| Problem::internal(&"a stored payment that is none"))?;
+    let view = view_of(order, &payment).ok_or_else(|| Problem::internal(&"a stored payment that is none"))?;
     Ok((payment, view))
 }
 

@@ -2,7 +2,7 @@
 
 use contract::Fact;
 use contract::FactType;
-use contract::payment::RefundAudited;
+use contract::payment::{PaymentView, RefundAudited};
 use contract::topology::OPERATOR;
 use jiff::Timestamp;
 use saga_core::UnitOfWork;
@@ -18,7 +18,7 @@ use crate::domain::{Payment, PaymentCommand, PaymentRejection};
 use crate::extension::Extension;
 use crate::manual_resolution::ManualResolution;
 use crate::policy::outcome;
-use crate::view::PaymentView;
+use crate::view::view_of;
 
 #[derive(Debug)]
 pub struct PaymentService;
@@ -69,7 +69,7 @@ impl Service for PaymentService {
         if let (true, Some(operator), Some(amount)) = (is_requested, operator.clone(), amount) {
             work.publish(RefundAudited { order: *order, amount, operator });
         }
-        PaymentView::of(*order, work.row::<Payment>(order)).ok_or_else(|| PaymentRejection::Unknown.into())
+        view_of(*order, work.row::<Payment>(order)).ok_or_else(|| PaymentRejection::Unknown.into())
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "most facts concern the payment alone")]

@@ -120,13 +120,19 @@ pub struct Entry {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct LogParams {
-    /// Only changes by this operator.
+    /// Only changes by operators whose name contains this, whatever its case.
     pub operator: Option<String>,
     /// Only this kind of change.
     #[param(inline)]
     pub action: Option<Action>,
     /// Only this subject: a dead letter, a redrive, a service, a step, a breaker as `service/name`.
     pub target: Option<String>,
+    /// Only changes from this time on.
+    pub since: Option<Timestamp>,
+    /// Only changes before this time.
+    pub until: Option<Timestamp>,
+    /// Only with this text in target, reason, detail or outcome, whatever its case.
+    pub text: Option<String>,
     /// Maximum number of entries (1 to 200; default 50).
     #[param(minimum = 1, maximum = 200)]
     pub limit: Option<usize>,

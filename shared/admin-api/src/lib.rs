@@ -6,6 +6,7 @@
 //!   would still change
 //! - [`redrives`]: replays of many dead letters under control
 //! - [`sagas`]: the state and timeline of sagas
+//! - [`payments`]: the payment of an order, and its charge at the bank
 //! - [`reconciliation`]: whether the ledgers of all services agree
 //! - [`notifications`]: what people are notified of
 //! - [`overview`]: the state of everything now, with [`findings`](overview::Finding) that need a human
@@ -23,6 +24,7 @@ pub mod faults;
 pub mod notifications;
 pub mod outbox;
 pub mod overview;
+pub mod payments;
 pub mod reconciliation;
 pub mod redrives;
 pub mod replay_value;

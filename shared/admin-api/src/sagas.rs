@@ -65,7 +65,7 @@ pub struct SagaParams {
     /// Only with this next step.
     #[param(schema_with = steps_schema)]
     pub stuck_at: Option<String>,
-    /// Only of this customer.
+    /// Only of customers whose name contains this, whatever its case.
     pub customer: Option<String>,
     /// Only with this text.
     pub text: Option<String>,

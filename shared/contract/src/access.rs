@@ -13,7 +13,7 @@ pub static ACCESS: Access = Access { rules: &RULES };
 ///
 /// A forced replay requires an admin too, which admin checks where it is forced. Operators may resolve manually:
 /// reconciliation accepts only the discrepancies known then, and lists who accepted them.
-const RULES: [Rule; 93] = [
+const RULES: [Rule; 94] = [
     // Requests of customers, who know the id of their order and no other.
     open("POST", "/api/orders"),
     open("GET", "/api/orders/{id}"),
@@ -46,6 +46,7 @@ const RULES: [Rule; 93] = [
     rule(Viewer, "GET", "/api/admin/services"),
     rule(Viewer, "GET", "/api/admin/sagas"),
     rule(Viewer, "GET", "/api/admin/sagas/{id}"),
+    rule(Viewer, "GET", "/api/admin/payments/{order}"),
     rule(Viewer, "GET", "/api/admin/dlq"),
     rule(Viewer, "GET", "/api/admin/dlq/count"),
     rule(Viewer, "GET", "/api/admin/dlq/groups"),

@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::money::Money;
+
 /// Type of the problem when a charge to be refunded does not exist. A 404 of this type is the bank's own: no proxy has lost
 /// the route.
 pub const UNKNOWN_CHARGE: &str = "/problems/unknown-charge";
@@ -32,6 +34,21 @@ pub struct LedgerRejection {
     pub by: Option<Uuid>,
     /// Reason of the bank, with the command that accepts the loss.
     pub why: String,
+}
+
+/// Charge at the bank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChargeView {
+    /// The bank's id of the charge.
+    pub id: String,
+    /// `CAPTURED`, `REFUSED`, `REFUNDED`, `FAILED_ONCE` or `BLOCKED`.
+    pub status: String,
+    /// Requested amount; absent for `FAILED_ONCE` and `BLOCKED`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amount: Option<Money>,
+    /// Purpose, in the merchant's words; absent for `FAILED_ONCE` and `BLOCKED`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
 }
 
 /// The bank answers 503 and does nothing.

@@ -87,6 +87,32 @@ pub struct ManualResolutionRequested {
     pub cancelled: bool,
 }
 
+/// The payment of an order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PaymentView {
+    /// Id of the payment. An order has exactly one.
+    pub id: Uuid,
+    /// The order it pays.
+    pub order: Uuid,
+    /// `CHARGING`, `DOOMED` (cancelled while the bank is called), `CLOSING` (a charge may be forgotten, and the bank is
+    /// asked), `CAPTURED`, `FAILED`, `REVERSING` (no clear answer), `VOIDING` (the order is over and the charge may have
+    /// been sent), `REFUNDING`, `REFUNDED`, `VOID` (the order was over before anything was captured) or
+    /// `RESOLVED_MANUALLY` (by an operator; the bank is not called any more).
+    pub status: String,
+    /// Customer who pays; absent if no charge was requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub customer: Option<String>,
+    /// Total of the order; absent if no charge was requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amount: Option<Money>,
+    /// The bank's id of the charge; absent if nothing was captured.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub bank_reference: String,
+    /// Reason of the failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<PaymentFailure>,
+}
+
 /// Reason of a failed payment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, strum::IntoStaticStr)]
 #[serde(rename_all = "snake_case")]

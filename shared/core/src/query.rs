@@ -15,7 +15,9 @@ pub struct Query {
     pub from: Vec<(&'static str, FieldValue)>,
     /// Fields that equal one of several values.
     pub one_of: Vec<(&'static str, Vec<FieldValue>)>,
-    /// Text that the state's JSON contains.
+    /// Fields that contain a text, whatever the case of ASCII letters.
+    pub contains: Vec<(&'static str, String)>,
+    /// Text that the state's JSON contains, whatever the case of ASCII letters; see [`text_in_json`].
     pub text: Option<String>,
     /// First sort key; without it rows are sorted by id alone.
     pub order: Option<Order>,
@@ -31,8 +33,15 @@ impl Query {
     /// True if the query looks up one row by an indexed field.
     #[must_use]
     pub const fn is_for_one(&self) -> bool {
-        self.limit == 1 && self.text.is_none() && !self.equals.is_empty()
+        self.limit == 1 && self.text.is_none() && self.contains.is_empty() && !self.equals.is_empty()
     }
+}
+
+/// Text as JSON contains it, for [`Query::text`].
+#[must_use]
+pub fn text_in_json(text: &str) -> String {
+    let json = serde_json::Value::from(text).to_string();
+    json[1..json.len() - 1].to_owned()
 }
 
 /// First sort key of a query.

@@ -54,8 +54,7 @@ pub struct Common {
     /// Address of a remote admin; no data folder is needed then [env: SAGA_ADMIN, unless --data is given].
     #[arg(long, global = true, value_name = "URL", value_parser = address, help_heading = SYSTEM)]
     pub admin: Option<Url>,
-    /// Operator name in the audit log [env: SAGA_OPERATOR] [default: $USER]; with `log`: show only the entries of this
-    /// operator.
+    /// Operator name in the audit log [env: SAGA_OPERATOR] [default: $USER].
     #[arg(long, global = true, value_name = "NAME", value_parser = operator_name, help_heading = SYSTEM)]
     pub operator: Option<String>,
     /// Token for admin, or a file of mode 600 that holds one [env: SAGA_TOKEN] [default: that of the local system].
@@ -202,6 +201,7 @@ mod tests {
             "saga extend --fingerprint abc --for 10m --reason patient",
             &format!("saga resolve {id} {id} --reason cheque"),
             &format!("saga withdraw-resolution {id} --reason bounced"),
+            &format!("payment show {id}"),
             &format!("payment resolve {id} --reason cheque --json"),
             &format!("dlq resolve {id} --reason cheque"),
             "dlq resolve --step payment-refund --reason cheque",
@@ -240,7 +240,7 @@ mod tests {
             "token list --json",
             "token revoke ada",
             "status --token /my.token",
-            "log --operator ada --action dlq.replay --admin http://host:1",
+            "log --by ada --action dlq.replay --since 2h --until 10m --text bank --admin http://host:1",
         ];
         for line in good {
             assert!(parses(line), "{line}");
@@ -284,7 +284,8 @@ mod tests {
             "token create ada --role king",
             &format!("dlq discard {id}"),
             &format!("redrive cancel {id}"),
-            "log --operator jörg",
+            "log --since yesterday",
+            "dlq list --operator jörg",
             "breakers --admin localhost:8080",
         ];
         for line in bad {

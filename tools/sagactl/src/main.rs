@@ -104,7 +104,7 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
             loadgen::run(&endpoints, system.as_ref(), options).await
         }
         Command::Token(command) => token::run(command, &folder),
-        Command::Operate(command) => operator::run(command, admin, common.operator.clone()).await,
+        Command::Operate(command) => operator::run(command, admin).await,
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { folder } => manual::pages(&folder),
     }

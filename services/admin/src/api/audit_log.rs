@@ -2,8 +2,9 @@
 
 use axum::Json;
 use axum::extract::State;
+use jiff::Timestamp;
 use saga_core::decider::FieldValue;
-use saga_core::query::{FoundRow, Query};
+use saga_core::query::{FoundRow, Order, Query, text_in_json};
 use saga_engine::host::http::{Params, Problem};
 use saga_engine::host::queries::readable_rows;
 use utoipa_axum::router::OpenApiRouter;
@@ -27,13 +28,24 @@ async fn log(
     State(admin): State<Admin>,
     Params(params): Params<LogParams>,
 ) -> Result<Json<LogPage>, Problem> {
-    let wanted = [
-        ("operator", params.operator),
-        ("action", params.action.map(|action| action.to_string())),
-        ("target", params.target),
-    ];
+    let wanted = [("action", params.action.map(|action| action.to_string())), ("target", params.target)];
     let equals = wanted.into_iter().filter_map(|(field, text)| Some((field, FieldValue::Text(text?))));
-    let query = Query { equals: equals.collect(), ..Query::default() };
+    let time = |at: Option<Timestamp>| at.map(|at| ("at", at.as_microsecond().into())).into_iter().collect();
+    // Entries of changes at other services have ids of the time of their order.
+    let last = match params.cursor {
+        Some(cursor) => rows::row::<AuditEntry>(admin.app.store.as_ref(), cursor).await?,
+        None => None,
+    };
+    let after = last.and_then(|AuditEntry(entry)| entry).map(|entry| entry.at.as_microsecond());
+    let query = Query {
+        equals: equals.collect(),
+        from: time(params.since),
+        below: time(params.until),
+        contains: params.operator.map(|name| ("operator", name)).into_iter().collect(),
+        text: params.text.as_deref().map(text_in_json),
+        order: Some(Order { field: "at", after }),
+        ..Query::default()
+    };
     let (page, next) = admin.page::<AuditEntry>(query, params.limit, params.cursor).await?;
     let entry = |row: &FoundRow| {
         let AuditEntry(entry) = rows::parsed(row)?;

@@ -12,6 +12,7 @@ mod notifications;
 mod outbox;
 mod overview;
 mod paging;
+mod payments;
 mod reconciliation;
 mod redrive_events;
 mod redrives;
@@ -69,6 +70,7 @@ pub fn routes(app: AdminApp) -> OpenApiRouter {
     let streams = Arc::new(Semaphore::new(MAX_STREAMS));
     OpenApiRouter::with_openapi(Api::openapi())
         .merge(sagas::routes())
+        .merge(payments::routes())
         .merge(dead_letters::routes())
         .merge(dead_letter_changes::routes())
         .merge(dead_letter_edits::routes())

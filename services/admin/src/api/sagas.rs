@@ -7,7 +7,7 @@ use contract::saga_fact::{DeadLetterRef, SagaFact};
 use contract::saga_view::{SagaEvent, SagaView};
 use jiff::Timestamp;
 use saga_core::decider::{Decider as _, FieldValue};
-use saga_core::query::{FoundRow, Query};
+use saga_core::query::{FoundRow, Query, text_in_json};
 use saga_core::row::RowKey;
 use saga_engine::host::http::{Params, Problem, Segment};
 use saga_engine::host::queries::{for_each_event, readable_rows};
@@ -69,7 +69,7 @@ async fn sagas(
     Params(params): Params<SagaParams>,
 ) -> Result<Json<SagaPage>, Problem> {
     let now = admin.app.clock.now();
-    let mut query = Query { text: params.text, ..Query::default() };
+    let mut query = Query { text: params.text.as_deref().map(text_in_json), ..Query::default() };
     if let Some(status) = params.status {
         query.equals.push(("status", status.as_str().into()));
     }
@@ -78,7 +78,7 @@ async fn sagas(
         query.equals.push(("next_step", FieldValue::Text(step)));
     }
     if let Some(customer) = params.customer {
-        query.equals.push(("customer", FieldValue::Text(customer)));
+        query.contains.push(("customer", customer));
     }
     if params.overdue == Some(true) {
         only_overdue(&mut query, now);

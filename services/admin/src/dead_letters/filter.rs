@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use saga_core::dead_letter::DeadLetterStatus;
 use saga_core::decider::FieldValue;
 use saga_core::ids;
-use saga_core::query::{FoundRow, Order, Query};
+use saga_core::query::{FoundRow, Order, Query, text_in_json};
 use uuid::Uuid;
 
 use super::events::MAX_REPLAYS;
@@ -91,11 +91,7 @@ impl Selection {
                 .into_iter()
                 .filter_map(|(field, text)| Some((field, FieldValue::Text(text?))))
                 .collect(),
-            // The state is JSON, so that the text is searched in its JSON form.
-            text: filter.text.as_ref().map(|text| {
-                let json = serde_json::Value::from(text.as_str()).to_string();
-                json[1..json.len() - 1].to_owned()
-            }),
+            text: filter.text.as_deref().map(text_in_json),
             order: Some(Order { field: "failed_at", after: None }),
             ..Query::default()
         };

@@ -137,6 +137,11 @@ async fn lists_show_total_and_unconsumed_messages() {
     assert_eq!(page["sagas"].as_array().map(Vec::len), Some(2));
     assert!(page["sagas"][0]["waits_since"].is_string() && page["sagas"][0]["waits_until"].is_string());
     assert_eq!(admin.get("/sagas?status=COMPLETED").await["total"], 0);
+    for (customer, count) in [("ada", 3), ("AD", 3), ("da", 3), ("adam", 0)] {
+        let found = admin.get(&format!("/sagas?customer={customer}")).await;
+        assert_eq!(found["total"], count, "{customer}");
+        assert_eq!(each(&found["sagas"], "id").len(), count, "{customer}");
+    }
     assert_eq!(admin.get("/dlq?limit=1").await["total"], 1);
     // Text is looked for in each: that is not counted.
     let answer = admin.request(Method::GET, "/dlq?text=x").send().await.expect("an answer");

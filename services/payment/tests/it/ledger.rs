@@ -5,7 +5,7 @@ use contract::reconciliation::PaymentState;
 use contract::{FactType, payment_id};
 use payment::domain::{Payment, PaymentEvent, RefundReason};
 use payment::ledger::{fact_of, ledger_entry};
-use payment::view::PaymentView;
+use payment::view::view_of;
 use saga_engine::testing::NOON;
 
 use crate::given::{
@@ -58,7 +58,7 @@ fn payment_view_and_ledger_entry_show_status_and_money() {
         assert_eq!(entry.customer, is_known.then(|| "ada".to_owned()), "{status}");
         assert_eq!(entry.refunded_by_operator, by_people, "{status}");
         assert_eq!((entry.captured, entry.refunded, entry.published), (vec![], vec![], vec![]));
-        let view = PaymentView::of(ORDER, &payment);
+        let view = view_of(ORDER, &payment);
         let Some(view) = view else {
             assert_eq!(payment, Payment::New, "only of what never was nothing is seen");
             continue;

@@ -137,9 +137,11 @@ impl Conditions {
             };
             all.sql.push_str(&format!(" AND {} {}", quoted(field), S::any(place)));
         }
-        if let Some(sought) = &query.text {
+        let fields = query.contains.iter().map(|(field, sought)| (quoted(field), sought));
+        let state = query.text.iter().map(|sought| ("state".to_owned(), sought));
+        for (column, sought) in fields.chain(state) {
             let place = all.add(without_nul(sought.as_str()));
-            all.sql.push_str(&format!(" AND {}(lower(state), lower(${place})) > 0", S::POSITION));
+            all.sql.push_str(&format!(" AND {}(lower({column}), lower(${place})) > 0", S::POSITION));
         }
         let beyond = if query.descending { "<" } else { ">" };
         // No id contains a NUL character: the bound sorts like this one among them.

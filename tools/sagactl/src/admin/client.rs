@@ -1,10 +1,12 @@
 //! Shell: HTTP client of admin's API; the status of a response decides the exit code.
 
 use std::fmt::Display;
+use std::sync::Once;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use cli::exit::{self, ExitError};
+use cli::note;
 use cli::text::short;
 use client::access::Access;
 use client::http::{self, Answer, Http};
@@ -21,15 +23,26 @@ const MAX_METRICS_BYTES: usize = 4 * 1024 * 1024;
 
 const MAX_ERROR_CHARS: usize = 1_000;
 
+/// Warning of changes whose author nobody will know.
+const ANONYMOUS: &str =
+    "warning: the audit log will say \"anonymous\": name yourself with --operator NAME or SAGA_OPERATOR";
+
 pub struct Admin {
     http: Http,
     base: Url,
     operator: Option<String>,
+    /// Warns of the first change without an author.
+    warning: Once,
 }
 
 impl Admin {
     pub fn new(base: Url, access: &Access, operator: Option<String>) -> anyhow::Result<Self> {
-        Ok(Self { http: Http::with_access(access)?, base, operator })
+        // A token names its owner.
+        let warning = Once::new();
+        if operator.is_some() || access.token.is_some() {
+            warning.call_once(|| {});
+        }
+        Ok(Self { http: Http::with_access(access)?, base, operator, warning })
     }
 
     pub async fn get<T: DeserializeOwned>(&self, path: &[&str], query: &impl Serialize) -> anyhow::Result<T> {
@@ -78,6 +91,9 @@ impl Admin {
     }
 
     fn request(&self, method: Method, url: &Url) -> RequestBuilder {
+        if method != Method::GET {
+            self.warning.call_once(|| note(ANONYMOUS));
+        }
         let request = self.http.request(method, url.as_str()).timeout(TIMEOUT);
         match &self.operator {
             Some(operator) => request.header("X-Operator", operator),

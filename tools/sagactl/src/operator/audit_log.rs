@@ -7,14 +7,16 @@ use clap::{Args, Subcommand};
 use cli::table::{Column, left, removable, time, truncatable};
 use cli::text::{one_line, or_none};
 use cli::view::View;
+use jiff::Timestamp;
 use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::admin::{Admin, OrList, Page, PageOptions, show};
+use crate::args::past_time;
 
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
-    /// List changes, newest first; --operator NAME shows only theirs
+    /// List changes, newest first
     List(LogOptions),
 }
 
@@ -26,6 +28,18 @@ pub struct LogOptions {
     /// Only changes of this dead letter, redrive, order, service, step, or breaker (SERVICE/NAME).
     #[arg(long)]
     target: Option<String>,
+    /// Only changes by operators whose name contains this, whatever its case.
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+    /// Only changes from this time on, e.g. 10m (ago) or 2026-01-31T12:00:00Z.
+    #[arg(long, value_name = "TIME", value_parser = past_time)]
+    since: Option<Timestamp>,
+    /// Only changes before this time.
+    #[arg(long, value_name = "TIME", value_parser = past_time)]
+    until: Option<Timestamp>,
+    /// Only with this text, e.g. in the reason.
+    #[arg(long)]
+    text: Option<String>,
     #[command(flatten)]
     page: PageOptions,
 }
@@ -37,11 +51,11 @@ fn action(text: &str) -> Result<Action, String> {
 pub async fn run(
     admin: &Admin,
     OrList { command, list }: OrList<LogCommand, LogOptions>,
-    operator: Option<String>,
 ) -> anyhow::Result<ExitCode> {
     let LogCommand::List(options) = command.unwrap_or(LogCommand::List(list));
-    let LogOptions { action, target, page } = options;
-    let params = LogParams { operator, action, target, limit: page.limit, cursor: page.cursor_id()? };
+    let LogOptions { action, target, by: operator, since, until, text: sought, page } = options;
+    let (limit, cursor) = (page.limit, page.cursor_id()?);
+    let params = LogParams { operator, action, target, since, until, text: sought, limit, cursor };
     let LogPage { entries, unreadable, next } = admin.get(&["audit"], &params).await?;
     show(&Page { next, unreadable, ..Page::from_iter(entries) }, page.form, text)
 }

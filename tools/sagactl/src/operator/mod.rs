@@ -5,7 +5,8 @@ mod dead_letter;
 mod dlq;
 mod redrive;
 
-// Sagas, and manual resolution.
+// Sagas and payments, and manual resolution.
+mod payment;
 mod resolution;
 mod saga;
 
@@ -33,9 +34,9 @@ pub enum OperatorCommand {
     /// Sagas: list, show, extend deadlines, resolve
     #[command(subcommand)]
     Saga(saga::SagaCommand),
-    /// Calls of payment to the bank: resolve one manually, or withdraw that
+    /// Payments: show one with its charge at the bank, resolve its open call manually
     #[command(subcommand)]
-    Payment(resolution::PaymentCommand),
+    Payment(payment::PaymentCommand),
     /// Circuit breakers: list, open, close, reset
     Breakers(OrList<breakers::BreakerCommand>),
     /// Injected faults: list, inject, clear
@@ -44,25 +45,24 @@ pub enum OperatorCommand {
     Outbox(OrList<outbox::OutboxCommand>),
     /// Notifications: list with their delivery, send a test
     Notifications(OrList<notifications::NotificationCommand>),
-    /// Audit log: changes with operator, reason and outcome, newest first; --operator NAME shows only theirs
+    /// Audit log: changes with operator, reason and outcome, newest first
     Log(OrList<audit_log::LogCommand, audit_log::LogOptions>),
 }
 
-/// Runs a command; `admin` creates the client, `operator` is the value of `--operator`.
+/// Runs a command; `admin` creates the client.
 pub async fn run(
     command: OperatorCommand,
     admin: impl FnOnce() -> anyhow::Result<Admin>,
-    operator: Option<String>,
 ) -> anyhow::Result<ExitCode> {
     match command {
         OperatorCommand::Dlq(command) => dlq::run(&admin()?, command).await,
         OperatorCommand::Redrive(command) => redrive::run(&admin()?, command).await,
         OperatorCommand::Saga(command) => saga::run(&admin()?, command).await,
-        OperatorCommand::Payment(command) => resolution::run(&admin()?, command).await,
+        OperatorCommand::Payment(command) => payment::run(&admin()?, command).await,
         OperatorCommand::Breakers(command) => breakers::run(&admin()?, command).await,
         OperatorCommand::Faults(command) => faults::run(admin, command).await,
         OperatorCommand::Outbox(command) => outbox::run(&admin()?, command).await,
         OperatorCommand::Notifications(command) => notifications::run(&admin()?, command).await,
-        OperatorCommand::Log(command) => audit_log::run(&admin()?, command, operator).await,
+        OperatorCommand::Log(command) => audit_log::run(&admin()?, command).await,
     }
 }

@@ -5,22 +5,13 @@ use std::process::ExitCode;
 use admin_api::actor::RequiredReason;
 use admin_api::sagas::SagaItem;
 use anyhow::Context as _;
-use clap::{Args, Subcommand};
+use clap::Args;
 use contract::manual_resolution::Accepted;
 use uuid::Uuid;
 
-use super::dead_letter::change::{Change, RESOLVE, WITHDRAW_RESOLUTION};
+use super::dead_letter::change::Change;
 use crate::admin::{Admin, Form, ItemOutcome, for_each};
 use crate::args;
-
-#[derive(Debug, Subcommand)]
-pub enum PaymentCommand {
-    /// Resolve an open call to the bank manually (a refund, a reversal): payment stops calling, and the saga is resolved.
-    /// Rejected without an open call
-    Resolve(OrderOptions),
-    /// Withdraw the resolution: payment calls the bank again
-    WithdrawResolution(OrderOptions),
-}
 
 #[derive(Debug, Args)]
 pub struct OrderOptions {
@@ -32,15 +23,6 @@ pub struct OrderOptions {
     reason: String,
     #[command(flatten)]
     form: Form,
-}
-
-pub async fn run(admin: &Admin, command: PaymentCommand) -> anyhow::Result<ExitCode> {
-    match command {
-        PaymentCommand::Resolve(options) => change(admin, "payments", RESOLVE, options).await,
-        PaymentCommand::WithdrawResolution(options) => {
-            change(admin, "payments", WITHDRAW_RESOLUTION, options).await
-        }
-    }
 }
 
 /// Resolves `sagas` or `payments`, or withdraws that.

@@ -80,8 +80,8 @@ pub struct ListOptions {
     /// Only with this next step.
     #[arg(long, value_name = "STEP", value_parser = PossibleValuesParser::new(contract::saga::steps()))]
     stuck_at: Option<String>,
-    /// Only of this customer.
-    #[arg(long)]
+    /// Only of customers whose name contains this, whatever its case.
+    #[arg(long, value_name = "TEXT")]
     customer: Option<String>,
     /// Only with this text.
     #[arg(long)]

@@ -45,7 +45,7 @@ async fn dead_letter_is_found_shown_and_replayed() {
     system.assert_rejected(&["dlq", "replay", &id], 2, "RESOLVED");
     let timeline = system.sagactl(&["saga", "show", &orders[0]]);
     assert!(timeline.contains("OrderConfirmed") && timeline.contains("no remaining steps"), "{timeline}");
-    let log = system.sagactl_json(&["log", "--operator", "ada", "--action", "dlq.replay"]);
+    let log = system.sagactl_json(&["log", "--by", "ada", "--action", "dlq.replay"]);
     assert_eq!([&log["items"][0]["target"], &log["items"][0]["reason"]], [id.as_str(), "bank is back"]);
     system.assert_reconciled().await;
 }

@@ -16,6 +16,12 @@ async fn permanently_rejected_refund_is_resolved_manually_and_reopened() {
     wait_until("the refund is dead-lettered", async || saga()["status"] == "COMPENSATION_STUCK").await;
     assert_eq!(system.get("admin", "/api/admin/reconciliation?wait=30").await["verdict"], "UNBALANCED");
     assert_eq!(status(), HUMAN_NEEDED);
+    let payment = system.sagactl(&["payment", "show", id]);
+    for told in
+        ["REFUNDING, blocked by a dead letter", "CAPTURED as ", "sagactl dlq replay ", "RefundRequested"]
+    {
+        assert!(payment.contains(told), "{told}: {payment}");
+    }
 
     system.assert_rejected(&["saga", "resolve", id], 2, "--reason");
     let resolved =
@@ -62,7 +68,9 @@ async fn permanently_rejected_refund_is_resolved_manually_and_reopened() {
     // The bank gives it back after all.
     system.sagactl(&["faults", "clear"]);
     system.sagactl(&["dlq", "replay", dead_letter, "--wait"]);
-    assert_eq!(system.payment_status(&order).await, "REFUNDED");
+    let payment = system.sagactl_json(&["payment", "show", id]);
+    assert_eq!((&payment["status"], &payment["charge"]["status"]), (&json!("REFUNDED"), &json!("REFUNDED")));
+    assert_eq!(system.sagactl_json(&["payment", "show", payment["id"].as_str().expect("an id")]), payment);
     wait_until("it is compensated", async || saga()["status"] == "COMPENSATED").await;
     assert_eq!(system.assert_reconciled().await["resolved"], json!([]));
     system.assert_rejected(&["saga", "resolve", id, "--reason", "x"], 2, "there is nothing to resolve");
@@ -102,6 +110,10 @@ async fn resolution_is_rejected_while_bank_is_unreachable() {
     wait_until("the bank is to be asked", async || system.payment_status(&order).await == "REFUNDING").await;
     // The state at the bank is unknown, so its discrepancies cannot be accepted.
     system.assert_rejected(&["payment", "resolve", id, "--reason", "cheque"], 1, "bank");
+    let payment = system.sagactl(&["payment", "show", id]);
+    assert!(payment.contains("unknown: bank does not answer"), "{payment}");
+    let unknown = "01890000-0000-7000-8000-000000000001";
+    system.assert_rejected(&["payment", "show", unknown], 4, "there is no payment of order");
     assert_eq!(system.payment_status(&order).await, "REFUNDING");
     system.sagactl(&["start", "bank"]);
     wait_until("it is back", async || system.payment_status(&order).await == "REFUNDED").await;

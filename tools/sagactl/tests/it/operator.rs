@@ -76,6 +76,26 @@ impl System {
     }
 }
 
+#[test]
+fn change_without_an_operator_is_announced_once_as_anonymous() {
+    let system = System::start(&[]);
+    let run = |arguments: &[&str], named: Option<(&str, &str)>| {
+        let mut command = system.command(arguments);
+        command.env_remove("USER").env_remove("SAGA_OPERATOR").envs(named);
+        let output = command.output().expect("sagactl runs");
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8_lossy(&output.stderr).matches("anonymous").count()
+    };
+    let inject = ["faults", "inject", "payment", "pause", "--step", STEP];
+    assert_eq!(run(&inject, None), 1);
+    assert_eq!(run(&["faults", "clear"], None), 1, "of several requests only the first");
+    assert_eq!(run(&["faults"], None), 0, "nothing is changed");
+    assert_eq!(run(&inject, Some(("SAGA_OPERATOR", "ada"))), 0);
+    assert_eq!(run(&["faults", "clear", "--operator", "ada"], None), 0);
+    let log = |name: &str| system.sagactl_json(&["log", "--by", name])["items"].as_array().map(Vec::len);
+    assert!(log("anonymous") > Some(0) && log("ada") > Some(0));
+}
+
 #[tokio::test]
 async fn forced_open_breaker_rejects_calls_until_reset() {
     // What waits is counted in messages, of which one may carry several facts.

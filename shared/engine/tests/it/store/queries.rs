@@ -38,6 +38,10 @@ pub async fn rows_are_found_by_text_in_any_case(store: &dyn Store) -> Outcome {
     for harmless in ["%", "_", "' OR 1=1 --", "\\"] {
         assert_eq!(find(store, text(harmless)).await?.len(), usize::from(harmless == "_") * 4, "{harmless}");
     }
+    let status = |text: &str| Query { contains: vec![("status", text.to_owned())], ..all() };
+    assert_eq!(find(store, status("isteD")).await?, ["a", "c"]);
+    assert_eq!(find(store, status("ne")).await?, ["b", "d"]);
+    assert_eq!(find(store, status("pieces")).await?, [""; 0], "not by another field");
     Ok(())
 }
 

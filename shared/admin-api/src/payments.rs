@@ -1,0 +1,40 @@
+//! Pure: the payment of an order, and its charge at the bank.
+
+use contract::bank::ChargeView;
+use contract::payment::PaymentView;
+use contract::saga_fact::DeadLetterRef;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// Payment of an order, with all that is known of it.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct PaymentDetail {
+    /// Payment, as the payment service has it.
+    #[serde(flatten)]
+    pub payment: PaymentView,
+    /// Charge, as the bank has it; absent if it has none, or does not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charge: Option<ChargeView>,
+    /// Reason why the bank did not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bank_problem: Option<String>,
+    /// Dead letters that block the saga, each with the step that failed; absent without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dead_letters: Vec<DeadLetterRef>,
+    /// Events of the payment, oldest first.
+    pub history: Vec<PaymentEntry>,
+}
+
+/// Event of a payment.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct PaymentEntry {
+    /// Time at which it was recorded.
+    pub at: Timestamp,
+    /// Name of the event.
+    pub event: String,
+    /// Event as JSON, without secrets.
+    #[schema(value_type = Object)]
+    pub data: Value,
+}

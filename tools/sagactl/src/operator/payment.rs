@@ -1,0 +1,127 @@
+//! Shell: `sagactl payment`: the payment of an order; manual resolution of its open call to the bank.
+
+use std::process::ExitCode;
+
+use admin_api::payments::{PaymentDetail, PaymentEntry};
+use clap::Subcommand;
+use cli::table::{Column, left, removable, table, truncatable};
+use cli::text::{fields, one_line, wrapped};
+use cli::time::clock;
+use cli::view::View;
+use contract::bank::ChargeView;
+use uuid::Uuid;
+
+use super::dead_letter::change::{RESOLVE, WITHDRAW_RESOLUTION};
+use super::resolution::{self, OrderOptions};
+use crate::admin::{Admin, Form, show};
+use crate::args;
+
+#[derive(Debug, Subcommand)]
+pub enum PaymentCommand {
+    /// Show the payment of an order: state, history, charge at the bank, and the dead letters that block it
+    Show {
+        /// Id of the order, or of the payment.
+        #[arg(value_parser = args::id)]
+        id: Uuid,
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Resolve an open call to the bank manually (a refund, a reversal): payment stops calling, and the saga is resolved.
+    /// Rejected without an open call
+    Resolve(OrderOptions),
+    /// Withdraw the resolution: payment calls the bank again
+    WithdrawResolution(OrderOptions),
+}
+
+pub async fn run(admin: &Admin, command: PaymentCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        PaymentCommand::Show { id, form } => {
+            let payment: PaymentDetail = admin.get(&["payments", &id.to_string()], &()).await?;
+            show(&payment, form, detail_text)
+        }
+        PaymentCommand::Resolve(options) => resolution::change(admin, "payments", RESOLVE, options).await,
+        PaymentCommand::WithdrawResolution(options) => {
+            resolution::change(admin, "payments", WITHDRAW_RESOLUTION, options).await
+        }
+    }
+}
+
+const HISTORY: [Column<PaymentEntry>; 3] = [
+    left("at", |entry| clock(entry.at)),
+    left("event", |entry| entry.event.clone()),
+    removable(1, truncatable(left("data", |entry| one_line(&entry.data)))),
+];
+
+fn detail_text(detail: &PaymentDetail, view: &View) -> String {
+    let payment = &detail.payment;
+    let blocked = match detail.dead_letters.as_slice() {
+        [] => None,
+        letters => {
+            let one = |letter: &contract::saga_fact::DeadLetterRef| {
+                format!(
+                    "{} at {}: sagactl dlq replay {}",
+                    letter.dead_letter, letter.step, letter.dead_letter
+                )
+            };
+            Some(letters.iter().map(one).collect::<Vec<_>>().join("; "))
+        }
+    };
+    let status = match blocked {
+        Some(_) => format!("{}, blocked by a dead letter", payment.status),
+        None => payment.status.clone(),
+    };
+    let head = wrapped(
+        &fields(&[
+            ("status", Some(status)),
+            ("order", Some(payment.order.to_string())),
+            ("customer", payment.customer.clone()),
+            ("amount", payment.amount.as_ref().map(ToString::to_string)),
+            ("failure", payment.failure.map(|failure| failure.as_str().to_owned())),
+            ("at the bank", Some(charge_text(detail))),
+            ("dead letters", blocked),
+        ]),
+        view.width,
+    );
+    format!("payment {}\n{head}\n{}\n", payment.id, table(&HISTORY, &detail.history, view))
+}
+
+fn charge_text(detail: &PaymentDetail) -> String {
+    match (&detail.charge, &detail.bank_problem) {
+        (_, Some(problem)) => format!("unknown: {problem}"),
+        (None, None) => format!("no charge with the key {}", detail.payment.id),
+        (Some(ChargeView { id, status, amount, .. }), None) => {
+            let amount = amount.as_ref().map(|amount| format!(", {amount}")).unwrap_or_default();
+            format!("{status} as {id}{amount}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_value, json};
+
+    use super::*;
+
+    #[test]
+    fn payment_is_shown_with_charge_dead_letters_and_history() {
+        let mut detail = json!({
+            "id": "01890000-0000-7000-8000-00000000000a", "order": "01890000-0000-7000-8000-000000000001",
+            "status": "REFUNDING", "customer": "ada", "amount": {"amount_minor": 3_798, "currency": "EUR"},
+            "bank_reference": "ch_1",
+            "charge": {"id": "ch_1", "status": "CAPTURED", "amount": {"amount_minor": 3_798, "currency": "EUR"}},
+            "dead_letters": [{"dead_letter": "01890000-0000-7000-8000-00000000000b", "step": "bank-refund"}],
+            "history": [
+                {"at": "2026-11-20T14:18:36Z", "event": "Requested", "data": {"Requested": {"customer": "ada"}}},
+                {"at": "2026-11-20T14:18:37Z", "event": "Captured", "data": {"Captured": "ch_1"}},
+            ],
+        });
+        let text = |detail: &serde_json::Value| {
+            detail_text(&from_value(detail.clone()).expect("a payment"), &View::FILE)
+        };
+        insta::assert_snapshot!("payment_show", text(&detail));
+        detail["charge"].take();
+        assert!(text(&detail).contains("no charge with the key 01890000-0000-7000-8000-00000000000a"));
+        detail["bank_problem"] = "bank does not answer".into();
+        assert!(text(&detail).contains("unknown: bank does not answer"));
+    }
+}
