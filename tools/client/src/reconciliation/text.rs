@@ -28,6 +28,7 @@ pub fn report_text(report: &Report, view: &View) -> String {
     lines.extend(discrepancies(mark, suspected, &counts(|rule| rule.suspected), view));
     lines.extend(resolved(report, view));
     lines.extend(totals(report));
+    lines.extend(uncaptured(report));
     lines.extend(incremental(&report.scope, view));
     let baselines = report.baselines.iter();
     lines.extend(baselines.map(|(step, baseline)| {
@@ -91,6 +92,23 @@ fn totals(report: &Report) -> impl Iterator<Item = String> {
         });
         format!("  {}", totals.collect::<Vec<_>>().join(" · "))
     })
+}
+
+/// Explains why balanced ledgers have other numbers of confirmed orders and of captured charges.
+fn uncaptured(report: &Report) -> Option<String> {
+    let Summary { confirmed, captured, .. } = report.summary;
+    if report.verdict != Verdict::Balanced {
+        return None;
+    }
+    match confirmed.abs_diff(captured) {
+        0 => None,
+        more if confirmed > captured => Some(format!(
+            "  {more} more confirmed than captured: an operator refunded these payments, or resolved them manually"
+        )),
+        more => Some(format!(
+            "  {more} more captured than confirmed: an operator resolved these refunds manually"
+        )),
+    }
 }
 
 /// Extent of an incremental verification.
@@ -285,6 +303,22 @@ mod tests {
             "  facts_published unknown · ",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn other_numbers_of_balanced_ledgers_are_explained() {
+        let text = |verdict, confirmed, captured| {
+            let summary = Summary { confirmed, captured, ..Summary::default() };
+            report_text(&Report { verdict, summary, ..full() }, &View::FILE)
+        };
+        assert!(
+            text(Verdict::Balanced, 13_641, 13_640).contains("1 more confirmed than captured: an operator")
+        );
+        assert!(text(Verdict::Balanced, 9, 11).contains("2 more captured than confirmed: an operator"));
+        for (verdict, captured) in [(Verdict::Balanced, 9), (Verdict::InFlight, 8), (Verdict::Unbalanced, 8)]
+        {
+            assert!(!text(verdict, 9, captured).contains("more confirmed"), "{verdict}");
         }
     }
 
