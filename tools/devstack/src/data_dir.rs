@@ -16,6 +16,9 @@ pub const DEFAULT_DATA_DIR: &str = ".saga";
 pub const PLAN_FILE: &str = "system.json";
 /// Locked by a process that starts or stops others.
 const LOCK_FILE: &str = "saga.lock";
+/// Locked by `up` until everything is ready. Other commands start and stop processes meanwhile.
+const UP_LOCK_FILE: &str = "up.lock";
+const LOCK_FILES: [&str; 2] = [LOCK_FILE, UP_LOCK_FILE];
 /// Longer than a stop, which takes up to 10 seconds, so that scripts need not wait themselves.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(15);
 const LOCK_POLL: Duration = Duration::from_millis(50);
@@ -30,8 +33,8 @@ pub fn check_is_ours(folder: &Path) -> anyhow::Result<()> {
     let names: Vec<_> = entries.filter_map(Result::ok).map(|entry| entry.file_name()).collect();
     let has = |expected: &str| names.iter().any(|name| name == expected);
     // Lock without plan: an interrupted start or deletion, or a damaged plan that was removed.
-    if names.is_empty() || has(PLAN_FILE) || (has(LOCK_FILE) && names.iter().all(|name| is_of_a_system(name)))
-    {
+    let is_locked = LOCK_FILES.into_iter().any(has);
+    if names.is_empty() || has(PLAN_FILE) || (is_locked && names.iter().all(|name| is_of_a_system(name))) {
         return Ok(());
     }
     bail!(
@@ -44,7 +47,7 @@ pub fn check_is_ours(folder: &Path) -> anyhow::Result<()> {
 fn is_of_a_system(name: &OsStr) -> bool {
     let is_of_a_component = |name: &str| name.parse::<Component>().is_ok();
     name.to_str().is_some_and(|name| {
-        [LOCK_FILE, "run", "log", "credentials"].contains(&name) || is_of_a_component(name)
+        LOCK_FILES.contains(&name) || ["run", "log", "credentials"].contains(&name) || is_of_a_component(name)
     })
 }
 
@@ -55,7 +58,7 @@ pub fn wipe(folder: &Path) -> anyhow::Result<()> {
             let entry = entry?;
             if entry.file_type()?.is_dir() {
                 fs::remove_dir_all(entry.path())?;
-            } else if entry.file_name() != LOCK_FILE {
+            } else if !LOCK_FILES.iter().any(|lock| entry.file_name() == *lock) {
                 fs::remove_file(entry.path())?;
             }
         }
@@ -66,20 +69,38 @@ pub fn wipe(folder: &Path) -> anyhow::Result<()> {
 
 /// Creates the folder and locks it: nobody else starts or stops processes until the lock is dropped.
 pub async fn lock(folder: &Path) -> anyhow::Result<File> {
+    match wait_for_lock(folder, LOCK_FILE, || false).await? {
+        Some(file) => Ok(file),
+        None => bail!(
+            "another sagactl is starting or stopping processes in {}: wait for it to end",
+            folder.display()
+        ),
+    }
+}
+
+/// Creates the folder and takes the lock of `up`. Returns `None` as soon as somebody else has it and something `is_running`,
+/// or after a while. Take it before the [`lock`].
+pub async fn lock_for_up(folder: &Path, is_running: impl Fn() -> bool) -> anyhow::Result<Option<File>> {
+    wait_for_lock(folder, UP_LOCK_FILE, is_running).await
+}
+
+/// Locks a file. Returns `None` if somebody else has it until it is `hopeless`, or until the time limit.
+async fn wait_for_lock(
+    folder: &Path,
+    name: &str,
+    hopeless: impl Fn() -> bool,
+) -> anyhow::Result<Option<File>> {
     let open = || -> io::Result<File> {
         fs::create_dir_all(folder)?;
-        File::create(folder.join(LOCK_FILE))
+        File::create(folder.join(name))
     };
     let file = open().with_context(|| unwritable(folder))?;
     let until = Instant::now() + LOCK_TIMEOUT;
     loop {
         match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) if Instant::now() < until => tokio::time::sleep(LOCK_POLL).await,
-            Err(TryLockError::WouldBlock) => bail!(
-                "another sagactl is starting or stopping processes in {}: wait for it to end",
-                folder.display()
-            ),
+            Ok(()) => return Ok(Some(file)),
+            Err(TryLockError::WouldBlock) if Instant::now() >= until || hopeless() => return Ok(None),
+            Err(TryLockError::WouldBlock) => tokio::time::sleep(LOCK_POLL).await,
             Err(TryLockError::Error(error)) => return Err(error).with_context(|| unwritable(folder)),
         }
     }

@@ -34,6 +34,8 @@ const MAX_STDERR_BYTES: u64 = 1024 * 1024;
 pub const PORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer than the kernel keeps an ended connection (`TCP_TIMEWAIT_LEN`, 60 s).
 const ENDED_CONNECTION_TIMEOUT: Duration = Duration::from_secs(65);
+/// Stands in the pid file of a killed process, in place of its start time.
+const KILLED: &str = "killed";
 const PORT_POLL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy)]
@@ -190,6 +192,22 @@ pub async fn wait_for_ports(system: &System, component: Component, dying: Durati
         }
     }
     Ok(())
+}
+
+/// Records that an operator has killed a process. It still counts as one that has died.
+pub fn mark_killed(system: &System, component: Component, killed: RunningProcess) -> anyhow::Result<()> {
+    let path = system.pid_file_of(component);
+    write_atomically(&path, format!("{} {KILLED}\n", killed.pid).as_bytes())
+        .with_context(|| format!("{} cannot be written", path.display()))
+}
+
+/// True if it was stopped or killed by an operator, and not started since.
+pub fn was_ended(system: &System, component: Component) -> bool {
+    let text = fs::read_to_string(system.pid_file_of(component));
+    text.map_or_else(
+        |error| error.kind() == ErrorKind::NotFound,
+        |text| text.split_whitespace().nth(1) == Some(KILLED),
+    )
 }
 
 /// True if it was started and not stopped since. If it does not run, it has died.

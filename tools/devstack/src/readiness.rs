@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use super::component::Component;
 use super::process::{self, StartedProcess};
 use super::system::System;
-use super::{postgres, process_output};
+use super::{data_dir, postgres, process_output};
 
 /// Longest start: a broker with a large store reads it first.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -102,7 +102,8 @@ async fn asks_for_password(port: u16) -> std::io::Result<bool> {
     Ok(stream.read_u8().await? == b'R')
 }
 
-/// Waits until all started processes are ready, and reports each.
+/// Waits until all started processes are ready, and reports each. Those that an operator stops or kills are no longer waited
+/// for. Call it without the folder's lock.
 pub async fn wait(
     http: &Http,
     system: &System,
@@ -110,23 +111,31 @@ pub async fn wait(
     limit: Duration,
 ) -> anyhow::Result<()> {
     let mut late: Vec<Component> = started.iter().map(|(component, _)| *component).collect();
-    let waits =
-        started.iter_mut().map(|(component, started)| wait_for(http, system, *component, started, limit));
+    let waits = started.iter_mut().map(async |(component, started)| {
+        anyhow::Ok((*component, wait_for(http, system, *component, started, limit).await?))
+    });
     let mut waits: FuturesUnordered<_> = waits.collect();
     let mut reminder = tokio::time::interval_at((Instant::now() + REMIND_EVERY).into(), REMIND_EVERY);
     loop {
         tokio::select! {
-            ended = waits.next() => match ended {
-                Some(ready) => {
-                    let ready = ready?;
-                    late.retain(|component| *component != ready);
-                    note(&format!("  {ready:<11} ready at {}", system.url_of(ready)));
-                }
-                None => return Ok(()),
-            },
+            outcome = waits.next() => {
+                let Some(outcome) = outcome else { return Ok(()) };
+                let (component, outcome) = outcome?;
+                late.retain(|other| *other != component);
+                note(&match outcome {
+                    Outcome::Ready => format!("  {component:<11} ready at {}", system.url_of(component)),
+                    Outcome::Ended => format!("  {component:<11} was stopped by another command"),
+                });
+            }
             _ = reminder.tick() => note(&format!("  waiting for {}", Component::names(late.iter().copied()))),
         }
     }
+}
+
+enum Outcome {
+    Ready,
+    /// Stopped or killed by an operator.
+    Ended,
 }
 
 async fn wait_for(
@@ -135,20 +144,31 @@ async fn wait_for(
     component: Component,
     started: &mut StartedProcess,
     limit: Duration,
-) -> anyhow::Result<Component> {
+) -> anyhow::Result<Outcome> {
     let until = Instant::now() + limit;
     loop {
         let readiness = check(http, system, component).await;
         if readiness.ready {
-            return Ok(component);
+            return Ok(Outcome::Ready);
         }
-        let failure = match started.child.try_wait()? {
-            Some(status) => format!("ended right after its start ({status})"),
-            None if Instant::now() >= until => {
+        let status = started.child.try_wait()?;
+        if status.is_some() {
+            // A stop and a kill hold the lock until they have recorded what they did.
+            let _lock = data_dir::lock(system.folder()).await?;
+            if process::was_ended(system, component) {
+                return Ok(Outcome::Ended);
+            }
+        }
+        let failure = match status {
+            // Somebody may have started another one in its place.
+            Some(status) if process::find(system, component).is_none() => {
+                format!("ended right after its start ({status})")
+            }
+            Some(_) | None if Instant::now() >= until => {
                 let limit = humantime_serde::re::humantime::format_duration(limit);
                 format!("is not ready after {limit} ({})", readiness.reason())
             }
-            None => {
+            Some(_) | None => {
                 tokio::time::sleep(process::POLL).await;
                 continue;
             }

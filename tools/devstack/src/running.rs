@@ -31,9 +31,10 @@ impl RunningSystem {
     ) -> anyhow::Result<Self> {
         let plan = up::plan(ports, layout)?.with(settings);
         let lock = data_dir::lock(path).await?;
-        let system = up::prepare(path, plan, false).await?;
-        let started = up::start_all(&system, true, shutdown_signal).await?;
-        let children = started.into_iter().map(|(_, started)| started.child).collect();
+        let system = up::prepare(path, plan, false)?;
+        let started = up::start_all(&system, lock, true, shutdown_signal).await?;
+        let children = started.processes.into_iter().map(|(_, started)| started.child).collect();
+        let lock = data_dir::lock(path).await?;
         Ok(Self { system, children, _lock: lock })
     }
 

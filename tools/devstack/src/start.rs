@@ -50,7 +50,13 @@ pub async fn start(system: System, options: StartOptions) -> anyhow::Result<()> 
     for ((component, process), _) in started.iter().zip(&ready).filter(|(_, ready)| ready.is_err()) {
         stop_started(system, *component, process.child.id()).await?;
     }
-    ready.into_iter().collect()
+    ready.into_iter().collect::<anyhow::Result<()>>()?;
+    let started = started.iter().map(|(component, _)| *component);
+    let ended = Component::names(started.filter(|component| process::was_ended(system, *component)));
+    if !ended.is_empty() {
+        bail!("another command has stopped {ended} meanwhile");
+    }
+    Ok(())
 }
 
 /// Starts a process with the lock of the folder; `None` if it runs already.
@@ -75,7 +81,8 @@ async fn start_one(system: &System, component: Component) -> anyhow::Result<Opti
     process::spawn(system, component).map(Some)
 }
 
-fn is_running(system: &System, component: Component) -> bool {
+/// Returns whether a process runs, and notes that it does.
+pub fn is_running(system: &System, component: Component) -> bool {
     let running = process::find(system, component);
     if let Some(running) = running {
         note(&format!("{component} already runs (pid {})", running.pid));

@@ -52,6 +52,7 @@ pub async fn kill(system: &System, component: Component) -> anyhow::Result<()> {
         return Err(exit::rejected(format!("{component} is not running")));
     };
     kill_one(system, component).await?;
+    process::mark_killed(system, component, running)?;
     note(&format!("  {component:<11} killed (pid {})", running.pid));
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::env;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -18,7 +19,9 @@ use super::process::{self, StartedProcess};
 use super::stop::stop_all;
 use super::supervise::{self, ShutdownSignal};
 use super::system::System;
-use super::{broker, catalogue, command_line, data_dir, notifications, ports, postgres, readiness, tokens};
+use super::{
+    broker, catalogue, command_line, data_dir, notifications, ports, postgres, readiness, start, tokens,
+};
 
 #[derive(Debug, Args)]
 pub struct UpOptions {
@@ -75,43 +78,71 @@ impl UpOptions {
 pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     data_dir::check_is_ours(&path)?;
+    let Some(up_lock) = data_dir::lock_for_up(&path, || is_any_running(&path)).await? else {
+        print(&format!(
+            "another sagactl up is starting the system in {}; nothing was changed",
+            path.display()
+        ));
+        return Ok(ExitCode::from(exit::ALREADY_RUNNING));
+    };
     let last = System::find(&path)?;
     let layout = options.layout(last.as_ref().map(System::layout))?;
-    let last_ports = last.map(|system| system.ports());
+    let last_ports = last.as_ref().map(System::ports);
     let reuses_ports =
         options.port_base.is_none() && last_ports.is_some_and(|ports| ports != Ports::STANDARD);
     let ports = options.port_base.or(last_ports).unwrap_or(Ports::STANDARD);
     let plan = plan(ports, layout)?.with(options.set);
+    if last.as_ref().is_some_and(report_if_running) {
+        return Ok(ExitCode::from(exit::ALREADY_RUNNING));
+    }
+    wait_for_ports(&System::planned(&path, plan.clone())).await?;
     let lock = data_dir::lock(&path).await?;
-    if System::find(&path)?.as_ref().is_some_and(report_if_running) {
+    // Somebody may have started a single process meanwhile.
+    if last.as_ref().is_some_and(report_if_running) {
         return Ok(ExitCode::from(exit::ALREADY_RUNNING));
     }
     // Checked before --fresh deletes the file: tokens stay on, though all that were issued are gone.
     let has_tokens = options.tokens || System::planned(&path, plan.clone()).tokens_file().exists();
-    let system = prepare(&path, plan, options.fresh).await?;
+    let system = prepare(&path, plan, options.fresh)?;
     if has_tokens {
         tokens::create_own(&system)?;
     }
     let mut shutdown_signal = ShutdownSignal::listen()?;
-    let started = start_all(&system, !options.no_seed, &mut shutdown_signal).await?;
-    drop(lock);
+    let StartedSystem { processes, ended } =
+        start_all(&system, lock, !options.no_seed, &mut shutdown_signal).await?;
+    drop(up_lock);
     if reuses_ports {
         note(
             "the ports are those of the last start in this folder (--port-base standard for 8080 to 8084 and 4222)",
         );
     }
-    report_ready(&system, &format!("ready after {:.1?}", began.elapsed()), has_tokens).await;
-    if !options.no_seed {
+    let headline = match ended.is_empty() {
+        true => format!("ready after {:.1?}", began.elapsed()),
+        false => format!(
+            "ready after {:.1?}, but for those stopped meanwhile: {}",
+            began.elapsed(),
+            Component::names(ended.iter().copied())
+        ),
+    };
+    report_ready(&system, &headline, has_tokens).await;
+    if !options.no_seed && ended.is_empty() {
         print_first_order(&system);
     }
     if options.detach {
         print(&format!("stop it with: {}", command_line::for_system(&path, "down")));
-        return Ok(ExitCode::SUCCESS);
+        return Ok(if ended.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     print("Ctrl-C stops everything");
-    let children = started.into_iter().map(|(component, started)| (component, started.child)).collect();
+    let children = processes.into_iter().map(|(component, started)| (component, started.child)).collect();
     supervise::run(&system, children, shutdown_signal).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn is_any_running(path: &Path) -> bool {
+    let system = System::find(path).ok().flatten();
+    system.is_some_and(|system| {
+        system.components().any(|component| process::find(&system, component).is_some())
+    })
 }
 
 /// Finds the programs: services, broker, database server. Changes nothing.
@@ -149,12 +180,17 @@ fn report_if_running(system: &System) -> bool {
     true
 }
 
-/// Creates the folder and everything that the processes need in it. Call it with the folder's lock.
-pub async fn prepare(path: &Path, plan: Plan, fresh: bool) -> anyhow::Result<System> {
-    let system = System::planned(path, plan);
+/// Waits until all ports are free, which may take a minute.
+async fn wait_for_ports(system: &System) -> anyhow::Result<()> {
     for component in system.components() {
-        process::wait_for_ports(&system, component, Duration::ZERO).await?;
+        process::wait_for_ports(system, component, Duration::ZERO).await?;
     }
+    Ok(())
+}
+
+/// Creates the folder and everything that the processes need in it. Call it with the folder's lock.
+pub fn prepare(path: &Path, plan: Plan, fresh: bool) -> anyhow::Result<System> {
+    let system = System::planned(path, plan);
     warn_if_ephemeral(&system);
     if fresh {
         data_dir::wipe(path)?;
@@ -185,27 +221,53 @@ fn warn_if_ephemeral(system: &System) {
     }
 }
 
+/// Processes of a system that was just started.
+pub struct StartedSystem {
+    pub processes: Vec<(Component, StartedProcess)>,
+    /// Those that an operator has stopped or killed meanwhile.
+    pub ended: Vec<Component>,
+}
+
 /// Starts all processes and waits until they are ready; then seeds the catalogue, on request. Stops all if that fails or is
-/// interrupted.
+/// interrupted. Releases the folder's `lock` while it waits: others may start and stop single processes, or all.
 pub async fn start_all(
     system: &System,
+    lock: File,
     seed: bool,
     shutdown_signal: &mut ShutdownSignal,
-) -> anyhow::Result<Vec<(Component, StartedProcess)>> {
-    let mut started = Vec::new();
+) -> anyhow::Result<StartedSystem> {
+    let mut processes = Vec::new();
     let outcome = tokio::select! {
-        outcome = start_in_order(system, &mut started, seed) => outcome,
+        outcome = start_in_order(system, lock, &mut processes, seed) => outcome,
         () = shutdown_signal.recv() => Err(exit::ExitError::new(exit::INTERRUPTED, "interrupted while starting").into()),
     };
     if let Err(error) = outcome {
-        stop_all(system).await?;
+        if let Err(why) = stop_all_alone(system).await {
+            note(&format!("not everything was stopped: {why:#}"));
+        }
         return Err(error);
     }
-    Ok(started)
+    let ended = ended(system, &processes);
+    // What somebody has started since is not touched.
+    if ended.len() == processes.len() {
+        bail!("everything was stopped by another command while it started");
+    }
+    Ok(StartedSystem { processes, ended })
+}
+
+async fn stop_all_alone(system: &System) -> anyhow::Result<()> {
+    let _lock = data_dir::lock(system.folder()).await?;
+    stop_all(system).await
+}
+
+fn ended(system: &System, started: &[(Component, StartedProcess)]) -> Vec<Component> {
+    let started = started.iter().map(|(component, _)| *component);
+    started.filter(|component| process::was_ended(system, *component)).collect()
 }
 
 async fn start_in_order(
     system: &System,
+    lock: File,
     started: &mut Vec<(Component, StartedProcess)>,
     seed: bool,
 ) -> anyhow::Result<()> {
@@ -213,17 +275,35 @@ async fn start_in_order(
     note(&format!("starting the system in {}", system.folder().display()));
     let layout = system.layout();
     let services = layout.services().chain(layout.proxy());
+    let mut lock = Some(lock);
     for components in [layout.infrastructure().collect::<Vec<_>>(), services.collect()] {
         let first = started.len();
-        for component in components {
-            started.push((component, process::spawn(system, component)?));
+        let taken = match lock.take() {
+            Some(lock) => lock,
+            None => data_dir::lock(system.folder()).await?,
+        };
+        if first > 0 && ended(system, started).len() == first {
+            return Ok(());
         }
+        for component in components {
+            if !start::is_running(system, component) {
+                started.push((component, process::spawn(system, component)?));
+            }
+        }
+        drop(taken);
         readiness::wait(&http, system, &mut started[first..], readiness::LIMIT).await?;
     }
-    if seed {
-        catalogue::seed(&system.endpoints()?).await?;
+    if seed && let Err(error) = seed_catalogue(system).await {
+        if ended(system, started).is_empty() {
+            return Err(error);
+        }
+        note(&format!("the catalogue is not seeded: {error:#}"));
     }
     Ok(())
+}
+
+async fn seed_catalogue(system: &System) -> anyhow::Result<()> {
+    catalogue::seed(&system.endpoints()?).await
 }
 
 async fn report_ready(system: &System, headline: &str, has_tokens: bool) {

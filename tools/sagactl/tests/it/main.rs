@@ -7,6 +7,7 @@ mod checkpoints;
 mod clocks;
 mod command_line;
 mod command_output;
+mod concurrent_commands;
 mod configuration;
 mod corrupted_databases;
 mod crashes;
