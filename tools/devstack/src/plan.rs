@@ -12,8 +12,22 @@ use super::component::{Component, Ports};
 /// Setting of a service or of one replica, written `SERVICE.KEY=VALUE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
-    service: Component,
+    pub service: Component,
     flag: String,
+}
+
+impl Setting {
+    /// True if both set the same.
+    fn overrides(&self, flag: &str) -> bool {
+        let key = |flag: &str| flag.split('=').next().map(str::to_owned);
+        key(&self.flag) == key(flag)
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.service, self.flag)
+    }
 }
 
 impl FromStr for Setting {
@@ -133,6 +147,12 @@ impl Plan {
         }
         self
     }
+
+    /// True if the plan has this setting, with this value.
+    pub fn has(&self, setting: &Setting) -> bool {
+        let planned = self.settings.get(&setting.service).into_iter().flatten();
+        planned.rev().find(|flag| setting.overrides(flag)) == Some(&setting.flag)
+    }
 }
 
 #[cfg(test)]
@@ -144,6 +164,24 @@ mod tests {
         for bad in ["order", "order.x", "nats.x=1", "shop.x=1", "order.=1", "=1"] {
             assert!(bad.parse::<Setting>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn last_value_of_a_setting_counts() {
+        let setting = |text: &str| text.parse::<Setting>().expect("a setting");
+        let settings = ["order.x=1", "order.xy=3", "order.x=2", "bank.x=1"].map(setting).to_vec();
+        let plan = Plan {
+            ports: Ports::STANDARD,
+            bin_dir: PathBuf::new(),
+            nats_server: PathBuf::new(),
+            postgres_dir: None,
+            layout: Layout::default(),
+            settings: BTreeMap::new(),
+        };
+        let plan = plan.with(settings);
+        let has = |text: &str| plan.has(&setting(text));
+        assert!(has("order.x=2") && has("order.xy=3") && has("bank.x=1"));
+        assert!(!has("order.x=1") && !has("bank.x=2") && !has("admin.x=1"));
     }
 
     #[test]

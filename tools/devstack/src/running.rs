@@ -30,6 +30,7 @@ impl RunningSystem {
         shutdown_signal: &mut ShutdownSignal,
     ) -> anyhow::Result<Self> {
         let plan = up::plan(ports, layout)?.with(settings);
+        up::wait_for_ports(&System::planned(path, plan.clone())).await?;
         let lock = data_dir::lock(path).await?;
         let system = up::prepare(path, plan, false)?;
         let started = up::start_all(&system, lock, true, shutdown_signal).await?;

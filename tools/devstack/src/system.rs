@@ -93,6 +93,10 @@ impl System {
         self
     }
 
+    pub const fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
     pub const fn layout(&self) -> Layout {
         self.plan.layout
     }
@@ -234,23 +238,27 @@ impl System {
 
     /// Stores environment variables that set something of a service, for later starts of single processes.
     pub fn store_environment(&self) -> anyhow::Result<()> {
-        let is_setting = |(name, _): &(String, String)| {
-            Component::services().any(|service| name.starts_with(&variable_prefix(service)))
-        };
-        let text =
-            |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
-        let variables: BTreeMap<_, _> = env::vars_os().filter_map(text).filter(is_setting).collect();
         let file = self.environment_file();
-        write_private(&file, &serde_json::to_vec(&variables)?)
+        write_private(&file, &serde_json::to_vec(&setting_variables())?)
             .with_context(|| format!("{} cannot be written", file.display()))
+    }
+
+    fn stored_environment(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        let file = self.environment_file();
+        let text = fs::read(&file).with_context(|| format!("{} cannot be read", file.display()))?;
+        serde_json::from_slice(&text).with_context(|| format!("{} is damaged", file.display()))
+    }
+
+    /// Names of environment variables that set something of a service, and are set to something else than at the start.
+    pub fn changed_environment(&self) -> Vec<String> {
+        let stored = self.stored_environment().unwrap_or_default();
+        let now = setting_variables().into_iter();
+        now.filter(|(name, value)| stored.get(name) != Some(value)).map(|(name, _)| name).collect()
     }
 
     /// Stored variables of a process, without those that are set now and take precedence.
     pub fn environment_of(&self, component: Component) -> anyhow::Result<BTreeMap<String, String>> {
-        let file = self.environment_file();
-        let text = fs::read(&file).with_context(|| format!("{} cannot be read", file.display()))?;
-        let mut variables: BTreeMap<String, String> =
-            serde_json::from_slice(&text).with_context(|| format!("{} is damaged", file.display()))?;
+        let mut variables = self.stored_environment()?;
         variables
             .retain(|name, _| name.starts_with(&variable_prefix(component)) && env::var_os(name).is_none());
         Ok(variables)
@@ -272,6 +280,16 @@ impl System {
     pub fn endpoints(&self) -> anyhow::Result<Endpoints> {
         Ok(Endpoints::local(self.plan.ports, self.bus_settings_of(SAGACTL), self.access()?))
     }
+}
+
+/// Environment variables that set something of a service.
+fn setting_variables() -> BTreeMap<String, String> {
+    let is_setting = |(name, _): &(String, String)| {
+        Component::services().any(|service| name.starts_with(&variable_prefix(service)))
+    };
+    let text =
+        |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    env::vars_os().filter_map(text).filter(is_setting).collect()
 }
 
 /// Prefix of environment variables that set something of a service.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -91,18 +91,21 @@ pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> 
     let reuses_ports =
         options.port_base.is_none() && last_ports.is_some_and(|ports| ports != Ports::STANDARD);
     let ports = options.port_base.or(last_ports).unwrap_or(Ports::STANDARD);
-    let plan = plan(ports, layout)?.with(options.set);
-    if last.as_ref().is_some_and(report_if_running) {
+    let plan = plan(ports, layout)?.with(options.set.clone());
+    let planned = System::planned(&path, plan.clone());
+    check_settings(&planned, &options.set)?;
+    let is_running = |last: &System| report_if_running(last, &planned, &options);
+    if last.as_ref().is_some_and(is_running) {
         return Ok(ExitCode::from(exit::ALREADY_RUNNING));
     }
-    wait_for_ports(&System::planned(&path, plan.clone())).await?;
+    wait_for_ports(&planned).await?;
     let lock = data_dir::lock(&path).await?;
     // Somebody may have started a single process meanwhile.
-    if last.as_ref().is_some_and(report_if_running) {
+    if last.as_ref().is_some_and(is_running) {
         return Ok(ExitCode::from(exit::ALREADY_RUNNING));
     }
     // Checked before --fresh deletes the file: tokens stay on, though all that were issued are gone.
-    let has_tokens = options.tokens || System::planned(&path, plan.clone()).tokens_file().exists();
+    let has_tokens = options.tokens || planned.tokens_file().exists();
     let system = prepare(&path, plan, options.fresh)?;
     if has_tokens {
         tokens::create_own(&system)?;
@@ -166,7 +169,27 @@ pub fn plan(ports: Ports, layout: Layout) -> anyhow::Result<Plan> {
     Ok(Plan { ports, bin_dir, nats_server, postgres_dir, layout, settings: BTreeMap::new() })
 }
 
-fn report_if_running(system: &System) -> bool {
+/// Has each service that `set` names check its settings, as it does at its start.
+fn check_settings(planned: &System, set: &[Setting]) -> anyhow::Result<()> {
+    let mut named = Vec::new();
+    for setting in set {
+        named.extend(planned.named(setting.service)?);
+    }
+    named.sort_unstable();
+    named.dedup();
+    for component in named {
+        let program = planned.program_of(component);
+        let check = Command::new(&program).args(planned.arguments_of(component)).arg("settings").output();
+        let check = check.with_context(|| process::cannot_start(&program))?;
+        if !check.status.success() {
+            return Err(exit::rejected(String::from_utf8_lossy(&check.stderr).trim().to_owned()));
+        }
+    }
+    Ok(())
+}
+
+/// Reports a system of which anything runs, and what `planned` and `options` would change about it.
+fn report_if_running(system: &System, planned: &System, options: &UpOptions) -> bool {
     let is_running = |component: &Component| process::find(system, *component).is_some();
     let (running, stopped): (Vec<_>, Vec<_>) = system.components().partition(is_running);
     if running.is_empty() {
@@ -177,11 +200,35 @@ fn report_if_running(system: &System) -> bool {
         let start = command_line::for_system(system.folder(), &format!("start {component}"));
         print(&format!("{component} does not run; start it with: {start}"));
     }
+    let ignored = ignored_options(system, planned, options);
+    if !ignored.is_empty() {
+        let down = command_line::for_system(system.folder(), "down");
+        print(&format!(
+            "not in effect: {}; stop the system with {down}, and start it with these options again",
+            ignored.join(", ")
+        ));
+    }
     true
 }
 
+/// Options that a running system was not started with.
+fn ignored_options(running: &System, planned: &System, options: &UpOptions) -> Vec<String> {
+    let (layout, wanted) = (running.layout(), planned.layout());
+    let option = |differs: bool, text: String| differs.then_some(text);
+    let layout = [
+        option(options.fresh, "--fresh".to_owned()),
+        option(!layout.has_same_data_as(wanted), wanted.to_string()),
+        option(layout.replicas != wanted.replicas, format!("--replicas {}", wanted.replicas)),
+        option(running.ports() != planned.ports(), "--port-base".to_owned()),
+        option(options.tokens && !running.tokens_file().exists(), "--tokens".to_owned()),
+    ];
+    let set = options.set.iter().filter(|setting| !running.plan().has(setting));
+    let set = set.map(|setting| format!("--set {setting}"));
+    layout.into_iter().flatten().chain(set).chain(running.changed_environment()).collect()
+}
+
 /// Waits until all ports are free, which may take a minute.
-async fn wait_for_ports(system: &System) -> anyhow::Result<()> {
+pub async fn wait_for_ports(system: &System) -> anyhow::Result<()> {
     for component in system.components() {
         process::wait_for_ports(system, component, Duration::ZERO).await?;
     }

@@ -18,7 +18,7 @@ use super::app::Program;
 use super::archive::Archive;
 use super::health_probe;
 use super::log::{self, LogSettings};
-use super::run::{BLOCKING_ENDS_WITHIN, run};
+use super::run::{BLOCKING_ENDS_WITHIN, run, task_handler};
 use super::settings::{self, DbLocation, Settings, Sources};
 use crate::store::OpenOptions;
 
@@ -166,6 +166,7 @@ where
             return Ok(());
         }
         Operation::Settings { .. } => {
+            task_handler(&program, &settings)?;
             let mut shown = serde_json::to_value(&settings)?;
             // The address of the broker may hold a password.
             shown["bus"]["url"] = settings.bus.shown_url().into();

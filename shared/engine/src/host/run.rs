@@ -117,8 +117,7 @@ struct Backend {
 
 impl Resources {
     async fn open<S: Service, X>(program: &Program<S, X>, settings: &Settings<X>) -> anyhow::Result<Self> {
-        let handler = (program.handler)(settings)?;
-        settings.check_resilience(&step_names::<S>(), handler.dependency())?;
+        let handler = task_handler(program, settings)?;
         let authorization = Authorization::new(&settings.http, program.access)?;
         let http_client = HttpClient::new(&settings.http)?;
         let archive = settings.open_archive(S::NAME)?;
@@ -134,6 +133,16 @@ impl Resources {
         let backend = Backend { handler, http_client, store, opened_at, lost_before, overridden, bus };
         Ok(Self { archive, authorization, server, backend })
     }
+}
+
+/// Creates the handler of tasks. Checks the settings that depend on it and on the steps.
+pub(super) fn task_handler<S: Service, X>(
+    program: &Program<S, X>,
+    settings: &Settings<X>,
+) -> anyhow::Result<Arc<dyn TaskHandler>> {
+    let handler = (program.handler)(settings)?;
+    settings.check_resilience(&step_names::<S>(), handler.dependency())?;
+    Ok(handler)
 }
 
 /// Returns the time of the last accepted loss of data. Records the one that the settings accept before anything is decided:

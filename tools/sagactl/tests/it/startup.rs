@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::system::{System, free_ports, programs, wait_until};
+use crate::system::{System, free_ports, programs, text, wait_until};
 
 /// Runs a service that must fail to start. Returns its one line of output.
 fn refusal(service: &str, settings: &[String]) -> String {
@@ -143,6 +143,47 @@ fn second_up_changes_nothing() {
     let again = system.try_sagactl(&["up", "--detach"]);
     assert!(!again.status.success(), "a second up is rejected");
     system.sagactl(&["status"]);
+}
+
+#[test]
+fn invalid_setting_is_rejected_by_name_whether_or_not_the_system_runs() {
+    let system = System::not_started();
+    let cases = [
+        ("order.service.deadlne=5s", "unknown field `deadlne`, expected one of `deadline`"),
+        ("order.service.deadline=soon", "service.deadline"),
+        ("admin.engine.max_batch=0", "engine.max_batch must be at least 1"),
+        ("payment.resilience.bnk.timeout=1s", "resilience.bnk is of nothing here; there are"),
+        ("order-2.service.deadline=5s", "no process order-2 here: name one of order"),
+        ("shop.x=1", "unknown service"),
+    ];
+    let rejections = || {
+        let rejection = |(set, because): (&str, &str)| {
+            let up = system.try_sagactl(&system.up(&["--detach"], &[set]));
+            let errors = text(&up.stderr);
+            assert_eq!(up.status.code(), Some(2), "{set}: {errors}");
+            assert!(errors.contains(because), "{set}: {errors}");
+            errors
+        };
+        cases.map(rejection)
+    };
+    let stopped = rejections();
+    assert!(!system.path().join("system.json").exists(), "nothing was started");
+    system.sagactl(&system.up(&["--detach"], &[]));
+    assert_eq!(rejections(), stopped);
+}
+
+#[test]
+fn options_that_a_running_system_ignores_are_named() {
+    let system = System::start(&["order.service.deadline=5s"]);
+    let again = system.try_sagactl(&system.up(&["--detach"], &["order.service.deadline=5s"]));
+    assert_eq!(again.status.code(), Some(3), "{}", text(&again.stderr));
+    assert!(!text(&again.stdout).contains("not in effect"), "{}", text(&again.stdout));
+    let mut other = system.command(&system.up(&["--tokens"], &["order.service.deadline=7s"]));
+    let other = other.env("ORDER__LOG__FILTER", "debug").output().expect("sagactl runs");
+    assert_eq!(other.status.code(), Some(3), "{}", text(&other.stderr));
+    let ignored =
+        "not in effect: --tokens, --set order.service.deadline=7s, ORDER__LOG__FILTER; stop the system with";
+    assert!(text(&other.stdout).contains(ignored), "{}", text(&other.stdout));
 }
 
 /// Fake broker of another version.
