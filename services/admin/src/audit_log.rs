@@ -3,16 +3,11 @@
 
 use std::convert::Infallible;
 
+pub use admin_api::audit_log::{ASKED, DONE};
 use admin_api::audit_log::{Action, Entry};
 use saga_core::decider::{Decider, FieldValue};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-
-/// Outcome of an entry whose change has not ended.
-pub const ASKED: &str = "asked";
-
-/// Outcome of a completed change.
-pub const DONE: &str = "done";
 
 /// The row of an entry; empty until it is written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +24,8 @@ impl AuditEntry {
 pub enum AuditCommand {
     /// Writes the entry, unless it exists.
     Write(Entry),
+    /// Writes an entry that was recorded elsewhere and may come again, with its outcome once that is known.
+    Record(Entry),
     /// Adds accepted discrepancies, unless the change has ended.
     Accept(Vec<Value>),
     /// Records the outcome, unless the change has ended.
@@ -57,7 +54,14 @@ impl Decider for AuditEntry {
 
     fn decide(&self, command: &AuditCommand) -> Result<Vec<AuditEvent>, Infallible> {
         Ok(match (&self.0, command) {
-            (None, AuditCommand::Write(entry)) => vec![AuditEvent::Written(entry.clone())],
+            (None, AuditCommand::Write(entry) | AuditCommand::Record(entry)) => {
+                vec![AuditEvent::Written(entry.clone())]
+            }
+            (Some(entry), AuditCommand::Record(again))
+                if entry.outcome == ASKED && again.outcome != ASKED && entry.action == again.action =>
+            {
+                vec![AuditEvent::Ended { outcome: again.outcome.clone() }]
+            }
             (Some(entry), AuditCommand::Accept(accepted))
                 if entry.outcome == ASKED && !accepted.is_empty() =>
             {
@@ -67,7 +71,13 @@ impl Decider for AuditEntry {
                 vec![AuditEvent::Ended { outcome: outcome.clone() }]
             }
             // Entries are never rewritten.
-            (Some(_), AuditCommand::Write(_) | AuditCommand::Accept(_) | AuditCommand::End(_))
+            (
+                Some(_),
+                AuditCommand::Write(_)
+                | AuditCommand::Record(_)
+                | AuditCommand::Accept(_)
+                | AuditCommand::End(_),
+            )
             | (None, AuditCommand::Accept(_) | AuditCommand::End(_)) => vec![],
         })
     }

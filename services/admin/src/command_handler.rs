@@ -66,6 +66,10 @@ impl Command {
                 self.log(target, detail.clone(), ASKED, work);
                 Ok(Reply::Done)
             }
+            CommandKind::RecordEntry(entry) => {
+                let Ok(_) = work.decide::<AuditEntry>(self.id, &AuditCommand::Record(entry.clone()));
+                Ok(Reply::Done)
+            }
             CommandKind::CloseEntry(entry, outcome) => {
                 let Ok(_) = work.decide::<AuditEntry>(entry, &AuditCommand::End(outcome.clone()));
                 // A new baseline changes the result of the next reconciliation.

@@ -1,7 +1,7 @@
 //! Pure: commands of operators and of admin's own loops, and their replies.
 
 use admin_api::actor::Actor;
-use admin_api::audit_log::Action;
+use admin_api::audit_log::{Action, Entry};
 use admin_api::bulk::BulkOutcome;
 use admin_api::dead_letters::DeadLetterItem;
 use admin_api::reconciliation::{ReconciliationSummary, Unanswered};
@@ -76,6 +76,8 @@ pub enum CommandKind {
     },
     /// Writes the outcome of an audit entry.
     CloseEntry(Uuid, String),
+    /// Writes an entry that was recorded elsewhere.
+    RecordEntry(Entry),
     Notify(NotificationCommand),
     /// Records the result of a reconciliation.
     Reconciled {
@@ -148,6 +150,7 @@ impl Command {
             | CommandKind::Extend { .. }
             | CommandKind::OpenEntry { .. }
             | CommandKind::CloseEntry(..)
+            | CommandKind::RecordEntry(_)
             | CommandKind::Notify(_)
             | CommandKind::Reconciled { .. } => self.id,
         }
@@ -169,6 +172,7 @@ impl Command {
                 (Direction::Withdraw, Target::Saga(..)) => Action::SagaWithdrawResolution,
             }),
             CommandKind::OpenEntry { action, .. } => Some(*action),
+            CommandKind::RecordEntry(entry) => Some(entry.action),
             CommandKind::Notify(command) => match command {
                 NotificationCommand::Test(_) => Some(Action::NotificationTest),
                 NotificationCommand::Observe(..)
@@ -209,7 +213,7 @@ impl Command {
                 keys.push(RowKey::of::<Redrive>(tag.redrive));
                 keys
             }
-            CommandKind::OpenEntry { .. } => vec![],
+            CommandKind::OpenEntry { .. } | CommandKind::RecordEntry(_) => vec![],
             CommandKind::CloseEntry(entry, _) => {
                 vec![RowKey::of::<AuditEntry>(entry), reconciliation_state_key()]
             }

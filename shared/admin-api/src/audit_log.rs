@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use garde::Validate;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,6 +10,13 @@ use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use crate::actor::Actor;
+use crate::text::one_line;
+
+/// Outcome of an entry whose change has not ended.
+pub const ASKED: &str = "asked";
+
+/// Outcome of a completed change.
+pub const DONE: &str = "done";
 
 /// Kind of change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -84,6 +92,12 @@ pub enum Action {
     ProductPrice,
     #[serde(rename = "product.restock")]
     ProductRestock,
+    #[serde(rename = "process.start")]
+    ProcessStart,
+    #[serde(rename = "process.stop")]
+    ProcessStop,
+    #[serde(rename = "process.kill")]
+    ProcessKill,
 }
 
 /// Prints the name that the API uses.
@@ -103,7 +117,7 @@ pub struct Entry {
     pub by: Actor,
     /// Kind of change.
     pub action: Action,
-    /// Subject of the change: id of a dead letter, redrive or order; a product; a service; a step; a breaker as `service/name`. Of
+    /// Subject of the change: id of a dead letter, redrive or order; a product; a service; a process; a step; a breaker as `service/name`. Of
     /// many dead letters their fingerprint, their number, or `a filter`.
     pub target: String,
     /// Details, as members of an object.
@@ -113,6 +127,56 @@ pub struct Entry {
     /// `done` (of many with their number: `done: 3 of 5`), `asked` while the outcome is unknown, or the reason of the
     /// rejection.
     pub outcome: String,
+}
+
+/// Start, stop or kill of a process of a local system. `sagactl` records it where it happens, as admin itself may be down,
+/// and sends it later, perhaps repeatedly.
+#[derive(Debug, Clone, Serialize, Deserialize, Validate, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[garde(allow_unvalidated)]
+pub struct ProcessChange {
+    /// Id of the entry, a UUIDv7.
+    pub id: Uuid,
+    /// Time of the change.
+    pub at: Timestamp,
+    /// Name of the operator, 1 to 100 characters.
+    #[garde(length(chars, min = 1, max = 100), custom(one_line))]
+    #[schema(min_length = 1, max_length = 100, format = "trimmed-line")]
+    pub operator: String,
+    /// Kind of change.
+    pub change: ProcessChangeKind,
+    /// Name of the process, such as `order-2`.
+    #[garde(length(chars, min = 1, max = 100), custom(one_line))]
+    #[schema(min_length = 1, max_length = 100, format = "trimmed-line")]
+    pub process: String,
+    /// Command that made the change, such as `down`.
+    #[garde(length(chars, min = 1, max = 100), custom(one_line))]
+    #[schema(min_length = 1, max_length = 100, format = "trimmed-line")]
+    pub command: String,
+    /// `done`, `asked` while it is unknown, or why it failed.
+    #[garde(length(chars, min = 1, max = 500), custom(one_line))]
+    #[schema(min_length = 1, max_length = 500, format = "trimmed-line")]
+    pub outcome: String,
+}
+
+/// Kind of change of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum ProcessChangeKind {
+    Start,
+    Stop,
+    Kill,
+}
+
+impl From<ProcessChangeKind> for Action {
+    fn from(kind: ProcessChangeKind) -> Self {
+        match kind {
+            ProcessChangeKind::Start => Self::ProcessStart,
+            ProcessChangeKind::Stop => Self::ProcessStop,
+            ProcessChangeKind::Kill => Self::ProcessKill,
+        }
+    }
 }
 
 /// Filter of the audit log.

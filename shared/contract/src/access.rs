@@ -13,7 +13,7 @@ pub static ACCESS: Access = Access { rules: &RULES };
 ///
 /// A forced replay requires an admin too, which admin checks where it is forced. Operators may resolve manually:
 /// reconciliation accepts only the discrepancies known then, and lists who accepted them.
-const RULES: [Rule; 94] = [
+const RULES: [Rule; 95] = [
     // Requests of customers, who know the id of their order and no other.
     open("POST", "/api/orders"),
     open("GET", "/api/orders/{id}"),
@@ -86,7 +86,8 @@ const RULES: [Rule; 94] = [
     rule(Operator, "POST", "/api/admin/outbox/{service}/retry"),
     rule(Operator, "POST", "/api/admin/outbox/{service}/republish"),
     rule(Operator, "POST", "/api/admin/notifications/test"),
-    // overrule.
+    // overrule. Whoever records what others have done names them.
+    rule(Admin, "POST", "/api/admin/audit/processes"),
     rule(Admin, "POST", "/api/admin/dlq/{id}/edit"),
     rule(Admin, "POST", "/api/admin/breakers/{service}/{name}"),
     rule(Admin, "POST", "/api/admin/faults"),

@@ -14,6 +14,8 @@ use super::component::Component;
 pub const DEFAULT_DATA_DIR: &str = ".saga";
 /// File with the plan; its presence marks the folder as that of a local system.
 pub const PLAN_FILE: &str = "system.json";
+/// Folder of changes that admin's audit log does not have yet.
+pub const AUDIT_DIR: &str = "audit";
 /// Locked by a process that starts or stops others.
 const LOCK_FILE: &str = "saga.lock";
 /// Locked by `up` until everything is ready. Other commands start and stop processes meanwhile.
@@ -47,7 +49,9 @@ pub fn check_is_ours(folder: &Path) -> anyhow::Result<()> {
 fn is_of_a_system(name: &OsStr) -> bool {
     let is_of_a_component = |name: &str| name.parse::<Component>().is_ok();
     name.to_str().is_some_and(|name| {
-        LOCK_FILES.contains(&name) || ["run", "log", "credentials"].contains(&name) || is_of_a_component(name)
+        LOCK_FILES.contains(&name)
+            || ["run", "log", "credentials", AUDIT_DIR].contains(&name)
+            || is_of_a_component(name)
     })
 }
 

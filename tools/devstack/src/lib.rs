@@ -15,7 +15,8 @@ mod secret_file;
 pub mod tokens;
 mod users;
 
-// Processes: their programs, configuration, state and output.
+// Processes: their programs, configuration, state and output; what operators do to them.
+pub mod audit;
 mod broker;
 mod postgres;
 pub mod process;

@@ -7,6 +7,7 @@ use std::process::Child;
 use anyhow::bail;
 use nix::sys::signal::Signal;
 
+use super::audit::Audit;
 use super::component::{Component, Ports};
 use super::plan::{Layout, Setting};
 use super::process::OutputStart;
@@ -33,7 +34,7 @@ impl RunningSystem {
         up::wait_for_ports(&System::planned(path, plan.clone())).await?;
         let lock = data_dir::lock(path).await?;
         let system = up::prepare(path, plan, false)?;
-        let started = up::start_all(&system, lock, true, shutdown_signal).await?;
+        let started = up::start_all(&system, lock, true, shutdown_signal, &Audit::OFF).await?;
         let children = started.processes.into_iter().map(|(_, started)| started.child).collect();
         let lock = data_dir::lock(path).await?;
         Ok(Self { system, children, _lock: lock })
@@ -44,7 +45,7 @@ impl RunningSystem {
         for component in self.system.components() {
             self.signal(component, Signal::SIGCONT)?;
         }
-        let stopped = stop::stop_all(&self.system).await;
+        let stopped = stop::stop_all(&self.system, &Audit::OFF).await;
         self.reap();
         stopped
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use admin_api::audit_log::ProcessChangeKind;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use cli::args::duration;
@@ -9,6 +10,7 @@ use cli::{exit, note};
 use client::http::Http;
 use futures::future;
 
+use super::audit::Audit;
 use super::component::Component;
 use super::process::StartedProcess;
 use super::stop::stop_one;
@@ -28,7 +30,7 @@ pub struct StartOptions {
 }
 
 /// `sagactl start NAME`. Succeeds if it runs already.
-pub async fn start(system: System, options: StartOptions) -> anyhow::Result<()> {
+pub async fn start(system: System, options: StartOptions, audit: &Audit) -> anyhow::Result<()> {
     let StartOptions { name, within, accept_loss } = options;
     let components = system.named(name)?;
     let system = &match accept_loss {
@@ -40,7 +42,7 @@ pub async fn start(system: System, options: StartOptions) -> anyhow::Result<()> 
     };
     let mut started = Vec::new();
     for component in components {
-        started.extend(start_one(system, component).await?.map(|process| (component, process)));
+        started.extend(start_one(system, component, audit).await?.map(|process| (component, process)));
     }
     // Without the lock: the process may wait for another, which somebody has to start meanwhile.
     let http = Http::new()?;
@@ -48,7 +50,7 @@ pub async fn start(system: System, options: StartOptions) -> anyhow::Result<()> 
         started.iter_mut().map(|one| readiness::wait(&http, system, std::slice::from_mut(one), within));
     let ready = future::join_all(waits).await;
     for ((component, process), _) in started.iter().zip(&ready).filter(|(_, ready)| ready.is_err()) {
-        stop_started(system, *component, process.child.id()).await?;
+        stop_started(system, *component, process.child.id(), audit).await?;
     }
     ready.into_iter().collect::<anyhow::Result<()>>()?;
     let started = started.iter().map(|(component, _)| *component);
@@ -60,7 +62,11 @@ pub async fn start(system: System, options: StartOptions) -> anyhow::Result<()> 
 }
 
 /// Starts a process with the lock of the folder; `None` if it runs already.
-async fn start_one(system: &System, component: Component) -> anyhow::Result<Option<StartedProcess>> {
+async fn start_one(
+    system: &System,
+    component: Component,
+    audit: &Audit,
+) -> anyhow::Result<Option<StartedProcess>> {
     if is_running(system, component) {
         return Ok(None);
     }
@@ -70,15 +76,23 @@ async fn start_one(system: &System, component: Component) -> anyhow::Result<Opti
     if is_running(system, component) {
         return Ok(None);
     }
+    let started = audit.record(system, ProcessChangeKind::Start, component, async {
+        configure(system, component)?;
+        process::spawn(system, component)
+    });
+    started.await.map(Some)
+}
+
+/// Writes what a process needs at its start.
+fn configure(system: &System, component: Component) -> anyhow::Result<()> {
     // The user may have deleted it, for an empty database.
     std::fs::create_dir_all(system.data_of(component))
         .with_context(|| data_dir::unwritable(system.folder()))?;
     match component.kind() {
-        Component::NATS => broker::configure(system, component)?,
-        Component::POSTGRES => postgres::prepare(system)?,
-        _ => check_broker_key(system, component)?,
+        Component::NATS => broker::configure(system, component),
+        Component::POSTGRES => postgres::prepare(system),
+        _ => check_broker_key(system, component),
     }
-    process::spawn(system, component).map(Some)
 }
 
 /// Returns whether a process runs, and notes that it does.
@@ -91,11 +105,11 @@ pub fn is_running(system: &System, component: Component) -> bool {
 }
 
 /// Stops a process that does not become ready, unless somebody has started another one in its place.
-async fn stop_started(system: &System, component: Component, pid: u32) -> anyhow::Result<()> {
+async fn stop_started(system: &System, component: Component, pid: u32, audit: &Audit) -> anyhow::Result<()> {
     let _lock = data_dir::lock(system.folder()).await?;
     match process::find(system, component) {
         Some(running) if running.pid != pid => Ok(()),
-        Some(_) | None => stop_one(system, component).await,
+        Some(_) | None => stop_one(system, component, audit).await,
     }
 }
 

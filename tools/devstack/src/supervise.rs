@@ -9,6 +9,7 @@ use cli::print;
 use client::http::Http;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::audit::Audit;
 use super::component::Component;
 use super::stop::stop_all;
 use super::system::System;
@@ -48,6 +49,7 @@ impl ShutdownSignal {
 /// If the last process has crashed.
 pub async fn run(
     system: &System,
+    audit: &Audit,
     mut children: Vec<(Component, Child)>,
     mut shutdown_signal: ShutdownSignal,
 ) -> anyhow::Result<()> {
@@ -79,7 +81,7 @@ pub async fn run(
     }
     print("stopping everything");
     let _lock = data_dir::lock(system.folder()).await?;
-    stop_all(system).await?;
+    stop_all(system, audit).await?;
     reap(&mut children);
     Ok(())
 }

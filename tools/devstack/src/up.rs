@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
+use admin_api::audit_log::ProcessChangeKind;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use cli::{exit, note, print};
 use client::http::Http;
 
+use super::audit::Audit;
 use super::component::{Component, Ports};
 use super::options::LayoutOptions;
 use super::plan::{Layout, Plan, Setting, StoreKind};
@@ -20,7 +22,8 @@ use super::stop::stop_all;
 use super::supervise::{self, ShutdownSignal};
 use super::system::System;
 use super::{
-    broker, catalogue, command_line, data_dir, notifications, ports, postgres, readiness, start, tokens,
+    audit, broker, catalogue, command_line, data_dir, notifications, ports, postgres, readiness, start,
+    tokens,
 };
 
 #[derive(Debug, Args)]
@@ -75,7 +78,7 @@ impl UpOptions {
 }
 
 /// `sagactl up`. Stays in the foreground until Ctrl-C, unless it is to detach.
-pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> {
+pub async fn run(path: PathBuf, options: UpOptions, audit: &Audit) -> anyhow::Result<ExitCode> {
     let began = Instant::now();
     data_dir::check_is_ours(&path)?;
     let Some(up_lock) = data_dir::lock_for_up(&path, || is_any_running(&path)).await? else {
@@ -112,8 +115,9 @@ pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> 
     }
     let mut shutdown_signal = ShutdownSignal::listen()?;
     let StartedSystem { processes, ended } =
-        start_all(&system, lock, !options.no_seed, &mut shutdown_signal).await?;
+        start_all(&system, lock, !options.no_seed, &mut shutdown_signal, audit).await?;
     drop(up_lock);
+    audit::deliver(&system).await;
     if reuses_ports {
         note(
             "the ports are those of the last start in this folder (--port-base standard for 8080 to 8084 and 4222)",
@@ -137,7 +141,7 @@ pub async fn run(path: PathBuf, options: UpOptions) -> anyhow::Result<ExitCode> 
     }
     print("Ctrl-C stops everything");
     let children = processes.into_iter().map(|(component, started)| (component, started.child)).collect();
-    supervise::run(&system, children, shutdown_signal).await?;
+    supervise::run(&system, audit, children, shutdown_signal).await?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -282,14 +286,15 @@ pub async fn start_all(
     lock: File,
     seed: bool,
     shutdown_signal: &mut ShutdownSignal,
+    audit: &Audit,
 ) -> anyhow::Result<StartedSystem> {
     let mut processes = Vec::new();
     let outcome = tokio::select! {
-        outcome = start_in_order(system, lock, &mut processes, seed) => outcome,
+        outcome = start_in_order(system, lock, &mut processes, seed, audit) => outcome,
         () = shutdown_signal.recv() => Err(exit::ExitError::new(exit::INTERRUPTED, "interrupted while starting").into()),
     };
     if let Err(error) = outcome {
-        if let Err(why) = stop_all_alone(system).await {
+        if let Err(why) = stop_all_alone(system, audit).await {
             note(&format!("not everything was stopped: {why:#}"));
         }
         return Err(error);
@@ -302,9 +307,9 @@ pub async fn start_all(
     Ok(StartedSystem { processes, ended })
 }
 
-async fn stop_all_alone(system: &System) -> anyhow::Result<()> {
+async fn stop_all_alone(system: &System, audit: &Audit) -> anyhow::Result<()> {
     let _lock = data_dir::lock(system.folder()).await?;
-    stop_all(system).await
+    stop_all(system, audit).await
 }
 
 fn ended(system: &System, started: &[(Component, StartedProcess)]) -> Vec<Component> {
@@ -317,6 +322,7 @@ async fn start_in_order(
     lock: File,
     started: &mut Vec<(Component, StartedProcess)>,
     seed: bool,
+    audit: &Audit,
 ) -> anyhow::Result<()> {
     let http = Http::new()?;
     note(&format!("starting the system in {}", system.folder().display()));
@@ -334,7 +340,9 @@ async fn start_in_order(
         }
         for component in components {
             if !start::is_running(system, component) {
-                started.push((component, process::spawn(system, component)?));
+                let start = async { process::spawn(system, component) };
+                let process = audit.record(system, ProcessChangeKind::Start, component, start).await?;
+                started.push((component, process));
             }
         }
         drop(taken);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use devstack::audit::{self, Audit, Operator};
 use devstack::options::Target;
 use devstack::start::{self, StartOptions};
 use devstack::up::{self, UpOptions};
@@ -60,20 +61,40 @@ pub fn endpoints(target: &Target, folder: &Path) -> anyhow::Result<Endpoints> {
 }
 
 /// Runs a command for the system in `folder`, an absolute path.
-pub async fn run(command: LocalCommand, folder: PathBuf) -> anyhow::Result<ExitCode> {
+pub async fn run(command: LocalCommand, folder: PathBuf, operator: Operator) -> anyhow::Result<ExitCode> {
     let system = || System::open(&folder);
+    let audit = |command| Audit::of(operator, command);
     match command {
-        LocalCommand::Up(options) => return up::run(folder, options).await,
+        LocalCommand::Up(options) => return up::run(folder, options, &audit("up")).await,
         LocalCommand::Rebuild { service, kind, archived } => {
             return rebuild::run(&system()?, service, &kind, archived);
         }
-        LocalCommand::Down => stop::down(&folder).await?,
+        LocalCommand::Down => stop::down(&folder, &audit("down")).await?,
         LocalCommand::Proxy => proxy::run(system()?).await?,
-        LocalCommand::Stop(Name { name }) => stop::stop(&system()?, name).await?,
-        LocalCommand::Start(options) => start::start(system()?, options).await?,
-        LocalCommand::Kill(Name { name }) => stop::kill(&system()?, name).await?,
+        LocalCommand::Stop(Name { name }) => {
+            let system = system()?;
+            then_deliver(&system, stop::stop(&system, name, &audit("stop"))).await?;
+        }
+        LocalCommand::Start(options) => {
+            let system = system()?;
+            then_deliver(&system, start::start(system.clone(), options, &audit("start"))).await?;
+        }
+        LocalCommand::Kill(Name { name }) => {
+            let system = system()?;
+            then_deliver(&system, stop::kill(&system, name, &audit("kill"))).await?;
+        }
         LocalCommand::Seed(target) => catalogue::seed(&endpoints(&target, &folder)?).await?,
         LocalCommand::Credentials { folder } => credentials::run(&folder)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Changes processes, and then sends to admin's audit log what it lacks.
+async fn then_deliver(
+    system: &System,
+    change: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    let changed = change.await;
+    audit::deliver(system).await;
+    changed
 }

@@ -30,6 +30,7 @@ use clap::Parser as _;
 use clap::error::ErrorKind;
 use client::access::{self, Access};
 use devstack::System;
+use devstack::audit::Operator;
 
 use crate::admin::Admin;
 use crate::command::{Arguments, Command, Selection, admin_of};
@@ -87,7 +88,13 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
         None => Source::local(&folder, &access()?),
     };
     match command {
-        Command::Local(command) => local::run(command, folder).await,
+        Command::Local(command) => {
+            let operator = Operator {
+                name: operator()?,
+                token: Access::from_argument(common.token.as_ref(), variable)?.and_then(|given| given.token),
+            };
+            local::run(command, folder, operator).await
+        }
         Command::Status(form) => overview::status(&source()?, form).await,
         Command::Doctor(form) => overview::doctor(&source()?, form).await,
         Command::Top(options) => top::run(source()?, options).await,

@@ -1,23 +1,27 @@
-//! Shell: the route of the audit log.
+//! Shell: the routes of the audit log.
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use jiff::Timestamp;
 use saga_core::decider::FieldValue;
 use saga_core::query::{FoundRow, Order, Query, text_in_json};
-use saga_engine::host::http::{Params, Problem};
+use saga_engine::host::http::{Body, Params, Problem};
 use saga_engine::host::queries::readable_rows;
+use serde_json::json;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Admin;
-use admin_api::audit_log::{LogEntry, LogPage, LogParams};
+use admin_api::actor::Actor;
+use admin_api::audit_log::{Entry, LogEntry, LogPage, LogParams, ProcessChange};
 
 use crate::audit_log::AuditEntry;
+use crate::commands::CommandKind;
 use crate::rows;
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
-    OpenApiRouter::new().routes(routes!(log))
+    OpenApiRouter::new().routes(routes!(log)).routes(routes!(record_process_change))
 }
 
 /// List who changed what, newest first.
@@ -54,4 +58,18 @@ async fn log(
     let (entries, unreadable) = readable_rows(&page, entry);
     let entries = entries.into_iter().flatten().collect();
     Ok(Json(LogPage { entries, unreadable, next }))
+}
+
+/// Record that a process of a local system was started, stopped or killed. The same id may come again.
+#[utoipa::path(post, path = "/api/admin/audit/processes", request_body = ProcessChange, responses((status = 204)))]
+async fn record_process_change(
+    State(admin): State<Admin>,
+    Body(change, _): Body<ProcessChange>,
+) -> Result<StatusCode, Problem> {
+    let ProcessChange { id, at, operator, change, process, command, outcome } = change;
+    let by = Actor { operator, reason: None };
+    let detail = Some(json!({ "command": command }));
+    let entry = Entry { at, by: by.clone(), action: change.into(), target: process, detail, outcome };
+    admin.ask_as(id, by, CommandKind::RecordEntry(entry)).await?;
+    Ok(StatusCode::NO_CONTENT)
 }

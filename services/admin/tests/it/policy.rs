@@ -10,7 +10,8 @@ use admin::notifications::settings::NotificationSettings;
 use admin::notifications::state::{NOTIFICATION_STATE, NotificationCommand, NotificationState, Observation};
 use admin::resolution::{Direction, Resolution, Target};
 use admin::service::{AdminMessage, AdminService};
-use admin_api::audit_log::Action;
+use admin_api::actor::Actor;
+use admin_api::audit_log::{Action, Entry};
 use admin_api::reconciliation::{ReconciliationSummary, Verdict};
 use contract::Fact;
 use contract::manual_resolution::Accepted;
@@ -172,6 +173,22 @@ fn audit_entry_is_written_once_and_closed_once() {
     admin.executes(asks(2, end("there is no breaker bank"))).records(&["Ended"]);
     admin.executes(asks(3, end("done"))).changes_nothing();
     assert_eq!(entry(&admin, 1).4, "there is no breaker bank");
+}
+
+#[test]
+fn entry_that_was_recorded_elsewhere_is_written_and_closed_once() {
+    let mut admin = Admin::of(AdminService);
+    let record = |action, outcome: &str| {
+        let by = Actor { operator: "ada".to_owned(), reason: None };
+        let (target, outcome) = ("bank".to_owned(), outcome.to_owned());
+        CommandKind::RecordEntry(Entry { at: deadline(), by, action, target, detail: None, outcome })
+    };
+    admin.executes(asks(1, record(Action::ProcessStop, "asked"))).records(&["Written"]);
+    admin.executes(asks(1, record(Action::ProcessStop, "asked"))).changes_nothing();
+    admin.executes(asks(1, record(Action::ProcessKill, "done"))).changes_nothing();
+    admin.executes(asks(1, record(Action::ProcessStop, "done"))).records(&["Ended"]);
+    admin.executes(asks(1, record(Action::ProcessStop, "done"))).changes_nothing();
+    assert_eq!(entry(&admin, 1).4, "done");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Shell: the whole system end to end: real processes, a real broker, real crashes.
 
 mod access;
+mod audited_processes;
 mod bad_input;
 mod broker_users;
 mod checkpoints;
