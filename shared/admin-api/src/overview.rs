@@ -272,6 +272,12 @@ pub struct GroupSummary {
     pub awaited: u64,
     /// Dead letters whose saga has ended without them: a replay changes nothing.
     pub ended: u64,
+    /// Of the ended, those whose order was cancelled: stock is released, and a charge refunded.
+    #[serde(default)]
+    pub cancelled: u64,
+    /// Of the ended, those whose order was confirmed all the same.
+    #[serde(default)]
+    pub confirmed: u64,
     /// Earliest deadline of the waiting orders; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_until: Option<Timestamp>,

@@ -51,6 +51,12 @@ pub struct ReplayValues {
     /// Dead letters whose saga has ended, or waits no longer: a replay changes nothing.
     #[schema(required = true)]
     pub ended: u64,
+    /// Of the ended, those whose order was cancelled: stock is released, and a charge refunded.
+    #[schema(required = true)]
+    pub cancelled: u64,
+    /// Of the ended, those whose order was confirmed all the same.
+    #[schema(required = true)]
+    pub confirmed: u64,
     /// Earliest deadline of the waiting orders; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_until: Option<Timestamp>,
@@ -64,7 +70,7 @@ impl ReplayValues {
     pub fn add(&mut self, value: ReplayValue) {
         match value.awaited {
             true => self.awaited += 1,
-            false => self.ended += 1,
+            false => self.add_ended(value.saga_status, 1),
         }
         self.widen(value.until.map(|until| (until, until)));
     }
@@ -73,12 +79,12 @@ impl ReplayValues {
     pub fn add_counted(&mut self, counted: &Joined) {
         let status = counted.their.as_deref().and_then(|name| name.parse::<SagaStatus>().ok());
         if status.is_some_and(|status| !status.awaits(&counted.and)) {
-            self.ended += counted.count;
+            self.add_ended(status, counted.count);
             return;
         }
         let has_deadline = role_of(&counted.and) == StepRole::Forward;
         let late = if has_deadline { counted.past } else { 0 };
-        self.ended += late;
+        self.add_ended(status, late);
         self.awaited += counted.count.saturating_sub(late);
         let time = |micros| Timestamp::from_microsecond(micros).unwrap_or_default();
         let range = counted.range.filter(|_| has_deadline);
@@ -94,7 +100,28 @@ impl ReplayValues {
     pub fn add_all(&mut self, others: &Self) {
         self.awaited += others.awaited;
         self.ended += others.ended;
+        self.cancelled += others.cancelled;
+        self.confirmed += others.confirmed;
         self.widen(others.first_until.zip(others.last_until));
+    }
+
+    fn add_ended(&mut self, saga: Option<SagaStatus>, count: u64) {
+        self.ended += count;
+        match saga {
+            Some(SagaStatus::TimedOut | SagaStatus::Compensating | SagaStatus::Compensated) => {
+                self.cancelled += count;
+            }
+            Some(SagaStatus::Completed) => self.confirmed += count,
+            Some(
+                SagaStatus::Unknown
+                | SagaStatus::Started
+                | SagaStatus::InProgress
+                | SagaStatus::DeadLettered
+                | SagaStatus::CompensationStuck
+                | SagaStatus::ResolvedManually,
+            )
+            | None => {}
+        }
     }
 
     fn widen(&mut self, range: Option<(Timestamp, Timestamp)>) {
@@ -176,7 +203,9 @@ mod tests {
         assert_eq!((together.awaited, together.ended), (2, 1));
         assert_eq!((together.first_until, together.last_until), (Some(at(12)), Some(at(20))));
         together.add_counted(&Joined { their: Some("COMPENSATED".to_owned()), ..counted.clone() });
-        assert_eq!((together.awaited, together.ended), (2, 4));
+        assert_eq!((together.awaited, together.ended, together.cancelled), (2, 4, 3));
+        together.add_counted(&Joined { their: Some("COMPLETED".to_owned()), ..counted.clone() });
+        assert_eq!((together.ended, together.cancelled, together.confirmed), (7, 3, 3));
         let refunds = Joined {
             and: "payment-refund".to_owned(),
             their: Some("COMPENSATION_STUCK".to_owned()),

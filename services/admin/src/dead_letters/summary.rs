@@ -46,6 +46,8 @@ fn group_summary(group: DeadLetterGroup) -> GroupSummary {
         newest_at: group.last_failed_at,
         awaited: group.replay_values.awaited,
         ended: group.replay_values.ended,
+        cancelled: group.replay_values.cancelled,
+        confirmed: group.replay_values.confirmed,
         first_until: group.replay_values.first_until,
         last_until: group.replay_values.last_until,
     }

@@ -104,10 +104,25 @@ fn replay_value_text(group: &GroupSummary) -> String {
         0 => String::new(),
         count => {
             format!(
-                " {} ended without them: a replay of those changes nothing.",
-                counted(count, "saga", "sagas")
+                " {} ended without them{}: a replay of those changes nothing.",
+                counted(count, "saga", "sagas"),
+                outcome_text(group)
             )
         }
     };
     waiting + &ended
+}
+
+/// Describes what happened to the customers of ended sagas.
+fn outcome_text(group: &GroupSummary) -> String {
+    let cancelled = counted(group.cancelled, "order was cancelled", "orders were cancelled");
+    let confirmed = counted(group.confirmed, "was confirmed", "were confirmed");
+    match (group.cancelled, group.confirmed) {
+        (0, 0) => String::new(),
+        (_, 0) => format!(" ({cancelled}, with any charge refunded)"),
+        (0, confirmed) => {
+            format!(" ({})", counted(confirmed, "order was confirmed", "orders were confirmed"))
+        }
+        (_, _) => format!(" ({cancelled}, with any charge refunded; {confirmed})"),
+    }
 }

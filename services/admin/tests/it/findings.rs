@@ -41,6 +41,8 @@ fn group(service: &str, step: &str) -> GroupSummary {
         newest_at: NOW,
         awaited: 1,
         ended: 1,
+        cancelled: 1,
+        confirmed: 0,
         first_until: Some(NOW),
         last_until: Some(NOW),
     }

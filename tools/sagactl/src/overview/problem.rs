@@ -163,6 +163,8 @@ pub mod tests {
             newest_at: at(30),
             awaited,
             ended: 1_234 - awaited,
+            cancelled: 1_234 - awaited,
+            confirmed: 0,
             first_until: until.map(|(first, _)| at(first)),
             last_until: until.map(|(_, last)| at(last)),
         }
