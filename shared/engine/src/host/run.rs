@@ -30,6 +30,7 @@ use super::messaging::Messaging;
 use super::messaging_loops::{MessagingLoops, end_of_loop};
 use super::metrics::Metrics;
 use super::settings::Settings;
+use super::startup_check::read_patiently;
 use super::trace::{self, Tracing};
 use super::{clock_sync, http, internal_api, readiness, retention_loop};
 use crate::nats::{BusFault, NatsBus};
@@ -123,9 +124,10 @@ impl Resources {
         let archive = settings.open_archive(S::NAME)?;
         let server = EarlyServer::start(&settings.http).await?;
         let store = settings.open_store(S::NAME, S::rows()).await?;
-        let opened_at = store.position().await?;
-        let lost_before = lost_before(store.as_ref(), &settings.store.accept_loss).await?;
-        let overridden = store.overrides().await?;
+        let (db, accept_loss) = (store.as_ref(), &settings.store.accept_loss);
+        let opened_at = read_patiently(db, || db.position()).await?;
+        let lost_before = read_patiently(db, || lost_before(db, accept_loss)).await?;
+        let overridden = read_patiently(db, || db.overrides()).await?;
         let bus = match program.producers.is_empty() {
             true => None,
             false => Some(connect(S::NAME, settings, store.as_ref()).await?),
@@ -202,7 +204,10 @@ async fn start_engine<S: Service, X>(
     let metrics = Metrics::new(S::NAME, program.metrics);
     metrics.declare(&steps, program.tasks);
     let in_flight = match &program.in_flight_limit {
-        Some(limit) => Some(InFlight::new(limit, &settings.service, store.as_ref(), &metrics).await?),
+        Some(limit) => {
+            let db = store.as_ref();
+            Some(read_patiently(db, || InFlight::new(limit, &settings.service, db, &metrics)).await?)
+        }
         None => None,
     };
     let (instance, database) = (settings.instance.as_str(), settings.store.url.as_str());

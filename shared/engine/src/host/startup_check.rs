@@ -31,7 +31,7 @@ pub(super) async fn check_database(
         }
     };
     let Some(last) = last else { return Ok(()) };
-    let found = if store.is_shared() { current_position(store, &mut retry).await? } else { opened_at };
+    let found = if store.is_shared() { read_patiently(store, || store.position()).await? } else { opened_at };
     last.check(&found, &settings.accept_loss).map_err(|lost| {
         anyhow::anyhow!("database {}, by what the broker has of it: {lost}", settings.shown_url())
     })?;
@@ -46,21 +46,23 @@ pub(super) async fn check_database(
     Ok(())
 }
 
-/// Reads the position of a database. Waits while the database is away: a restart of its server ends no service.
+/// Reads what a start needs. Waits while a server of the database is away: its restart ends no service.
 ///
 /// # Errors
-/// When the database has lost events, or cannot be used.
-async fn current_position(
-    store: &dyn Store,
-    retry: &mut BrokerRetry,
-) -> Result<DatabasePosition, StoreFault> {
+/// When the database cannot be used.
+pub(super) async fn read_patiently<T, R>(store: &dyn Store, read: impl Fn() -> R) -> Result<T, StoreFault>
+where
+    R: Future<Output = Result<T, StoreFault>>,
+{
+    let mut retry = BrokerRetry::default();
     loop {
-        match store.position().await {
-            Err(fault @ StoreFault::Database { .. }) => {
-                let failure = "the database does not say how far it has come";
-                retry.pause_after(&format!("{failure}: {}", error_chain(&fault))).await;
+        match read().await {
+            Err(fault @ StoreFault::Database { .. }) if store.is_shared() => {
+                retry
+                    .pause_after(&format!("the start waits for the database: {}", error_chain(&fault)))
+                    .await;
             }
-            position => return position,
+            read => return read,
         }
     }
 }

@@ -40,7 +40,7 @@ use self::leadership::Leadership;
 use self::leases::DeadOwners;
 use self::notify::{Announcement, Notifications};
 use self::pool::{Connection, Lanes, is_short};
-use self::values::is_lost;
+use self::values::{is_lost, is_unanswered};
 use super::backend::{Backend, DiskUse, Kinds, Lane, LocationCheck, Urgency, Work};
 use super::highest_position::HighestPosition;
 use super::identity::identify;
@@ -90,7 +90,7 @@ impl PostgresStore {
             match Self::try_open(location, kinds.clone(), options).await {
                 // The server may have been started a moment ago, or its disk be full for a moment.
                 Err(fault)
-                    if (is_lost(&fault) || is_short(&fault) || is_full(&fault))
+                    if (is_lost(&fault) || is_unanswered(&fault) || is_short(&fault) || is_full(&fault))
                         && began.elapsed() < options.wait =>
                 {
                     if !std::mem::replace(&mut has_warned, true) {

@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 
+use deadpool_postgres::PoolError;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, maybe_done};
 use saga_core::decider::FieldValue;
@@ -75,6 +76,12 @@ pub(super) fn is_lost(fault: &StoreFault) -> bool {
     let StoreFault::Database { source, .. } = fault else { return false };
     // An unanswered statement had no effect, unless it was a commit.
     source.downcast_ref::<Error>().is_some_and(|error| error.code().is_none_or(is_end_of_connection))
+}
+
+/// Returns true if the server did not answer an attempt to connect in time.
+pub(super) fn is_unanswered(fault: &StoreFault) -> bool {
+    let StoreFault::Database { source, .. } = fault else { return false };
+    source.downcast_ref::<PoolError>().is_some_and(|error| matches!(error, PoolError::Timeout(_)))
 }
 
 /// Class 08; the codes of class 57 that end a connection, such as a shutdown; and 25P03, after this process hung in a

@@ -249,7 +249,7 @@ async fn missing_or_wrong_password_is_reported() -> Outcome {
 async fn open_waits_for_starting_server() -> Outcome {
     let server = PostgresServer::started(&[]);
     let url = server.database().await;
-    // Somebody takes connections, and breaks them off, as a server does that is not up yet.
+    // Somebody takes connections, and breaks them off or does not answer, as a server does that is not up yet.
     let stand_in = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = stand_in.local_addr().expect("its address").port();
     let through = url.replace(
@@ -260,10 +260,16 @@ async fn open_waits_for_starting_server() -> Outcome {
         .parse()
         .expect("a port");
     tokio::spawn(async move {
+        let mut unanswered = vec![];
         for turn in 0.. {
             let Ok((mut client, _)) = stand_in.accept().await else { return };
-            if turn < 2 {
-                continue;
+            match turn {
+                0 | 1 => continue,
+                2 => {
+                    unanswered.push(client);
+                    continue;
+                }
+                _ => {}
             }
             tokio::spawn(async move {
                 let to = tokio::net::TcpStream::connect(("127.0.0.1", of_server)).await;
