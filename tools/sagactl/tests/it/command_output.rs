@@ -98,6 +98,7 @@ async fn commands_print_no_debug_output_and_lists_share_one_shape() {
     let letter = |at: usize| letters["items"][at]["id"].as_str().expect("an id").to_owned();
     let lines = [
         format!("saga show {}", orders[0]),
+        format!("payment show {}", orders[0]),
         format!("saga extend {} --for 10m --reason x", orders[0]),
         "dlq count".to_owned(),
         format!("dlq show {}", letter(0)),
