@@ -98,7 +98,6 @@ async fn commands_print_no_debug_output_and_lists_share_one_shape() {
     let letter = |at: usize| letters["items"][at]["id"].as_str().expect("an id").to_owned();
     let lines = [
         format!("saga show {}", orders[0]),
-        format!("payment show {}", orders[0]),
         format!("saga extend {} --for 10m --reason x", orders[0]),
         "dlq count".to_owned(),
         format!("dlq show {}", letter(0)),
@@ -143,6 +142,8 @@ async fn commands_print_no_debug_output_and_lists_share_one_shape() {
         (format!("redrive cancel {redrive} --reason x --json"), 0),
         (format!("redrive follow {redrive}"), 2),
         (format!("redrive show {UNKNOWN_ID}"), 4),
+        // Its charge was dead-lettered before a payment began.
+        (format!("payment show {}", orders[0]), 4),
         ("faults clear".to_owned(), 0),
         ("stop bank".to_owned(), 0),
         ("rebuild bank nope".to_owned(), 4),

@@ -88,7 +88,7 @@ struct Follower(Child);
 impl Follower {
     fn begin(system: &System, arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sagactl"));
-        command.args(arguments).arg("--data").arg(system.path());
+        command.args(arguments).args(["--operator", "ada"]).arg("--data").arg(system.path());
         Self(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("sagactl runs"))
     }
 
