@@ -196,9 +196,10 @@ impl NatsBus {
     ) -> Result<T, BoxedError> {
         let (limit, began) = (self.settings.publish_timeout, Instant::now());
         match timeout(limit, answer).await {
-            Ok(answer) => answer.map_err(Into::into),
+            // An error after that time is the client's own time-out.
+            Ok(answer) if answer.is_ok() || began.elapsed() < limit => answer.map_err(Into::into),
             // The broker answers no request that is not permitted, but reports that to the connection.
-            Err(_) => Err(match self.log.reported_since(began) {
+            Ok(_) | Err(_) => Err(match self.log.reported_since(began) {
                 Some(reported) => format!("no answer from the broker, which reports: {reported}").into(),
                 None => format!("no answer from the broker within {limit:?}").into(),
             }),
