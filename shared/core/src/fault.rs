@@ -1,6 +1,7 @@
 //! Pure: faults that can be injected on purpose, for demonstrations and tests.
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// Kind of fault. Services on the engine know the kinds declared here; other programs may add their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +14,7 @@ pub struct FaultKind {
     pub needs_delay: bool,
     /// True if the fault may be limited to one step.
     pub takes_step: bool,
-    /// True if the fault ends the process.
+    /// True if the fault ends the process, and ends with it.
     pub is_deadly: bool,
 }
 
@@ -45,11 +46,15 @@ impl FaultKind {
         "the process ends after a publish, before it settles the outbox entry",
     )
     .deadly();
+    /// The process ends before it commits a message. The fault strikes the same message again after the restart.
+    pub const CRASH: Self =
+        Self::new("crash", "the process ends before it commits a message, each time the same; --step")
+            .of_a_step();
     /// The step pulls no messages.
     pub const PAUSE: Self = Self::new("pause", "the step pulls no messages; --step").of_a_step();
 
     /// Kinds that a service on the broker supports.
-    pub const OF_A_SERVICE: [Self; 8] = [
+    pub const OF_A_SERVICE: [Self; 9] = [
         Self::FAIL_TRANSIENTLY,
         Self::FAIL_PERMANENTLY,
         Self::DELAY,
@@ -57,6 +62,7 @@ impl FaultKind {
         Self::PUBLISH_GARBAGE,
         Self::CRASH_BEFORE_ACK,
         Self::CRASH_AFTER_PUBLISH,
+        Self::CRASH,
         Self::PAUSE,
     ];
 
@@ -95,7 +101,8 @@ pub struct NewFault {
     /// Percentage of occasions on which the fault strikes, 1 to 100; 100 without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probability: Option<u8>,
-    /// Maximum number of strikes in each process, after which the fault ends; unlimited without it.
+    /// Maximum number of strikes in each process, after which the fault ends; unlimited without it. Of `crash`, in all
+    /// processes together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u32>,
     /// Delay in milliseconds, for kinds that need one.
@@ -142,6 +149,9 @@ pub struct ActiveFault {
     pub delay_ms: Option<u64>,
     /// Number of strikes in this process.
     pub hits: u64,
+    /// Message that `crash` strikes; the next one if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<Uuid>,
 }
 
 impl ActiveFault {
@@ -156,6 +166,7 @@ impl ActiveFault {
             next: new.next,
             delay_ms: new.delay_ms,
             hits: 0,
+            message: None,
         }
     }
 }

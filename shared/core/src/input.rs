@@ -79,6 +79,8 @@ pub struct StepMessage<F> {
     pub delivery: Option<DeliveryInfo>,
     /// Failure to report in place of handling the message: an injected fault, or an outage.
     pub injected_failure: Option<FailedAttempt>,
+    /// True if the broker has delivered the message before.
+    pub is_redelivery: bool,
 }
 
 /// Content of a message, for the service or for the engine.
@@ -152,10 +154,18 @@ impl<S: Service> Input<S> {
             }
             Err(error) => (fallback_id, fallback_id, None, Err(error)),
         };
-        let (prior, injected_failure) = (None, None);
+        let (prior, injected_failure, is_redelivery) = (None, None, false);
         let trace = delivery.as_ref().and_then(DeliveryInfo::trace);
-        let delivered =
-            StepMessage { step, payload, content, message_type, prior, delivery, injected_failure };
+        let delivered = StepMessage {
+            step,
+            payload,
+            content,
+            message_type,
+            prior,
+            delivery,
+            injected_failure,
+            is_redelivery,
+        };
         Self { id, correlation_id, jitter, trace, kind: InputKind::Message(delivered) }
     }
 
@@ -209,6 +219,29 @@ impl<S: Service> Input<S> {
             delivered.injected_failure = failure;
         }
         self
+    }
+
+    /// Marks a message that the broker has delivered before.
+    #[must_use]
+    pub fn with_redelivery(mut self, is_redelivery: bool) -> Self {
+        if let InputKind::Message(delivered) = &mut self.kind {
+            delivered.is_redelivery = is_redelivery;
+        }
+        self
+    }
+
+    /// Step of a message that an earlier process may have died of.
+    #[must_use]
+    pub fn suspected_at(&self) -> Option<&'static str> {
+        match &self.kind {
+            InputKind::Message(delivered) if delivered.is_redelivery || delivered.prior.is_some() => {
+                Some(delivered.step.name)
+            }
+            InputKind::Message(_)
+            | InputKind::Command { .. }
+            | InputKind::TaskResult { .. }
+            | InputKind::Due { .. } => None,
+        }
     }
 
     /// Creates the result of one attempt of a task.

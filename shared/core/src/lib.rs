@@ -24,6 +24,7 @@
 //! - [`admission`]: permits for messages and tasks.
 //! - [`shedding`]: load shedding by the number of sagas in flight.
 //! - [`fault`]: kinds of faults that can be injected.
+//! - [`run_record`]: crashes, and the messages that cause them.
 //!
 //! *Interfaces*
 //! - [`row`]: rows of any kind, as the engine and the stores handle them.
@@ -58,6 +59,7 @@ pub mod query;
 pub mod retry;
 pub mod revision;
 pub mod row;
+pub mod run_record;
 pub mod secrets;
 pub mod service;
 pub mod service_stats;

@@ -58,6 +58,7 @@ fn unknown_of(service: &ServiceStatus) -> Vec<String> {
         FindingCode::TasksOverdue,
         FindingCode::RetriesOverdue,
         FindingCode::DiskSpaceLow,
+        FindingCode::CrashLoop,
     ]
     .map(|code| format!("{code}:{name}"));
     let of_itself = [FindingCode::NotReady, FindingCode::ConsumerStall, FindingCode::BreakerOpen]

@@ -20,6 +20,8 @@ pub fn of_readiness(service: &ServiceStatus) -> Vec<Finding> {
     findings.extend(others.map(|check| not_ready(service, check)));
     let disk = service.failing_checks.iter().find(|check| check.check == DISK);
     findings.extend(disk.map(|check| disk_space_low(&service.service, check)));
+    let crashes = service.failing_checks.iter().find(|check| check.check == CRASHES);
+    findings.extend(crashes.map(|check| crash_loop(&service.service, check)));
     findings
 }
 
@@ -57,6 +59,24 @@ fn disk_space_low(service: &str, check: &FailingCheck) -> Finding {
          or make it larger. Old archives and logs can go; the database and its -wal file never. A long write-ahead log is \
          emptied once the process that reads the database has ended.",
         &["status"],
+    )
+}
+
+/// Check of a service whose processes keep crashing.
+const CRASHES: &str = "crashes";
+
+fn crash_loop(service: &str, check: &FailingCheck) -> Finding {
+    Finding {
+        service: Some(service.to_owned()),
+        since: Some(check.since),
+        urgent: true,
+        ..Finding::new(FindingCode::CrashLoop, service, format!("{service} crashes: it {}", check.text))
+    }
+    .explained(
+        "Its last words are in its log and on its standard error. Messages wait at the broker while it is down. One that \
+         it dies of each time is found and dead-lettered, after at most five crashes. The finding ends ten \
+         minutes after the last crash, or with an orderly stop.",
+        &["dlq list", "faults", "log --action process.kill"],
     )
 }
 

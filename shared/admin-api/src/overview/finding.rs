@@ -123,6 +123,8 @@ pub enum FindingCode {
     RetriesOverdue,
     /// The disk of a service's database is getting full, or the log of the database grows.
     DiskSpaceLow,
+    /// The processes of a service crash again and again.
+    CrashLoop,
     /// Sagas are past their deadline and the grace period.
     SagasOverdue,
     /// The last reconciliation found discrepancies that nothing in flight can resolve.

@@ -32,7 +32,7 @@ fn fault_kind_declares_its_parameters() {
     let with_delay: Vec<_> = kinds.iter().filter(|kind| kind.needs_delay).map(|kind| kind.name).collect();
     assert_eq!(with_delay, ["delay"]);
     let of_a_step: Vec<_> = kinds.iter().filter(|kind| kind.takes_step).map(|kind| kind.name).collect();
-    assert_eq!(of_a_step, ["fail_transiently", "fail_permanently", "delay", "pause"]);
+    assert_eq!(of_a_step, ["fail_transiently", "fail_permanently", "delay", "crash", "pause"]);
     let plain = FaultKind::new("hang", "it hangs");
     assert_eq!((plain.needs_delay, plain.takes_step), (false, false));
     assert!(plain.with_delay().needs_delay);

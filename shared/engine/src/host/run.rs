@@ -36,6 +36,7 @@ use super::{clock_sync, http, internal_api, readiness, retention_loop};
 use crate::nats::{BusFault, NatsBus};
 use crate::runtime::clock::{BrokerClock, SystemClock};
 use crate::runtime::injected_faults::InjectedFaults;
+use crate::runtime::overrides::record_start;
 use crate::runtime::task_runner::TaskHandler;
 use crate::runtime::{self, Runtime, RuntimeDeps, ended, spawn};
 use crate::store::{DatabasePosition, RELAY_LEASE, Store, StoreFault, StoredOverrides};
@@ -51,14 +52,17 @@ const _: () = assert!(
         + BLOCKING_ENDS_WITHIN.as_millis()
         < STOPS_WITHIN.as_millis()
 );
-const _: () = assert!(RELEASE_LEASE_WITHIN.as_millis() <= trace::LAST.as_millis());
+const _: () =
+    assert!(RELEASE_LEASE_WITHIN.as_millis() + RECORD_STOP_WITHIN.as_millis() <= trace::LAST.as_millis());
 /// Limit on ending the loops, which takes longer only where one of them blocks.
 const LOOPS_END_WITHIN: Duration = Duration::from_millis(250);
 /// Limit on what still blocks a thread when everything has ended, such as a write to the archive. The system may look a
 /// name up for much longer, which concerns nobody then.
 pub(super) const BLOCKING_ENDS_WITHIN: Duration = Duration::from_millis(250);
 /// Limit on releasing the relay's lease. A stop does not wait for a database that is away.
-const RELEASE_LEASE_WITHIN: Duration = Duration::from_secs(2);
+const RELEASE_LEASE_WITHIN: Duration = Duration::from_secs(1);
+/// Limit on recording the stop.
+const RECORD_STOP_WITHIN: Duration = Duration::from_secs(1);
 
 /// Runs a service until it is told to stop. `dropped` counts the lines that its log drops.
 pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
@@ -127,7 +131,8 @@ impl Resources {
         let (db, accept_loss) = (store.as_ref(), &settings.store.accept_loss);
         let opened_at = read_patiently(db, || db.position()).await?;
         let lost_before = read_patiently(db, || lost_before(db, accept_loss)).await?;
-        let overridden = read_patiently(db, || db.overrides()).await?;
+        let overridden =
+            read_patiently(db, || record_start(db, &settings.instance, Timestamp::now())).await?;
         let bus = match program.producers.is_empty() {
             true => None,
             false => Some(connect(S::NAME, settings, store.as_ref()).await?),
@@ -352,7 +357,13 @@ async fn stop<S: Service, X>(
         warn!("a loop does not end in time, and is left behind");
     }
     // Another replica takes over at once instead of waiting until the lease lapses.
-    join(release_lease(app.store.as_ref(), &app.settings.instance), tracing.finish()).await;
+    let released = async {
+        release_lease(app.store.as_ref(), &app.settings.instance).await;
+        if let Ok(Err(fault)) = timeout(RECORD_STOP_WITHIN, app.controls.overrides.record_stop()).await {
+            warn!("stop not recorded, the next start counts a crash: {}", error_chain(&fault));
+        }
+    };
+    join(released, tracing.finish()).await;
     served.map_err(Into::into)
 }
 

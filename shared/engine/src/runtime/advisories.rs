@@ -95,7 +95,9 @@ async fn process<S: Service>(
     let step = admission.step();
     let failure = failure(admission, &advisory);
     let Advisory { payload, delivery, .. } = advisory;
-    let input = Input::from_broker(step, payload, delivery, fastrand::u32(..)).with_injected_failure(failure);
+    let input = Input::from_broker(step, payload, delivery, fastrand::u32(..))
+        .with_redelivery(true)
+        .with_injected_failure(failure);
     engine.process(input).await
 }
 

@@ -278,6 +278,7 @@ impl<S: Service, B: Bus> Consumer<S, B> {
 
     fn input(&self, fact: &impl BusFact) -> Input<S> {
         Input::from_broker(self.admission.step(), fact.payload(), fact.delivery(), fastrand::u32(..))
+            .with_redelivery(fact.is_redelivery())
     }
 }
 

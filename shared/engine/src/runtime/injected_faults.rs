@@ -10,6 +10,7 @@ pub use saga_core::fault::{ActiveFault, FaultsView, NewFault};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tracing::{info, warn};
+use uuid::Uuid;
 
 /// Maximum number of active faults, far more than a person can oversee.
 const MAX_ACTIVE: usize = 100;
@@ -33,6 +34,13 @@ pub enum FaultRejection {
     Disabled,
     /// This member of [`NewFault`] is invalid, for this reason.
     Invalid(&'static str, String),
+}
+
+/// Aborts the process, as a power cut would.
+pub(super) fn abort(kind: FaultKind) -> ! {
+    // The log would not be written before the abort.
+    eprintln!("aborted by an injected fault: {}", kind.name);
+    std::process::abort();
 }
 
 /// Injected faults of one process. Clones share one state. Without an active fault, a check reads one flag.
@@ -77,7 +85,7 @@ impl InjectedFaults {
     /// If the fault is invalid or injection is disabled. Then nothing has changed.
     pub fn inject(&self, new: NewFault) -> Result<ActiveFault, FaultRejection> {
         self.check(&new)?;
-        Ok(self.begin(None, new))
+        Ok(self.begin(None, new, None))
     }
 
     /// Checks whether a fault can be injected.
@@ -92,8 +100,8 @@ impl InjectedFaults {
         self.check_members(new, active)
     }
 
-    /// Activates a checked fault under `id`, or under the next free id.
-    pub(super) fn begin(&self, id: Option<u64>, new: NewFault) -> ActiveFault {
+    /// Activates a checked fault under `id`, or under the next free id. A crash strikes this message, if there is one.
+    pub(super) fn begin(&self, id: Option<u64>, new: NewFault, message: Option<Uuid>) -> ActiveFault {
         let mut active = self.lock();
         if let Some(seed) = new.seed {
             active.seed = seed;
@@ -101,7 +109,7 @@ impl InjectedFaults {
         }
         let id = id.unwrap_or(active.last_id + 1);
         active.last_id = active.last_id.max(id);
-        let fault = ActiveFault::of(id, new);
+        let fault = ActiveFault { message, ..ActiveFault::of(id, new) };
         warn!(kind = fault.kind, step = fault.step, "fault injected");
         active.faults.push(fault.clone());
         self.0.any.store(true, Ordering::Release);
@@ -167,7 +175,8 @@ impl InjectedFaults {
     /// True if a fault also applies to processes that start later: it does not end by itself, and kills no process.
     pub(super) fn is_lasting(&self, new: &NewFault) -> bool {
         let is_deadly = |kind: &FaultKind| kind.name == new.kind && kind.is_deadly;
-        new.next.is_none() && !self.0.kinds.iter().any(is_deadly)
+        // A crash counts its strikes in the database.
+        new.kind == FaultKind::CRASH.name || new.next.is_none() && !self.0.kinds.iter().any(is_deadly)
     }
 
     /// Ends all faults for which `keep` is false, and returns their number.
@@ -218,6 +227,22 @@ impl InjectedFaults {
         Some(delay)
     }
 
+    /// Id of a fault that ends the process before it commits this message.
+    pub(super) fn crashing(&self, step: &str, message: Uuid) -> Option<u64> {
+        if !self.is_any_active() {
+            return None;
+        }
+        let mut active = self.lock();
+        let Active { chance, faults, .. } = &mut *active;
+        let strikes = |fault: &ActiveFault| {
+            fault.kind == FaultKind::CRASH.name
+                && fault.step.as_deref().is_none_or(|only| only == step)
+                && fault.message.is_none_or(|only| only == message)
+        };
+        let mut strikes = faults.iter().filter(|fault| strikes(fault));
+        strikes.find(|fault| chance.u8(0..100) < fault.probability).map(|fault| fault.id)
+    }
+
     /// True if a fault pauses this step.
     #[must_use]
     pub fn pauses(&self, step: &str) -> bool {
@@ -235,9 +260,7 @@ impl InjectedFaults {
     /// Aborts the process, as a power cut would, if a fault of this kind applies.
     pub fn crash(&self, kind: FaultKind) {
         if self.trigger(kind, "").is_some() {
-            // The log would not be written before the abort.
-            eprintln!("aborted by an injected fault: {}", kind.name);
-            std::process::abort();
+            abort(kind);
         }
     }
 

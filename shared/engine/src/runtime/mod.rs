@@ -138,7 +138,7 @@ pub fn start<S: Service>(
     let RuntimeDeps { store, handler, clock, observer, tracer, .. } = deps.clone();
     let admission = admission_of::<S>(deps, config, policy_of);
     // Applied before the first attempt of any step.
-    let overrides = Overrides::begin(store.clone(), admission.clone(), overridden);
+    let overrides = Overrides::begin(store.clone(), admission.clone(), overridden, &config.decision.owner);
     let steps: Vec<_> = steps_of::<S>().into_iter().map(|step| admission.for_step(step)).collect();
     let (tasks, queued_tasks) = TaskQueue::new(admission.clone());
     let (engine, batch_loop) = Engine::new(Parts {
@@ -158,7 +158,7 @@ pub fn start<S: Service>(
     }
     // Called before the engine accepts inputs.
     let timers = timers::run(engine.clone(), store, timer_settings(config, &steps, clock));
-    spawn(&mut loops, Box::pin(engine::run(batch_loop)));
+    spawn(&mut loops, Box::pin(engine::run(batch_loop.with_trials(overrides.clone()))));
     let calls = task_runner::run(engine.clone(), handler, queued_tasks, config.call_timeout, observer);
     spawn(&mut loops, Box::pin(calls));
     spawn(&mut loops, Box::pin(timers));

@@ -3,19 +3,26 @@
 //! They are one document in the database, so that they apply to every process that shares it, now and after a restart. A
 //! fault that ends by itself, or kills the process, applies only to the processes that run when it is injected. Each counts
 //! for itself. When such a fault has ended in one process, the next change of faults there ends it for all.
+//!
+//! The document also has the record of crashes of each instance.
 
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
+use saga_core::fault::FaultKind;
+use saga_core::retry::error_chain;
+use saga_core::run_record::RunRecord;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 use tracing::{error, warn};
+use uuid::Uuid;
 
 use super::admission::{BreakerAction, BreakerView, SharedAdmission};
-use super::injected_faults::{ActiveFault, FaultRejection, InjectedFaults, NewFault};
+use super::injected_faults::{ActiveFault, FaultRejection, InjectedFaults, NewFault, abort};
 use crate::store::{Store, StoreFault, StoredOverrides};
 
 /// Interval at which the document is read again, should a notification be lost.
@@ -29,6 +36,8 @@ struct Document {
     faults: Vec<Injected>,
     /// Highest fault id so far.
     last_fault: u64,
+    /// Record of each instance that has not stopped in order.
+    runs: BTreeMap<String, RunRecord>,
 }
 
 /// Last action on a breaker.
@@ -43,6 +52,9 @@ struct ForcedBreaker {
 struct Injected {
     id: u64,
     revision: i64,
+    /// Message that a crash strikes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    message: Option<Uuid>,
     #[serde(flatten)]
     fault: NewFault,
 }
@@ -52,6 +64,13 @@ impl Document {
         serde_json::from_str(text).unwrap_or_else(|unreadable| {
             error!("overrides by operators cannot be read and are ignored: {unreadable}");
             Self::default()
+        })
+    }
+
+    fn text(&self) -> Result<String, StoreFault> {
+        serde_json::to_string(self).map_err(|error| StoreFault::Rejected {
+            context: "writing overrides by operators",
+            source: error.into(),
         })
     }
 }
@@ -66,6 +85,40 @@ struct Inner {
     /// Revision that this process has applied.
     applied: Mutex<i64>,
     notified: Notify,
+    /// Name of this instance.
+    owner: String,
+    /// Record of this instance; `None` if its start was not recorded.
+    run: parking_lot::Mutex<Option<RunRecord>>,
+}
+
+/// Records the start of an instance, and returns the stored overrides. A store that can be read but not written keeps no
+/// service from starting.
+///
+/// # Errors
+/// If the overrides cannot be read.
+pub async fn record_start(
+    store: &dyn Store,
+    owner: &str,
+    now: Timestamp,
+) -> Result<StoredOverrides, StoreFault> {
+    loop {
+        let stored = store.overrides().await?;
+        let mut document = Document::of(&stored.text);
+        let before = document.runs.remove(owner);
+        // An instance that is lost with its name never stops in order.
+        document.runs.retain(|_, record| record.is_recent(now));
+        let record = before.map_or_else(|| RunRecord::new(now), |crashed| crashed.after_crash(now));
+        document.runs.insert(owner.to_owned(), record);
+        let text = document.text()?;
+        match store.replace_overrides(stored.revision, text.clone()).await {
+            Ok(true) => return Ok(StoredOverrides { revision: stored.revision + 1, text }),
+            Ok(false) => {}
+            Err(fault) => {
+                warn!("start not recorded, a crash is not counted: {}", error_chain(&fault));
+                return Ok(stored);
+            }
+        }
+    }
 }
 
 impl Overrides {
@@ -74,10 +127,13 @@ impl Overrides {
         store: Arc<dyn Store>,
         admission: SharedAdmission,
         StoredOverrides { revision, text }: &StoredOverrides,
+        owner: &str,
     ) -> Self {
         let (applied, notified) = (Mutex::new(*revision), Notify::new());
-        let overrides = Self(Arc::new(Inner { store, admission, applied, notified }));
-        let Document { breakers, faults, .. } = Document::of(text);
+        let Document { breakers, faults, mut runs, .. } = Document::of(text);
+        let run = parking_lot::Mutex::new(runs.remove(owner));
+        let owner = owner.to_owned();
+        let overrides = Self(Arc::new(Inner { store, admission, applied, notified, owner, run }));
         for (name, ForcedBreaker { action, .. }) in breakers {
             match action {
                 BreakerAction::Open | BreakerAction::Closed => overrides.force_here(&name, action),
@@ -122,7 +178,7 @@ impl Overrides {
             self.remove_ended(document);
             document.last_fault += 1;
             let (id, fault) = (document.last_fault, new.clone());
-            document.faults.push(Injected { id, revision, fault });
+            document.faults.push(Injected { id, revision, message: None, fault });
             id
         };
         let id = self.change(inject).await?;
@@ -156,6 +212,55 @@ impl Overrides {
         self.change(clear).await
     }
 
+    /// Records an orderly stop.
+    ///
+    /// # Errors
+    /// If the store fails. The next start then counts a crash.
+    pub async fn record_stop(&self) -> Result<(), StoreFault> {
+        if self.0.run.lock().take().is_none() {
+            return Ok(());
+        }
+        self.change(|document, _| drop(document.runs.remove(&self.0.owner))).await
+    }
+
+    /// Describes a series of crashes of this instance that a person should know of.
+    #[must_use]
+    pub fn crash_loop(&self, now: Timestamp) -> Option<String> {
+        self.0.run.lock().as_ref().and_then(|record| record.crash_loop(now))
+    }
+
+    /// Record of crashes of this instance, while messages that an earlier process may have died of are processed in trials.
+    pub(super) fn careful_record(&self, now: Timestamp) -> Option<RunRecord> {
+        self.0.run.lock().as_ref().filter(|record| record.is_careful(now)).cloned()
+    }
+
+    /// Stores a changed record of this instance.
+    pub(super) async fn change_run(&self, change: impl FnOnce(&mut RunRecord)) -> Result<(), StoreFault> {
+        let Some(mut record) = self.0.run.lock().clone() else { return Ok(()) };
+        change(&mut record);
+        let (owner, changed) = (self.0.owner.clone(), record.clone());
+        self.change(|document, _| drop(document.runs.insert(owner.clone(), changed.clone()))).await?;
+        *self.0.run.lock() = Some(record);
+        Ok(())
+    }
+
+    /// Ends the process if a fault strikes this message before its commit. The strike is counted first, so that it counts
+    /// after the restart too.
+    pub(super) async fn crash_on(&self, step: &str, message: Uuid) {
+        let Some(id) = self.faults().crashing(step, message) else { return };
+        let strike = |document: &mut Document, _| {
+            if let Some(struck) = document.faults.iter_mut().find(|injected| injected.id == id) {
+                struck.message = Some(message);
+                struck.fault.next = struck.fault.next.map(|next| next.saturating_sub(1));
+            }
+            document.faults.retain(|injected| injected.fault.next != Some(0));
+        };
+        match self.change(strike).await {
+            Ok(()) => abort(FaultKind::CRASH),
+            Err(fault) => warn!("injected crash not counted, and so not made: {}", error_chain(&fault)),
+        }
+    }
+
     /// Makes [`run`] read the document, which another process may have changed.
     pub(super) fn refresh(&self) {
         self.0.notified.notify_one();
@@ -176,10 +281,7 @@ impl Overrides {
             if document == before {
                 return Ok(answer);
             }
-            let text = serde_json::to_string(&document).map_err(|error| StoreFault::Rejected {
-                context: "writing overrides by operators",
-                source: error.into(),
-            })?;
+            let text = document.text()?;
             if self.0.store.replace_overrides(overridden.revision, text.clone()).await? {
                 self.apply(&StoredOverrides { revision, text }, &mut applied);
                 return Ok(answer);
@@ -209,9 +311,9 @@ impl Overrides {
         let _ = self.0.admission.set_breaker(name, action);
     }
 
-    fn inject_here(&self, Injected { id, fault, .. }: Injected) {
+    fn inject_here(&self, Injected { id, message, fault, .. }: Injected) {
         match self.faults().check(&fault) {
-            Ok(()) => drop(self.faults().begin(Some(id), fault)),
+            Ok(()) => drop(self.faults().begin(Some(id), fault, message)),
             Err(FaultRejection::Disabled) => {}
             Err(FaultRejection::Invalid(member, reason)) => {
                 warn!(

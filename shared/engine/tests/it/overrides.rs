@@ -57,10 +57,12 @@ async fn fault_survives_restart_unless_limited_or_killing() {
     let counted = NewFault { next: Some(3), ..fault_of(FILLING, FaultKind::FAIL_PERMANENTLY) };
     let counted = inject(&depot, counted).await;
     let deadly = inject(&depot, fault(FaultKind::CRASH_BEFORE_ACK)).await;
-    assert_eq!(active(&depot), [lasting, counted, deadly]);
+    let crash = inject(&depot, NewFault { next: Some(3), ..fault_of(FILLING, FaultKind::CRASH) }).await;
+    assert_eq!(active(&depot), [lasting, counted, deadly, crash]);
     drop(depot);
     let depot = EngineHarness::overridden(store.clone()).await;
-    assert_eq!(active(&depot), [lasting]);
+    assert_eq!(active(&depot), [lasting, crash], "a crash counts its strikes in the database");
+    assert!(depot.overrides.remove(crash).await.expect(WORKS));
     let next = inject(&depot, fault_of(FILLING, FaultKind::PAUSE)).await;
     assert!(next > deadly, "no number is given twice");
     assert!(depot.overrides.remove(lasting).await.expect(WORKS));

@@ -52,7 +52,7 @@ pub struct InjectOptions {
     /// Percentage of occasions [default: 100].
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     probability: Option<u8>,
-    /// Only on the next N occasions, counted by each replica.
+    /// Only on the next N occasions, counted by each replica; of crash, across restarts.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     next: Option<u32>,
     /// Delay, e.g. 500ms.

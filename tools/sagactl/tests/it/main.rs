@@ -11,6 +11,7 @@ mod command_output;
 mod concurrent_commands;
 mod configuration;
 mod corrupted_databases;
+mod crash_loops;
 mod crashes;
 mod dead_lettered_sagas;
 mod dead_letters;

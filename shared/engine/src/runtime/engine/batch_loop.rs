@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{debug, error, info};
 
+use super::trials::{Begun, Trials};
 use super::{Engine, EngineSettings, Inner, OnOutcome, Parts, PendingInput, Submission};
 use crate::runtime::after_commit::AfterCommit;
 use crate::runtime::batch_delay::BatchDelay;
@@ -25,6 +26,7 @@ use crate::runtime::error_throttle::ErrorThrottle;
 use crate::runtime::log_line;
 use crate::runtime::log_throttle::LogThrottle;
 use crate::runtime::observer::ProcessedInput;
+use crate::runtime::overrides::Overrides;
 use crate::runtime::task_queue::IsNew;
 use crate::store::StoreFault;
 
@@ -47,6 +49,7 @@ pub struct BatchLoop<S: Service> {
     engine: Engine<S>,
     /// Throttle for the log of a store that fails.
     errors: ErrorThrottle,
+    trials: Trials,
     /// True if the input rate is so high that only failures are logged at `info` or above.
     is_busy: bool,
 }
@@ -77,7 +80,14 @@ pub async fn run<S: Service>(mut batch_loop: BatchLoop<S>) {
 
 impl<S: Service> BatchLoop<S> {
     pub(super) fn new(parts: Parts<S>, waiting: mpsc::Receiver<PendingInput<S>>, engine: Engine<S>) -> Self {
-        Self { parts, waiting, engine, errors: ErrorThrottle::default(), is_busy: false }
+        let (errors, trials, is_busy) = (ErrorThrottle::default(), Trials::default(), false);
+        Self { parts, waiting, engine, errors, trials, is_busy }
+    }
+
+    /// Records trials of messages that may have killed earlier processes, and makes injected crashes.
+    #[must_use]
+    pub fn with_trials(self, overrides: Overrides) -> Self {
+        Self { trials: Trials::new(overrides), ..self }
     }
 
     /// Waits until `until`, the earliest start of the next batch, or until the batch is full.
@@ -113,14 +123,21 @@ impl<S: Service> BatchLoop<S> {
     /// those fail alone.
     async fn process_batch(&mut self, inputs: Arc<Vec<Input<S>>>, mut waiters: Waiters<S>) {
         // The first part is on top, so that what came first is decided first.
-        let mut parts: Vec<Range<usize>> = std::iter::once(0..inputs.len()).collect();
+        let mut parts = self.trials.split(&inputs, self.parts.clock.now());
         while let Some(part) = parts.pop() {
+            let begun = self.trials.begin(&inputs[part.clone()], self.parts.clock.now()).await;
+            if let Begun::Deadly { failure, .. } = &begun {
+                self.fail_message(&inputs[part.start], &mut waiters, failure.clone()).await;
+                self.trials.end(begun).await;
+                continue;
+            }
             match self.transact(&inputs, part.clone()).await {
                 Ok(after_commit) => {
                     if self.errors.recovered() {
                         info!("store available again, batches are stored");
                     }
                     self.complete(&inputs[part], &mut waiters, after_commit);
+                    self.trials.end(begun).await;
                 }
                 Err(fault) if fault.is_caused_by_batch() && part.len() > 1 => {
                     let middle = part.start + part.len() / 2;
@@ -154,18 +171,9 @@ impl<S: Service> BatchLoop<S> {
             InputKind::Command { .. } => Outcome::Command(CommandOutcome::Faulted(reason)),
             InputKind::Due { .. } => Outcome::Due(DueOutcome::Faulted(reason)),
             // Retried after a delay, and dead-lettered in the end.
-            InputKind::Message(delivered) => {
-                let again = Arc::new(vec![
-                    input.with_failure(delivered, FailedAttempt::new(FailureKind::Transient, reason)),
-                ]);
-                match self.transact(&again, 0..1).await {
-                    Ok(after_commit) => return self.complete(&again, waiters, after_commit),
-                    Err(fault) => {
-                        error!(message_id = %input.id, "failure of a message not stored, it will be redelivered: {}", error_chain(&fault));
-                        drop(waiters.next());
-                        return;
-                    }
-                }
+            InputKind::Message(_) => {
+                let failure = FailedAttempt::new(FailureKind::Transient, reason);
+                return self.fail_message(input, waiters, failure).await;
             }
             // The task stays open: once its lease has expired, the call is repeated under the same key.
             InputKind::TaskResult { .. } => {
@@ -175,6 +183,19 @@ impl<S: Service> BatchLoop<S> {
         };
         let after_commit = AfterCommit::unchanged(outcome);
         self.complete(std::slice::from_ref(input), waiters, after_commit);
+    }
+
+    /// Stores the failure of one message, and completes the next waiter with that outcome.
+    async fn fail_message(&self, input: &Input<S>, waiters: &mut Waiters<S>, failure: FailedAttempt) {
+        let InputKind::Message(delivered) = &input.kind else { return drop(waiters.next()) };
+        let again = Arc::new(vec![input.with_failure(delivered, failure)]);
+        match self.transact(&again, 0..1).await {
+            Ok(after_commit) => self.complete(&again, waiters, after_commit),
+            Err(fault) => {
+                error!(message_id = %input.id, "failure of a message not stored, it will be redelivered: {}", error_chain(&fault));
+                drop(waiters.next());
+            }
+        }
     }
 
     /// Runs a part of a batch as one transaction. After a conflict with another process it starts again from the reads.

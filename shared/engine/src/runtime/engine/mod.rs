@@ -3,6 +3,7 @@
 //! [`Engine`] is the handle that HTTP, consumers, timers and task runner share. [`run`] is the only loop behind it.
 
 mod batch_loop;
+mod trials;
 
 use std::collections::HashMap;
 use std::sync::Arc;
