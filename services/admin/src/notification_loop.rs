@@ -15,12 +15,12 @@ use crate::notifications::storeless::Storeless;
 use crate::notifications::webhook;
 use crate::overview::metrics::OverviewMetrics;
 use crate::overview::notifiable::{notifiable, unknown_keys};
-use crate::overview::snapshot;
+use crate::overview::snapshot::{self, Limits};
 use crate::rows;
 use crate::service_client::ServiceClient;
 
-/// Maximum number of groups of dead letters that are reported one by one.
-const MAX_GROUPS: usize = 200;
+/// At most so many groups of dead letters are reported one by one.
+const LIMITS: Limits = Limits { groups: 200, cancelled: 0 };
 
 /// Checks until the service stops.
 pub(crate) async fn run(app: AdminApp) {
@@ -56,7 +56,7 @@ async fn check(
 ) -> Result<Option<Notification>, String> {
     let settings = &app.settings.service.notifications;
     let (overview, open_amounts) =
-        tokio::join!(snapshot::read(app, services, MAX_GROUPS), snapshot::open_amounts(app));
+        tokio::join!(snapshot::read(app, services, LIMITS), snapshot::open_amounts(app));
     metrics.export(&overview, open_amounts.as_ref(), &app.metrics);
     let (findings, unknown) = (notifiable(&overview), unknown_keys(&overview));
     let seen = Observation {

@@ -78,7 +78,7 @@ pub struct NoteMany {
     pub text: String,
 }
 
-/// Request to extend the deadlines of the orders behind dead letters.
+/// Request to extend the deadlines of many orders, by exactly one of `ids`, `filter` and `stuck_at`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[garde(allow_unvalidated)]
@@ -88,9 +88,12 @@ pub struct ExtendMany {
     #[schema(min_items = 1, max_items = 1000)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ids: Option<Vec<Uuid>>,
-    /// Filter with at least one member. At most 100000 dead letters may match.
+    /// Filter of dead letters with at least one member. At most 100000 dead letters may match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<Filter>,
+    /// Step: all orders that wait for it, with or without a dead letter. At most 100000 may wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stuck_at: Option<String>,
     /// New time limit from now on, in seconds: 1 to 86400, a day.
     #[garde(range(min = 1, max = MAX_EXTENSION_S))]
     #[schema(required = true, minimum = 1, maximum = 86_400)]

@@ -217,6 +217,22 @@ pub struct SagaSummary {
     /// Oldest saga that has not ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest: Option<OldestSaga>,
+    /// Duration of each step in the newest sagas, in the order of the saga. Without steps that none has done.
+    #[serde(default)]
+    pub steps: Vec<StepDuration>,
+}
+
+/// Duration of one step in the newest sagas: from the fact that triggers it to the fact that reports its outcome.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StepDuration {
+    /// Name of the step.
+    pub step: String,
+    /// Number of sagas that have done it.
+    pub sagas: u64,
+    /// Median in microseconds.
+    pub p50_us: u64,
+    /// 99th percentile in microseconds.
+    pub p99_us: u64,
 }
 
 /// The oldest saga that has not ended.

@@ -108,19 +108,9 @@ impl ReplayValues {
     fn add_ended(&mut self, saga: Option<SagaStatus>, count: u64) {
         self.ended += count;
         match saga {
-            Some(SagaStatus::TimedOut | SagaStatus::Compensating | SagaStatus::Compensated) => {
-                self.cancelled += count;
-            }
             Some(SagaStatus::Completed) => self.confirmed += count,
-            Some(
-                SagaStatus::Unknown
-                | SagaStatus::Started
-                | SagaStatus::InProgress
-                | SagaStatus::DeadLettered
-                | SagaStatus::CompensationStuck
-                | SagaStatus::ResolvedManually,
-            )
-            | None => {}
+            Some(status) if status.is_cancelled() => self.cancelled += count,
+            Some(_) | None => {}
         }
     }
 

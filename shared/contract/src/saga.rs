@@ -171,6 +171,21 @@ impl SagaStatus {
         !self.is_terminal() && !matches!(self, Self::CompensationStuck)
     }
 
+    /// True if the order is cancelled and nothing blocks its compensation.
+    #[must_use]
+    pub const fn is_cancelled(self) -> bool {
+        match self {
+            Self::TimedOut | Self::Compensating | Self::Compensated => true,
+            Self::Unknown
+            | Self::Started
+            | Self::InProgress
+            | Self::DeadLettered
+            | Self::Completed
+            | Self::CompensationStuck
+            | Self::ResolvedManually => false,
+        }
+    }
+
     /// True if a saga of this status waits for this step, or kind of task. If not, performing it changes nothing.
     #[must_use]
     pub fn awaits(self, step: &str) -> bool {

@@ -4,8 +4,11 @@
 use std::collections::BTreeSet;
 
 use axum::Json;
+use contract::saga_view::SagaView;
 use jiff::SignedDuration;
 use saga_core::dead_letter::DeadLetterStatus;
+use saga_core::decider::{Decider as _, FieldValue};
+use saga_core::query::Query;
 use saga_engine::host::http::Problem;
 use saga_engine::runtime::clock::Clock as _;
 use serde_json::{Value, json};
@@ -15,6 +18,7 @@ use uuid::Uuid;
 
 use super::Admin;
 use super::extract::{Change, Operator, ReasonRule, TokenHolder, checked_filter, may_force, required_reason};
+use super::sagas::check_step;
 use admin_api::audit_log::Action;
 use admin_api::bulk::{BulkOutcome, ChangeMany, ExtendMany, ExtendOne, NoteMany, ReplayMany};
 use admin_api::dead_letters::Filter;
@@ -213,8 +217,9 @@ async fn note(
     admin.change_each(Actor { operator, reason: None }, Action::NoteMany, selection, part).await
 }
 
-/// Extend the deadlines of the orders behind dead letters, so that there is time to fix the cause. Orders that have ended, or
-/// are past their deadline, are rejected. The saga shows the new deadline once the order service has it.
+/// Extend the deadlines of the orders behind dead letters, or of all that wait for a step, so that there is time to fix the
+/// cause. Orders that have ended, or are past their deadline, are rejected. The saga shows the new deadline once the order
+/// service has it.
 #[utoipa::path(post, operation_id = "extend_sagas", path = "/api/admin/sagas/extend", params(Operator), request_body = ExtendMany, responses(
     (status = 200, body = BulkOutcome),
 ))]
@@ -222,9 +227,16 @@ async fn extend(
     Change { admin, path: (), operator, body }: Change<(), ExtendMany>,
 ) -> Result<Json<BulkOutcome>, Problem> {
     let reason = required_reason(body.reason, ReasonRule::ChangesMany)?;
-    let open = [DeadLetterStatus::Pending, DeadLetterStatus::Replaying, DeadLetterStatus::Discarded];
-    let mut selection = BulkSelection::of(body.ids, body.filter, &open, MAX_CHANGED, &admin).await?;
-    selection.ids = sagas_of(&admin, selection.ids).await?;
+    let selection = match (body.stuck_at, body.ids, body.filter) {
+        (None, ids, filter) => {
+            let open = [DeadLetterStatus::Pending, DeadLetterStatus::Replaying, DeadLetterStatus::Discarded];
+            let mut selection = BulkSelection::of(ids, filter, &open, MAX_CHANGED, &admin).await?;
+            selection.ids = sagas_of(&admin, selection.ids).await?;
+            selection
+        }
+        (Some(step), None, None) => waiting_for(&admin, step).await?,
+        (Some(_), ..) => return Err(Problem::field("stuck_at", "give it without `ids` and `filter`")),
+    };
     extended(&admin, Actor { operator, reason }, selection, body.seconds).await
 }
 
@@ -259,4 +271,28 @@ async fn sagas_of(admin: &Admin, ids: Vec<Uuid>) -> Result<Vec<Uuid>, Problem> {
         sagas.extend(found.iter().filter_map(|dead_letter| dead_letter.report()?.saga));
     }
     Ok(sagas.into_iter().collect())
+}
+
+/// Selects all sagas that wait for a step now.
+async fn waiting_for(admin: &Admin, step: String) -> Result<BulkSelection, Problem> {
+    check_step(&step)?;
+    let (mut ids, mut after) = (Vec::new(), None);
+    loop {
+        let equals = vec![("next_step", FieldValue::Text(step.clone()))];
+        let query = Query { equals, after, limit: CHUNK, ..Query::default() };
+        let rows = admin.app.store.find(SagaView::KIND, query).await?;
+        for row in &rows {
+            ids.push(row.id.parse().map_err(|error| Problem::internal(&error))?);
+        }
+        let Limit { number, .. } = MAX_CHANGED;
+        if ids.len() > number {
+            return Err(Problem::field("stuck_at", format!("more than {number} orders wait for {step}")));
+        }
+        match rows.last() {
+            Some(last) if rows.len() == CHUNK => after = Some(last.id.clone()),
+            Some(_) | None => break,
+        }
+    }
+    let detail = json!({ "stuck_at": step, "matching": ids.len() });
+    Ok(BulkSelection { ids, entry: Uuid::now_v7(), target: step, detail })
 }

@@ -94,7 +94,7 @@ async fn sagas(
 
 /// # Errors
 /// Returns 422 for a step that no saga waits for.
-fn check_step(step: &str) -> Result<(), Problem> {
+pub(super) fn check_step(step: &str) -> Result<(), Problem> {
     if contract::saga::steps().any(|known| known == step) {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use admin_api::dead_letters::DeadLetterItem;
+use admin_api::dead_letters::{DeadLetterItem, Filter};
 use admin_api::replay_value::{ReplayValue, ReplayValues};
 use contract::saga::SagaStatus;
 use contract::saga_view::SagaView;
@@ -19,6 +19,7 @@ use super::filter::Selection;
 use super::reading::{find, readable};
 use super::view::{DeadLetterView, Report};
 use crate::rows::{id_of, parsed};
+use crate::sagas::summary::{Amounts, amounts};
 
 /// Rows of one query with a text filter.
 const CHUNK: usize = 500;
@@ -108,6 +109,26 @@ pub(crate) async fn by_cause(
             return Ok(values);
         }
     }
+}
+
+/// Sums the totals of the cancelled orders that pending dead letters of this cause belong to, by currency. `None` if there are
+/// too many to read.
+pub(crate) async fn cancelled_amounts(
+    store: &dyn Queries,
+    fingerprint: &str,
+) -> Result<Option<Amounts>, StoreFault> {
+    let filter = Filter { fingerprint: Some(fingerprint.to_owned()), ..Filter::default() };
+    let found = find(store, &Selection::pending(filter), false, None, CHUNK).await?;
+    if found.next.is_some() {
+        return Ok(None);
+    }
+    let reports = found.dead_letters.iter().filter_map(|(_, dead_letter)| dead_letter.report());
+    let orders: BTreeSet<Uuid> = reports.filter_map(|report| report.saga).collect();
+    let orders = orders.into_iter().map(|order| FieldValue::Text(order.to_string())).collect();
+    let cancelled = SagaStatus::ALL.iter().filter(|status| status.is_cancelled());
+    let cancelled = cancelled.map(|status| status.as_str().into()).collect();
+    let query = Query { one_of: vec![("id", orders), ("status", cancelled)], ..Query::default() };
+    amounts(store, query).await.map(Some)
 }
 
 /// Finds the causes of foreign messages. All dead letters of a cause have the same origin, so that a sample is enough.

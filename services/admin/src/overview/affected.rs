@@ -18,6 +18,8 @@ pub struct Affected {
     pub overdue_order: Option<String>,
     /// Money in sagas that wait for a dead letter, by the step that has it.
     pub awaited: BTreeMap<String, Vec<Money>>,
+    /// Money in cancelled orders that dead letters belong to, by fingerprint.
+    pub cancelled: BTreeMap<String, Vec<Money>>,
     /// Questions that the last three reconciliations left unanswered.
     pub unanswered: Vec<Unanswered>,
     /// Number of dead letters that is a finding of its own.

@@ -73,7 +73,7 @@ fn dead_letter_group(overview: &Overview, group: &GroupSummary, affected: &Affec
         since: Some(group.newest_at),
         count: Some(*count),
         deadline: group.first_until,
-        explanation: format!("Cause: {}\n{}", group.reason, replay_value_text(group)),
+        explanation: format!("Cause: {}\n{}", group.reason, replay_value_text(group, affected)),
         commands,
         ..Finding::new(
             FindingCode::DeadLetters,
@@ -83,7 +83,7 @@ fn dead_letter_group(overview: &Overview, group: &GroupSummary, affected: &Affec
     }
 }
 
-fn replay_value_text(group: &GroupSummary) -> String {
+fn replay_value_text(group: &GroupSummary, affected: &Affected) -> String {
     if group.foreign {
         return "These messages are from outside this system: no saga waits for them, and a replay changes nothing. \
                 Check who else can publish at the broker."
@@ -106,7 +106,7 @@ fn replay_value_text(group: &GroupSummary) -> String {
             format!(
                 " {} ended without them{}: a replay of those changes nothing.",
                 counted(count, "saga", "sagas"),
-                outcome_text(group)
+                outcome_text(group, affected)
             )
         }
     };
@@ -114,8 +114,13 @@ fn replay_value_text(group: &GroupSummary) -> String {
 }
 
 /// Describes what happened to the customers of ended sagas.
-fn outcome_text(group: &GroupSummary) -> String {
-    let cancelled = counted(group.cancelled, "order was cancelled", "orders were cancelled");
+fn outcome_text(group: &GroupSummary, affected: &Affected) -> String {
+    let were = if group.cancelled == 1 { "was" } else { "were" };
+    let orders = counted(group.cancelled, "order", "orders");
+    let amounts = affected.cancelled.get(&group.fingerprint).into_iter().flatten();
+    let amounts: Vec<_> = amounts.map(ToString::to_string).collect();
+    let of = if amounts.is_empty() { String::new() } else { format!(" of {}", amounts.join(" and ")) };
+    let cancelled = format!("{orders}{of} {were} cancelled");
     let confirmed = counted(group.confirmed, "was confirmed", "were confirmed");
     match (group.cancelled, group.confirmed) {
         (0, 0) => String::new(),

@@ -1,6 +1,6 @@
 //! Shell: reads the state of everything. It answers within its time limit whatever is down, and names what is missing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use admin_api::overview::{
@@ -42,13 +42,22 @@ const PAYMENT: &str = "payment";
 /// Groups of dead letters in a response of the API, the largest.
 pub(crate) const MAX_GROUPS_SHOWN: usize = 20;
 
-/// Reads everything, with a maximum number of groups of dead letters.
-pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, max_groups: usize) -> Overview {
+/// Limits on what is read about dead letters.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    /// Maximum number of groups.
+    pub(crate) groups: usize,
+    /// Maximum number of groups whose cancelled orders are summed, which takes long.
+    pub(crate) cancelled: usize,
+}
+
+/// Reads everything.
+pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, limits: Limits) -> Overview {
     let (store, now) = (app.store.as_ref(), app.clock.now());
     let own = timeout(TIMEOUT, HealthReport::of(app));
     let others = each(all(), |service| timeout(TIMEOUT, services.health_report(service)));
     let sagas = timeout(TIMEOUT, summary::summary(store, now));
-    let dead_letters = timeout(TIMEOUT, dead_letters::summary::summary(store, max_groups, now));
+    let dead_letters = timeout(TIMEOUT, dead_letters::summary::summary(store, limits.groups, now));
     let reconciliation = timeout(TIMEOUT, rows::row::<ReconciliationState>(store, RECONCILIATION_STATE));
     let bank_ledger = timeout(TIMEOUT, services.get_soon(PAYMENT, "/internal/bank-ledger"));
     let (own, others, sagas, dead_letters, reconciliation, bank_ledger) =
@@ -70,7 +79,11 @@ pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, max_groups: u
     let reconciliation = reconciliation.flatten().unwrap_or_default();
     let unanswered = reconciliation.unanswered().to_vec();
     let reconciliation = reconciliation.last;
-    let affected = Affected { unanswered, ..affected(app, sagas.as_ref(), dead_letters.as_ref()).await };
+    let affected = tokio::join!(
+        affected(app, sagas.as_ref(), dead_letters.as_ref()),
+        cancelled_amounts(app, dead_letters.as_ref(), limits.cancelled),
+    );
+    let affected = Affected { unanswered, cancelled: affected.1, ..affected.0 };
     let (needs_human, findings) = (false, Vec::new());
     let overview = Overview {
         at: now,
@@ -119,6 +132,21 @@ async fn affected(
         dead_letter_threshold,
         ..Affected::default()
     }
+}
+
+/// Sums the totals of cancelled orders that dead letters belong to, by fingerprint.
+async fn cancelled_amounts(
+    app: &AdminApp,
+    dead_letters: Option<&DeadLetterSummary>,
+    limit: usize,
+) -> BTreeMap<String, Vec<Money>> {
+    let groups = dead_letters.iter().flat_map(|dead_letters| &dead_letters.groups);
+    let groups = groups.filter(|group| group.cancelled > 0).take(limit).map(async |group| {
+        let amounts = dead_letters::replay_values::cancelled_amounts(app.store.as_ref(), &group.fingerprint);
+        let amounts = timeout(AMOUNTS_TIMEOUT, amounts).await.ok()?.ok()??;
+        Some((group.fingerprint.clone(), amounts.into_values().collect()))
+    });
+    join_all(groups).await.into_iter().flatten().collect()
 }
 
 /// Reads the money in the sagas that a query finds, and the id of the oldest.

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use admin_api::overview::{OldestSaga, SagaSummary};
+use admin_api::overview::{OldestSaga, SagaSummary, StepDuration};
 use contract::money::Money;
-use contract::saga::SagaStatus;
+use contract::saga::{SagaStatus, steps};
 use contract::saga_view::SagaView;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use saga_core::decider::Decider as _;
 use saga_core::query::{FoundRow, Query};
 use saga_engine::store::StoreFault;
@@ -22,6 +22,9 @@ const COUNT_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Number of sagas, oldest first, whose amounts are summed. Each row is read.
 const MAX_SUMMED: usize = 1_000;
+
+/// Number of sagas, newest first, of which the durations of steps are shown.
+const NEWEST: usize = 200;
 
 /// Money in minor units, by currency.
 pub(crate) type Amounts = BTreeMap<&'static str, Money>;
@@ -41,13 +44,31 @@ pub(crate) async fn summary(store: &dyn Queries, now: Timestamp) -> Result<SagaS
     let all = timeout(COUNT_TIMEOUT, store.counts(SagaView::KIND, "status", Query::default()));
     let oldest = store.find(SagaView::KIND, Query { limit: 1, ..unfinished() });
     let overdue = store.counts(SagaView::KIND, "status", overdue(now));
-    let (all, oldest, overdue) = tokio::join!(all, oldest, overdue);
+    let newest = store.find(SagaView::KIND, Query { limit: NEWEST, descending: true, ..Query::default() });
+    let (all, oldest, overdue, newest) = tokio::join!(all, oldest, overdue, newest);
     let (by_status, ended_counted) = match all {
         Ok(all) => (all?, true),
         Err(_) => (store.counts(SagaView::KIND, "status", unfinished()).await?, false),
     };
     let oldest = oldest?.first().map(oldest_saga);
-    Ok(SagaSummary { by_status, ended_counted, overdue: overdue?.values().sum(), oldest })
+    let steps = step_durations(&newest?);
+    Ok(SagaSummary { by_status, ended_counted, overdue: overdue?.values().sum(), oldest, steps })
+}
+
+fn step_durations(newest: &[FoundRow]) -> Vec<StepDuration> {
+    let views: Vec<_> = newest.iter().filter_map(|row| parsed::<SagaView>(row).ok()).collect();
+    let of_step = |step: &'static str| {
+        let of_view = |view: &SagaView| view.step_durations().find(|(done, _)| *done == step);
+        // Clocks differ.
+        let micros = |(_, took): (_, SignedDuration)| u64::try_from(took.as_micros()).unwrap_or(0);
+        let mut sorted: Vec<u64> = views.iter().filter_map(of_view).map(micros).collect();
+        sorted.sort_unstable();
+        let percentile =
+            |percent: usize| sorted.get((sorted.len() * percent).div_ceil(100).checked_sub(1)?).copied();
+        let (p50_us, p99_us) = (percentile(50)?, percentile(99)?);
+        Some(StepDuration { step: step.to_owned(), sagas: sorted.len() as u64, p50_us, p99_us })
+    };
+    steps().filter_map(of_step).collect()
 }
 
 pub(crate) fn unfinished() -> Query {

@@ -128,11 +128,16 @@ async fn extend(admin: &Admin, options: ExtendOptions) -> anyhow::Result<ExitCod
         ));
     }
     if let Some(step) = stuck_at {
-        return extend_waiting(admin, step, &ExtendOne { seconds, reason }, form).await;
+        let request = ExtendMany { stuck_at: Some(step.clone()), seconds, reason, ..ExtendMany::default() };
+        let outcome: BulkOutcome = admin.post(&["sagas", "extend"], &request).await?;
+        if outcome.total() == 0 {
+            return Err(ExitError::new(exit::NOT_FOUND, format!("no saga waits for {step}")).into());
+        }
+        return report(&outcome, "extended", form);
     }
     match selection.selection()? {
         Selection::Matching(filter) => {
-            let request = ExtendMany { ids: None, filter: Some(*filter), seconds, reason };
+            let request = ExtendMany { filter: Some(*filter), seconds, reason, ..ExtendMany::default() };
             let outcome: BulkOutcome = admin.post(&["sagas", "extend"], &request).await?;
             let code = report(&outcome, "extended", form)?;
             if outcome.total() == 0 {
@@ -155,31 +160,6 @@ async fn extend(admin: &Admin, options: ExtendOptions) -> anyhow::Result<ExitCod
             .await
         }
     }
-}
-
-/// Extends all orders that wait for a step. Those that have gone on meanwhile are rejected one by one.
-async fn extend_waiting(
-    admin: &Admin,
-    step: String,
-    request: &ExtendOne,
-    form: Form,
-) -> anyhow::Result<ExitCode> {
-    let mut params = SagaParams { stuck_at: Some(step.clone()), ..SagaParams::default() };
-    let mut ids = vec![];
-    loop {
-        let page: SagaPage = admin.get(&["sagas"], &params).await?;
-        ids.extend(page.sagas.into_iter().map(|saga| saga.id));
-        let Some(next) = page.next else { break };
-        params.cursor = Some(next.parse()?);
-    }
-    if ids.is_empty() {
-        return Err(ExitError::new(exit::NOT_FOUND, format!("no saga waits for {step}")).into());
-    }
-    let mut outcome = BulkOutcome::default();
-    for id in ids {
-        outcome.add_all(admin.post(&["sagas", &id, "extend"], request).await?);
-    }
-    report(&outcome, "extended", form)
 }
 
 const COLUMNS: [Column<SagaItem>; 10] = [

@@ -129,7 +129,7 @@ pub mod tests {
     use admin::overview::findings::with_findings;
     use admin_api::overview::{
         DeadLetterSummary, FailingCheck, FaultSummary, GroupSummary, OldestSaga, OpenBreaker, OutboxSummary,
-        Overview, SagaSummary, ServiceStatus, StepStatus, TaskSummary, Unavailable,
+        Overview, SagaSummary, ServiceStatus, StepDuration, StepStatus, TaskSummary, Unavailable,
     };
     use admin_api::reconciliation::{ReconciliationSummary, Verdict};
     use clap::Parser as _;
@@ -227,7 +227,18 @@ pub mod tests {
             needs_human: true,
             findings: vec![],
             services,
-            sagas: Some(SagaSummary { by_status, overdue: 2, oldest: Some(oldest), ended_counted: true }),
+            sagas: Some(SagaSummary {
+                by_status,
+                overdue: 2,
+                oldest: Some(oldest),
+                ended_counted: true,
+                steps: vec![StepDuration {
+                    step: "payment-processing".to_owned(),
+                    sagas: 200,
+                    p50_us: 9_300,
+                    p99_us: 61_000_000,
+                }],
+            }),
             dead_letters: Some(DeadLetterSummary { pending: 5_000, replaying: 0, groups }),
             reconciliation: Some(ReconciliationSummary {
                 verdict: Verdict::Unbalanced,
@@ -238,7 +249,12 @@ pub mod tests {
             unavailable: vec![Unavailable { what: "sagas".to_owned(), problem: "too slow".to_owned() }],
         };
         let euro = serde_json::from_str(r#"{"amount_minor": 1299, "currency": "EUR"}"#).expect("money");
-        let affected = Affected { stuck: vec![euro], dead_letter_threshold: 100, ..Affected::default() };
+        let affected = Affected {
+            stuck: vec![euro],
+            cancelled: BTreeMap::from([("ended".to_owned(), vec![euro, euro])]),
+            dead_letter_threshold: 100,
+            ..Affected::default()
+        };
         with_findings(overview, &affected)
     }
 

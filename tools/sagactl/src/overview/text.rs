@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use admin_api::overview::{
     DeadLetterSummary, GroupSummary, OldestSaga, OpenBreaker, Overview, SagaSummary, ServiceStatus,
+    StepDuration,
 };
 use admin_api::text::{counted, grouped};
 
@@ -12,6 +13,7 @@ use super::problem::{Problem, line};
 use super::snapshot::Snapshot;
 use cli::table::{Column, left, removable, right, table, time, truncatable};
 use cli::text::{NONE, indented, or_none};
+use cli::time::duration;
 use cli::view::View;
 
 /// Formats the output of `sagactl status`. `processes` is the text for a local system.
@@ -117,7 +119,7 @@ fn details(overview: &Overview, view: &View) -> String {
     }
     let _ = writeln!(text, "{}", waiting(overview));
     if let Some(sagas) = &overview.sagas {
-        let _ = write!(text, "\n{}", saga_lines(sagas, view));
+        let _ = write!(text, "\n{}{}", saga_lines(sagas, view), step_lines(&sagas.steps, view));
     }
     if let Some(dead_letters) = &overview.dead_letters {
         let _ = write!(text, "\n{}", dead_letter_lines(dead_letters, view));
@@ -184,6 +186,22 @@ pub fn broker_backlog(overview: &Overview) -> String {
         }
     };
     format!("waiting at the broker: {known}")
+}
+
+const STEPS: [Column<StepDuration>; 4] = [
+    left("step", |step| step.step.clone()),
+    right("sagas", |step| grouped(step.sagas)),
+    right("p50", |step| took(step.p50_us)),
+    right("p99", |step| took(step.p99_us)),
+];
+
+fn took(micros: u64) -> String {
+    duration(i64::try_from(micros.div_ceil(1_000)).unwrap_or(i64::MAX))
+}
+
+fn step_lines(steps: &[StepDuration], view: &View) -> String {
+    let head = "duration of each step in the newest sagas, with waiting, retries and calls:\n";
+    if steps.is_empty() { String::new() } else { format!("\n{head}{}\n", table(&STEPS, steps, view)) }
 }
 
 /// Describes the counts of sagas and the oldest one.

@@ -147,6 +147,10 @@ async fn all_orders_that_wait_for_a_step_are_extended() {
     })
     .await;
     assert_eq!(system.sagactl(&extend).trim(), "2 extended, 0 rejected");
+    let entries = system.get("admin", "/api/admin/audit?action=saga.extend").await["entries"].take();
+    let entries = entries.as_array().expect("entries").iter();
+    let outcomes: Vec<_> = entries.map(|entry| json!([entry["target"], entry["outcome"]])).collect();
+    assert_eq!(outcomes, [json!([STEP, "done: 2 of 2"]), json!([STEP, "done: 0 of 0"])]);
     for order in &orders {
         let path = format!("/api/orders/{}", order["id"].as_str().expect("an id"));
         wait_until("it waits longer", async || {

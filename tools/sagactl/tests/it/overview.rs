@@ -54,6 +54,8 @@ async fn first_dead_letter_is_shown_within_seconds_with_cause_and_command() {
     system.sagactl(&["reconcile", "--wait", "10s"]);
     let status = system.sagactl(&["status"]);
     assert!(status.contains("BALANCED") && status.contains("COMPLETED 1"), "{status}");
+    let steps = status.lines().skip_while(|line| !line.starts_with("duration of each step"));
+    assert!(steps.skip(1).any(|line| line.contains(STEP)), "{status}");
 }
 
 #[tokio::test]
