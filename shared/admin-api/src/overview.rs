@@ -225,13 +225,13 @@ pub struct SagaSummary {
 /// Duration of one step in the newest sagas: from the fact that triggers it to the fact that reports its outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StepDuration {
-    /// Name of the step.
+    /// Step, by its name in metrics and commands.
     pub step: String,
-    /// Number of sagas that have done it.
+    /// Number of the newest sagas that have done it.
     pub sagas: u64,
-    /// Median in microseconds.
+    /// Median of the durations in microseconds.
     pub p50_us: u64,
-    /// 99th percentile in microseconds.
+    /// 99th percentile of the durations in microseconds.
     pub p99_us: u64,
 }
 

@@ -45,13 +45,11 @@ pub(crate) const MAX_GROUPS_SHOWN: usize = 20;
 /// Limits on what is read about dead letters.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
-    /// Maximum number of groups.
     pub(crate) groups: usize,
     /// Maximum number of groups whose cancelled orders are summed, which takes long.
     pub(crate) cancelled: usize,
 }
 
-/// Reads everything.
 pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, limits: Limits) -> Overview {
     let (store, now) = (app.store.as_ref(), app.clock.now());
     let own = timeout(TIMEOUT, HealthReport::of(app));
