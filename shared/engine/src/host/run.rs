@@ -129,10 +129,10 @@ impl Resources {
         let server = EarlyServer::start(&settings.http).await?;
         let store = settings.open_store(S::NAME, S::rows()).await?;
         let (db, accept_loss) = (store.as_ref(), &settings.store.accept_loss);
-        let opened_at = read_patiently(db, || db.position()).await?;
-        let lost_before = read_patiently(db, || lost_before(db, accept_loss)).await?;
+        let opened_at = read_patiently(db.is_shared(), || db.position()).await?;
+        let lost_before = read_patiently(db.is_shared(), || lost_before(db, accept_loss)).await?;
         let overridden =
-            read_patiently(db, || record_start(db, &settings.instance, Timestamp::now())).await?;
+            read_patiently(db.is_shared(), || record_start(db, &settings.instance, Timestamp::now())).await?;
         let bus = match program.producers.is_empty() {
             true => None,
             false => Some(connect(S::NAME, settings, store.as_ref()).await?),
@@ -211,7 +211,10 @@ async fn start_engine<S: Service, X>(
     let in_flight = match &program.in_flight_limit {
         Some(limit) => {
             let db = store.as_ref();
-            Some(read_patiently(db, || InFlight::new(limit, &settings.service, db, &metrics)).await?)
+            Some(
+                read_patiently(db.is_shared(), || InFlight::new(limit, &settings.service, db, &metrics))
+                    .await?,
+            )
         }
         None => None,
     };

@@ -244,6 +244,31 @@ async fn missing_or_wrong_password_is_reported() -> Outcome {
     Ok(())
 }
 
+/// Room may come back a moment later.
+#[tokio::test(flavor = "multi_thread")]
+async fn open_waits_while_the_disk_is_full() -> Outcome {
+    let server = PostgresServer::any();
+    let url = server.database().await;
+    // Sequences keep what a transaction took that is rolled back.
+    let fill = "CREATE SCHEMA disk; CREATE SEQUENCE disk.tries;
+        CREATE FUNCTION disk.is_full() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+            PERFORM nextval('disk.tries');
+            RAISE 'could not extend file' USING ERRCODE = 'disk_full';
+        END $$;
+        CREATE EVENT TRIGGER is_full ON ddl_command_start WHEN TAG IN ('CREATE TABLE')
+            EXECUTE FUNCTION disk.is_full()";
+    execute(&url, fill).await;
+    let patient = OpenOptions { wait: std::time::Duration::from_secs(60), ..DEPOT };
+    let (opened, ()) = tokio::join!(open_postgres_as(&url, Depot::rows(), &patient), async {
+        let two_tries = "DO $$ BEGIN WHILE (SELECT last_value FROM disk.tries) < 2 LOOP
+            PERFORM pg_sleep(0.01);
+        END LOOP; END $$";
+        in_time("it tries again", execute(&url, two_tries)).await;
+        execute(&url, "DROP EVENT TRIGGER is_full").await;
+    });
+    opened.map(drop)
+}
+
 /// Regression: a service that started before its server ended at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn open_waits_for_starting_server() -> Outcome {
