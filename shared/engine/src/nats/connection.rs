@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use async_nats::ConnectOptions;
 use async_nats::jetstream::{self, Context};
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::connection_log::ConnectionLog;
 use super::credentials::with_credentials;
@@ -19,6 +20,12 @@ use crate::protected_file::BadFile;
 
 /// Oldest supported broker: the version that the tests use.
 const MINIMUM_VERSION: (u64, u64) = (2, 15);
+
+/// Time-out of an attempt to connect.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Minimum interval of reconnects for one raised limit.
+const SAME_LIMIT_PAUSE: Duration = Duration::from_secs(10);
 
 /// Reason why the broker cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +83,8 @@ pub struct NatsBus {
     /// Maximum number of facts of one durable consumer that are in flight here.
     pub(super) max_in_flight: usize,
     pub(super) pack_sizes: PackSizes,
+    /// Last raised `max_payload` for which this reconnected, and the time.
+    raised_limit: Arc<Mutex<Option<(usize, Instant)>>>,
 }
 
 impl NatsBus {
@@ -100,21 +109,11 @@ impl NatsBus {
     }
 
     async fn open(settings: BusSettings, user: &str, name: &str) -> Result<Self, BusFault> {
-        let url = settings.shown_url();
-        let bad_file = |source| BusFault::File { url: url.clone(), source };
-        let options = match &settings.credentials {
-            Some(file) => with_credentials(file).map_err(bad_file)?,
-            None => ConnectOptions::new(),
-        };
-        let options = settings.tls.apply(options).map_err(bad_file)?;
         let log = ConnectionLog::new(settings.clone());
         let event_log = log.clone();
-        let client = options
-            .name(name)
-            .custom_inbox_prefix(inbox_of(user))
+        let client = options_of(&settings, user, name)?
             .retry_on_initial_connect()
             .max_reconnects(None)
-            .connection_timeout(Duration::from_secs(2))
             .ping_interval(Duration::from_secs(5))
             // Quick at first, then every half second, which no operator notices and no broker minds.
             .reconnect_delay_callback(|attempts| Duration::from_millis((attempts as u64 * 50).min(500)))
@@ -124,12 +123,23 @@ impl NatsBus {
             })
             .connect(settings.servers().collect::<Vec<_>>())
             .await
-            .map_err(|source| BusFault::Connect { url, source })?;
+            .map_err(|source| BusFault::Connect { url: settings.shown_url(), source })?;
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(settings.publish_timeout);
         let max_in_flight = settings.max_ack_pending as usize;
         let (user, pack_sizes) = (user.to_owned(), PackSizes::default());
-        Ok(Self { client, jetstream, settings, user, log, leads: None, max_in_flight, pack_sizes })
+        let raised_limit = Arc::default();
+        Ok(Self {
+            client,
+            jetstream,
+            settings,
+            user,
+            log,
+            leads: None,
+            max_in_flight,
+            pack_sizes,
+            raised_limit,
+        })
     }
 
     /// Makes this the connection of one of several replicas, whose leader is served first. A replica has at most two
@@ -206,6 +216,41 @@ impl NatsBus {
         }
     }
 
+    /// Reconnects if the broker accepts larger messages than it did when this connected. Returns true if it does.
+    ///
+    /// A reload of the broker changes `max_payload` without a word to connected clients, and the client library reads it
+    /// only when it connects. A second connection shows the current limit, so that a message that is just too large
+    /// interrupts nothing.
+    pub(super) async fn adopt_raised_limit(&self) -> bool {
+        let name = format!("{}-limit", self.user);
+        let Ok(options) = options_of(&self.settings, &self.user, &name) else { return false };
+        let probe = options.connect(self.settings.servers().collect::<Vec<_>>());
+        let Ok(Ok(probe)) = timeout(CONNECT_TIMEOUT, probe).await else { return false };
+        let limit = probe.max_payload();
+        if limit <= self.client.max_payload() || !self.may_reconnect_for(limit) {
+            return false;
+        }
+        info!(max_payload = limit, "the broker accepts larger messages than before, reconnecting");
+        if self.client.force_reconnect().await.is_err() {
+            return false;
+        }
+        let began = Instant::now();
+        while self.client.max_payload() < limit && began.elapsed() < CONNECT_TIMEOUT {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        true
+    }
+
+    /// False shortly after a reconnect for the same limit: servers of a cluster may have different ones for a while.
+    fn may_reconnect_for(&self, limit: usize) -> bool {
+        let mut last = self.raised_limit.lock();
+        let may = last.is_none_or(|(before, at)| before != limit || at.elapsed() >= SAME_LIMIT_PAUSE);
+        if may {
+            *last = Some((limit, Instant::now()));
+        }
+        may
+    }
+
     /// Waits until the connection is up, and checks the version of the broker.
     ///
     /// # Errors
@@ -231,4 +276,15 @@ impl NatsBus {
     pub const fn jetstream(&self) -> &Context {
         &self.jetstream
     }
+}
+
+/// Options of each connection with these settings.
+fn options_of(settings: &BusSettings, user: &str, name: &str) -> Result<ConnectOptions, BusFault> {
+    let bad_file = |source| BusFault::File { url: settings.shown_url(), source };
+    let options = match &settings.credentials {
+        Some(file) => with_credentials(file).map_err(bad_file)?,
+        None => ConnectOptions::new(),
+    };
+    let options = settings.tls.apply(options).map_err(bad_file)?;
+    Ok(options.name(name).custom_inbox_prefix(inbox_of(user)).connection_timeout(CONNECT_TIMEOUT))
 }

@@ -95,6 +95,7 @@ impl Publisher {
         let mut published = PublishOutcome::default();
         // Sagas with a rejected entry, whose later entries wait.
         let mut blocked = BTreeSet::new();
+        let mut has_checked_limit = false;
         let mut max_facts = self.bus.settings.max_pack;
         let mut rest: Vec<&OutboxEntry> = entries.iter().collect();
         while !rest.is_empty() {
@@ -121,7 +122,10 @@ impl Publisher {
                         max_facts = 1;
                         again.extend(pack);
                     }
-                    Err(error) if pack.len() == 1 && self.is_permanent(&first.subject, &error).await => {
+                    Err(error)
+                        if pack.len() == 1
+                            && self.is_permanent(&first.subject, &error, &mut has_checked_limit).await =>
+                    {
                         blocked.insert(first.saga);
                         published.rejected.push((first.seq, error_chain(&error)));
                     }
@@ -139,11 +143,13 @@ impl Publisher {
         published
     }
 
-    /// True if the broker will never accept this message.
-    async fn is_permanent(&self, subject: &str, error: &PublishError) -> bool {
+    /// True if the broker will never accept this message. Looks for a raised message limit once per batch.
+    async fn is_permanent(&self, subject: &str, error: &PublishError, has_checked_limit: &mut bool) -> bool {
         use std::error::Error as _;
         match error.kind() {
-            PublishErrorKind::MaxPayloadExceeded => true,
+            PublishErrorKind::MaxPayloadExceeded => {
+                std::mem::replace(has_checked_limit, true) || !self.bus.adopt_raised_limit().await
+            }
             // The stream may be lost with the broker's disk, or changed by hand: it is repaired, and the message retried.
             // A subject outside the service's own never fits.
             PublishErrorKind::StreamNotFound => {

@@ -1,11 +1,16 @@
 //! Publishing of outbox entries to their stream.
 
+use std::sync::atomic::Ordering;
+
 use saga_engine::nats::Publisher;
 use saga_engine::runtime::bus::Publish as _;
+use saga_engine::runtime::relay::{Relay, RelaySettings};
 use saga_engine::store::OutboxEntry;
 
 use super::all_done;
-use crate::support::{Nats, Stored, entries, entry, no_faults, stored};
+use crate::support::{
+    Nats, Stored, at, commit, entries, entry, in_memory, no_faults, outbox_writes, stored, wait_until,
+};
 
 /// Default maximum message size of the broker, with headers.
 const MAX_PAYLOAD: usize = 1024 * 1024;
@@ -79,6 +84,43 @@ async fn oversized_message_is_rejected_and_others_arrive() {
         assert_eq!(published.done.len(), expected.len() - 1);
     }
     assert_eq!(stored(&bus, "DEPOT").await.len(), 2 + 2 + 19);
+}
+
+/// The broker tells connected clients nothing when its `max_payload` is raised.
+#[tokio::test]
+async fn rejected_entries_are_published_after_a_raise_of_max_payload_and_a_retry() {
+    let (mut nats, bus) = Nats::with_bus().await;
+    let publisher = Publisher::new(bus.clone(), "depot", no_faults());
+    let mut writes = outbox_writes(1..=4);
+    for at in [1, 2] {
+        writes.outbox[at].payload = vec![b'x'; 2 * MAX_PAYLOAD].into();
+    }
+    let store = in_memory();
+    commit(store.as_ref(), writes).await.expect("a store");
+    let mut relay = Relay::new(store.clone(), "depot-1".to_owned(), RelaySettings::default());
+    let stats = async || {
+        let stats = store.stats().await.expect("a store");
+        (stats.outbox_pending, stats.outbox_failed)
+    };
+    let connects = || bus.jetstream().client().statistics().connects.load(Ordering::Relaxed);
+
+    relay.round(&publisher, &(), at(0)).await.expect("a store");
+    assert_eq!(
+        (stats().await, connects()),
+        ((0, 2), 1),
+        "a message that is just too large interrupts nothing"
+    );
+
+    nats.reload_with(format!("max_payload: {}\n", 4 * MAX_PAYLOAD)).await;
+    store.retry_failed_entries(None).await.expect("a store");
+    let is_published = async || {
+        relay.round(&publisher, &(), at(1)).await.expect("a store");
+        assert_eq!(stats().await.1, 0, "rejected again");
+        stats().await.0 == 0
+    };
+    wait_until("all is published", is_published).await;
+    let arrived: Vec<_> = stored(&bus, "DEPOT").await.iter().map(|message| message.id.as_u128()).collect();
+    assert_eq!((&arrived[..], connects()), (&[1, 4, 2, 3][..], 2));
 }
 
 #[tokio::test]

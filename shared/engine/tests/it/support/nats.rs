@@ -60,19 +60,7 @@ impl Nats {
     /// Starts the broker on its port with its old data.
     pub async fn restart(&mut self) {
         let (port, folder) = (self.port, self.folder.path());
-        let config = folder.join("nats.conf");
-        let mut text = format!(
-            "listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {:?}, sync_interval: always }}\n",
-            folder.join("jetstream")
-        );
-        text += &self.more;
-        if !self.denied.is_empty() {
-            let permissions = format!("{{ publish: {{ deny: {:?} }} }}", self.denied);
-            text += &format!(
-                "no_auth_user: anyone\nauthorization {{ users: [ {{ user: anyone, password: any, permissions: {permissions} }} ] }}\n"
-            );
-        }
-        std::fs::write(&config, text).expect("the broker's configuration");
+        let config = self.write_config();
         let log = File::create(folder.join("nats.log")).expect("the broker's log");
         let process = Command::new(program())
             .arg("--config")
@@ -93,6 +81,43 @@ impl Nats {
         wait_until("nats-server is ready", is_ready).await;
     }
 
+    fn write_config(&self) -> PathBuf {
+        let (port, folder) = (self.port, self.folder.path());
+        let config = folder.join("nats.conf");
+        let mut text = format!(
+            "listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {:?}, sync_interval: always }}\n",
+            folder.join("jetstream")
+        );
+        text += &self.more;
+        if !self.denied.is_empty() {
+            let permissions = format!("{{ publish: {{ deny: {:?} }} }}", self.denied);
+            text += &format!(
+                "no_auth_user: anyone\nauthorization {{ users: [ {{ user: anyone, password: any, permissions: {permissions} }} ] }}\n"
+            );
+        }
+        std::fs::write(&config, text).expect("the broker's configuration");
+        config
+    }
+
+    /// Reloads the running broker with additional configuration (`nats-server --signal reload`).
+    pub async fn reload_with(&mut self, more: String) {
+        let log = self.folder.path().join("nats.log");
+        let reloads = || {
+            let log = std::fs::read_to_string(&log).expect("the broker's log");
+            log.matches("Reloaded server configuration").count()
+        };
+        let before = reloads();
+        self.more = more;
+        self.write_config();
+        signal::kill(self.pid(), Signal::SIGHUP).expect("it is ours");
+        wait_until("the configuration is reloaded", async || reloads() > before).await;
+    }
+
+    fn pid(&self) -> Pid {
+        let process = self.process.as_ref().expect("it runs");
+        Pid::from_raw(i32::try_from(process.id()).expect("a pid"))
+    }
+
     /// Restarts the broker, with publishing on `subject` denied.
     pub async fn restart_denying(&mut self, subject: &'static str) {
         self.kill();
@@ -110,8 +135,7 @@ impl Nats {
 
     /// Stops the process (`SIGSTOP`): connections stay, and nothing answers.
     pub fn freeze(&self) {
-        let process = self.process.as_ref().expect("it runs");
-        let pid = Pid::from_raw(i32::try_from(process.id()).expect("a pid"));
+        let pid = self.pid();
         signal::kill(pid, Signal::SIGSTOP).expect("it is ours");
         let stopped = waitpid(pid, Some(WaitPidFlag::WUNTRACED)).expect("it is ours");
         assert!(matches!(stopped, WaitStatus::Stopped(..)), "{stopped:?}");
