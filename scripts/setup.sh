@@ -28,6 +28,7 @@ main() {
     get_prometheus
     get_kubectl
     postgres_programs >/dev/null || get_postgres
+    have pgbouncer || [[ -x /usr/sbin/pgbouncer ]] || get_pgbouncer
   fi
 }
 
@@ -166,6 +167,11 @@ get_prometheus() {
 get_postgres() {
   local advice="install the server of PostgreSQL $postgres_minimum or newer, or name its folder of programs in POSTGRES_BIN"
   install postgres && postgres_programs >/dev/null || die "no PostgreSQL: $advice"
+}
+
+# The tests start their own poolers and do not use the one that the package may start. Its folder may not be on PATH.
+get_pgbouncer() {
+  install pgbouncer && { have pgbouncer || [[ -x /usr/sbin/pgbouncer ]]; } || die "no pgbouncer: install it, then run this again"
 }
 
 # Renders k8s/. Debian 13 and newer have a sufficient version.

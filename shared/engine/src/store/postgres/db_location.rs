@@ -9,7 +9,8 @@ use futures::future::BoxFuture;
 use saga_core::retry::error_chain;
 use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
-use tokio_postgres::{Client, Config};
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Config, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::{self, ClientConfig};
@@ -21,16 +22,22 @@ use crate::unverified_tls;
 
 pub(super) type Tls = MakeRustlsConnect;
 
+/// Connection to a server, which drives its client.
+pub(super) type SocketConnection =
+    tokio_postgres::Connection<Socket, <Tls as MakeTlsConnect<Socket>>::Stream>;
+
 /// Time-out for connecting to a server: one of several hosts gets its share, so that all are tried.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Time after which a peer that acknowledges nothing, or does not answer keep-alive probes, counts as dead.
 const DEAD_AFTER: Duration = Duration::from_secs(10);
 
-/// Server options. Keep-alive lets the server detect a dead client and release its locks, among them its name, equally soon.
-/// Notices, such as about existing tables at a start, are suppressed.
-const SERVER_OPTIONS: &str = "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 \
-     -c tcp_user_timeout=10000 -c client_min_messages=warning";
+/// Settings of each session. Keep-alive lets the server detect a dead client and release its locks, among them its name,
+/// equally soon. Notices, such as about existing tables at a start, are suppressed.
+///
+/// Set by statements: a connection pooler does not pass the startup parameter `options` on.
+const SESSION_SETTINGS: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 2; \
+     SET tcp_keepalives_count = 3; SET tcp_user_timeout = 10000; SET client_min_messages = warning;";
 
 /// Location of a database on a server, and how to connect to it. Password and trusted certificates are read again when
 /// their files change, for the next connection.
@@ -41,6 +48,8 @@ pub struct DbLocation {
     password: Option<Kept<Option<String>>>,
     pub(super) tls: Kept<Tls>,
     shown: String,
+    /// Additional settings of each session.
+    more_settings: &'static str,
 }
 
 impl std::fmt::Debug for DbLocation {
@@ -122,12 +131,11 @@ impl DbLocation {
         if config.get_application_name().is_none() {
             config.application_name(env!("CARGO_PKG_NAME"));
         }
-        add_options(&mut config, SERVER_OPTIONS);
         let shown = shown(&config);
         let password = password(&config, password_file, passfile)?;
         let files = root.iter().cloned().collect();
         let tls = Kept::open(files, move || tls(trust, root.as_deref())).map_err(|bad| bad.to_string())?;
-        Ok(Self { config, password, tls, shown })
+        Ok(Self { config, password, tls, shown, more_settings: "" })
     }
 
     /// Returns `config` with the current password.
@@ -144,30 +152,39 @@ impl DbLocation {
     pub(super) fn tls(&self) -> Tls {
         self.tls.current().as_ref().clone()
     }
+
+    /// The same location, with additional settings of each session (statements `SET …`).
+    pub(super) fn with_settings(self, more_settings: &'static str) -> Self {
+        Self { more_settings, ..self }
+    }
+
+    /// Connects without any settings of the session.
+    pub(super) async fn connect_unset(&self) -> Result<(Client, SocketConnection), tokio_postgres::Error> {
+        self.with_password(self.config.clone()).connect(self.tls()).await
+    }
+
+    /// Applies the settings of the session.
+    pub(super) async fn set_up(&self, client: &Client) -> Result<(), tokio_postgres::Error> {
+        client.batch_execute(&format!("{SESSION_SETTINGS} {}", self.more_settings)).await
+    }
 }
 
 impl Connect for DbLocation {
     fn connect(
         &self,
-        config: &Config,
+        _config: &Config,
     ) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), tokio_postgres::Error>> {
-        let config = self.with_password(config.clone());
         Box::pin(async move {
-            let (client, connection) = config.connect(self.tls()).await?;
+            let (client, connection) = self.connect_unset().await?;
             let driver = tokio::spawn(async move {
                 if let Err(error) = connection.await {
                     warn!("a connection to the database has ended: {}", error_chain(&error));
                 }
             });
+            self.set_up(&client).await?;
             Ok((client, driver))
         })
     }
-}
-
-/// Adds server options to a connection.
-pub(super) fn add_options(config: &mut Config, more: &str) {
-    let options = format!("{} {more}", config.get_options().unwrap_or_default());
-    config.options(options.trim_start());
 }
 
 /// Location for people: user, hosts and database.

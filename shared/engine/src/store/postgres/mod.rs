@@ -13,6 +13,7 @@ mod leases;
 mod load;
 mod notify;
 mod pool;
+mod pooler;
 mod schema;
 mod sql;
 mod statements;
@@ -108,6 +109,7 @@ impl PostgresStore {
         kinds: Vec<RowKind>,
         options: &OpenOptions<'_>,
     ) -> Result<Self, StoreFault> {
+        pooler::check(location).await?;
         let (lanes, kinds) =
             (Lanes::of(location, options.max_connections.saturating_sub(1))?, Arc::new(Kinds(kinds)));
         let conn = lanes.connection(Lane::Scan).await?;

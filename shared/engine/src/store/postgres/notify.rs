@@ -218,8 +218,7 @@ struct Session {
 impl Session {
     async fn begin(location: &DbLocation, instance: &str, within: Duration) -> Result<Self, StoreFault> {
         let context = "listening to the other replicas";
-        let config = location.with_password(location.config.clone());
-        let connected = config.connect(location.tls()).await;
+        let connected = location.connect_unset().await;
         let (client, mut connection) = connected.map_err(db_fault("connecting to the database"))?;
         let (receives, received) = mpsc::channel(QUEUE);
         let has_missed = Arc::new(AtomicBool::new(false));
@@ -240,6 +239,7 @@ impl Session {
                 }
             }
         }));
+        location.set_up(&client).await.map_err(db_fault(context))?;
         let has_others = client.prepare(HAS_OTHERS).await.map_err(db_fault(context))?;
         let send = client.prepare("SELECT pg_notify('saga', $1)").await.map_err(db_fault(context))?;
         let session = Self { client, has_others, send, received, has_missed, _connection: driver };

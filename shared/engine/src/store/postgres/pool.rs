@@ -15,12 +15,12 @@ use deadpool_postgres::{
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
+use tokio_postgres::CancelToken;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{CancelToken, Config};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
-use super::db_location::{DbLocation, Tls, add_options};
+use super::db_location::{DbLocation, Tls};
 use crate::reloaded::Kept;
 use crate::store::StoreFault;
 use crate::store::backend::Lane;
@@ -47,14 +47,15 @@ const SHORT_FOR: Duration = Duration::from_secs(2);
 /// Pause between attempts to open the only connection.
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Server options for short work. It uses indexes whatever the table statistics say: statements are planned once for each
+/// Session settings for short work. It uses indexes whatever the table statistics say: statements are planned once for each
 /// connection. A process that hangs in a transaction delays the others by the idle time-out at most.
-const QUICK_OPTIONS: &str = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_hashjoin=off \
-     -c enable_mergejoin=off -c enable_bitmapscan=off -c jit=off -c lock_timeout=10s -c statement_timeout=30s \
-     -c idle_in_transaction_session_timeout=5s -c synchronous_commit=on";
-/// Server options for long work.
-const SCAN_OPTIONS: &str =
-    "-c jit=off -c idle_in_transaction_session_timeout=60s -c statement_timeout=0 -c synchronous_commit=on";
+const QUICK_SETTINGS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
+     SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; SET jit = off; \
+     SET lock_timeout = '10s'; SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '5s'; \
+     SET synchronous_commit = on";
+/// Session settings for long work.
+const SCAN_SETTINGS: &str = "SET jit = off; SET idle_in_transaction_session_timeout = '60s'; \
+     SET statement_timeout = 0; SET synchronous_commit = on";
 
 /// Connection pools of a database, one for each lane.
 pub(super) struct Lanes {
@@ -71,8 +72,8 @@ impl Lanes {
     pub(super) fn of(place: &DbLocation, max_connections: usize) -> Result<Self, StoreFault> {
         let scan = (max_connections / SCAN_SHARE).max(1);
         let quick = max_connections.saturating_sub(scan).max(1);
-        let quick = Arc::new(LanePool::of(place, QUICK_OPTIONS, quick)?);
-        let scan = Arc::new(LanePool::of(place, SCAN_OPTIONS, scan)?);
+        let quick = Arc::new(LanePool::of(place, QUICK_SETTINGS, quick)?);
+        let scan = Arc::new(LanePool::of(place, SCAN_SETTINGS, scan)?);
         let pools = [quick.clone(), scan.clone()];
         let upkeep = tokio::spawn(async move {
             loop {
@@ -153,11 +154,10 @@ struct Shortage {
 }
 
 impl LanePool {
-    fn of(place: &DbLocation, options: &str, size: usize) -> Result<Self, StoreFault> {
-        let mut config: Config = place.config.clone();
-        add_options(&mut config, options);
+    fn of(place: &DbLocation, settings: &'static str, size: usize) -> Result<Self, StoreFault> {
         let recycling_method = RecyclingMethod::Fast;
-        let manager = Manager::from_connect(config, place.clone(), ManagerConfig { recycling_method });
+        let (config, connect) = (place.config.clone(), place.clone().with_settings(settings));
+        let manager = Manager::from_connect(config, connect, ManagerConfig { recycling_method });
         let shortage = Arc::new(Mutex::new(Shortage::default()));
         let seen = shortage.clone();
         let replace_old =

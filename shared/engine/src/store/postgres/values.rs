@@ -14,6 +14,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Error, Row, Statement};
 
 use super::pool::Connection;
+use super::pooler::Unanswered;
 use crate::store::StoreFault;
 use crate::store::encoding::{indexed, without_nul};
 use crate::store::sql_error::{is_read_only, sql_state};
@@ -81,7 +82,8 @@ pub(super) fn is_lost(fault: &StoreFault) -> bool {
 /// Returns true if the server did not answer an attempt to connect in time.
 pub(super) fn is_unanswered(fault: &StoreFault) -> bool {
     let StoreFault::Database { source, .. } = fault else { return false };
-    source.downcast_ref::<PoolError>().is_some_and(|error| matches!(error, PoolError::Timeout(_)))
+    source.is::<Unanswered>()
+        || source.downcast_ref::<PoolError>().is_some_and(|error| matches!(error, PoolError::Timeout(_)))
 }
 
 /// Class 08; the codes of class 57 that end a connection, such as a shutdown; and 25P03, after this process hung in a

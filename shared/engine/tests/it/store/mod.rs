@@ -12,6 +12,7 @@ mod messages;
 mod outbox;
 mod postgres_connections;
 mod postgres_outages;
+mod postgres_pooler;
 pub mod postgres_shared;
 mod postgres_signals;
 mod queries;

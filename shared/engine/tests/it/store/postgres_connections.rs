@@ -143,7 +143,7 @@ fn of_both(first: &PostgresServer, url: &str) -> String {
 }
 
 /// First value of a row.
-async fn query(url: &str, sql: &str) -> String {
+pub async fn query(url: &str, sql: &str) -> String {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("a connection");
     let connection = tokio::spawn(connection);
     let messages = client.simple_query(sql).await.expect("a row");

@@ -253,7 +253,7 @@ pub fn is_new_enough(text: &str) -> bool {
 /// A port that nobody has, and the claim to it: as long as that is open no other test is given the port, before the broker
 /// has taken it or while it is away. Below those that the kernel gives to connections: one of them may take a port
 /// meanwhile; and below those of the end-to-end tests' systems, from 20,000 on.
-fn free_port() -> (u16, File) {
+pub fn free_port() -> (u16, File) {
     let claims = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ports");
     std::fs::create_dir_all(&claims).expect("a folder beside the programs");
     loop {
