@@ -218,7 +218,22 @@ mod tests {
         let crashed = (1..4).fold(RunRecord::new(at(0)), |record, second| record.after_crash(at(second)));
         assert!(crashed.crash_loop(at(4)).is_some() && crashed.is_careful(at(4)));
         assert_eq!((crashed.crash_loop(at(700)), crashed.is_careful(at(700))), (None, false));
-        let later = crashed.after_crash(at(700));
+        let later = crashed.clone().after_crash(at(700));
         assert_eq!((later.crash_loop(at(700)), later.crashes), (None, 1));
+        assert_eq!(crashed.after_crash(at(603)).crashes, 4, "ten minutes after the last start");
+    }
+
+    #[test]
+    fn message_on_trial_is_suspect_in_the_next_series() {
+        let mut record = RunRecord::new(at(0));
+        record.begin_trial([("step", MESSAGE)], true);
+        let later = record.after_crash(at(700));
+        assert!(later.is_suspect("step", MESSAGE) && !later.is_suspect("step", OTHER));
+    }
+
+    #[test]
+    fn record_is_recent_for_a_day() {
+        let record = RunRecord::new(at(0));
+        assert!(record.is_recent(at(86_400)) && !record.is_recent(at(86_401)));
     }
 }
