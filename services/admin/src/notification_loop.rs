@@ -71,7 +71,7 @@ async fn check(
     };
     match (stored, storeless) {
         (Ok((state, sent)), storeless) => {
-            // Only now: what was told without the database is not told again while writes fail.
+            // Only now: what was reported without the database is not reported again while writes fail.
             if let Some(storeless) = storeless {
                 storeless.follow(state);
             }

@@ -256,7 +256,7 @@ async fn missing(app: &OrderApp, id: Uuid) -> Result<Problem, Problem> {
     let left = app.store.purged_rows(Order::KIND).await?;
     Ok(match left.before {
         Some(before) if id < before => {
-            let detail = format!("order {id} is not here: orders of its age have left (retention.history)");
+            let detail = format!("order {id} is not here: orders of its age were purged (retention.history)");
             Problem::new(StatusCode::NOT_FOUND, detail)
         }
         Some(_) | None => Problem::not_found(format_args!("order {id}")),

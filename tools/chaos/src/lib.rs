@@ -130,8 +130,10 @@ async fn disrupted_run(
         outcome = disrupt_and_judge((&mut running, &links, disks), plan, options, seed) => outcome,
         () = shutdown_signal.recv() => Err(exit::ExitError::new(exit::INTERRUPTED, "interrupted").into()),
     };
-    running.stop().await?;
-    outcome
+    let stopped = running.stop().await;
+    let verdict = outcome?;
+    stopped?;
+    Ok(verdict)
 }
 
 fn settings(links: &Links) -> anyhow::Result<Vec<Setting>> {

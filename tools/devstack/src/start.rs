@@ -48,11 +48,13 @@ pub async fn start(system: System, options: StartOptions, audit: &Audit) -> anyh
     let http = Http::new()?;
     let waits =
         started.iter_mut().map(|one| readiness::wait(&http, system, std::slice::from_mut(one), within));
-    let ready = future::join_all(waits).await;
+    let (ready, mut stopped) = (future::join_all(waits).await, Ok(()));
     for ((component, process), _) in started.iter().zip(&ready).filter(|(_, ready)| ready.is_err()) {
-        stop_started(system, *component, process.child.id(), audit).await?;
+        stopped = stop_started(system, *component, process.child.id(), audit).await.and(stopped);
     }
+    // The reason why a process is not ready comes first.
     ready.into_iter().collect::<anyhow::Result<()>>()?;
+    stopped?;
     let started = started.iter().map(|(component, _)| *component);
     let ended = Component::names(started.filter(|component| process::was_ended(system, *component)));
     if !ended.is_empty() {

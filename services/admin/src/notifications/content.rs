@@ -45,10 +45,15 @@ pub struct Line {
     pub until: Option<Timestamp>,
 }
 
+/// Count by which a finding escalates. One that counts nothing is one problem.
+pub(super) fn count_of(count: Option<u64>) -> u64 {
+    count.unwrap_or(1).max(1)
+}
+
 impl Line {
     /// Count that it names; `None` if the finding is not urgent.
     pub(super) fn urgent_count(&self) -> Option<u64> {
-        self.urgent.then(|| self.count.unwrap_or(1))
+        self.urgent.then(|| count_of(self.count))
     }
 
     /// Describes the finding with its money, first deadline and command.

@@ -6,7 +6,7 @@ use admin_api::overview::Finding;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::content::Line;
+use super::content::{Line, count_of};
 
 /// Growth of the count by which an urgent finding is reported again.
 const ESCALATION: u64 = 10;
@@ -91,7 +91,7 @@ impl Open {
 
 /// True if an urgent finding was not reported as urgent, or has become much worse since.
 pub(super) fn is_escalated(reported: Option<u64>, finding: &Finding) -> bool {
-    let count = finding.count.unwrap_or(1);
+    let count = count_of(finding.count);
     finding.urgent && reported.is_none_or(|reported| count >= reported.saturating_mul(ESCALATION))
 }
 

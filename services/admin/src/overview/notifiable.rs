@@ -44,6 +44,9 @@ pub fn unknown_keys(overview: &Overview) -> Vec<String> {
     if overview.sagas.is_none() {
         unknown.extend([of(FindingCode::CompensationStuck), of(FindingCode::SagasOverdue)]);
     }
+    if overview.reconciliation.is_none() {
+        unknown.push(of(FindingCode::ReconciliationIncomplete));
+    }
     // Ledgers stay unbalanced until a reconciliation says otherwise.
     if overview.reconciliation.as_ref().is_none_or(|last| last.verdict != Verdict::Balanced) {
         unknown.push(of(FindingCode::LedgersUnbalanced));

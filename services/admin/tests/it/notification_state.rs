@@ -123,6 +123,21 @@ fn finding_is_reported_once_and_its_end_after_the_minimum_interval() {
     assert_eq!(notifier.delivers(1_005, &["a"]), needed(&["a"]), "it came back");
 }
 
+/// A bank with another ledger is urgent, and no call may be open.
+#[test]
+fn urgent_finding_that_counts_nothing_is_reported_once() {
+    let mut notifier = Notifier::default();
+    let empty = || {
+        let mut seen = seen(&["urgent:a"]);
+        seen.findings[0].count = Some(0);
+        seen
+    };
+    assert_eq!(notifier.delivers_all(0, empty()), needed(&["urgent:a"]));
+    for second in [2, 4, 70] {
+        assert_eq!(notifier.delivers_all(second, empty()), None);
+    }
+}
+
 #[test]
 fn findings_within_the_minimum_interval_are_reported_together_after_it() {
     let mut notifier = Notifier::default();

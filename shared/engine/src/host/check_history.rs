@@ -69,7 +69,9 @@ impl CheckHistory {
             (true, false) => warn!("not ready any more: {}", readiness.problems()),
             (false, false) | (true, true) => {}
         }
-        *latest = Latest { checks: readiness.checks.clone(), was_ready: readiness.ready };
+        // Checks that could not be evaluated keep their last state.
+        latest.checks.extend(readiness.checks.clone());
+        latest.was_ready = readiness.ready;
         readiness
     }
 }
@@ -110,5 +112,15 @@ mod tests {
             let check = Check { state, text, since: after(since) };
             assert_eq!(readiness.checks.get("outbox"), Some(&check), "after {second} s");
         }
+    }
+
+    #[test]
+    fn check_that_is_not_evaluated_for_a_moment_keeps_its_time() {
+        let history = CheckHistory::default();
+        let long = || Some("waits".to_owned());
+        history.record(&[("outbox", long()), ("broker", None)], after(1));
+        history.record(&[("broker", None)], after(2));
+        let readiness = history.record(&[("outbox", long()), ("broker", None)], after(3));
+        assert_eq!(readiness.checks["outbox"].since, after(1));
     }
 }

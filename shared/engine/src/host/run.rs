@@ -76,9 +76,12 @@ pub(super) async fn run<S: Service, X: Serialize + Send + Sync + 'static>(
     start_background(&mut loops, &app, &program, archive, dropped);
     let messaging = AbortOnDropHandle::new(tokio::spawn(messaging.run(app.clone())));
     let serving = serve(&app, &program, server, authorization, &tracing);
-    let (messaging, outcome) = wait_for_end(&mut loops, messaging).await;
-    let stopped = stop(&app, loops, messaging, serving, tracing).await;
-    outcome.and(stopped)
+    let (messaging, end) = wait_for_end(&mut loops, messaging).await;
+    let stopped = stop(&app, loops, messaging, serving, tracing, &end).await;
+    match end {
+        End::Signal => stopped,
+        End::Rejected(error) | End::Panicked(error) => Err(error),
+    }
 }
 
 /// Everything that a service opens before it starts. Opening it reports bad settings while nothing runs yet.
@@ -131,12 +134,13 @@ impl Resources {
         let (db, accept_loss) = (store.as_ref(), &settings.store.accept_loss);
         let opened_at = read_patiently(db.is_shared(), || db.position()).await?;
         let lost_before = read_patiently(db.is_shared(), || lost_before(db, accept_loss)).await?;
-        let overridden =
-            read_patiently(db.is_shared(), || record_start(db, &settings.instance, Timestamp::now())).await?;
         let bus = match program.producers.is_empty() {
             true => None,
             false => Some(connect(S::NAME, settings, store.as_ref()).await?),
         };
+        // Only now: a start that is rejected is no crash.
+        let overridden =
+            read_patiently(db.is_shared(), || record_start(db, &settings.instance, Timestamp::now())).await?;
         let backend = Backend { handler, http_client, store, opened_at, lost_before, overridden, bus };
         Ok(Self { archive, authorization, server, backend })
     }
@@ -322,20 +326,31 @@ async fn reject_before_startup_check<S: Service, X: Send + Sync + 'static>(
     }
 }
 
-/// Waits for a signal, or for the end of a loop. No loop ever ends unless it panics, and a half-dead service must not look
-/// alive.
+/// Reason why a running service ends.
+enum End {
+    Signal,
+    /// Its database or a permission was found unusable.
+    Rejected(anyhow::Error),
+    /// A half-dead service must not look alive. It counts as a crash.
+    Panicked(anyhow::Error),
+}
+
+/// Waits for a signal, or for the end of a loop. No background loop ever ends unless it panics.
 async fn wait_for_end(
     loops: &mut JoinSet<()>,
     mut messaging: AbortOnDropHandle<anyhow::Error>,
-) -> (AbortOnDropHandle<anyhow::Error>, anyhow::Result<()>) {
-    let outcome = tokio::select! {
-        () = shutdown_signal() => Ok(()),
-        ended = &mut messaging => Err(ended.unwrap_or_else(Into::into)),
+) -> (AbortOnDropHandle<anyhow::Error>, End) {
+    let end = tokio::select! {
+        () = shutdown_signal() => End::Signal,
+        ended = &mut messaging => match ended {
+            Ok(error) => End::Rejected(error),
+            Err(panic) => End::Panicked(panic.into()),
+        },
         Some(ended) = ended(loops) => {
-            Err(anyhow::anyhow!("a background loop ended: {}", end_of_loop(ended)))
+            End::Panicked(anyhow::anyhow!("a background loop ended: {}", end_of_loop(ended)))
         }
     };
-    (messaging, outcome)
+    (messaging, end)
 }
 
 /// Stops in the order in which others notice: HTTP, loops, lease of the relay and traces.
@@ -345,6 +360,7 @@ async fn stop<S: Service, X>(
     messaging: AbortOnDropHandle<anyhow::Error>,
     serving: JoinHandle<()>,
     tracing: Tracing,
+    end: &End,
 ) -> anyhow::Result<()> {
     app.stop.cancel();
     info!(service = S::NAME, "stopping");
@@ -362,6 +378,9 @@ async fn stop<S: Service, X>(
     // Another replica takes over at once instead of waiting until the lease lapses.
     let released = async {
         release_lease(app.store.as_ref(), &app.settings.instance).await;
+        if matches!(end, End::Panicked(_)) {
+            return;
+        }
         if let Ok(Err(fault)) = timeout(RECORD_STOP_WITHIN, app.controls.overrides.record_stop()).await {
             warn!("stop not recorded, the next start counts a crash: {}", error_chain(&fault));
         }

@@ -38,9 +38,7 @@ impl OutboxProgress {
     pub fn describe_stall(&self, limit: Duration, now: Instant) -> Option<String> {
         let waiting = self.0.lock();
         let took = now.duration_since(waiting.as_ref()?.since);
-        (took > limit).then(|| {
-            format!("no outbox entry was published for {}s by the replica whose turn it is", took.as_secs())
-        })
+        (took > limit).then(|| format!("no outbox entry was published for {}s by the leader", took.as_secs()))
     }
 }
 

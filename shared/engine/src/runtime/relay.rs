@@ -165,6 +165,8 @@ impl Relay {
         }
         match &round {
             Ok(Round::Published(_)) => self.lease.record_published(),
+            // An earlier probe may have failed, and nothing that is published will show the end of that.
+            Ok(Round::Idle) => publish.round_ended(&PublishOutcome::default()),
             // Entries that the broker rejects are delayed too, for every relay.
             Ok(Round::Delayed(_)) if self.lease.is_shared() && publish.probe().await.is_err() => {
                 self.on_unanswered(began, observer).await?;

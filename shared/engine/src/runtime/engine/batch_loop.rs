@@ -127,8 +127,9 @@ impl<S: Service> BatchLoop<S> {
         while let Some(part) = parts.pop() {
             let begun = self.trials.begin(&inputs[part.clone()], self.parts.clock.now()).await;
             if let Begun::Deadly { failure, .. } = &begun {
-                self.fail_message(&inputs[part.start], &mut waiters, failure.clone()).await;
-                self.trials.end(begun).await;
+                if self.fail_message(&inputs[part.start], &mut waiters, failure.clone()).await {
+                    self.trials.end(begun).await;
+                }
                 continue;
             }
             match self.transact(&inputs, part.clone()).await {
@@ -173,7 +174,8 @@ impl<S: Service> BatchLoop<S> {
             // Retried after a delay, and dead-lettered in the end.
             InputKind::Message(_) => {
                 let failure = FailedAttempt::new(FailureKind::Transient, reason);
-                return self.fail_message(input, waiters, failure).await;
+                self.fail_message(input, waiters, failure).await;
+                return;
             }
             // The task stays open: once its lease has expired, the call is repeated under the same key.
             InputKind::TaskResult { .. } => {
@@ -185,15 +187,22 @@ impl<S: Service> BatchLoop<S> {
         self.complete(std::slice::from_ref(input), waiters, after_commit);
     }
 
-    /// Stores the failure of one message, and completes the next waiter with that outcome.
-    async fn fail_message(&self, input: &Input<S>, waiters: &mut Waiters<S>, failure: FailedAttempt) {
-        let InputKind::Message(delivered) = &input.kind else { return drop(waiters.next()) };
+    /// Stores the failure of one message, and completes the next waiter with that outcome. Returns false if it is not stored.
+    async fn fail_message(&self, input: &Input<S>, waiters: &mut Waiters<S>, failure: FailedAttempt) -> bool {
+        let InputKind::Message(delivered) = &input.kind else {
+            drop(waiters.next());
+            return false;
+        };
         let again = Arc::new(vec![input.with_failure(delivered, failure)]);
         match self.transact(&again, 0..1).await {
-            Ok(after_commit) => self.complete(&again, waiters, after_commit),
+            Ok(after_commit) => {
+                self.complete(&again, waiters, after_commit);
+                true
+            }
             Err(fault) => {
                 error!(message_id = %input.id, "failure of a message not stored, it will be redelivered: {}", error_chain(&fault));
                 drop(waiters.next());
+                false
             }
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use saga_engine::runtime::bus::{BusError, Publish};
+use saga_engine::runtime::publish_stall::PublishStall;
 use saga_engine::runtime::relay::{Relay, RelaySettings, Round};
 use saga_engine::store::{OutboxEntry, PublishOutcome, Store};
 
@@ -18,6 +19,13 @@ use crate::support::{PostgresServer, at, commit, outbox_writes};
 struct Link {
     broker: Arc<Broker>,
     is_cut: AtomicBool,
+    stall: PublishStall,
+}
+
+impl Link {
+    fn is_stalled(&self) -> bool {
+        self.stall.describe(Duration::ZERO, at(99)).is_some()
+    }
 }
 
 impl Publish for Link {
@@ -32,8 +40,16 @@ impl Publish for Link {
     }
 
     fn probe(&self) -> BoxFuture<'_, Result<(), BusError>> {
-        let is_cut = self.is_cut.load(Ordering::SeqCst);
-        Box::pin(std::future::ready(if is_cut { Err("not connected".to_owned()) } else { Ok(()) }))
+        if !self.is_cut.load(Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Ok(())));
+        }
+        let reason = "not connected".to_owned();
+        self.stall.stalled(&reason, at(0));
+        Box::pin(std::future::ready(Err(reason)))
+    }
+
+    fn round_ended(&self, published: &PublishOutcome) {
+        self.stall.record(published, at(0));
     }
 }
 
@@ -105,6 +121,19 @@ async fn idle_leader_without_broker_gives_its_lease_back() {
     assert_eq!(replicas.round(0, 1).await, Round::Idle, "it renews later");
     replicas.until_given_back(0, 6).await;
     assert_eq!(replicas.round(1, 6).await, Round::Idle, "the other leads");
+}
+
+/// Orders are rejected during a stall, so that nothing may be published that would show its end.
+#[tokio::test(flavor = "multi_thread")]
+async fn stall_of_an_idle_leader_ends_once_the_broker_answers() {
+    let mut replicas = Replicas::new().await;
+    assert_eq!(replicas.round(0, 0).await, Round::Idle);
+    replicas.cut(0, true);
+    assert_eq!(replicas.round(0, 6).await, Round::Delayed("not connected".to_owned()));
+    assert!(replicas.links[0].is_stalled());
+    replicas.cut(0, false);
+    assert_eq!(replicas.round(0, 7).await, Round::Idle);
+    assert!(!replicas.links[0].is_stalled());
 }
 
 #[tokio::test(flavor = "multi_thread")]
