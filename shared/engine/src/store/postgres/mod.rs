@@ -4,6 +4,7 @@
 //! decided on something that another one changed is a conflict, and is decided again. Rows, tasks and dead letters are locked
 //! when they are loaded, in the order of their keys, and before the head.
 
+pub mod commit;
 mod commit_order;
 mod db_location;
 mod db_open;

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
 
 use saga_core::decision::{Decide, Loaded, Reads, Writes};
-use saga_core::retry::{error_chain, panic_text};
+use saga_core::retry::panic_text;
 use tokio::time::Instant;
-use tracing::warn;
 use uuid::Uuid;
 
 use super::Database;
+use super::commit::{Attempt, Attempts, commit};
 use super::load::load;
 use super::notify::Announcement;
 use super::pool::Connection;
@@ -20,12 +19,6 @@ use crate::store::backend::Lane;
 use crate::store::sql::Sql as _;
 use crate::store::sql_error::db_fault;
 use crate::store::{OutboxEntry, StoreFault};
-
-/// Maximum number of attempts after conflicts and lost connections.
-const MAX_ATTEMPTS: u32 = 4;
-
-/// Interval of checks whether a commit was done.
-const CHECK_EVERY: Duration = Duration::from_millis(200);
 
 /// Batch that was written; `None` if there was nothing to write.
 type Done = Option<Written>;
@@ -38,43 +31,44 @@ struct Written {
     generation: i64,
 }
 
-enum Attempt {
-    Committed(Done),
-    Failed(StoreFault),
-    /// The reply to the commit was lost.
-    Unclear(Done, StoreFault),
+/// Attempts at one batch.
+struct BatchAttempts<'a> {
+    database: &'a Database,
+    reads: &'a Reads,
+    decide: Decide,
 }
 
 pub(super) async fn transact(
     database: &Database,
     reads: &Reads,
-    mut decide: Decide,
+    decide: Decide,
 ) -> Result<Vec<OutboxEntry>, StoreFault> {
-    let mut attempts = 0;
-    loop {
-        attempts += 1;
-        let token = Uuid::now_v7();
-        let fault = match attempt(database, reads, &mut decide, token).await {
-            Attempt::Committed(done) => return Ok(committed(database, done)),
-            Attempt::Unclear(done, fault) => match was_committed(database, token, &fault).await {
-                true => return Ok(committed(database, done)),
-                false => fault,
-            },
-            Attempt::Failed(fault) => fault,
-        };
-        let may_succeed = match &fault {
+    let done = commit(BatchAttempts { database, reads, decide }).await?;
+    Ok(committed(database, done))
+}
+
+impl Attempts for BatchAttempts<'_> {
+    type Done = Done;
+
+    async fn attempt(&mut self, token: Uuid) -> Attempt<Done> {
+        attempt(self.database, self.reads, &mut self.decide, token).await
+    }
+
+    async fn is_committed(&mut self, token: Uuid) -> Result<bool, StoreFault> {
+        is_committed(self.database, token).await
+    }
+
+    fn may_succeed(&self, fault: &StoreFault) -> bool {
+        match fault {
             // The row or message is read again.
-            StoreFault::Conflict(key) => key.kind == MESSAGE || reads.rows.contains(key),
+            StoreFault::Conflict(key) => key.kind == MESSAGE || self.reads.rows.contains(key),
             StoreFault::Database { .. } | StoreFault::Rejected { .. } => {
-                is_collision(&fault) || is_lost(&fault)
+                is_collision(fault) || is_lost(fault)
             }
             StoreFault::Unusable(_)
             | StoreFault::DataLost(_)
             | StoreFault::Panicked(_)
             | StoreFault::Closed => false,
-        };
-        if attempts == MAX_ATTEMPTS || !may_succeed {
-            return Err(fault);
         }
     }
 }
@@ -89,7 +83,7 @@ fn committed(database: &Database, done: Done) -> Vec<OutboxEntry> {
     entries
 }
 
-async fn attempt(database: &Database, reads: &Reads, decide: &mut Decide, token: Uuid) -> Attempt {
+async fn attempt(database: &Database, reads: &Reads, decide: &mut Decide, token: Uuid) -> Attempt<Done> {
     let conn = match database.connection(Lane::Row).await {
         Ok(conn) => conn,
         Err(fault) => return Attempt::Failed(fault),
@@ -152,21 +146,6 @@ async fn load_and_write(
 fn catch_decide(decide: &mut Decide, loaded: Loaded) -> Result<Writes, StoreFault> {
     catch_unwind(AssertUnwindSafe(|| decide(loaded)))
         .map_err(|panic| StoreFault::Panicked(panic_text(panic.as_ref()).to_owned()))
-}
-
-/// Finds out whether a batch was committed whose reply was lost. Repeats until the answer is known: only then may the caller
-/// learn the outcome.
-async fn was_committed(database: &Database, token: Uuid, lost: &StoreFault) -> bool {
-    warn!("the reply to a commit was lost, checking whether it was done: {}", error_chain(lost));
-    loop {
-        match is_committed(database, token).await {
-            Ok(was_committed) => return was_committed,
-            // Nothing is done on this database any more.
-            Err(StoreFault::DataLost(_)) => return false,
-            Err(fault) => warn!("cannot check yet whether a batch was committed: {}", error_chain(&fault)),
-        }
-        tokio::time::sleep(CHECK_EVERY).await;
-    }
 }
 
 /// Inserts the token of the batch once more, and rolls back. The insertion waits for a commit in progress.
