@@ -64,6 +64,10 @@ pub enum CoveragePoint {
     SagaRepaired,
     Crashed,
     StoreFaultSurvived,
+    /// A batch was committed, and the reply was lost.
+    CommitReplyLost,
+    /// A commit failed after its batch was decided.
+    CommitFailed,
     Trimmed,
     Republished,
     /// Entries rejected by the broker were retried.

@@ -41,6 +41,8 @@ pub struct FaultProfile {
     pub drift: i64,
     /// A database request fails, per mille.
     pub store_fails: u32,
+    /// A commit ends without a reply, done or not, per mille.
+    pub replies_lost: u32,
     /// A database request is slow.
     pub store_delays: u8,
     /// Finished entries are purged, per event.
@@ -98,6 +100,7 @@ const MILD: FaultProfile = FaultProfile {
     skew_ms: 0,
     drift: 0,
     store_fails: 0,
+    replies_lost: 0,
     store_delays: 4,
     trims: 0,
     ack_lost: 10,
@@ -149,6 +152,7 @@ const CROWDED: FaultProfile = FaultProfile {
     cuts: 3,
     skew_ms: 3_000,
     drift: 2_000,
+    replies_lost: 15,
     store_delays: 20,
     ..MILD
 };
@@ -176,7 +180,7 @@ impl FaultProfile {
                 3 => Self { broker_away: Outage::Whole, ..OUTAGE },
                 4 => Self { bank_away: Outage::Long, skew_ms: 4_000, publish_rejected: 4, ..MILD },
                 5 => CROWDED,
-                6 => Self { store_fails: 6, store_delays: 30, disk_lost: true, ..MILD },
+                6 => Self { store_fails: 6, replies_lost: 20, store_delays: 30, disk_lost: true, ..MILD },
                 _ => Self { trims: 5, drift: 5_000, ..MILD },
             };
             return Self { has_inbox: false, discards_some, ..plain };
@@ -187,7 +191,14 @@ impl FaultProfile {
             2 => Self { bank_away: Outage::Whole, ..OUTAGE },
             3 => Self { broker_away: Outage::Whole, ..OUTAGE },
             4 => Self { step_fails: 30, step_breaks: 5, step_delays: 20, ..MILD },
-            5 => Self { poison: 8, newer_version: 8, max_deliveries_reached: 5, store_fails: 8, ..MILD },
+            5 => Self {
+                poison: 8,
+                newer_version: 8,
+                max_deliveries_reached: 5,
+                store_fails: 8,
+                replies_lost: 20,
+                ..MILD
+            },
             6 => Self { step_breaks: 15, dies: 4, ..MILD },
             7 => Self {
                 bank_away: Outage::Long,
@@ -202,7 +213,13 @@ impl FaultProfile {
             8 => Self { store_fails: 10, store_delays: 40, step_fails: 5, disk_lost: true, ..MILD },
             9 => Self { trims: 8, skew_ms: 4_000, drift: 5_000, ..MILD },
             10 => Self { step_fails: 8, step_breaks: 2, publish_rejected: 4, ..CROWDED },
-            _ => Self { breaker_forced: 6, store_fails: 4, broker_away: Outage::Long, ..MILD },
+            _ => Self {
+                breaker_forced: 6,
+                store_fails: 4,
+                replies_lost: 20,
+                broker_away: Outage::Long,
+                ..MILD
+            },
         };
         Self { discards_some, ..profile }
     }

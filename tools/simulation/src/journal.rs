@@ -1,6 +1,6 @@
 //! Pure: the effects of each batch and the inputs it combined, which laws need and databases purge.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus};
 use saga_core::decision::{InboxState, Loaded, Reads, Writes};
@@ -15,6 +15,8 @@ pub struct Journal {
     pub inputs: BTreeMap<String, u64>,
     /// Number of injected failures of past faults.
     pub injected: u64,
+    /// Tokens of committed batches, by which a lost reply is found out.
+    pub tokens: BTreeSet<Uuid>,
     /// True once a batch could not be stored.
     pub has_store_failed: bool,
 }

@@ -76,6 +76,10 @@ pub enum PlantedFault {
     InboxTrimmedTooEarly,
     /// A batch that could not be stored counts as stored.
     StoreFaultIgnored,
+    /// A batch whose commit reply was lost is repeated without a look at the inbox.
+    LostReplyRepeatsWork,
+    /// A batch whose commit reply was lost counts as committed.
+    LostReplyIgnored,
     /// Idempotency keys are purged while clients still repeat them.
     KeyForgottenTooEarly,
     /// A call is made although its order has ended.

@@ -12,6 +12,7 @@ use saga_core::query::{FoundRow, Group, Join, Joined, Query};
 use saga_core::row::{RowKey, StoredEvent};
 use saga_core::service_stats::{MessageCounts, StoreStats};
 use saga_engine::store::postgres::MIN_SETTLE_INTERVAL;
+use saga_engine::store::postgres::commit::{Attempt, Attempts, commit};
 use saga_engine::store::roles::{
     DueWork, History, Leases, Monitoring, Outbox, Overrides, Queries, Replicas, Retention, Transactions,
     Verification,
@@ -25,6 +26,7 @@ use saga_engine::store::{
 };
 use tokio::sync::mpsc;
 use tokio::time::sleep;
+use uuid::Uuid;
 
 use crate::bus::SharedBroker;
 use crate::coverage::CoveragePoint;
@@ -34,6 +36,9 @@ use crate::notifications::{Notifications, notifications_of};
 use crate::planted_fault::PlantedFault;
 use crate::process::Process;
 use crate::store_faults::StoreFaults;
+
+/// Context of the fault of a lost reply.
+const REPLY_LOST: &str = "ending a batch";
 
 /// Effects, inputs and signals of a batch.
 type Decided = (BatchEffects, BatchInputs, Vec<ReplicaSignal>);
@@ -71,6 +76,15 @@ impl SimStore {
     async fn end(&self, what: &'static str) {
         self.take_time().await;
         self.process.crash_point(what).await;
+    }
+
+    /// Selects the end of a commit.
+    fn commit_end(&self) -> CommitEnd {
+        let sim = self.process.sim();
+        match sim.chance_of(sim.profile().replies_lost) {
+            true => sim.one_of(&[CommitEnd::DoneUnknown, CommitEnd::FailedUnknown]),
+            false => CommitEnd::Replied,
+        }
     }
 
     async fn take_time(&self) {
@@ -154,32 +168,114 @@ impl SimStore {
 
 impl Transactions for SimStore {
     fn transact(&self, reads: Reads, decide: Decide) -> Answer<'_, Vec<OutboxEntry>> {
+        let decided = Arc::default();
+        let decide = Arc::new(Mutex::new(self.watched(&reads, decide, Arc::clone(&decided))));
+        let mut attempts = BatchAttempts { store: self, reads, decide, decided };
         Box::pin(async move {
-            let started = self.begin("before it commits").await;
-            let entry = Arc::default();
-            let mut decide = self.watched(&reads, decide, Arc::clone(&entry));
-            if let Err(fault) = started {
-                self.journal.lock().has_store_failed = true;
-                if !self.process.sim().has(PlantedFault::StoreFaultIgnored) {
-                    return Err(fault);
-                }
-                let only_decide = Box::new(move |loaded| {
-                    let to_read = decide(loaded).to_read;
-                    Writes { to_read, ..Writes::default() }
-                });
-                return self.inner.transact(reads, only_decide).await;
+            // A server tells whether a batch was committed. A file does not, and the engine learns of the fault.
+            if self.is_shared() || self.store_faults.misjudges_lost_replies() {
+                return commit(attempts).await;
             }
-            let two = [PlantedFault::PublishBeforeCommit, PlantedFault::InboxBeforeWork];
-            let entries = match two.contains(&self.process.sim().planted_fault()) {
-                true => self.commit_in_two(reads, decide).await?,
-                false => self.inner.transact(reads, decide).await?,
-            };
-            let entry = std::mem::take(&mut *entry.lock());
-            self.record(entry);
-            self.store_faults.publish_replays(&self.broker);
-            self.end("before the commit is acknowledged").await;
-            Ok(entries)
+            match attempts.attempt(Uuid::nil()).await {
+                Attempt::Committed(entries) => Ok(entries),
+                Attempt::Failed(fault) | Attempt::Unclear(_, fault) => Err(fault),
+            }
         })
+    }
+}
+
+/// Attempts at one batch.
+struct BatchAttempts<'a> {
+    store: &'a SimStore,
+    reads: Reads,
+    decide: Arc<Mutex<Decide>>,
+    decided: Arc<Mutex<Decided>>,
+}
+
+/// End of a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CommitEnd {
+    Replied,
+    /// Done, and the reply is lost.
+    DoneUnknown,
+    /// Not done, which is unknown.
+    FailedUnknown,
+}
+
+impl BatchAttempts<'_> {
+    fn decide(&self) -> Decide {
+        let decide = self.decide.clone();
+        Box::new(move |loaded| (decide.lock())(loaded))
+    }
+
+    /// Decides the batch without a write.
+    async fn only_decide(&self) -> Result<Vec<OutboxEntry>, StoreFault> {
+        let mut decide = self.decide();
+        let only_decide = Box::new(move |loaded| {
+            let to_read = decide(loaded).to_read;
+            Writes { to_read, ..Writes::default() }
+        });
+        self.store.inner.transact(self.reads.clone(), only_decide).await
+    }
+
+    async fn commit(&self, token: Uuid) -> Result<(Vec<OutboxEntry>, CommitEnd), StoreFault> {
+        let (store, sim) = (self.store, self.store.process.sim());
+        if let Err(fault) = store.begin("before it commits").await {
+            store.journal.lock().has_store_failed = true;
+            return match sim.has(PlantedFault::StoreFaultIgnored) {
+                true => self.only_decide().await.map(|entries| (entries, CommitEnd::Replied)),
+                false => Err(fault),
+            };
+        }
+        let end = store.commit_end();
+        if end == CommitEnd::FailedUnknown {
+            return self.only_decide().await.map(|entries| (entries, end));
+        }
+        let two = [PlantedFault::PublishBeforeCommit, PlantedFault::InboxBeforeWork];
+        let entries = match two.contains(&sim.planted_fault()) {
+            true => store.commit_in_two(self.reads.clone(), self.decide()).await?,
+            false => store.inner.transact(self.reads.clone(), self.decide()).await?,
+        };
+        let decided = std::mem::take(&mut *self.decided.lock());
+        store.record(decided);
+        store.journal.lock().tokens.insert(token);
+        store.store_faults.publish_replays(&store.broker);
+        Ok((entries, end))
+    }
+}
+
+impl Attempts for BatchAttempts<'_> {
+    type Done = Vec<OutboxEntry>;
+
+    async fn attempt(&mut self, token: Uuid) -> Attempt<Self::Done> {
+        let committed = self.commit(token).await;
+        self.store.store_faults.set_reply_lost(false);
+        let (entries, end) = match committed {
+            Ok(committed) => committed,
+            Err(fault) => return Attempt::Failed(fault),
+        };
+        self.store.end("before the commit is acknowledged").await;
+        if end == CommitEnd::Replied {
+            return Attempt::Committed(entries);
+        }
+        let sim = self.store.process.sim();
+        sim.note(|| format!("{}'s store loses the reply to a commit: {end:?}", self.store.process.name()));
+        sim.count_if(CoveragePoint::CommitReplyLost, end == CommitEnd::DoneUnknown);
+        sim.count_if(CoveragePoint::CommitFailed, end == CommitEnd::FailedUnknown);
+        self.store.journal.lock().has_store_failed = true;
+        self.store.store_faults.set_reply_lost(true);
+        let source = "injected: the connection is lost".into();
+        Attempt::Unclear(entries, StoreFault::Database { context: REPLY_LOST, source })
+    }
+
+    async fn is_committed(&mut self, token: Uuid) -> Result<bool, StoreFault> {
+        self.store.begin("before it checks a commit").await?;
+        let is_committed = self.store.journal.lock().tokens.contains(&token);
+        Ok(self.store.store_faults.judge_lost_reply(is_committed))
+    }
+
+    fn may_succeed(&self, fault: &StoreFault) -> bool {
+        matches!(fault, StoreFault::Database { context: REPLY_LOST, .. })
     }
 }
 

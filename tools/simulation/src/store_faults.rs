@@ -36,6 +36,8 @@ struct Memory {
     retries: Vec<Retry>,
     /// Replays to publish to all consumers.
     replays: Vec<Retry>,
+    /// True after a commit whose reply was lost.
+    is_reply_lost: bool,
 }
 
 impl StoreFaults {
@@ -43,8 +45,31 @@ impl StoreFaults {
         Self { planted_fault, steps: Arc::new(steps), memory: Arc::default(), forgotten }
     }
 
+    /// True if a planted fault concerns lost replies, for which each batch must be found out about.
+    pub fn misjudges_lost_replies(&self) -> bool {
+        [PlantedFault::LostReplyRepeatsWork, PlantedFault::LostReplyIgnored].contains(&self.planted_fault)
+    }
+
+    /// Records whether the reply to the last commit was lost.
+    pub fn set_reply_lost(&self, is_reply_lost: bool) {
+        self.memory.lock().is_reply_lost = is_reply_lost;
+    }
+
+    /// Alters the answer to whether a batch was committed.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "each fault changes one place, and no other")]
+    pub const fn judge_lost_reply(&self, is_committed: bool) -> bool {
+        match self.planted_fault {
+            PlantedFault::LostReplyRepeatsWork => false,
+            PlantedFault::LostReplyIgnored => true,
+            _ => is_committed,
+        }
+    }
+
     /// Alters what a batch has read.
     pub fn alter_loaded(&self, loaded: &mut Loaded) {
+        if self.planted_fault == PlantedFault::LostReplyRepeatsWork && self.memory.lock().is_reply_lost {
+            loaded.inbox.clear();
+        }
         for retry in &self.memory.lock().retries {
             let key = self.step(&retry.step).map(|step| (step, retry.message_id));
             loaded.inbox.extend(key.map(|key| (key, InboxState::Retrying)));
