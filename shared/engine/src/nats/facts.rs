@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_nats::Subject;
@@ -19,7 +18,7 @@ use super::advisories::NatsAdvisories;
 use super::connection::{BusFault, NatsBus};
 use super::durables;
 use super::message::{facts_of, in_one_line, published_subject};
-use super::pack::PackedFact;
+use super::pack::{PackedFact, Unacknowledged};
 use super::pull_requests::{self, GROUP, PullConsumer, PullRequests};
 use crate::runtime::bus::{Backlog, Bus, BusError, BusFact, Durable, FactStream};
 use crate::runtime::in_progress::{InProgress, InProgressGuard};
@@ -189,7 +188,7 @@ impl NatsFacts {
             bus: self.bus.clone(),
             subject: published_subject(&message.subject, message.headers.as_ref()),
             reply: message.message.reply,
-            unacknowledged: AtomicUsize::new(facts.len()),
+            unacknowledged: Unacknowledged::new(facts.len()),
             stream: self.stream.clone(),
             sequence,
             is_redelivery,
@@ -328,8 +327,7 @@ impl FactStream for NatsFacts {
 struct DeliveredMessage {
     bus: Arc<NatsBus>,
     reply: Option<Subject>,
-    /// Facts that are not acknowledged.
-    unacknowledged: AtomicUsize,
+    unacknowledged: Unacknowledged,
     stream: Arc<str>,
     sequence: u64,
     subject: String,
@@ -368,7 +366,7 @@ impl BusFact for NatsFact {
     async fn acknowledge(self) -> Result<(), BusError> {
         let DeliveredMessage { bus, reply, unacknowledged, .. } = &*self.message;
         match reply {
-            Some(reply) if unacknowledged.fetch_sub(1, Ordering::AcqRel) == 1 => {
+            Some(reply) if unacknowledged.acknowledge_one() => {
                 send_ack(bus, reply.clone(), AckKind::Ack).await
             }
             Some(_) | None => Ok(()),

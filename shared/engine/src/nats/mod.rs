@@ -1,8 +1,8 @@
 //! Shell: NATS JetStream as the [`bus`](crate::runtime::bus) of the loops. Nothing outside this folder knows NATS.
 //!
 //! - Connection: `settings`, `credentials`, `connection`, `connection_log`, `permissions`, `streams`
-//! - Consuming: `durables`, `facts` (with `pull_requests`, `message`, `pack`, `pack_sizes`), `advisories`
-//! - Publishing: `publisher` (with `pack`), `position_header`
+//! - Consuming: `durables`, `facts` (with `pull_requests`, `message`, [`pack`], `pack_sizes`), `advisories`
+//! - Publishing: `publisher` (with [`pack`], [`pack_publishing`]), `position_header`
 //! - Watching the broker: `stream_reset`, `clock_offset`
 //! - Traces: `kept_traces`
 
@@ -15,7 +15,8 @@ mod durables;
 mod facts;
 mod kept_traces;
 mod message;
-mod pack;
+pub mod pack;
+pub mod pack_publishing;
 mod pack_sizes;
 mod permissions;
 mod position_header;

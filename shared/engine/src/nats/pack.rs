@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use saga_core::trace::TRACEPARENT;
@@ -14,7 +15,7 @@ use crate::store::OutboxEntry;
 
 /// Header with the number of facts in a message. A message without it is one fact. A fact from a pack has it as well: `3/64`
 /// is the third of 64.
-pub(super) use saga_core::dead_letter::PACK_HEADER as HEADER;
+pub use saga_core::dead_letter::PACK_HEADER as HEADER;
 
 /// Maximum size of a pack in bytes, unless a single fact is larger. Bounds the memory of a consumer, which requests many
 /// messages at once.
@@ -31,15 +32,35 @@ const MAX_LINE: usize = 64;
 
 /// Fact of a message, alone or from a pack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PackedFact {
-    pub(super) payload: Bytes,
+pub struct PackedFact {
+    /// Payload as the service published it.
+    pub payload: Bytes,
     /// Headers: of a fact from a pack its number and its `traceparent`, otherwise those of the message.
-    pub(super) headers: Vec<(String, String)>,
+    pub headers: Vec<(String, String)>,
+}
+
+/// Facts of a delivered message that are not acknowledged. The message is acknowledged with its last fact.
+#[derive(Debug)]
+pub struct Unacknowledged(AtomicUsize);
+
+impl Unacknowledged {
+    /// Creates the count of a message with so many facts.
+    #[must_use]
+    pub const fn new(facts: usize) -> Self {
+        Self(AtomicUsize::new(facts))
+    }
+
+    /// Acknowledges one fact. Returns true for the last one.
+    #[must_use]
+    pub fn acknowledge_one(&self) -> bool {
+        self.0.fetch_sub(1, Ordering::AcqRel) == 1
+    }
 }
 
 /// Forms the packs that may be in flight together. Returns them and the remaining entries. Each saga is in only one of the
 /// packs, so that its entries cannot overtake each other.
-pub(super) fn packs_of<'e, 's>(
+#[must_use]
+pub fn packs_of<'e, 's>(
     entries: &'s [&'e OutboxEntry],
     max_facts: usize,
 ) -> (Vec<Vec<&'e OutboxEntry>>, &'s [&'e OutboxEntry]) {
@@ -70,13 +91,15 @@ pub(super) fn packs_of<'e, 's>(
 
 /// Derives the message id of a pack from all of its entries. With the id of another pack, the broker would drop it as a
 /// duplicate.
-pub(super) fn id_of(entries: &[&OutboxEntry]) -> Uuid {
+#[must_use]
+pub fn id_of(entries: &[&OutboxEntry]) -> Uuid {
     let ids: Vec<u8> = entries.iter().flat_map(|entry| *entry.id.as_bytes()).collect();
     Uuid::new_v5(&Uuid::NAMESPACE_OID, &ids)
 }
 
 /// Packs the payloads of these entries.
-pub(super) fn pack(entries: &[&OutboxEntry]) -> Bytes {
+#[must_use]
+pub fn pack(entries: &[&OutboxEntry]) -> Bytes {
     let length = entries.iter().map(|entry| entry.payload.len() + MAX_LINE + 1).sum();
     let mut packed = Vec::with_capacity(length);
     for entry in entries {
@@ -92,7 +115,8 @@ pub(super) fn pack(entries: &[&OutboxEntry]) -> Bytes {
 }
 
 /// Unpacks a pack whose header is `count`. `None` if it is invalid.
-pub(super) fn unpack(count: &str, packed: &Bytes) -> Option<Vec<PackedFact>> {
+#[must_use]
+pub fn unpack(count: &str, packed: &Bytes) -> Option<Vec<PackedFact>> {
     let of = number(count).filter(|count| (1..=MAX_FACTS).contains(count))?;
     let mut facts = Vec::with_capacity(of);
     let mut at = 0;

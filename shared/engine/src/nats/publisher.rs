@@ -1,13 +1,10 @@
 //! Shell: publishes outbox entries to JetStream, in windows of packs.
-//!
-//! The facts of a pack that the broker does not accept follow one by one: only a single fact shows whether it is itself to
-//! blame.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_nats::jetstream::ErrorCode;
-use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -15,11 +12,12 @@ use jiff::Timestamp;
 use saga_core::fault::FaultKind;
 use saga_core::retry::error_chain;
 use saga_core::trace::TRACEPARENT;
-use tracing::{debug, warn};
+use tracing::warn;
 use uuid::Uuid;
 
 use super::connection::NatsBus;
-use super::pack::{self, packs_of};
+use super::pack;
+use super::pack_publishing::{PackAnswer, PackSender, publish_in_packs};
 use super::position_header::{self, PositionHeader};
 use crate::runtime::bus::{BusError, Publish};
 use crate::runtime::injected_faults::InjectedFaults;
@@ -92,63 +90,22 @@ impl Publisher {
                 return PublishOutcome { delayed, ..PublishOutcome::default() };
             }
         };
-        let mut published = PublishOutcome::default();
-        // Sagas with a rejected entry, whose later entries wait.
-        let mut blocked = BTreeSet::new();
-        let mut has_checked_limit = false;
-        let mut max_facts = self.bus.settings.max_pack;
-        let mut rest: Vec<&OutboxEntry> = entries.iter().collect();
-        while !rest.is_empty() {
-            let (packs, left) = packs_of(&rest, max_facts);
-            let mut acks = Vec::with_capacity(packs.len());
-            for pack in &packs {
-                let sending = self
-                    .bus
-                    .jetstream
-                    .send_publish(pack[0].subject.clone(), message(pack, position.as_deref()));
-                acks.push(sending.await);
-            }
-            let mut again = Vec::new();
-            for (pack, ack) in packs.into_iter().zip(acks) {
-                let answer = match ack {
-                    Ok(ack) => ack.await,
-                    Err(error) => Err(error),
-                };
-                let first = pack[0];
-                match answer {
-                    Ok(_) => published.done.extend(pack.iter().map(|entry| entry.seq)),
-                    Err(error) if pack.len() > 1 && !is_unanswered(&error) => {
-                        debug!(facts = pack.len(), "pack not accepted, publishing facts one by one: {error}");
-                        max_facts = 1;
-                        again.extend(pack);
-                    }
-                    Err(error)
-                        if pack.len() == 1
-                            && self.is_permanent(&first.subject, &error, &mut has_checked_limit).await =>
-                    {
-                        blocked.insert(first.saga);
-                        published.rejected.push((first.seq, error_chain(&error)));
-                    }
-                    // Later entries would wait in vain as well. They count as not published, so that none overtakes this one.
-                    Err(error) => {
-                        published.delayed = Some((first.seq, error_chain(&error)));
-                        return published;
-                    }
-                }
-            }
-            again.extend(left);
-            again.retain(|entry| !blocked.contains(&entry.saga));
-            rest = again;
-        }
-        published
+        let sender =
+            PositionedSender { publisher: self, position, has_checked_limit: AtomicBool::new(false) };
+        publish_in_packs(entries, self.bus.settings.max_pack, &sender).await
     }
 
     /// True if the broker will never accept this message. Looks for a raised message limit once per batch.
-    async fn is_permanent(&self, subject: &str, error: &PublishError, has_checked_limit: &mut bool) -> bool {
+    async fn is_permanent(
+        &self,
+        subject: &str,
+        error: &PublishError,
+        has_checked_limit: &AtomicBool,
+    ) -> bool {
         use std::error::Error as _;
         match error.kind() {
             PublishErrorKind::MaxPayloadExceeded => {
-                std::mem::replace(has_checked_limit, true) || !self.bus.adopt_raised_limit().await
+                has_checked_limit.swap(true, Ordering::Relaxed) || !self.bus.adopt_raised_limit().await
             }
             // The stream may be lost with the broker's disk, or changed by hand: it is repaired, and the message retried.
             // A subject outside the service's own never fits.
@@ -169,6 +126,39 @@ impl Publisher {
             | PublishErrorKind::TimedOut
             | PublishErrorKind::BrokenPipe
             | PublishErrorKind::MaxAckPending => false,
+        }
+    }
+}
+
+/// Sends packs with the position of the database.
+struct PositionedSender<'a> {
+    publisher: &'a Publisher,
+    position: Option<String>,
+    has_checked_limit: AtomicBool,
+}
+
+impl PackSender for PositionedSender<'_> {
+    type Sent = Result<PublishAckFuture, PublishError>;
+
+    async fn send(&self, entries: &[&OutboxEntry]) -> Self::Sent {
+        let message = message(entries, self.position.as_deref());
+        self.publisher.bus.jetstream.send_publish(entries[0].subject.clone(), message).await
+    }
+
+    async fn answer(&self, entries: &[&OutboxEntry], sent: Self::Sent) -> PackAnswer {
+        let answer = match sent {
+            Ok(ack) => ack.await,
+            Err(error) => Err(error),
+        };
+        match (answer, entries) {
+            (Ok(_), _) => PackAnswer::Accepted,
+            (Err(error), [single]) => {
+                let is_permanent =
+                    self.publisher.is_permanent(&single.subject, &error, &self.has_checked_limit).await;
+                PackAnswer::NotAccepted { reason: error_chain(&error), is_permanent }
+            }
+            (Err(error), _) if is_unanswered(&error) => PackAnswer::Unanswered(error_chain(&error)),
+            (Err(error), _) => PackAnswer::NotAccepted { reason: error.to_string(), is_permanent: false },
         }
     }
 }
