@@ -146,11 +146,13 @@ impl BrokerClock {
         self.state.read().jump
     }
 
-    /// True if the time has been undoubted for long enough to delete by it.
+    /// True if the time has been undoubted for long enough to delete by it. False until the first correction, as the
+    /// machine's clock may be wrong.
     #[must_use]
     pub fn may_purge(&self) -> bool {
         let state = self.state.read();
-        state.jump.is_none_or(|jump| jump.is_refuted)
+        state.anchor.is_some()
+            && state.jump.is_none_or(|jump| jump.is_refuted)
             && state.jumped_at.is_none_or(|jumped_at| jumped_at.elapsed() >= PURGE_DELAY)
     }
 
@@ -272,6 +274,18 @@ mod tests {
         assert_eq!(seconds(&clock), 1_000);
         assert_eq!(clock.correct(secs(0), None), None);
         assert_eq!(clock.jump(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_purged_by_the_time_of_a_machine_before_the_broker_answers() {
+        let (machine, clock) = clocks();
+        machine.set(TWO_DAYS);
+        assert!(!clock.may_purge(), "the broker is away");
+        assert!(clock.correct(-TWO_DAYS, None).is_some());
+        assert!(!clock.may_purge(), "in doubt");
+        machine.set(secs(0));
+        assert_eq!(clock.correct(secs(0), None), None);
+        assert!(clock.may_purge());
     }
 
     /// The machine of the broker may be this one.
