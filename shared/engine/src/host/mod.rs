@@ -10,7 +10,7 @@
 //!
 //! HTTP: [`http`] is the server. [`internal_api`] has its routes for operators' programs, and [`queries`] what routes read.
 //!
-//! Data: [`archive`] and `retention_loop` purge old rows.
+//! Data: [`archive`] and [`retention_loop`] purge old rows.
 //!
 //! Telemetry: [`log`], [`metrics`] and [`trace`]. [`reloaded`](crate::reloaded) reads changed files again.
 
@@ -35,7 +35,7 @@ pub mod queries;
 mod readiness;
 pub mod resilience;
 pub mod retention;
-mod retention_loop;
+pub mod retention_loop;
 mod run;
 pub mod settings;
 mod startup_check;

@@ -2,52 +2,69 @@
 //!
 //! Both wait while the time is in doubt, and for a while after a jump: what was deleted by a wrong time is lost.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use saga_core::retry::error_chain;
-use saga_core::service::Service;
+use saga_core::row::RowKind;
 use tracing::{error, warn};
 
-use super::app::App;
 use super::archive::{Archive, PAUSE_BETWEEN_CHUNKS, purge};
-use crate::runtime::clock::Clock as _;
+use super::retention::RetentionSettings;
+use crate::runtime::clock::{BrokerClock, Clock as _};
+use crate::store::Store;
 
-/// Trims and purges every `retention.every`, until dropped.
-pub(super) async fn run<S: Service, X: Send + Sync + 'static>(app: App<S, X>, archive: Option<Archive>) {
-    let rows = S::rows();
-    let archive = archive.map(|archive| archive.for_store(app.store.as_ref(), &app.settings.instance));
-    let mut was_waiting = false;
-    loop {
-        tokio::time::sleep(app.settings.retention.every).await;
-        let may_purge = app.clock.may_purge();
-        match (may_purge, std::mem::replace(&mut was_waiting, !may_purge)) {
-            (true, _) => {}
-            (false, true) => continue,
-            (false, false) => {
-                warn!("nothing is purged until an hour after the last jump of the broker's clock");
-                continue;
-            }
-        }
-        trim(&app).await;
-        let retention = &app.settings.retention;
-        let before = retention.purge_cutoffs(app.clock.now(), &rows, app.settings.bus.retention);
-        if let Err(fault) = purge(app.store.as_ref(), archive.as_ref(), before, retention.chunk).await {
-            error!("old rows cannot be purged: {}", error_chain(&fault));
-        }
-    }
+/// Periodic retention of one process.
+pub struct RetentionLoop {
+    /// Database to purge.
+    pub store: Arc<dyn Store>,
+    /// Clock by which rows are old.
+    pub clock: Arc<BrokerClock>,
+    /// Periods and interval.
+    pub settings: RetentionSettings,
+    /// Kinds of rows in the database.
+    pub rows: Vec<RowKind>,
+    /// Time for which the broker keeps messages.
+    pub delivered: Duration,
+    /// Archive for what is purged.
+    pub archive: Option<Archive>,
 }
 
-/// Deletes inbox marks, idempotency keys and published entries that are older than their retention.
-async fn trim<S: Service, X>(app: &App<S, X>) {
-    let retention = &app.settings.retention;
-    let cutoffs = retention.cutoffs(app.clock.now());
-    loop {
-        match app.store.trim(cutoffs, retention.chunk).await {
-            Ok(deleted) if deleted as usize >= retention.chunk => {
-                tokio::time::sleep(PAUSE_BETWEEN_CHUNKS).await;
+impl RetentionLoop {
+    /// Trims and purges every `retention.every`, until dropped.
+    pub async fn run(self) {
+        let mut was_waiting = false;
+        loop {
+            tokio::time::sleep(self.settings.every).await;
+            if !self.clock.may_purge() {
+                if !std::mem::replace(&mut was_waiting, true) {
+                    warn!(
+                        "nothing is purged until the broker tells its time, and for an hour after its clock has jumped"
+                    );
+                }
+                continue;
             }
-            Ok(_) => return,
-            Err(fault) => {
-                error!("finished entries cannot be trimmed: {}", error_chain(&fault));
-                return;
+            was_waiting = false;
+            self.trim().await;
+            let RetentionSettings { chunk, .. } = self.settings;
+            let before = self.settings.purge_cutoffs(self.clock.now(), &self.rows, self.delivered);
+            if let Err(fault) = purge(self.store.as_ref(), self.archive.as_ref(), before, chunk).await {
+                error!("old rows cannot be purged: {}", error_chain(&fault));
+            }
+        }
+    }
+
+    /// Deletes inbox marks, idempotency keys and published entries that are older than their retention.
+    async fn trim(&self) {
+        let (cutoffs, chunk) = (self.settings.cutoffs(self.clock.now()), self.settings.chunk);
+        loop {
+            match self.store.trim(cutoffs, chunk).await {
+                Ok(deleted) if deleted as usize >= chunk => tokio::time::sleep(PAUSE_BETWEEN_CHUNKS).await,
+                Ok(_) => return,
+                Err(fault) => {
+                    error!("finished entries cannot be trimmed: {}", error_chain(&fault));
+                    return;
+                }
             }
         }
     }

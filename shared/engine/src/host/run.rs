@@ -29,10 +29,11 @@ use super::log::DroppedLines;
 use super::messaging::Messaging;
 use super::messaging_loops::{MessagingLoops, end_of_loop};
 use super::metrics::Metrics;
+use super::retention_loop::RetentionLoop;
 use super::settings::Settings;
 use super::startup_check::read_patiently;
 use super::trace::{self, Tracing};
-use super::{clock_sync, http, internal_api, readiness, retention_loop};
+use super::{clock_sync, http, internal_api, readiness};
 use crate::nats::{BusFault, NatsBus};
 use crate::runtime::clock::{BrokerClock, SystemClock};
 use crate::runtime::injected_faults::InjectedFaults;
@@ -284,7 +285,15 @@ fn start_background<S: Service, X: Send + Sync + 'static>(
     }
     spawn(loops, Box::pin(readiness::run(app.clone())));
     spawn(loops, Box::pin(readiness::probe_writes(app.clone())));
-    spawn(loops, Box::pin(retention_loop::run(app.clone(), archive)));
+    let retention = RetentionLoop {
+        store: app.store.clone(),
+        clock: app.clock.clone(),
+        settings: app.settings.retention.clone(),
+        rows: S::rows(),
+        delivered: app.settings.bus.retention,
+        archive: archive.map(|archive| archive.for_store(app.store.as_ref(), &app.settings.instance)),
+    };
+    spawn(loops, Box::pin(retention.run()));
     spawn(loops, Box::pin(dropped.report(app.metrics.clone())));
     for work in (program.background)(app.clone()) {
         spawn(loops, work);
