@@ -3,22 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use bytes::Bytes;
 use saga_core::dead_letter::DeliveryInfo;
 use saga_core::ids;
 use saga_core::message::Envelope;
 use saga_core::service::stream_of;
+use saga_engine::nats::pack::{HEADER, PackedFact};
 use uuid::Uuid;
 
 /// Time after which an unacknowledged message is redelivered.
 pub const ACK_WAIT: Duration = Duration::from_secs(20);
 
-/// A message in a stream.
+/// A message in a stream: one fact or a pack.
 #[derive(Debug, Clone)]
 pub struct Stored {
     /// Subject, whose first part names the stream.
     pub subject: String,
-    pub payload: Bytes,
+    /// Facts, at least one.
+    pub facts: Vec<PackedFact>,
     pub at: Duration,
 }
 
@@ -41,7 +42,9 @@ struct Durable {
 #[derive(Debug, Default)]
 pub struct Broker {
     messages: Vec<Stored>,
-    /// First time at which each message id was stored.
+    /// Message ids in the deduplication window. A pack has one of its own.
+    window: BTreeSet<Uuid>,
+    /// First time at which each fact was stored, by the id under which steps know it.
     first_stored: BTreeMap<Uuid, Duration>,
     durables: BTreeMap<String, Durable>,
     is_away: bool,
@@ -73,6 +76,7 @@ impl Broker {
     pub fn lose_disk(&mut self) {
         self.lost = self.messages.len();
         self.first_stored.clear();
+        self.window.clear();
         for durable in self.durables.values_mut() {
             durable.waiting.clear();
             durable.advisories.clear();
@@ -83,17 +87,19 @@ impl Broker {
     /// own latency, and returns their names.
     pub fn store(
         &mut self,
-        (id, subject, payload): (Uuid, &str, Bytes),
+        (id, subject, facts): (Uuid, &str, Vec<PackedFact>),
         window_forgot: bool,
         at: Duration,
         mut latency: impl FnMut() -> Duration,
     ) -> Vec<String> {
-        if self.first_stored.contains_key(&id) && !window_forgot {
+        if !self.window.insert(id) && !window_forgot {
             return vec![];
         }
-        self.first_stored.entry(id).or_insert(at);
         let index = self.messages.len();
-        self.messages.push(Stored { subject: subject.to_owned(), payload, at });
+        self.messages.push(Stored { subject: subject.to_owned(), facts, at });
+        for fact in self.ids(index) {
+            self.first_stored.entry(fact).or_insert(at);
+        }
         let mut consumers = Vec::new();
         for (name, durable) in &mut self.durables {
             if durable.consumes(subject) {
@@ -207,27 +213,39 @@ impl Broker {
         self.durables.values().filter_map(of).min()
     }
 
-    /// Time at which the id of this message was first stored.
+    /// Time at which the first of a message's facts was first stored.
     pub fn first_stored(&self, index: usize) -> Duration {
-        self.first_stored.get(&self.id(index)).copied().unwrap_or(self.messages[index].at)
+        let at = self.ids(index).into_iter().filter_map(|id| self.first_stored.get(&id)).min();
+        at.copied().unwrap_or(self.messages[index].at)
     }
 
     pub fn messages(&self) -> &[Stored] {
         &self.messages
     }
 
-    /// Position of a message, as its consumers receive it.
-    pub fn delivery(&self, index: usize) -> DeliveryInfo {
-        let subject = self.messages[index].subject.clone();
+    /// Position and headers of a fact, as its consumers receive it.
+    pub fn delivery(&self, index: usize, part: usize) -> DeliveryInfo {
+        let Stored { subject, facts, .. } = &self.messages[index];
         let stream = stream_of(subject.split('.').next().unwrap_or_default());
-        DeliveryInfo { stream, sequence: index as u64, subject, headers: vec![] }
+        let (subject, headers) = (subject.clone(), facts[part].headers.clone());
+        DeliveryInfo { stream, sequence: index as u64, subject, headers }
     }
 
-    /// Id under which steps know a message: its stream position if it has no envelope.
-    pub fn id(&self, index: usize) -> Uuid {
-        let DeliveryInfo { stream, sequence, .. } = self.delivery(index);
-        let envelope = Envelope::from_bytes(&self.messages[index].payload);
-        envelope.map_or_else(|_| ids::of_stream_position(&stream, sequence), |envelope| envelope.id)
+    /// Ids under which steps know the facts of a message: those without an envelope by their position.
+    pub fn ids(&self, index: usize) -> Vec<Uuid> {
+        let facts = self.messages[index].facts.iter().enumerate();
+        facts.map(|(part, fact)| self.id(index, part, fact)).collect()
+    }
+
+    fn id(&self, index: usize, part: usize, fact: &PackedFact) -> Uuid {
+        if let Ok(envelope) = Envelope::from_bytes(&fact.payload) {
+            return envelope.id;
+        }
+        let DeliveryInfo { stream, sequence, headers, .. } = self.delivery(index, part);
+        match headers.iter().find(|(name, _)| name == HEADER) {
+            Some((_, part)) => ids::of_stream_part(&stream, sequence, part),
+            None => ids::of_stream_position(&stream, sequence),
+        }
     }
 
     pub fn subjects(&self) -> Vec<String> {

@@ -1,19 +1,23 @@
 //! Shell: the broker as one process reaches it: late, twice, or not at all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use saga_core::dead_letter::DeliveryInfo;
+use saga_engine::nats::pack::{self, PackedFact, Unacknowledged};
+use saga_engine::nats::pack_publishing::{PackAnswer, PackSender, publish_in_packs};
 use saga_engine::runtime::bus::{
     Advisories, Advisory, Backlog, Bus, BusError, BusFact, Durable, FactStream, Publish,
 };
 use saga_engine::runtime::in_progress::{InProgress, InProgressGuard};
 use saga_engine::store::{OutboxEntry, PublishOutcome};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
@@ -53,11 +57,16 @@ impl SharedBroker {
         self.0.broker.lock()
     }
 
-    /// Stores a message and delivers it to its consumers after some latency.
+    /// Stores a message of one fact.
     pub fn store(&self, id: Uuid, subject: &str, payload: Bytes, window_forgot: bool) {
+        self.store_pack(id, subject, vec![PackedFact { payload, headers: vec![] }], window_forgot);
+    }
+
+    /// Stores a message of these facts and delivers it to its consumers after some latency.
+    pub fn store_pack(&self, id: Uuid, subject: &str, facts: Vec<PackedFact>, window_forgot: bool) {
         let sim = &self.0.sim;
         let latency = || if sim.chance(10) { sim.up_to(4_000) } else { sim.up_to(30) };
-        let consumers = self.lock().store((id, subject, payload), window_forgot, sim.age(), latency);
+        let consumers = self.lock().store((id, subject, facts), window_forgot, sim.age(), latency);
         self.wake(&consumers);
         for durable in consumers {
             if sim.chance(sim.profile().max_deliveries_reached) {
@@ -102,15 +111,27 @@ impl SharedBroker {
 pub struct SimBus {
     process: Process,
     broker: SharedBroker,
+    /// Maximum number of facts in flight from one durable.
+    max_in_flight: usize,
 }
 
 impl SimBus {
-    pub const fn new(process: Process, broker: SharedBroker) -> Self {
-        Self { process, broker }
+    pub const fn new(process: Process, broker: SharedBroker, max_in_flight: usize) -> Self {
+        Self { process, broker, max_in_flight }
     }
 
     fn sim(&self) -> &Sim {
         self.process.sim()
+    }
+
+    /// Records that this process knows the broker's time.
+    pub fn received_time(&self) {
+        self.process.received_time();
+    }
+
+    /// Time by the broker's clock.
+    pub fn time(&self) -> Timestamp {
+        self.sim().broker_time()
     }
 
     /// True if this process does not reach the broker.
@@ -171,13 +192,19 @@ impl Bus for SimBus {
 
     async fn consume(&self, durable: Durable) -> Result<SimFacts, BusError> {
         self.reach().await?;
-        Ok(SimFacts { bus: self.clone(), durable: durable.name(), held: InProgress::default() })
+        Ok(SimFacts {
+            bus: self.clone(),
+            durable: durable.name(),
+            held: InProgress::default(),
+            unpacked: VecDeque::new(),
+            in_flight: Arc::new(Semaphore::new(self.max_in_flight)),
+        })
     }
 
     async fn advisories(&self, durables: &[Durable]) -> Result<SimAdvisories, BusError> {
         self.reach().await?;
         let durables = durables.iter().map(Durable::name).collect();
-        Ok(SimAdvisories { bus: self.clone(), durables, current: None })
+        Ok(SimAdvisories { bus: self.clone(), durables, current: None, more: VecDeque::new() })
     }
 
     fn ack_wait(&self) -> Duration {
@@ -201,16 +228,38 @@ pub struct SimFacts {
     bus: SimBus,
     durable: String,
     held: InProgress<(String, usize)>,
+    /// Facts of received messages that were not returned yet.
+    unpacked: VecDeque<SimFact>,
+    /// Bounds the facts in flight, as in production.
+    in_flight: Arc<Semaphore>,
 }
 
 impl SimFacts {
-    fn message(&self, index: usize) -> SimFact {
+    /// Splits a message into its facts.
+    fn unpack(&mut self, index: usize) {
         let bus = self.bus.clone();
         if bus.sim().has(PlantedFault::AcknowledgeBeforeCommit) {
             bus.broker.lock().acknowledge(&self.durable, index);
         }
+        let facts = bus.broker.lock().messages()[index].facts.len();
+        let is_last_lost = facts > 1 && bus.sim().has(PlantedFault::PackLosesLastFact);
+        let facts = if is_last_lost { facts - 1 } else { facts };
         let held = self.held.add((self.durable.clone(), index));
-        SimFact { bus, durable: self.durable.clone(), index, _held: held }
+        let (durable, unacknowledged) = (self.durable.clone(), Unacknowledged::new(facts));
+        let message = Arc::new(SimMessage { bus, durable, index, unacknowledged, _held: held });
+        let of_message = |part| SimFact { message: message.clone(), part, _permit: None };
+        self.unpacked.extend((0..facts).map(of_message));
+    }
+
+    async fn receive(&mut self) -> Result<(), BusError> {
+        let (name, inner) = (self.durable.as_str(), &self.bus.broker.0);
+        let Some(woken) = inner.deliveries.get(name) else {
+            return Err(format!("there is no durable {name}"));
+        };
+        let take = |broker: &mut Broker, at| broker.take(name, at);
+        let index = self.bus.wait_for(woken, take, |broker| broker.next_delivery(name)).await?;
+        self.unpack(index);
+        Ok(())
     }
 }
 
@@ -222,57 +271,80 @@ impl FactStream for SimFacts {
     }
 
     async fn next(&mut self) -> Result<SimFact, BusError> {
-        let (name, inner) = (self.durable.as_str(), &self.bus.broker.0);
-        let Some(woken) = inner.deliveries.get(name) else {
-            return Err(format!("there is no durable {name}"));
-        };
-        let take = |broker: &mut Broker, at| broker.take(name, at);
-        let index = self.bus.wait_for(woken, take, |broker| broker.next_delivery(name)).await?;
-        Ok(self.message(index))
+        let permit = self.in_flight.clone().acquire_owned().await.map_err(|closed| closed.to_string())?;
+        loop {
+            if let Some(fact) = self.unpacked.pop_front() {
+                return Ok(SimFact { _permit: Some(permit), ..fact });
+            }
+            self.receive().await?;
+        }
     }
 
     async fn fetch(&mut self, most: usize) -> Result<Vec<SimFact>, BusError> {
-        self.bus.reach().await?;
-        let age = self.bus.sim().age();
-        let mut broker = self.bus.broker.lock();
-        let taken: Vec<_> = (0..most).map_while(|_| broker.take(&self.durable, age)).collect();
-        drop(broker);
-        Ok(taken.into_iter().map(|index| self.message(index)).collect())
+        if self.unpacked.is_empty() {
+            self.bus.reach().await?;
+            let age = self.bus.sim().age();
+            let mut broker = self.bus.broker.lock();
+            let taken: Vec<_> = (0..most).map_while(|_| broker.take(&self.durable, age)).collect();
+            drop(broker);
+            taken.into_iter().for_each(|index| self.unpack(index));
+        }
+        Ok(self.unpacked.drain(..most.min(self.unpacked.len())).collect())
     }
 
     async fn next_within(&mut self, time: Duration) -> Result<Option<SimFact>, BusError> {
-        timeout(time, self.next()).await.map_or(Ok(None), |next| next.map(Some))
+        if self.unpacked.is_empty()
+            && let Ok(received) = timeout(time, self.receive()).await
+        {
+            received?;
+        }
+        Ok(self.unpacked.pop_front())
     }
 }
 
-pub struct SimFact {
+/// A delivered message.
+struct SimMessage {
     bus: SimBus,
     durable: String,
     index: usize,
+    unacknowledged: Unacknowledged,
     _held: InProgressGuard<(String, usize)>,
+}
+
+/// A fact in a delivered message, which is acknowledged with its last fact.
+pub struct SimFact {
+    message: Arc<SimMessage>,
+    part: usize,
+    /// Permit of a fact in flight.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl BusFact for SimFact {
     type Handle = (String, usize);
 
     fn payload(&self) -> Bytes {
-        let payload = self.bus.broker.lock().messages()[self.index].payload.clone();
-        self.bus.sim().planted_fault().alter_delivery(payload, self.bus.sim().age())
+        let SimMessage { bus, index, .. } = &*self.message;
+        let payload = bus.broker.lock().messages()[*index].facts[self.part].payload.clone();
+        bus.sim().planted_fault().alter_delivery(payload, bus.sim().age())
     }
 
     fn delivery(&self) -> DeliveryInfo {
-        self.bus.broker.lock().delivery(self.index)
+        let SimMessage { bus, index, .. } = &*self.message;
+        bus.broker.lock().delivery(*index, self.part)
     }
 
     async fn acknowledge(self) -> Result<(), BusError> {
-        let bus = &self.bus;
+        let SimMessage { bus, durable, index, unacknowledged, .. } = &*self.message;
+        if !unacknowledged.acknowledge_one() {
+            return Ok(());
+        }
         bus.process.crash_point("before it acknowledges").await;
         sleep(bus.sim().up_to(2)).await;
         if bus.is_away() {
             return Err(AWAY.to_owned());
         }
         if !bus.sim().chance(bus.sim().profile().ack_lost) {
-            bus.broker.lock().acknowledge(&self.durable, self.index);
+            bus.broker.lock().acknowledge(durable, *index);
         }
         Ok(())
     }
@@ -283,10 +355,15 @@ pub struct SimAdvisories {
     bus: SimBus,
     durables: Vec<String>,
     current: Option<(String, usize)>,
+    /// Further facts of the current message.
+    more: VecDeque<Advisory>,
 }
 
 impl Advisories for SimAdvisories {
     async fn next(&mut self) -> Result<Advisory, BusError> {
+        if let Some(advisory) = self.more.pop_front() {
+            return Ok(advisory);
+        }
         let woken = &self.bus.broker.0.advisories;
         let take = |broker: &mut Broker, at| broker.take_advisory(&self.durables, at);
         let (durable, index) =
@@ -295,12 +372,21 @@ impl Advisories for SimAdvisories {
             self.bus.broker.lock().acknowledge_advisory(&durable, index);
         }
         self.current = Some((durable.clone(), index));
-        let broker = self.bus.broker.lock();
-        let (payload, delivery) = (broker.messages()[index].payload.clone(), broker.delivery(index));
-        let (reason, is_terminated) = (failure_reasons::MAX_DELIVERIES.to_owned(), false);
         // Sometimes the processes that received it before have died of it.
         let deliveries = if self.bus.sim().chance(EXHAUSTED_PERCENT) { u64::MAX } else { 1 };
-        Ok(Advisory { durable, payload, delivery, reason, is_terminated, deliveries })
+        let broker = self.bus.broker.lock();
+        let facts = broker.messages()[index].facts.iter().enumerate();
+        let mut advisories = facts.map(|(part, fact)| Advisory {
+            durable: durable.clone(),
+            payload: fact.payload.clone(),
+            delivery: broker.delivery(index, part),
+            reason: failure_reasons::MAX_DELIVERIES.to_owned(),
+            is_terminated: false,
+            deliveries,
+        });
+        let first = advisories.next().ok_or("a message without a fact")?;
+        self.more.extend(advisories);
+        Ok(first)
     }
 
     async fn in_progress(&mut self) -> Result<(), BusError> {
@@ -308,6 +394,9 @@ impl Advisories for SimAdvisories {
     }
 
     async fn acknowledge(&mut self) -> Result<(), BusError> {
+        if !self.more.is_empty() {
+            return Ok(());
+        }
         self.bus.reach().await?;
         if let Some((durable, index)) = self.current.take() {
             self.bus.broker.lock().acknowledge_advisory(&durable, index);
@@ -328,7 +417,7 @@ impl Publish for SimBus {
             if self.is_away() {
                 return delay(AWAY);
             }
-            let published = self.publish_some(entries);
+            let published = self.publish_some(entries).await;
             self.process.crash_point("before it settles what it published").await;
             sleep(self.sim().up_to(4)).await;
             match self.sim().chance(self.sim().profile().publish_fails) {
@@ -344,49 +433,87 @@ impl Publish for SimBus {
 }
 
 impl SimBus {
-    /// Publishes all entries, or only the first few.
-    fn publish_some(&self, entries: &[OutboxEntry]) -> PublishOutcome {
+    /// Publishes all entries, or only the first few packs.
+    async fn publish_some(&self, entries: &[OutboxEntry]) -> PublishOutcome {
         let (sim, profile) = (self.sim(), self.sim().profile());
-        let accepted = if sim.chance(profile.publish_fails) { sim.below(2) } else { entries.len() };
-        let ignores_failure = sim.has(PlantedFault::SettleWithoutPublish);
+        let accepted = if sim.chance(profile.publish_fails) { sim.below(2) } else { usize::MAX };
         let rejected = sim.chance(profile.publish_rejected).then(|| sim.below(entries.len()));
-        let rejected = rejected.and_then(|index| entries.get(index));
-        let mut published = PublishOutcome::default();
-        for (index, entry) in entries.iter().enumerate() {
-            // Later entries of the same saga wait behind a rejected one.
-            let rejected =
-                rejected.filter(|it| index < accepted && it.saga == entry.saga && it.seq <= entry.seq);
-            if let Some(rejected) = rejected {
-                if rejected.seq == entry.seq {
-                    sim.note(|| {
-                        format!("{}: the broker rejects {} {}", self.process.name(), entry.subject, entry.id)
-                    });
-                    published.rejected.push((entry.seq, "rejected by the broker".to_owned()));
-                }
-                continue;
-            }
-            if index < accepted {
-                self.publish_entry(entry);
-            } else if !ignores_failure {
-                published.delayed = Some((entry.seq, "the broker does not answer".to_owned()));
-                break;
-            }
-            published.done.push(entry.seq);
-        }
-        published
+        let rejected = rejected.and_then(|index| entries.get(index)).map(|entry| entry.seq);
+        let sender = SimSender { bus: self, accepted: AtomicUsize::new(accepted), rejected };
+        publish_in_packs(entries, profile.max_pack, &sender).await
     }
 
-    fn publish_entry(&self, entry: &OutboxEntry) {
-        let (sim, profile) = (self.sim(), self.sim().profile());
-        let newer =
-            sim.chance(profile.newer_version).then(|| failure_reasons::in_newer_version(&entry.payload));
-        let payload = newer.flatten().map_or_else(|| entry.payload.clone(), Bytes::from);
-        sim.note(|| format!("{} publishes {} {}", self.process.name(), entry.subject, entry.id));
-        let has_no_id = entry.is_repetition || sim.chance(profile.window_forgets);
-        self.broker.store(entry.id, &entry.subject, payload, has_no_id);
+    fn store_entries(&self, entries: &[&OutboxEntry]) {
+        let (sim, profile, subject) = (self.sim(), self.sim().profile(), &entries[0].subject);
+        let is_newer = |_: &&OutboxEntry| sim.chance(profile.newer_version);
+        let altered = |entry: &OutboxEntry, is_newer: bool| {
+            let newer = is_newer.then(|| failure_reasons::in_newer_version(&entry.payload)).flatten();
+            let payload = newer.map_or_else(|| entry.payload.clone(), Bytes::from);
+            OutboxEntry { payload, ..entry.clone() }
+        };
+        let sent: Vec<_> = entries.iter().map(|entry| altered(entry, is_newer(entry))).collect();
+        let sent: Vec<_> = sent.iter().collect();
+        for OutboxEntry { id, .. } in entries {
+            sim.note(|| format!("{} publishes {subject} {id}, one of {}", self.process.name(), sent.len()));
+        }
+        sim.count_if(CoveragePoint::PackPublished, sent.len() > 1);
+        let has_no_id = entries.iter().any(|entry| entry.is_repetition) || sim.chance(profile.window_forgets);
+        self.broker.store_pack(message_id(entries), subject, packed(&sent), has_no_id);
         if sim.chance(profile.duplicates) {
             sim.count(CoveragePoint::PublishedTwice);
-            self.broker.store(entry.id, &entry.subject, entry.payload.clone(), true);
+            self.broker.store_pack(message_id(entries), subject, packed(entries), true);
         }
+    }
+}
+
+fn message_id(entries: &[&OutboxEntry]) -> Uuid {
+    if let [single] = entries { single.id } else { pack::id_of(entries) }
+}
+
+/// Facts of the message of these entries, packed and unpacked as in production.
+fn packed(entries: &[&OutboxEntry]) -> Vec<PackedFact> {
+    if let [single] = entries {
+        return vec![PackedFact { payload: single.payload.clone(), headers: vec![] }];
+    }
+    match pack::unpack(&entries.len().to_string(), &pack::pack(entries)) {
+        Some(facts) => facts,
+        None => panic!("a pack of {} facts is invalid", entries.len()),
+    }
+}
+
+/// Sends packs to the broker, which may reject an entry and stop to answer.
+struct SimSender<'a> {
+    bus: &'a SimBus,
+    /// Number of packs until the broker does not answer.
+    accepted: AtomicUsize,
+    /// Entry that the broker rejects.
+    rejected: Option<i64>,
+}
+
+impl PackSender for SimSender<'_> {
+    type Sent = PackAnswer;
+
+    async fn send(&self, entries: &[&OutboxEntry]) -> PackAnswer {
+        let (bus, sim) = (self.bus, self.bus.sim());
+        if let Some(rejected) = entries.iter().find(|entry| Some(entry.seq) == self.rejected) {
+            let OutboxEntry { subject, id, .. } = rejected;
+            sim.note(|| format!("{}: the broker rejects {subject} {id}", bus.process.name()));
+            sim.count_if(CoveragePoint::PackRejected, entries.len() > 1);
+            return PackAnswer::NotAccepted {
+                reason: "rejected by the broker".to_owned(),
+                is_permanent: true,
+            };
+        }
+        let one_less = |left: usize| left.checked_sub(1);
+        if self.accepted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+            bus.store_entries(entries);
+        } else if !sim.has(PlantedFault::SettleWithoutPublish) {
+            return PackAnswer::Unanswered("the broker does not answer".to_owned());
+        }
+        PackAnswer::Accepted
+    }
+
+    async fn answer(&self, _: &[&OutboxEntry], sent: PackAnswer) -> PackAnswer {
+        sent
     }
 }

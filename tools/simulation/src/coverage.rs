@@ -81,9 +81,17 @@ pub enum CoveragePoint {
     Extended,
     /// A deadline fired under a clock that was seconds off.
     ClockSkewSurvived,
+    /// The broker's clock jumped days ahead for seconds.
+    BrokerClockJumped,
+    /// A deadline fired after such a jump.
+    TimedOutAfterJump,
     CallTimedOut,
     CallFailed,
     PublishedTwice,
+    /// Several facts were published in one message.
+    PackPublished,
+    /// The broker did not accept a pack, and its facts were published one by one.
+    PackRejected,
     BreakerForced,
     /// A command shared a batch with inputs of other kinds.
     CommandInMixedBatch,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use contract::money::{Currency, Money};
 use inventory::domain::{Listing, ProductCommand};
 use inventory::service::Command;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use payment::service::Refund;
 use saga_core::input::Input;
 use saga_core::message::Envelope;
@@ -63,7 +63,7 @@ impl World {
             sleep(self.sim.up_to(PAUSE_MS)).await;
             while self.clients.try_join_next().is_some() {}
             match self.sim.below(100) {
-                0..=17 => self.place_order(),
+                0..=17 => (0..self.sim.profile().burst).for_each(|_| self.place_order()),
                 18..=23 => self.cancel_order(),
                 24..=27 => self.refund_order(),
                 28..=30 => self.change_product(),
@@ -131,6 +131,9 @@ impl World {
         if self.sim.chance(profile.cuts) {
             self.cut_off_process();
         }
+        if self.sim.chance(profile.clock_jumps) {
+            self.disturb_clock();
+        }
         if self.sim.chance(profile.breaker_forced) {
             self.force_breaker();
         }
@@ -157,8 +160,9 @@ impl World {
     fn forge(&self, id: Uuid, subject: &str) -> Option<Vec<u8>> {
         let kind = self.sim.below(6);
         let broker = self.broker.lock();
-        let mut of_subject = broker.messages().iter().rev().filter(|stored| stored.subject == subject);
-        let envelope = of_subject.find(|stored| Envelope::from_bytes(&stored.payload).is_ok())?;
+        let of_subject = broker.messages().iter().rev().filter(|stored| stored.subject == subject);
+        let mut facts = of_subject.flat_map(|stored| stored.facts.iter().rev());
+        let envelope = facts.find(|fact| Envelope::from_bytes(&fact.payload).is_ok())?;
         if kind < 3 { forged(&envelope.payload, id, kind) } else { None }
     }
 
@@ -235,6 +239,55 @@ impl World {
             sleep(span).await;
             process.set_cut_off(false);
             broker.wake_all();
+        });
+    }
+
+    /// Lets the broker's clock jump days ahead for seconds, or starts a process on a machine whose clock is.
+    fn disturb_clock(&mut self) {
+        let sim = self.sim.clone();
+        if sim.is_any_clock_wrong() {
+            return;
+        }
+        // Those that follow the broker's clock.
+        let services = self.services().into_iter();
+        let processes: Vec<_> = services.flat_map(|service| service.processes().to_vec()).collect();
+        let offset = SignedDuration::from_hours(sim.one_of(&[48, 240]));
+        self.sim.set_clock_wrong(true);
+        if sim.below(2) == 0 {
+            let process = processes[sim.below(processes.len())].clone();
+            let (span, is_cut_off) = (sim.up_to(45_000), sim.below(2) == 0);
+            sim.note(|| format!("{} restarts, its clock is {offset:#} ahead for {span:?}", process.name()));
+            process.set_clock_offset(offset);
+            process.set_cut_off(is_cut_off);
+            self.broker.wake_all();
+            process.kill();
+            let broker = self.broker.clone();
+            self.clients.spawn(async move {
+                sleep(span).await;
+                process.set_clock_offset(SignedDuration::ZERO);
+                process.set_cut_off(false);
+                broker.wake_all();
+                sim.set_clock_wrong(false);
+            });
+            return;
+        }
+        // Shorter than the doubt about a jump that the clocks of machines confirm.
+        let span = Duration::from_secs(3) + sim.up_to(20_000);
+        let with_machines = sim.below(2) == 0;
+        sim.note(|| {
+            format!("the broker's clock jumps {offset:#} ahead for {span:?}, machines: {with_machines}")
+        });
+        sim.count(CoveragePoint::BrokerClockJumped);
+        sim.set_broker_offset(offset);
+        if with_machines {
+            processes.iter().for_each(|process| process.jump_clock(offset));
+        }
+        self.clients.spawn(async move {
+            sleep(span).await;
+            sim.note(|| "the broker's clock is right again".to_owned());
+            sim.set_broker_offset(SignedDuration::ZERO);
+            processes.iter().for_each(|process| process.set_clock_jump(SignedDuration::ZERO));
+            sim.set_clock_wrong(false);
         });
     }
 

@@ -29,6 +29,10 @@ pub struct FaultProfile {
     pub has_inbox: bool,
     /// Instances of each service on one database.
     pub instances: usize,
+    /// Maximum number of facts in a message of the broker.
+    pub max_pack: usize,
+    /// Orders placed at once.
+    pub burst: usize,
     /// A process crashes when it touches the outside, per mille.
     pub dies: u32,
     /// A process is paused, per event.
@@ -39,6 +43,8 @@ pub struct FaultProfile {
     pub skew_ms: usize,
     /// Microseconds that every fourth clock gains per second.
     pub drift: i64,
+    /// The broker's clock jumps, or that of a machine is set wrong, per event.
+    pub clock_jumps: u8,
     /// A database request fails, per mille.
     pub store_fails: u32,
     /// A commit ends without a reply, done or not, per mille.
@@ -94,11 +100,14 @@ pub struct FaultProfile {
 const MILD: FaultProfile = FaultProfile {
     has_inbox: true,
     instances: 1,
+    max_pack: 100,
+    burst: 1,
     dies: 8,
     pauses: 0,
     cuts: 0,
     skew_ms: 0,
     drift: 0,
+    clock_jumps: 0,
     store_fails: 0,
     replies_lost: 0,
     store_delays: 4,
@@ -158,7 +167,7 @@ const CROWDED: FaultProfile = FaultProfile {
 };
 
 impl FaultProfile {
-    /// Selects the profile of a seed, with up to three instances of each service. Every other one has no
+    /// Selects the profile of a seed, with up to three instances of each service and packs of any size. Every other one has no
     /// inboxes.
     pub fn of(seed: u64) -> Self {
         let profile = Self::base_of(seed);
@@ -167,7 +176,13 @@ impl FaultProfile {
             3 => 3,
             _ => 1,
         };
-        Self { instances: profile.instances.max(instances), ..profile }
+        let max_pack = match seed / 24 % 3 {
+            0 => 100,
+            1 => 3,
+            _ => 1,
+        };
+        let burst = if max_pack == 3 { 3 } else { 1 };
+        Self { instances: profile.instances.max(instances), max_pack, burst, ..profile }
     }
 
     fn base_of(seed: u64) -> Self {
@@ -178,10 +193,16 @@ impl FaultProfile {
                 1 => Self { refund_fails: 95, refund_refused: 40, ..MILD },
                 2 => Self { bank_away: Outage::Whole, ..OUTAGE },
                 3 => Self { broker_away: Outage::Whole, ..OUTAGE },
-                4 => Self { bank_away: Outage::Long, skew_ms: 4_000, publish_rejected: 4, ..MILD },
+                4 => Self {
+                    bank_away: Outage::Long,
+                    skew_ms: 4_000,
+                    clock_jumps: 6,
+                    publish_rejected: 4,
+                    ..MILD
+                },
                 5 => CROWDED,
                 6 => Self { store_fails: 6, replies_lost: 20, store_delays: 30, disk_lost: true, ..MILD },
-                _ => Self { trims: 5, drift: 5_000, ..MILD },
+                _ => Self { trims: 5, drift: 5_000, clock_jumps: 6, ..MILD },
             };
             return Self { has_inbox: false, discards_some, ..plain };
         }
@@ -199,7 +220,7 @@ impl FaultProfile {
                 replies_lost: 20,
                 ..MILD
             },
-            6 => Self { step_breaks: 15, dies: 4, ..MILD },
+            6 => Self { step_breaks: 15, dies: 4, clock_jumps: 4, ..MILD },
             7 => Self {
                 bank_away: Outage::Long,
                 step_fails: 10,
@@ -211,7 +232,7 @@ impl FaultProfile {
                 ..MILD
             },
             8 => Self { store_fails: 10, store_delays: 40, step_fails: 5, disk_lost: true, ..MILD },
-            9 => Self { trims: 8, skew_ms: 4_000, drift: 5_000, ..MILD },
+            9 => Self { trims: 8, skew_ms: 4_000, drift: 5_000, clock_jumps: 8, ..MILD },
             10 => Self { step_fails: 8, step_breaks: 2, publish_rejected: 4, ..CROWDED },
             _ => Self {
                 breaker_forced: 6,

@@ -14,8 +14,10 @@ use saga_core::fault::FaultKind;
 use saga_core::input::{CommandOutcome, Input, Outcome};
 use saga_core::retry::RetryPolicy;
 use saga_core::service::{Service, steps_of};
+use saga_engine::host::retention::{RetentionPeriod, RetentionSettings};
+use saga_engine::host::retention_loop::RetentionLoop;
 use saga_engine::runtime::admission::SharedAdmission;
-use saga_engine::runtime::clock::SharedClock;
+use saga_engine::runtime::clock::{BrokerClock, Clock as _, SharedClock};
 use saga_engine::runtime::consumer::ConsumerLimits;
 use saga_engine::runtime::engine::{Engine, EngineSettings};
 use saga_engine::runtime::injected_faults::{FaultSettings, InjectedFaults, NewFault};
@@ -32,7 +34,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::bus::{SharedBroker, SimBus};
-use crate::clock::SimClock;
+use crate::clock::{self, SimClock};
 use crate::coverage::CoveragePoint;
 use crate::instrumented::{HandlerOverride, Instrumented};
 use crate::invariants;
@@ -46,6 +48,11 @@ use crate::store_faults::{Forgotten, StoreFaults};
 
 const TASK_LEASE: SignedDuration = SignedDuration::from_secs(30);
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Retention of inbox marks, idempotency keys and published entries by the loops of instances.
+pub const RETENTION: Duration = Duration::from_mins(4);
+/// Maximum age of a message that is redelivered where these loops run.
+pub const MAX_REDELIVERY_TIME: Duration = Duration::from_mins(2);
 
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -127,7 +134,7 @@ pub struct Instance<S: Service> {
     service: Arc<Instrumented<S>>,
     handler: Arc<dyn TaskHandler>,
     background: Option<Background<S>>,
-    clock: SharedClock,
+    clock: SimClock,
     is_clock_off: bool,
     /// Injected faults, which survive a restart.
     pub faults: InjectedFaults,
@@ -152,7 +159,7 @@ impl<S: Service> Instance<S> {
                 - SignedDuration::from_millis(i64::try_from(profile.skew_ms).unwrap_or(0));
         let drift = if sim.below(4) == 0 { profile.drift } else { 0 };
         let is_clock_off = skew.abs() >= SignedDuration::from_secs(1);
-        let clock = Arc::new(SimClock::new(sim.clone(), skew, drift));
+        let clock = SimClock::new(process.clone(), skew, drift);
         let steps = steps_of::<S>().into_iter().map(|step| step.name).collect();
         let settings = FaultSettings { enabled: true, seed: sim.below(usize::MAX) as u64 };
         let faults = InjectedFaults::new(settings, &FaultKind::OF_A_SERVICE, steps);
@@ -203,10 +210,14 @@ impl<S: Service> Instance<S> {
             notifications: (sim.profile().instances > 1).then_some(notifications),
             is_clock_off: self.is_clock_off,
         });
+        let followed = Arc::new(BrokerClock::new(Arc::new(self.clock.clone())));
+        let follows_broker = S::OPERATOR.is_some() && sim.profile().clock_jumps > 0;
+        let clock: SharedClock =
+            if follows_broker { clock::shown(&self.clock, &followed) } else { Arc::new(self.clock.clone()) };
         let deps = RuntimeDeps {
             store,
             handler: self.handler.clone(),
-            clock: self.clock.clone(),
+            clock,
             observer: self.observer.clone(),
             faults: self.faults.clone(),
             tracer: Tracer::off(),
@@ -218,20 +229,44 @@ impl<S: Service> Instance<S> {
             |_| BreakerPolicy::default(),
             &overridden,
         );
-        let messaging = if S::OPERATOR.is_some() {
-            let bus = SimBus::new(self.process.clone(), broker);
-            let publisher = Box::new(bus.clone());
-            start_messaging(&engine, &steps, &deps, &self.runtime_config, &bus, publisher)
-        } else {
-            JoinSet::new()
-        };
+        let max_in_flight = self.runtime_config.consumer.max_in_flight;
+        let bus = SimBus::new(self.process.clone(), broker, max_in_flight);
         if let Some(background) = &self.background {
             let (process, store) = (self.process.clone(), deps.store.clone());
             let (engine, admission) = (engine.clone(), admission.clone());
             loops.spawn(background(InstanceParts { process, store, engine, admission }));
         }
-        let instance = LiveInstance { engine, admission, overrides };
+        let instance = LiveInstance { engine: engine.clone(), admission, overrides };
+        let mut messaging = JoinSet::new();
+        if follows_broker {
+            let retention = RetentionLoop {
+                store: deps.store.clone(),
+                clock: clock::for_retention(&self.clock, followed.clone()),
+                settings: retention_settings(),
+                rows: S::rows(),
+                delivered: MAX_REDELIVERY_TIME,
+                archive: None,
+            };
+            loops.spawn(retention.run());
+            loops.spawn(clock::follow(followed.clone(), bus.clone()));
+            let (live, name) = (self.live.clone(), self.process.name().to_owned());
+            let (config, trusted) = (self.runtime_config.clone(), followed.trusted());
+            messaging.spawn(async move {
+                if let Some(trusted) = trusted {
+                    trusted.await;
+                }
+                live.lock().insert(name, instance);
+                let publisher = Box::new(bus.clone());
+                let mut messaging = start_messaging(&engine, &steps, &deps, &config, &bus, publisher);
+                messaging.join_next().await;
+            });
+            return [loops, messaging];
+        }
         self.live.lock().insert(self.process.name().to_owned(), instance);
+        if S::OPERATOR.is_some() {
+            let publisher = Box::new(bus.clone());
+            messaging = start_messaging(&engine, &steps, &deps, &self.runtime_config, &bus, publisher);
+        }
         [loops, messaging]
     }
 
@@ -246,6 +281,21 @@ impl<S: Service> Instance<S> {
             let injected = invariants::injected_failures(&self.shared.journal.lock(), &self.faults);
             invariants::check_breakers(sim, injected, &instance.admission.breakers());
         }
+    }
+}
+
+/// Retention that is shorter than a world and longer than any redelivery, repetition and deadline in it.
+/// Histories and dead letters stay, because the laws read them.
+fn retention_settings() -> RetentionSettings {
+    RetentionSettings {
+        inbox: RETENTION,
+        idempotency_key: RETENTION,
+        published: RETENTION,
+        dead_letter: RetentionPeriod::Forever,
+        history: RetentionPeriod::Forever,
+        chunk: 100,
+        every: Duration::from_secs(10),
+        ..RetentionSettings::default()
     }
 }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use saga_core::admission::CallResult;
 use saga_core::breaker::State;
 use saga_core::dead_letter::DeadLetterOrigin;
@@ -20,6 +21,9 @@ use crate::law::Law;
 use crate::sim::Sim;
 
 pub const BANK: &str = "bank";
+
+/// Maximum difference of the clock that set a deadline to the clock that judges it.
+const MAX_CLOCK_ERROR: SignedDuration = SignedDuration::from_secs(10);
 
 /// Reasons for an unreadable message.
 const UNREADABLE: [&str; 4] = ["not an envelope", "unknown type", "unknown version", "data is no"];
@@ -69,6 +73,20 @@ pub fn check_entry(sim: &Sim, entry: &BatchEffects) {
         sim.count_if(CoveragePoint::MaxDeliveriesReached, reason.contains(failure_reasons::MAX_DELIVERIES));
         sim.count_if(CoveragePoint::RefundDeadLettered, *origin == DeadLetterOrigin::Task);
         sim.count_if(CoveragePoint::OperatorCommandDeadLettered, step.ends_with("-operations"));
+    }
+}
+
+/// No order is cancelled before its deadline, whatever the clocks say.
+pub fn check_deadlines(sim: &Sim, journal: &mut Journal, entry: &BatchEffects) {
+    journal.deadlines.extend(entry.placed.iter().cloned());
+    for order in &entry.timed_out {
+        let deadline = journal.deadlines.get(order).copied().unwrap_or(Timestamp::MIN);
+        let early = deadline.duration_since(sim.now());
+        if early > MAX_CLOCK_ERROR {
+            sim.breaks(Law::OrderEnds, format!("order {order} timed out {early:#} before its deadline"));
+        }
+        let has_jumped = sim.count_of(CoveragePoint::BrokerClockJumped) > 0;
+        sim.count_if(CoveragePoint::TimedOutAfterJump, has_jumped);
     }
 }
 

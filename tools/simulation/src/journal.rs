@@ -2,7 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use contract::order::CancelReason;
+use jiff::Timestamp;
+use order::domain::{Order, OrderEvent};
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus};
+use saga_core::decider::Decider as _;
 use saga_core::decision::{InboxState, Loaded, Reads, Writes};
 use uuid::Uuid;
 
@@ -15,6 +19,8 @@ pub struct Journal {
     pub inputs: BTreeMap<String, u64>,
     /// Number of injected failures of past faults.
     pub injected: u64,
+    /// Deadline with which each order was placed.
+    pub deadlines: BTreeMap<String, Timestamp>,
     /// Tokens of committed batches, by which a lost reply is found out.
     pub tokens: BTreeSet<Uuid>,
     /// True once a batch could not be stored.
@@ -59,6 +65,9 @@ pub struct BatchEffects {
     /// (step, inbox id) of each processed message.
     pub handled: Vec<(&'static str, Uuid)>,
     pub retried: Vec<String>,
+    /// Orders placed with their deadlines, and orders cancelled at theirs.
+    pub placed: Vec<(String, Timestamp)>,
+    pub timed_out: Vec<String>,
     /// (step, origin, reason) of each new dead letter, and of each that failed again.
     pub dead_lettered: Vec<(String, DeadLetterOrigin, String)>,
 }
@@ -67,6 +76,15 @@ impl BatchEffects {
     /// Extracts the effects from the writes.
     pub fn of(writes: &Writes) -> Self {
         let mut entry = Self { handled: writes.inbox.clone(), ..Self::default() };
+        for event in writes.events.iter().filter(|event| event.key.kind == Order::KIND) {
+            match serde_json::from_str(&event.data) {
+                Ok(OrderEvent::Placed(placed)) => entry.placed.push((event.key.id.clone(), placed.deadline)),
+                Ok(OrderEvent::Cancelled(CancelReason::TimedOut)) => {
+                    entry.timed_out.push(event.key.id.clone());
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
         entry.retried.extend(
             writes.retries.iter().filter(|retry| retry.attempts > 0).map(|retry| retry.last_error.clone()),
         );

@@ -302,7 +302,7 @@ impl World {
         let consumed: Vec<usize> =
             all.filter(|index| broker.consumers(*index).contains(&step.name)).collect();
         let index = consumed.get(self.sim.below(consumed.len()))?;
-        readdressed(&broker.messages()[*index].payload, message_id, step)
+        readdressed(&broker.messages()[*index].facts.first()?.payload, message_id, step)
     }
 }
 

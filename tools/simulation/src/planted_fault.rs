@@ -80,6 +80,12 @@ pub enum PlantedFault {
     LostReplyRepeatsWork,
     /// A batch whose commit reply was lost counts as committed.
     LostReplyIgnored,
+    /// The last fact of a pack is lost when the pack is split.
+    PackLosesLastFact,
+    /// Each time that the broker tells is believed.
+    JumpsBelieved,
+    /// Rows are purged by the machine's clock before the broker has told its time.
+    PurgedByMachineClock,
     /// Idempotency keys are purged while clients still repeat them.
     KeyForgottenTooEarly,
     /// A call is made although its order has ended.

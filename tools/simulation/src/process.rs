@@ -1,8 +1,9 @@
 //! Shell: a process of one service, which may crash at any point, be paused until its leases expire, or lose the broker.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
+use jiff::SignedDuration;
 use tokio::sync::Notify;
 
 use crate::sim::Sim;
@@ -19,6 +20,12 @@ struct Inner {
     is_paused: AtomicBool,
     resumed: Notify,
     is_cut_off: AtomicBool,
+    /// Seconds by which the machine's clock is ahead.
+    clock_offset: AtomicI64,
+    /// Seconds by which it has jumped. A process restarts on a machine that has not.
+    clock_jump: AtomicI64,
+    /// True once this life knows the broker's time.
+    has_time: AtomicBool,
 }
 
 impl Process {
@@ -31,6 +38,9 @@ impl Process {
             is_paused: AtomicBool::new(false),
             resumed: Notify::new(),
             is_cut_off: AtomicBool::new(false),
+            clock_offset: AtomicI64::new(0),
+            clock_jump: AtomicI64::new(0),
+            has_time: AtomicBool::new(false),
         }))
     }
 
@@ -57,6 +67,8 @@ impl Process {
     /// Marks the process as started.
     pub fn begin(&self) {
         self.resume();
+        self.set_clock_jump(SignedDuration::ZERO);
+        self.0.has_time.store(false, Ordering::Release);
         self.0.is_alive.store(true, Ordering::Release);
     }
 
@@ -84,6 +96,34 @@ impl Process {
     /// Cuts the process off from the broker, or connects it again. [`crate::bus::SharedBroker::wake_all`] must follow.
     pub fn set_cut_off(&self, is_cut_off: bool) {
         self.0.is_cut_off.store(is_cut_off, Ordering::Release);
+    }
+
+    /// Offset by which the machine's clock is ahead.
+    pub fn clock_offset(&self) -> SignedDuration {
+        let (offset, jump) = (&self.0.clock_offset, &self.0.clock_jump);
+        SignedDuration::from_secs(offset.load(Ordering::Acquire) + jump.load(Ordering::Acquire))
+    }
+
+    /// Sets the machine's clock, across restarts.
+    pub fn set_clock_offset(&self, offset: SignedDuration) {
+        self.0.clock_offset.store(offset.as_secs(), Ordering::Release);
+    }
+
+    /// Records that this life knows the broker's time.
+    pub fn received_time(&self) {
+        self.0.has_time.store(true, Ordering::Release);
+    }
+
+    /// Lets the machine's clock jump until the next restart. A process that has no time yet could not notice.
+    pub fn jump_clock(&self, jump: SignedDuration) {
+        if self.0.has_time.load(Ordering::Acquire) {
+            self.set_clock_jump(jump);
+        }
+    }
+
+    /// Sets the machine's clock until the next restart.
+    pub fn set_clock_jump(&self, jump: SignedDuration) {
+        self.0.clock_jump.store(jump.as_secs(), Ordering::Release);
     }
 
     /// Pauses the process, like SIGSTOP.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -39,6 +39,8 @@ struct State {
     rng: fastrand::Rng,
     are_faults_on: bool,
     is_bank_away: bool,
+    broker_offset: SignedDuration,
+    is_any_clock_wrong: bool,
     coverage: Coverage,
     broken: Vec<String>,
     notes: Vec<String>,
@@ -53,6 +55,8 @@ impl Sim {
             rng: fastrand::Rng::with_seed(seed),
             are_faults_on: false,
             is_bank_away: false,
+            broker_offset: SignedDuration::ZERO,
+            is_any_clock_wrong: false,
             coverage: Coverage::default(),
             broken: Vec::new(),
             notes: Vec::new(),
@@ -111,6 +115,31 @@ impl Sim {
     /// Makes the bank unreachable or reachable.
     pub fn set_bank_away(&self, is_away: bool) {
         self.0.state.lock().is_bank_away = is_away;
+    }
+
+    /// Time by the broker's clock.
+    pub fn broker_time(&self) -> Timestamp {
+        self.now().saturating_add(self.broker_offset()).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Offset by which the broker's clock is ahead.
+    pub fn broker_offset(&self) -> SignedDuration {
+        self.0.state.lock().broker_offset
+    }
+
+    /// Sets the broker's clock.
+    pub fn set_broker_offset(&self, offset: SignedDuration) {
+        self.0.state.lock().broker_offset = offset;
+    }
+
+    /// True while the clock of the broker or of a machine is days off.
+    pub fn is_any_clock_wrong(&self) -> bool {
+        self.0.state.lock().is_any_clock_wrong
+    }
+
+    /// Records whether a clock is days off.
+    pub fn set_clock_wrong(&self, is_wrong: bool) {
+        self.0.state.lock().is_any_clock_wrong = is_wrong;
     }
 
     /// True with this probability in percent, while faults are on.

@@ -115,6 +115,7 @@ impl SimStore {
         invariants::check_entry(sim, &entry);
         sim.count_many(CoveragePoint::ClockSkewSurvived, if self.is_clock_off { batch.due } else { 0 });
         let mut journal = self.journal.lock();
+        invariants::check_deadlines(sim, &mut journal, &entry);
         journal.handled.extend(entry.handled);
         let inputs = journal.inputs.entry(self.process.name().to_owned()).or_default();
         *inputs += batch.inputs();

@@ -34,7 +34,7 @@ use crate::broker::Broker;
 use crate::bus::SharedBroker;
 use crate::client::Customers;
 use crate::deployment::{AnyDeployment, Deployer, Deployment};
-use crate::instance::{Background, Shared, inject};
+use crate::instance::{Background, MAX_REDELIVERY_TIME, Shared, inject};
 use crate::invariants;
 use crate::process::Process;
 use crate::redriver::{self, Breakers};
@@ -147,7 +147,12 @@ impl World {
     pub fn stop_faults(&self) {
         self.sim.set_faults_on(false);
         self.sim.set_bank_away(false);
-        self.processes().iter().for_each(|process| process.set_cut_off(false));
+        self.sim.set_broker_offset(SignedDuration::ZERO);
+        for process in self.processes() {
+            process.set_cut_off(false);
+            process.set_clock_offset(SignedDuration::ZERO);
+            process.set_clock_jump(SignedDuration::ZERO);
+        }
         self.broker.set_away(false);
         self.processes().iter().for_each(Process::resume);
         for service in self.services() {
@@ -232,7 +237,9 @@ impl World {
             }
             broker.first_stored(index)
         };
-        if stored_at > self.trimmed_until {
+        let purges = self.sim.profile().clock_jumps > 0;
+        let is_old = purges && stored_at + MAX_REDELIVERY_TIME < self.sim.age();
+        if stored_at > self.trimmed_until && !is_old {
             self.broker.redeliver(index);
         }
     }

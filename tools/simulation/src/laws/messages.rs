@@ -25,8 +25,10 @@ pub fn check_no_message_lost(world: &World) {
     let deliveries: Vec<StepDelivery> = (0..broker.messages().len())
         .flat_map(|index| broker.consumers(index).into_iter().map(move |step| (step, index)))
         .collect();
-    let expected: BTreeSet<StepMessage> =
-        deliveries.into_iter().map(|(step, index)| (step, broker.id(index))).collect();
+    let expected: BTreeSet<StepMessage> = deliveries
+        .into_iter()
+        .flat_map(|(step, index)| broker.ids(index).into_iter().map(move |id| (step, id)))
+        .collect();
     let states: BTreeMap<_, _> =
         world.services().into_iter().flat_map(|service| inbox_states(service, &expected)).collect();
     // Inbox marks are purged, the journal is not.
