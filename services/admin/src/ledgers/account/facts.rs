@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use contract::fact::FactType;
 use contract::reconciliation::{OrderEntry, PublishedFact};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::broken_rules::{Reference, Violations, list, named};
 use super::entries::Account;
@@ -49,6 +49,7 @@ impl Account {
         let since = reference.view_complete_since;
         let published = Times::of(self.published_facts().map(|PublishedFact { fact, at }| (*fact, *at)));
         let viewed = Times::of(self.viewed_facts());
+        let is_extended = published.earliest(FactType::DeadlineExtended).is_some();
         for fact in FactType::ALL {
             match (published.earliest(*fact), viewed.earliest(*fact)) {
                 (None, None) => {}
@@ -64,7 +65,8 @@ impl Account {
                 // Histories keep microseconds.
                 (Some(published), Some(viewed)) => {
                     let agree = published.as_microsecond() == viewed.as_microsecond()
-                        || (viewed < published && reference.may_be_lost(*fact, viewed));
+                        || (viewed < published && reference.may_be_lost(*fact, viewed))
+                        || (is_extended && is_repeated(*fact, published, viewed));
                     violations.require(agree, Rule::ViewIsWhatWasPublished, || {
                         format!("{} published {published}, in view at {viewed}", fact.name())
                     });
@@ -99,6 +101,17 @@ impl Times {
     const fn earliest(&self, fact: FactType) -> Option<Timestamp> {
         self.0[fact as usize]
     }
+}
+
+/// Maximum difference between the clocks of two replicas, each of which may be off by two seconds.
+const CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_secs(5);
+
+/// True if the view may have the time of a repetition: payment publishes its outcome again when a deadline is extended,
+/// maybe in a replica whose clock is behind.
+fn is_repeated(fact: FactType, published: Timestamp, viewed: Timestamp) -> bool {
+    let is_outcome = matches!(fact, FactType::PaymentProcessed | FactType::PaymentFailed);
+    let ahead = published.duration_since(viewed);
+    is_outcome && ahead.is_positive() && ahead <= CLOCK_DIFFERENCE
 }
 
 /// Returns the names of facts in the order of the contract.

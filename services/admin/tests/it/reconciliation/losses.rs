@@ -1,6 +1,7 @@
 //! Pure: facts that a service has lost, after an operator accepted the loss.
 
 use contract::FactType;
+use contract::reconciliation::PublishedFact;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::service_stats::ServiceStats;
 
@@ -45,4 +46,23 @@ fn fact_without_history_is_accepted_with_the_loss_of_its_service() {
     assert_eq!(shop.discrepancies().len(), 1);
     lost(&mut shop, "payment", at(CONFIRMED, 9));
     assert_eq!(shop.discrepancies(), [""; 0]);
+}
+
+/// The replica of payment that repeated the outcome has a clock that is behind.
+#[test]
+fn outcome_repeated_after_an_extension_may_be_a_little_earlier_in_the_view() {
+    let mut shop = Shop::consistent();
+    let first = shop.payments[CONFIRMED].published[0].at;
+    let later = |shop: &mut Shop, seconds| {
+        shop.payments[CONFIRMED].published[0].at = first + SignedDuration::from_secs(seconds);
+        shop.discrepancies().len()
+    };
+    assert_eq!(later(&mut shop, 1), 1, "nothing was extended");
+    let mut view = shop.views[CONFIRMED].1.clone();
+    shop.receives(&mut view, CONFIRMED, FactType::DeadlineExtended, 9);
+    shop.orders[CONFIRMED].deadline = view.deadline.expect("a deadline");
+    shop.views[CONFIRMED].1 = view;
+    let extended = PublishedFact { fact: FactType::DeadlineExtended, at: at(CONFIRMED, 9) };
+    shop.orders[CONFIRMED].published.push(extended);
+    assert_eq!([0, 1, 5, 6, -1].map(|seconds| later(&mut shop, seconds)), [0, 0, 0, 1, 1]);
 }
