@@ -1,4 +1,4 @@
-//! Pure: a model of the broker: streams that keep everything, and deliveries in any order and number.
+//! Shell: a model of the broker: streams that keep everything, and deliveries in any order and number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
