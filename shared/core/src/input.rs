@@ -232,7 +232,7 @@ impl<S: Service> Input<S> {
 
     /// Step of a message that an earlier process may have died of.
     #[must_use]
-    pub fn suspected_at(&self) -> Option<&'static str> {
+    pub fn suspect_step(&self) -> Option<&'static str> {
         match &self.kind {
             InputKind::Message(delivered) if delivered.is_redelivery || delivered.prior.is_some() => {
                 Some(delivered.step.name)

@@ -84,7 +84,7 @@ impl RunRecord {
 
     /// True if messages that may have been tried before are processed in trials.
     #[must_use]
-    pub fn is_careful(&self, now: Timestamp) -> bool {
+    pub fn requires_trials(&self, now: Timestamp) -> bool {
         self.crashes >= CRASHES_BEFORE_TRIALS && self.is_fresh(now)
     }
 
@@ -129,6 +129,11 @@ impl RunRecord {
     pub fn end_trial(&mut self) {
         let ended = std::mem::take(&mut self.trial);
         self.suspects.retain(|suspect| !ended.iter().any(|one| one.is(&suspect.step, suspect.message)));
+    }
+
+    /// Records that a message was processed.
+    pub fn processed(&mut self, step: &str, message: Uuid) {
+        self.suspects.retain(|suspect| !suspect.is(step, message));
     }
 
     /// Records that a message was dead-lettered. A replay is tried like any other message.
@@ -183,16 +188,16 @@ mod tests {
     #[test]
     fn message_is_deadly_after_two_trials_alone_and_others_are_not() {
         let mut record = RunRecord::new(at(0));
-        assert!(!record.is_careful(at(0)));
+        assert!(!record.requires_trials(at(0)));
         record = record.after_crash(at(10));
-        assert!(!record.is_careful(at(10)), "one crash is no reason");
+        assert!(!record.requires_trials(at(10)), "one crash is no reason");
         record = record.after_crash(at(20));
-        assert!(record.is_careful(at(20)));
+        assert!(record.requires_trials(at(20)));
         let both = [("step", OTHER), ("step", MESSAGE)];
         record.begin_trial(both, false);
         record = record.after_crash(at(25));
-        let told = record.crash_loop(at(26)).expect("three crashes");
-        assert!(told.ends_with("it died of one of 2 messages, the last at step"), "{told}");
+        let text = record.crash_loop(at(26)).expect("three crashes");
+        assert!(text.ends_with("it died of one of 2 messages, the last at step"), "{text}");
         for second in [30, 40] {
             assert!(record.is_suspect("step", MESSAGE) && !record.is_suspect("other", MESSAGE));
             for one in both {
@@ -204,20 +209,20 @@ mod tests {
             record.begin_trial([("step", MESSAGE)], true);
             record = record.after_crash(at(second));
         }
-        let told = record.crash_loop(at(41)).expect("five crashes");
-        assert!(told.starts_with("ended 5 times without a stop since 1970-01-01T00:00:10Z"), "{told}");
+        let text = record.crash_loop(at(41)).expect("five crashes");
+        assert!(text.starts_with("ended 5 times without a stop since 1970-01-01T00:00:10Z"), "{text}");
         assert_eq!((record.deadly("step", MESSAGE), record.deadly("step", OTHER)), (Some(2), None));
         record.dead_lettered("step", MESSAGE);
-        let told = record.crash_loop(at(42)).expect("still a crash loop");
-        assert!(told.ends_with("2 times of message 00000000-0000-0000-0000-000000000001 at step alone, which is dead-lettered now"), "{told}");
+        let text = record.crash_loop(at(42)).expect("still a crash loop");
+        assert!(text.ends_with("2 times of message 00000000-0000-0000-0000-000000000001 at step alone, which is dead-lettered now"), "{text}");
         assert_eq!(record.deadly("step", MESSAGE), None, "a replay is tried again");
     }
 
     #[test]
     fn series_ends_after_ten_minutes() {
         let crashed = (1..4).fold(RunRecord::new(at(0)), |record, second| record.after_crash(at(second)));
-        assert!(crashed.crash_loop(at(4)).is_some() && crashed.is_careful(at(4)));
-        assert_eq!((crashed.crash_loop(at(700)), crashed.is_careful(at(700))), (None, false));
+        assert!(crashed.crash_loop(at(4)).is_some() && crashed.requires_trials(at(4)));
+        assert_eq!((crashed.crash_loop(at(700)), crashed.requires_trials(at(700))), (None, false));
         let later = crashed.clone().after_crash(at(700));
         assert_eq!((later.crash_loop(at(700)), later.crashes), (None, 1));
         assert_eq!(crashed.after_crash(at(603)).crashes, 4, "ten minutes after the last start");

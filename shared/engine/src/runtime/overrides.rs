@@ -230,8 +230,8 @@ impl Overrides {
     }
 
     /// Record of crashes of this instance, while messages that an earlier process may have died of are processed in trials.
-    pub(super) fn careful_record(&self, now: Timestamp) -> Option<RunRecord> {
-        self.0.run.lock().as_ref().filter(|record| record.is_careful(now)).cloned()
+    pub(super) fn record_in_trials(&self, now: Timestamp) -> Option<RunRecord> {
+        self.0.run.lock().as_ref().filter(|record| record.requires_trials(now)).cloned()
     }
 
     /// Stores a changed record of this instance.

@@ -97,3 +97,43 @@ async fn limited_crash_counts_across_restarts() {
     let faults = system.get("admin", "/api/admin/faults").await;
     assert_eq!(faults["faults"], serde_json::json!([]), "{faults:#}");
 }
+
+/// The report of a dead letter is never dead-lettered itself. It waits unprocessed, so that admin goes on.
+#[tokio::test]
+async fn report_that_kills_admin_waits_and_admin_goes_on() {
+    let system = System::start(&["order.service.deadline=10m"]);
+    system.list("pen", 100).await;
+    system.sagactl(&["faults", "inject", "admin", "crash", "--step", "admin-dead-letters"]);
+    let fail = ["fail_permanently", "--step", "payment-processing", "--next", "1"];
+    system.sagactl(&[&["faults", "inject", "payment"], &fail[..]].concat());
+    place(&system).await;
+    let waits = "it died 2 times of message";
+    let mut crashes = 0;
+    loop {
+        let has_crashed = || !is_running(&system, "admin");
+        let is_blamed = || text(&system.try_sagactl(&["doctor"]).stdout).contains(waits);
+        wait_until("admin crashes or goes on", async || has_crashed() || is_blamed()).await;
+        if !has_crashed() {
+            break;
+        }
+        crashes += 1;
+        assert!(crashes <= 6, "admin goes on crashing");
+        let _: Output = system.try_sagactl(&["start", "admin"]);
+    }
+    let other = place(&system).await;
+    wait_until("another order is confirmed", async || is_confirmed(&system, &other).await).await;
+    let is_shown = async || {
+        let path = format!("/api/admin/sagas/{other}");
+        system.get("admin", &path).await["status"] == "COMPLETED"
+    };
+    wait_until("admin follows it", is_shown).await;
+    let printed = text(&system.try_sagactl(&["doctor"]).stdout);
+    assert!(printed.contains(waits) && !printed.contains("which is dead-lettered now"), "{printed}");
+    assert_eq!(system.get("admin", "/api/admin/dlq/count").await["total"], 0, "not yet reported");
+
+    system.sagactl(&["faults", "clear", "admin"]);
+    system.sagactl(&["stop", "admin"]);
+    system.sagactl(&["start", "admin"]);
+    wait_until("it is reported", async || system.get("admin", "/api/admin/dlq/count").await["total"] == 1)
+        .await;
+}

@@ -125,7 +125,7 @@ impl Authorization {
             return Err(Denied(Box::new(rate_limited(&caller, rate, wait)), None));
         }
         if !caller.role.may(needed) {
-            info!(token = caller.name, method = %request.method(), path = path.as_str(), %needed, "refused: too small a role");
+            info!(holder = caller.name, method = %request.method(), path = path.as_str(), %needed, "refused: too small a role");
             let detail = format!(
                 "this needs the role {needed}, and the token {} has the role {}: ask with another, or have one \
                  issued by `sagactl token create`",

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{debug, error, info};
 
-use super::trials::{Begun, Trials};
+use super::trials::{FailedMessage, Treatment, Trials};
 use super::{Engine, EngineSettings, Inner, OnOutcome, Parts, PendingInput, Submission};
 use crate::runtime::after_commit::AfterCommit;
 use crate::runtime::batch_delay::BatchDelay;
@@ -125,11 +125,10 @@ impl<S: Service> BatchLoop<S> {
         // The first part is on top, so that what came first is decided first.
         let mut parts = self.trials.split(&inputs, self.parts.clock.now());
         while let Some(part) = parts.pop() {
-            let begun = self.trials.begin(&inputs[part.clone()], self.parts.clock.now()).await;
-            if let Begun::Deadly { failure, .. } = &begun {
-                if self.fail_message(&inputs[part.start], &mut waiters, failure.clone()).await {
-                    self.trials.end(begun).await;
-                }
+            let treatment = self.trials.begin(&inputs[part.clone()], self.parts.clock.now()).await;
+            if let Treatment::Fail { step, message, failure } = treatment {
+                let failed = self.fail_message(&inputs[part.start], &mut waiters, failure).await;
+                self.trials.end_deadly(step, message, failed).await;
                 continue;
             }
             match self.transact(&inputs, part.clone()).await {
@@ -138,7 +137,7 @@ impl<S: Service> BatchLoop<S> {
                         info!("store available again, batches are stored");
                     }
                     self.complete(&inputs[part], &mut waiters, after_commit);
-                    self.trials.end(begun).await;
+                    self.trials.end(treatment).await;
                 }
                 Err(fault) if fault.is_caused_by_batch() && part.len() > 1 => {
                     let middle = part.start + part.len() / 2;
@@ -187,22 +186,28 @@ impl<S: Service> BatchLoop<S> {
         self.complete(std::slice::from_ref(input), waiters, after_commit);
     }
 
-    /// Stores the failure of one message, and completes the next waiter with that outcome. Returns false if it is not stored.
-    async fn fail_message(&self, input: &Input<S>, waiters: &mut Waiters<S>, failure: FailedAttempt) -> bool {
+    /// Stores the failure of one message, and completes the next waiter with that outcome.
+    async fn fail_message(
+        &self,
+        input: &Input<S>,
+        waiters: &mut Waiters<S>,
+        failure: FailedAttempt,
+    ) -> FailedMessage {
         let InputKind::Message(delivered) = &input.kind else {
             drop(waiters.next());
-            return false;
+            return FailedMessage::NotStored;
         };
         let again = Arc::new(vec![input.with_failure(delivered, failure)]);
         match self.transact(&again, 0..1).await {
             Ok(after_commit) => {
+                let failed = FailedMessage::of(&after_commit.outcomes);
                 self.complete(&again, waiters, after_commit);
-                true
+                failed
             }
             Err(fault) => {
                 error!(message_id = %input.id, "failure of a message not stored, it will be redelivered: {}", error_chain(&fault));
                 drop(waiters.next());
-                false
+                FailedMessage::NotStored
             }
         }
     }
