@@ -1,4 +1,4 @@
-//! Pure: how the earlier processes of an instance ended, and which message they died of.
+//! Pure: record of how the earlier processes of an instance ended, and of the messages that they died of.
 //!
 //! A message that kills its process would be redelivered for ever, and take others of its batch along each time. After two
 //! crashes in a row, each batch with messages that may have been tried before is a [`trial`](RunRecord::begin_trial), which is

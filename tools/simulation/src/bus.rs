@@ -302,7 +302,6 @@ impl FactStream for SimFacts {
     }
 }
 
-/// A delivered message.
 struct SimMessage {
     bus: SimBus,
     durable: String,

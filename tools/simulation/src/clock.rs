@@ -17,7 +17,6 @@ use crate::process::Process;
 const SYNC_EVERY: Duration = Duration::from_secs(5);
 const DOUBT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Clock of a machine.
 #[derive(Clone)]
 pub struct SimClock {
     process: Process,

@@ -31,7 +31,6 @@ pub struct FaultProfile {
     pub instances: usize,
     /// Maximum number of facts in a message of the broker.
     pub max_pack: usize,
-    /// Orders placed at once.
     pub burst: usize,
     /// A process crashes when it touches the outside, per mille.
     pub dies: u32,

@@ -127,7 +127,6 @@ impl Sim {
         self.0.state.lock().broker_offset
     }
 
-    /// Sets the broker's clock.
     pub fn set_broker_offset(&self, offset: SignedDuration) {
         self.0.state.lock().broker_offset = offset;
     }

@@ -185,7 +185,6 @@ impl Transactions for SimStore {
     }
 }
 
-/// Attempts at one batch.
 struct BatchAttempts<'a> {
     store: &'a SimStore,
     reads: Reads,
@@ -193,7 +192,6 @@ struct BatchAttempts<'a> {
     decided: Arc<Mutex<Decided>>,
 }
 
-/// End of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CommitEnd {
     Replied,

@@ -338,7 +338,7 @@ async fn reject_before_startup_check<S: Service, X: Send + Sync + 'static>(
 /// Reason why a running service ends.
 enum End {
     Signal,
-    /// Its database or a permission was found unusable.
+    /// The start was rejected, e.g. for a database that has lost data.
     Rejected(anyhow::Error),
     /// A half-dead service must not look alive. It counts as a crash.
     Panicked(anyhow::Error),

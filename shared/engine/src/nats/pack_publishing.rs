@@ -13,7 +13,7 @@ use crate::store::{OutboxEntry, PublishOutcome};
 /// Answer of the broker to a pack.
 #[derive(Debug)]
 pub enum PackAnswer {
-    /// Stored.
+    /// The broker has stored it, now or before.
     Accepted,
     /// The broker did not answer, which says nothing about the message.
     Unanswered(String),
@@ -26,7 +26,7 @@ pub enum PackAnswer {
     },
 }
 
-/// Sender of packs.
+/// Sends packs, and waits for the answers of the broker.
 pub trait PackSender: Sync {
     /// Pack that was sent and not answered.
     type Sent: Send;
@@ -34,7 +34,7 @@ pub trait PackSender: Sync {
     /// Sends the message of these entries. Others follow before its answer.
     fn send(&self, entries: &[&OutboxEntry]) -> impl Future<Output = Self::Sent> + Send;
 
-    /// Waits for the answer.
+    /// Waits for the answer of the broker to this pack.
     fn answer(&self, entries: &[&OutboxEntry], sent: Self::Sent) -> impl Future<Output = PackAnswer> + Send;
 }
 

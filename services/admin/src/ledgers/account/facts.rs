@@ -106,8 +106,8 @@ impl Times {
 /// Maximum difference between the clocks of two replicas, each of which may be off by two seconds.
 const CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_secs(5);
 
-/// True if the view may have the time of a repetition: payment publishes its outcome again when a deadline is extended,
-/// maybe in a replica whose clock is behind.
+/// True if the view may have the time of a repetition. Payment publishes its outcome again when a deadline is extended, and
+/// the clock of the replica that does so may be behind.
 fn is_repeated(fact: FactType, published: Timestamp, viewed: Timestamp) -> bool {
     let is_outcome = matches!(fact, FactType::PaymentProcessed | FactType::PaymentFailed);
     let ahead = published.duration_since(viewed);

@@ -24,9 +24,9 @@ pub(super) struct Trials {
 pub(super) enum Treatment {
     /// Processed as always: nothing in it can be blamed for a crash.
     Ordinary,
-    /// Its messages are recorded, and blamed if the process dies.
+    /// Messages are recorded first, and blamed if the process dies.
     Trial,
-    /// It is one message of which processes keep dying, and fails unprocessed.
+    /// The only message is one of which processes keep dying. It fails unprocessed.
     Fail { step: &'static str, message: Uuid, failure: FailedAttempt },
 }
 
@@ -101,13 +101,13 @@ impl Trials {
     }
 }
 
-/// What became of a message that failed without being processed.
+/// Outcome of a message that failed without being processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FailedMessage {
     DeadLettered,
     /// A message that is never dead-lettered, such as the report of a dead letter.
     Retried,
-    /// It was processed before.
+    /// Already processed before the crash.
     Duplicate,
     NotStored,
 }

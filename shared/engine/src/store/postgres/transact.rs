@@ -31,7 +31,6 @@ struct Written {
     generation: i64,
 }
 
-/// Attempts at one batch.
 struct BatchAttempts<'a> {
     database: &'a Database,
     reads: &'a Reads,
