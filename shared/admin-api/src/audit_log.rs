@@ -141,21 +141,21 @@ pub struct ProcessChange {
     pub at: Timestamp,
     /// Name of the operator, 1 to 100 characters.
     #[garde(length(chars, min = 1, max = 100), custom(one_line))]
-    #[schema(min_length = 1, max_length = 100, format = "trimmed-line")]
+    #[schema(min_length = 1, max_length = 100, format = "one-line")]
     pub operator: String,
     /// Kind of change.
     pub change: ProcessChangeKind,
     /// Name of the process, such as `order-2`.
     #[garde(length(chars, min = 1, max = 100), custom(one_line))]
-    #[schema(min_length = 1, max_length = 100, format = "trimmed-line")]
+    #[schema(min_length = 1, max_length = 100, format = "one-line")]
     pub process: String,
     /// Command that made the change, such as `down`.
     #[garde(length(chars, min = 1, max = 100), custom(one_line))]
-    #[schema(min_length = 1, max_length = 100, format = "trimmed-line")]
+    #[schema(min_length = 1, max_length = 100, format = "one-line")]
     pub command: String,
     /// `done`, `asked` while it is unknown, or why it failed.
     #[garde(length(chars, min = 1, max = 500), custom(one_line))]
-    #[schema(min_length = 1, max_length = 500, format = "trimmed-line")]
+    #[schema(min_length = 1, max_length = 500, format = "one-line")]
     pub outcome: String,
 }
 
