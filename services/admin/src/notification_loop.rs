@@ -20,7 +20,7 @@ use crate::rows;
 use crate::service_client::ServiceClient;
 
 /// At most so many groups of dead letters are reported one by one.
-const LIMITS: Limits = Limits { groups: 200, cancelled: 0 };
+const LIMITS: Limits = Limits { groups: 200, cancelled: 0, sagas: 0 };
 
 /// Checks until the service stops.
 pub(crate) async fn run(app: AdminApp) {

@@ -1,8 +1,15 @@
 //! Pure: text for people: counts in words, and validation of what they enter.
 
+use contract::money::Money;
+
 /// Formats a count with its noun: `1 saga`, `1,234 sagas`.
 pub fn counted(count: u64, one: &str, many: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{} {many}", grouped(count)) }
+}
+
+/// Lists amounts: `10.00 EUR and 5.00 USD`. Empty without any.
+pub fn listed(amounts: &[Money]) -> String {
+    amounts.iter().map(Money::to_string).collect::<Vec<_>>().join(" and ")
 }
 
 /// Formats a number with thousands separators: `1,234`.

@@ -28,6 +28,7 @@ use crate::commands::{BulkChange, CommandKind, Reply};
 use crate::dead_letters::events::Replay;
 use crate::dead_letters::filter::Selection;
 use crate::dead_letters::reading;
+use crate::rows::id_of;
 use admin_api::actor::Actor;
 
 /// Maximum number of dead letters of one request.
@@ -282,7 +283,7 @@ async fn waiting_for(admin: &Admin, step: String) -> Result<BulkSelection, Probl
         let query = Query { equals, after, limit: CHUNK, ..Query::default() };
         let rows = admin.app.store.find(SagaView::KIND, query).await?;
         for row in &rows {
-            ids.push(row.id.parse().map_err(|error| Problem::internal(&error))?);
+            ids.push(id_of(row)?);
         }
         let Limit { number, .. } = MAX_CHANGED;
         if ids.len() > number {

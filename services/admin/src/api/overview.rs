@@ -9,7 +9,7 @@ use utoipa_axum::routes;
 use super::Admin;
 use crate::overview::snapshot::{self, Limits, MAX_GROUPS_SHOWN};
 
-const LIMITS: Limits = Limits { groups: MAX_GROUPS_SHOWN, cancelled: 5 };
+const LIMITS: Limits = Limits { groups: MAX_GROUPS_SHOWN, cancelled: 5, sagas: 200 };
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
     OpenApiRouter::new().routes(routes!(overview))

@@ -1,6 +1,7 @@
 //! Pure: the content of a notification, for people and for programs.
 
 use admin_api::notifications::NotificationKind;
+use admin_api::text::listed;
 use contract::money::Money;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -60,8 +61,7 @@ impl Line {
     fn with_impact(&self) -> String {
         let mut text = self.text.clone();
         if !self.amounts.is_empty() {
-            let amounts: Vec<_> = self.amounts.iter().map(Money::to_string).collect();
-            text.push_str(&format!(", {}", amounts.join(" and ")));
+            text.push_str(&format!(", {}", listed(&self.amounts)));
         }
         if let Some(deadline) = self.deadline {
             text.push_str(&format!(", first deadline {deadline:.0}"));

@@ -1,7 +1,7 @@
 //! Pure: the rules by which dead letters need a human.
 
 use admin_api::overview::{Finding, FindingCode, GroupSummary, Overview, ServiceStatus};
-use admin_api::text::{counted, grouped};
+use admin_api::text::{counted, grouped, listed};
 
 use super::affected::Affected;
 
@@ -117,9 +117,8 @@ fn replay_value_text(group: &GroupSummary, affected: &Affected) -> String {
 fn outcome_text(group: &GroupSummary, affected: &Affected) -> String {
     let were = if group.cancelled == 1 { "was" } else { "were" };
     let orders = counted(group.cancelled, "order", "orders");
-    let amounts = affected.cancelled.get(&group.fingerprint).into_iter().flatten();
-    let amounts: Vec<_> = amounts.map(ToString::to_string).collect();
-    let of = if amounts.is_empty() { String::new() } else { format!(" of {}", amounts.join(" and ")) };
+    let amounts = affected.cancelled.get(&group.fingerprint).filter(|amounts| !amounts.is_empty());
+    let of = amounts.map_or_else(String::new, |amounts| format!(" of {}", listed(amounts)));
     let cancelled = format!("{orders}{of} {were} cancelled");
     let confirmed = counted(group.confirmed, "was confirmed", "were confirmed");
     match (group.cancelled, group.confirmed) {

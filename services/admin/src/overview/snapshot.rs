@@ -42,19 +42,22 @@ const PAYMENT: &str = "payment";
 /// Groups of dead letters in a response of the API, the largest.
 pub(crate) const MAX_GROUPS_SHOWN: usize = 20;
 
-/// Limits on what is read about dead letters.
+/// Limits on what is read. Nobody sees the last two in notifications.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
+    /// Maximum number of groups of dead letters.
     pub(crate) groups: usize,
-    /// Maximum number of groups whose cancelled orders are summed, which takes long.
+    /// Maximum number of groups whose cancelled orders are summed.
     pub(crate) cancelled: usize,
+    /// Number of the newest sagas whose steps are measured.
+    pub(crate) sagas: usize,
 }
 
 pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, limits: Limits) -> Overview {
     let (store, now) = (app.store.as_ref(), app.clock.now());
     let own = timeout(TIMEOUT, HealthReport::of(app));
     let others = each(all(), |service| timeout(TIMEOUT, services.health_report(service)));
-    let sagas = timeout(TIMEOUT, summary::summary(store, now));
+    let sagas = timeout(TIMEOUT, summary::summary(store, limits.sagas, now));
     let dead_letters = timeout(TIMEOUT, dead_letters::summary::summary(store, limits.groups, now));
     let reconciliation = timeout(TIMEOUT, rows::row::<ReconciliationState>(store, RECONCILIATION_STATE));
     let bank_ledger = timeout(TIMEOUT, services.get_soon(PAYMENT, "/internal/bank-ledger"));

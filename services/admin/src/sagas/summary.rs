@@ -7,7 +7,7 @@ use admin_api::overview::{OldestSaga, SagaSummary, StepDuration};
 use contract::money::Money;
 use contract::saga::{SagaStatus, steps};
 use contract::saga_view::SagaView;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use saga_core::decider::Decider as _;
 use saga_core::query::{FoundRow, Query};
 use saga_engine::store::StoreFault;
@@ -23,9 +23,6 @@ const COUNT_TIMEOUT: Duration = Duration::from_millis(250);
 /// Number of sagas, oldest first, whose amounts are summed. Each row is read.
 const MAX_SUMMED: usize = 1_000;
 
-/// Number of sagas, newest first, of which the durations of steps are shown.
-const NEWEST: usize = 200;
-
 /// Money in minor units, by currency.
 pub(crate) type Amounts = BTreeMap<&'static str, Money>;
 
@@ -40,11 +37,19 @@ pub(crate) async fn count_soon(
     Some(counts.values().sum())
 }
 
-pub(crate) async fn summary(store: &dyn Queries, now: Timestamp) -> Result<SagaSummary, StoreFault> {
+/// Counts sagas, and measures the steps of the newest ones, of which each row is read.
+pub(crate) async fn summary(
+    store: &dyn Queries,
+    newest: usize,
+    now: Timestamp,
+) -> Result<SagaSummary, StoreFault> {
     let all = timeout(COUNT_TIMEOUT, store.counts(SagaView::KIND, "status", Query::default()));
     let oldest = store.find(SagaView::KIND, Query { limit: 1, ..unfinished() });
     let overdue = store.counts(SagaView::KIND, "status", overdue(now));
-    let newest = store.find(SagaView::KIND, Query { limit: NEWEST, descending: true, ..Query::default() });
+    let newest = async {
+        let query = Query { limit: newest, descending: true, ..Query::default() };
+        if newest == 0 { Ok(vec![]) } else { store.find(SagaView::KIND, query).await }
+    };
     let (all, oldest, overdue, newest) = tokio::join!(all, oldest, overdue, newest);
     let (by_status, ended_counted) = match all {
         Ok(all) => (all?, true),
@@ -56,19 +61,22 @@ pub(crate) async fn summary(store: &dyn Queries, now: Timestamp) -> Result<SagaS
 }
 
 fn step_durations(newest: &[FoundRow]) -> Vec<StepDuration> {
-    let views: Vec<_> = newest.iter().filter_map(|row| parsed::<SagaView>(row).ok()).collect();
-    let of_step = |step: &'static str| {
-        let of_view = |view: &SagaView| view.step_durations().find(|(done, _)| *done == step);
-        // Clocks differ.
-        let micros = |(_, took): (_, SignedDuration)| u64::try_from(took.as_micros()).unwrap_or(0);
-        let mut sorted: Vec<u64> = views.iter().filter_map(of_view).map(micros).collect();
-        sorted.sort_unstable();
-        let percentile =
-            |percent: usize| sorted.get((sorted.len() * percent).div_ceil(100).checked_sub(1)?).copied();
-        let (p50_us, p99_us) = (percentile(50)?, percentile(99)?);
-        Some(StepDuration { step: step.to_owned(), sagas: sorted.len() as u64, p50_us, p99_us })
-    };
-    steps().filter_map(of_step).collect()
+    let mut by_step: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for view in newest.iter().filter_map(|row| parsed::<SagaView>(row).ok()) {
+        for (step, took) in view.step_durations() {
+            // Clocks differ.
+            by_step.entry(step).or_default().push(u64::try_from(took.as_micros()).unwrap_or(0));
+        }
+    }
+    steps().filter_map(|step| duration_of(step, by_step.remove(step)?)).collect()
+}
+
+fn duration_of(step: &str, mut micros: Vec<u64>) -> Option<StepDuration> {
+    micros.sort_unstable();
+    let percentile =
+        |percent: usize| micros.get((micros.len() * percent).div_ceil(100).checked_sub(1)?).copied();
+    let (p50_us, p99_us) = (percentile(50)?, percentile(99)?);
+    Some(StepDuration { step: step.to_owned(), sagas: micros.len() as u64, p50_us, p99_us })
 }
 
 pub(crate) fn unfinished() -> Query {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use admin_api::reconciliation::{Discrepancy, Report, ResolvedItem, RuleCount, Scope, Summary, Verdict};
+use admin_api::text::listed;
 use cli::view::View;
 use jiff::Timestamp;
 
@@ -134,9 +135,10 @@ impl Counts<'_> {
     /// Number of discrepancies of a rule, with the money in the affected orders; `None` if it is not counted.
     fn of(&self, rule: &str) -> Option<(u64, String)> {
         let found = self.by_rule.iter().find(|counted| counted.rule == rule)?;
-        let amounts: Vec<_> = found.amounts.iter().map(ToString::to_string).collect();
-        let money =
-            if amounts.is_empty() { String::new() } else { format!(", orders of {}", amounts.join(" and ")) };
+        let money = match found.amounts.as_slice() {
+            [] => String::new(),
+            amounts => format!(", orders of {}", listed(amounts)),
+        };
         Some(((self.count)(found), money))
     }
 }

@@ -153,7 +153,7 @@ impl DbLocation {
         self.tls.current().as_ref().clone()
     }
 
-    /// The same location, with additional settings of each session (statements `SET …`).
+    /// Adds settings of each session (statements `SET …`).
     pub(super) fn with_settings(self, more_settings: &'static str) -> Self {
         Self { more_settings, ..self }
     }
