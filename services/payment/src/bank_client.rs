@@ -259,7 +259,7 @@ mod tests {
         let context = PaymentContext { customer, total, token: "tok_ok".to_owned(), id };
         let charge = json!({"amount": total, "token": "tok_ok", "reference": ORDER.to_string()});
         let key = Some(id.to_string());
-        let wanted = BankCall::Charge { context, deadline: Timestamp::MAX };
+        let wanted = BankCall::Charge { context, deadline: Timestamp::MAX, may_be_sent: false };
         for (call, at, key, body) in [
             (wanted, "POST /v1/charges".to_owned(), key, charge),
             (BankCall::Refund, format!("POST /v1/charges/{id}/refund"), None, Value::Null),

@@ -23,6 +23,9 @@ pub enum BankCall {
     Charge {
         context: PaymentContext,
         deadline: Timestamp,
+        /// True if an earlier task may have sent the charge.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        may_be_sent: bool,
     },
     Refund,
     /// Undo a charge with unknown outcome and block it for the future.
@@ -86,9 +89,9 @@ pub(crate) fn payment_command(
         (BankCall::Charge { .. }, Ok(BankAnswer::Refused { reason })) => {
             PaymentCommand::RecordRefusal(reason)
         }
-        (BankCall::Charge { .. }, Err(failed)) => match failed.kind {
-            FailureKind::NeverAttempted => PaymentCommand::Withdraw,
-            FailureKind::NoLongerNeeded => PaymentCommand::Reverse,
+        (BankCall::Charge { may_be_sent, .. }, Err(failed)) => match failed.kind {
+            FailureKind::NeverAttempted => PaymentCommand::Withdraw { may_be_sent: *may_be_sent },
+            FailureKind::NoLongerNeeded => PaymentCommand::Withdraw { may_be_sent: true },
             // The charge may have been captured all the same: the payment fails, and the charge is reversed.
             FailureKind::Transient | FailureKind::Outage | FailureKind::Permanent => PaymentCommand::GiveUp,
         },
@@ -100,7 +103,7 @@ pub(crate) fn payment_command(
             PaymentCommand::RecordCapture(reference)
         }
         (BankCall::Close, Ok(BankAnswer::Refused { reason })) => PaymentCommand::RecordRefusal(reason),
-        (BankCall::Close, Ok(BankAnswer::Undone)) => PaymentCommand::Withdraw,
+        (BankCall::Close, Ok(BankAnswer::Undone)) => PaymentCommand::Withdraw { may_be_sent: false },
         (BankCall::Close, answer @ (Ok(BankAnswer::Captured { .. }) | Err(_))) => {
             let why = answer.map_or_else(|failed| failed.reason(), |answer| answer.describe());
             return Err(format!("the outcome of the payment of order {} is unknown: {why}", task.order));

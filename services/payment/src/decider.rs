@@ -1,5 +1,6 @@
 //! Pure: the decisions of a payment for each state and command, and the effect of its events.
 
+use contract::order::PaymentContext;
 use contract::payment::PaymentFailure;
 use saga_core::decider::{Decider, FieldValue, RetentionPolicy};
 
@@ -42,6 +43,9 @@ impl Decider for Payment {
                 }
             }
             (PaymentEvent::Requested(context), _) => Self::Charging(context.clone()),
+            (PaymentEvent::Expired { context, may_be_sent }, _) => {
+                Self::Expired { context: context.clone(), may_be_sent: *may_be_sent }
+            }
             (PaymentEvent::ClosureRequested(context), _) => Self::Closing(context.clone()),
             (PaymentEvent::Doomed, Some(context)) => Self::Doomed(context),
             (PaymentEvent::Captured(reference), Some(context)) => Self::Captured(context, reference.clone()),
@@ -83,6 +87,7 @@ impl Decider for Payment {
             Self::Captured(..) | Self::Failed(..) | Self::Refunded(..) | Self::Void | Self::Voided(_) => true,
             Self::New
             | Self::Charging(_)
+            | Self::Expired { .. }
             | Self::Doomed(_)
             | Self::Closing(_)
             | Self::Reversing(_)
@@ -97,7 +102,8 @@ impl Decider for Payment {
 fn decide(payment: &Payment, command: &PaymentCommand) -> Decision {
     match payment {
         Payment::New => decide_new(command),
-        Payment::Charging(_) => decide_charging(command),
+        Payment::Charging(context) => decide_charging(context, command),
+        Payment::Expired { may_be_sent, .. } => decide_expired(*may_be_sent, command),
         Payment::Doomed(_) => decide_doomed(command),
         Payment::Closing(_) => decide_closing(command),
         Payment::Captured(..)
@@ -116,13 +122,14 @@ fn decide_new(command: &PaymentCommand) -> Decision {
     use PaymentCommand as Command;
     match command {
         Command::Charge(context) => Ok(vec![PaymentEvent::Requested(context.clone())]),
-        Command::Expire | Command::Cancel => Ok(vec![PaymentEvent::Voided]),
+        Command::Expire(context) => Ok(vec![expired(context, false)]),
+        Command::Cancel => Ok(vec![PaymentEvent::Voided]),
         Command::Close(context) => Ok(vec![PaymentEvent::ClosureRequested(context.clone())]),
         Command::Reverse => Ok(vec![PaymentEvent::ReversalRequested]),
         Command::RecordCapture(_)
         | Command::RecordRefusal(_)
         | Command::GiveUp
-        | Command::Withdraw
+        | Command::Withdraw { .. }
         | Command::RecordReversal
         | Command::Refund
         | Command::RecordRefund => Err(PaymentRejection::Unknown),
@@ -130,25 +137,47 @@ fn decide_new(command: &PaymentCommand) -> Decision {
     }
 }
 
-fn decide_charging(command: &PaymentCommand) -> Decision {
+fn decide_charging(context: &PaymentContext, command: &PaymentCommand) -> Decision {
     use PaymentCommand as Command;
     match command {
         Command::Cancel => Ok(vec![PaymentEvent::Doomed]),
         Command::RecordCapture(reference) => Ok(vec![PaymentEvent::Captured(reference.clone())]),
         Command::RecordRefusal(failure) => Ok(vec![PaymentEvent::Refused(*failure)]),
         Command::GiveUp => Ok(vec![PaymentEvent::GivenUp]),
-        Command::Withdraw => Ok(vec![PaymentEvent::Voided]),
-        Command::Close(context) => Ok(vec![PaymentEvent::ClosureRequested(context.clone())]),
+        Command::Withdraw { may_be_sent } => Ok(vec![expired(context, *may_be_sent)]),
         Command::Reverse => Ok(vec![PaymentEvent::ReversalRequested]),
+        Command::Close(context) => Ok(vec![PaymentEvent::ClosureRequested(context.clone())]),
         Command::Refund => Err(PaymentRejection::NothingCaptured),
         // No money is owed yet, so nothing can be resolved: the charge ends with its order's deadline.
         Command::ResolveManually
         | Command::WithdrawResolution
         | Command::AbandonCall
         | Command::Charge(_)
-        | Command::Expire
+        | Command::Expire(_)
         | Command::RecordReversal
         | Command::RecordRefund => Ok(vec![]),
+    }
+}
+
+/// Decides for a charge that ended at its deadline. Under the same key it is captured only once, however often it is sent.
+fn decide_expired(may_be_sent: bool, command: &PaymentCommand) -> Decision {
+    use PaymentCommand as Command;
+    match command {
+        Command::Charge(context) => Ok(vec![PaymentEvent::Requested(context.clone())]),
+        Command::Close(context) => Ok(vec![PaymentEvent::ClosureRequested(context.clone())]),
+        Command::Cancel if !may_be_sent => Ok(vec![PaymentEvent::Voided]),
+        Command::Cancel | Command::Reverse => Ok(vec![PaymentEvent::ReversalRequested]),
+        Command::Refund => Err(PaymentRejection::NothingCaptured),
+        Command::Expire(_)
+        | Command::RecordCapture(_)
+        | Command::RecordRefusal(_)
+        | Command::GiveUp
+        | Command::Withdraw { .. }
+        | Command::RecordReversal
+        | Command::RecordRefund
+        | Command::ResolveManually
+        | Command::WithdrawResolution
+        | Command::AbandonCall => Ok(vec![]),
     }
 }
 
@@ -159,12 +188,14 @@ fn decide_doomed(command: &PaymentCommand) -> Decision {
             Ok(vec![PaymentEvent::Captured(reference.clone()), refund_of_cancelled()])
         }
         Command::RecordRefusal(failure) => Ok(vec![PaymentEvent::Refused(*failure)]),
-        Command::Withdraw => Ok(vec![PaymentEvent::Voided]),
-        Command::Reverse | Command::GiveUp | Command::Close(_) => Ok(vec![PaymentEvent::ReversalRequested]),
+        Command::Withdraw { may_be_sent: false } => Ok(vec![PaymentEvent::Voided]),
+        Command::Withdraw { may_be_sent: true } | Command::Reverse | Command::GiveUp | Command::Close(_) => {
+            Ok(vec![PaymentEvent::ReversalRequested])
+        }
         Command::Refund => Err(PaymentRejection::NothingCaptured),
         Command::ResolveManually => Ok(vec![PaymentEvent::ResolvedManually]),
         Command::Charge(_)
-        | Command::Expire
+        | Command::Expire(_)
         | Command::Cancel
         | Command::RecordReversal
         | Command::RecordRefund
@@ -180,11 +211,12 @@ fn decide_closing(command: &PaymentCommand) -> Decision {
         Command::Cancel => Ok(vec![PaymentEvent::Doomed]),
         Command::RecordCapture(reference) => Ok(vec![PaymentEvent::Captured(reference.clone())]),
         Command::RecordRefusal(failure) => Ok(vec![PaymentEvent::Refused(*failure)]),
-        Command::Withdraw => Ok(vec![PaymentEvent::Voided]),
+        Command::Withdraw { may_be_sent: false } => Ok(vec![PaymentEvent::Voided]),
         Command::Refund => Err(PaymentRejection::NothingCaptured),
         Command::ResolveManually => Ok(vec![PaymentEvent::ResolvedManually]),
         Command::Charge(_)
-        | Command::Expire
+        | Command::Expire(_)
+        | Command::Withdraw { may_be_sent: true }
         | Command::GiveUp
         | Command::Close(_)
         | Command::Reverse
@@ -213,12 +245,12 @@ fn decide_answered(payment: &Payment, command: &PaymentCommand) -> Decision {
         (
             _,
             Command::Charge(_)
-            | Command::Expire
+            | Command::Expire(_)
             | Command::Cancel
             | Command::RecordCapture(_)
             | Command::RecordRefusal(_)
             | Command::GiveUp
-            | Command::Withdraw
+            | Command::Withdraw { .. }
             | Command::Close(_)
             | Command::Reverse
             | Command::RecordReversal
@@ -236,19 +268,27 @@ fn decide_resolved(resolved: &Resolved, command: &PaymentCommand) -> Decision {
     match command {
         Command::WithdrawResolution => Ok(vec![PaymentEvent::ResolutionWithdrawn]),
         // No further call is made.
-        Command::AbandonCall | Command::GiveUp | Command::Reverse | Command::Close(_) => {
+        Command::AbandonCall
+        | Command::GiveUp
+        | Command::Withdraw { may_be_sent: true }
+        | Command::Reverse
+        | Command::Close(_) => {
             Ok(if resolved.is_call_abandoned { vec![] } else { vec![PaymentEvent::CallAbandoned] })
         }
         Command::ResolveManually | Command::Cancel => Ok(vec![]),
         Command::Charge(_)
-        | Command::Expire
+        | Command::Expire(_)
         | Command::RecordCapture(_)
         | Command::RecordRefusal(_)
-        | Command::Withdraw
+        | Command::Withdraw { may_be_sent: false }
         | Command::RecordReversal
         | Command::Refund
         | Command::RecordRefund => decide(&resolved.before, command),
     }
+}
+
+fn expired(context: &PaymentContext, may_be_sent: bool) -> PaymentEvent {
+    PaymentEvent::Expired { context: context.clone(), may_be_sent }
 }
 
 const fn refund_of_cancelled() -> PaymentEvent {
@@ -263,6 +303,7 @@ impl Resolved {
             Payment::Doomed(context) => Payment::Voiding(Some(context)),
             before @ (Payment::New
             | Payment::Charging(_)
+            | Payment::Expired { .. }
             | Payment::Closing(_)
             | Payment::Captured(..)
             | Payment::Failed(..)

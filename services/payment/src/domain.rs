@@ -14,6 +14,13 @@ pub enum Payment {
     New,
     /// The bank is being called.
     Charging(PaymentContext),
+    /// The deadline passed before the bank answered. The charge is repeated if the deadline is extended, and undone once the
+    /// order is cancelled.
+    Expired {
+        context: PaymentContext,
+        /// True if the charge may have been sent.
+        may_be_sent: bool,
+    },
     /// The order was cancelled while the bank may have been called. A capture is refunded at once.
     Doomed(PaymentContext),
     /// Captured, with the bank's reference.
@@ -61,7 +68,7 @@ pub enum RefundReason {
 pub enum PaymentCommand {
     Charge(PaymentContext),
     /// The deadline had passed when the charge was requested.
-    Expire,
+    Expire(PaymentContext),
     Cancel,
     /// The bank captured the money under this reference.
     RecordCapture(String),
@@ -69,11 +76,14 @@ pub enum PaymentCommand {
     RecordRefusal(PaymentFailure),
     /// No attempt got a clear answer.
     GiveUp,
-    /// The charge is not needed any more, and was never sent, or is blocked.
-    Withdraw,
+    /// The charge is not needed any more.
+    Withdraw {
+        /// True if it may have been sent, and is not blocked.
+        may_be_sent: bool,
+    },
     /// The deadline has passed, and the charge may have been captured before a loss of data.
     Close(PaymentContext),
-    /// The charge is not needed any more, and may have been sent.
+    /// The order is cancelled, and a charge may be forgotten.
     Reverse,
     /// The bank reversed the charge.
     RecordReversal,
@@ -92,6 +102,11 @@ pub enum PaymentCommand {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 pub enum PaymentEvent {
     Requested(PaymentContext),
+    /// The deadline passed before the charge was requested, or before the bank answered.
+    Expired {
+        context: PaymentContext,
+        may_be_sent: bool,
+    },
     /// The order was cancelled while the bank may have been called.
     Doomed,
     /// The bank is to be asked for the outcome of a charge that may be forgotten.
@@ -140,6 +155,7 @@ impl Payment {
             Self::New | Self::Void => None,
             Self::Voiding(context) => context.as_ref(),
             Self::Charging(context)
+            | Self::Expired { context, .. }
             | Self::Doomed(context)
             | Self::Closing(context)
             | Self::Captured(context, _)
@@ -162,6 +178,7 @@ impl Payment {
             Self::ResolvedManually(resolved) => resolved.before.reference(),
             Self::New
             | Self::Charging(_)
+            | Self::Expired { .. }
             | Self::Doomed(_)
             | Self::Closing(_)
             | Self::Failed(..)
@@ -179,6 +196,7 @@ impl Payment {
             Self::ResolvedManually(resolved) => resolved.before.refund_reason(),
             Self::New
             | Self::Charging(_)
+            | Self::Expired { .. }
             | Self::Doomed(_)
             | Self::Closing(_)
             | Self::Captured(..)

@@ -13,6 +13,7 @@ pub fn ledger_entry(order: Uuid, payment: &Payment, history: &[PastEvent<Payment
     let state = match payment {
         Payment::New | Payment::Void | Payment::Voided(_) | Payment::Failed(..) => PaymentState::None,
         Payment::Charging(_)
+        | Payment::Expired { .. }
         | Payment::Doomed(_)
         | Payment::Closing(_)
         | Payment::Reversing(_)
@@ -51,6 +52,7 @@ pub const fn fact_of(event: &PaymentEvent) -> Option<FactType> {
         PaymentEvent::Refunded => Some(FactType::PaymentRefunded),
         PaymentEvent::Voided | PaymentEvent::Reversed => Some(FactType::PaymentVoided),
         PaymentEvent::Requested(_)
+        | PaymentEvent::Expired { .. }
         | PaymentEvent::Doomed
         | PaymentEvent::ClosureRequested(_)
         | PaymentEvent::ReversalRequested

@@ -30,10 +30,12 @@ impl Policy<Fact> for Payment {
             PaymentEvent::Requested(context) => {
                 let deadline = match work.message() {
                     Some(Fact::StockReserved(reserved)) => reserved.deadline,
-                    other => panic!("a charge is requested by StockReserved only, not by {other:?}"),
+                    Some(Fact::DeadlineExtended(extended)) => extended.deadline,
+                    other => panic!("no charge is requested by {other:?}"),
                 };
                 let deadline = work.row::<Extension>(order).latest(deadline);
-                let call = BankCall::Charge { context: context.clone(), deadline };
+                let may_be_sent = matches!(before, Self::Expired { may_be_sent: true, .. });
+                let call = BankCall::Charge { context: context.clone(), deadline, may_be_sent };
                 let ledger = work.row::<BankLedger>(BANK).0;
                 work.add_task(CHARGE, &BankTask { order, payment, ledger, call });
             }
@@ -69,7 +71,11 @@ impl Policy<Fact> for Payment {
                     repeat_abandoned_call(order, resolved, work);
                 }
             }
-            PaymentEvent::Doomed | PaymentEvent::ResolvedManually | PaymentEvent::CallAbandoned => {}
+            // The order is cancelled or extended next, and either is answered.
+            PaymentEvent::Expired { .. }
+            | PaymentEvent::Doomed
+            | PaymentEvent::ResolvedManually
+            | PaymentEvent::CallAbandoned => {}
         }
     }
 }
@@ -84,6 +90,7 @@ fn repeat_abandoned_call(order: Uuid, resolved: &Resolved, work: &mut UnitOfWork
         Payment::Reversing(_) | Payment::Voiding(_) => BankCall::Reverse,
         Payment::New
         | Payment::Charging(_)
+        | Payment::Expired { .. }
         | Payment::Doomed(_)
         | Payment::Captured(..)
         | Payment::Failed(..)
@@ -123,6 +130,7 @@ pub(crate) fn outcome(order: Uuid, payment: &Payment) -> Option<Fact> {
         }
         Payment::New
         | Payment::Charging(_)
+        | Payment::Expired { .. }
         | Payment::Doomed(_)
         | Payment::Closing(_)
         | Payment::Reversing(_)

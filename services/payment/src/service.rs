@@ -2,6 +2,7 @@
 
 use contract::Fact;
 use contract::FactType;
+use contract::order::PaymentContext;
 use contract::payment::{PaymentView, RefundAudited};
 use contract::topology::OPERATOR;
 use jiff::Timestamp;
@@ -94,13 +95,7 @@ impl Service for PaymentService {
         match &message.fact {
             Fact::StockReserved(fact) => {
                 let deadline = work.row::<Extension>(fact.order).latest(fact.deadline);
-                let command = match deadline <= work.now() {
-                    // The charge may have been captured in time, and forgotten.
-                    true if is_forgotten(fact.order, work) => PaymentCommand::Close(fact.payment.clone()),
-                    true => PaymentCommand::Expire,
-                    false => PaymentCommand::Charge(fact.payment.clone()),
-                };
-                work.decide::<Payment>(fact.order, &command)?;
+                request_charge(fact.order, fact.payment.clone(), deadline, work)?;
             }
             Fact::OrderCancelled(fact) => {
                 let command = match is_forgotten(fact.order, work) {
@@ -113,8 +108,11 @@ impl Service for PaymentService {
                 }
             }
             Fact::DeadlineExtended(fact) => {
-                republish_outcome(fact.order, work);
-                let Ok(_) = work.decide::<Extension>(fact.order, &fact.deadline);
+                let Ok(is_new) = work.decide::<Extension>(fact.order, &fact.deadline);
+                if is_new {
+                    republish_outcome(fact.order, work);
+                }
+                repeat_expired_charge(fact.order, fact.deadline, work)?;
             }
             Fact::ManualResolutionRequested(request) => {
                 let received = ManualResolution {
@@ -200,19 +198,21 @@ fn rows_of_charge(order: Uuid) -> Vec<RowKey> {
     vec![RowKey::of::<Payment>(order), RowKey::of::<Extension>(order), bank_ledger::row()]
 }
 
-/// True if the service has nothing of a payment that it may have forgotten. Only the bank knows then.
+/// True if the service may have forgotten a charge. Only the bank knows then.
 fn is_forgotten(order: Uuid, work: &mut Work<'_>) -> bool {
-    work.may_have_forgotten(order) && *work.row::<Payment>(order) == Payment::New
+    work.may_have_forgotten(order)
+        && matches!(work.row::<Payment>(order), Payment::New | Payment::Expired { .. })
 }
 
 /// Returns the command for a charge that has ended. After a loss of data neither its request nor the end of its order is
 /// certain: the bank is asked for the outcome, and a capture stands.
 fn known_outcome(command: PaymentCommand, task: &BankTask, work: &Work<'_>) -> PaymentCommand {
     match (&command, &task.call) {
-        (
-            PaymentCommand::Withdraw | PaymentCommand::Reverse | PaymentCommand::GiveUp,
-            BankCall::Charge { context, .. },
-        ) if work.may_have_forgotten(task.order) => PaymentCommand::Close(context.clone()),
+        (PaymentCommand::Withdraw { .. } | PaymentCommand::GiveUp, BankCall::Charge { context, .. })
+            if work.may_have_forgotten(task.order) =>
+        {
+            PaymentCommand::Close(context.clone())
+        }
         _ => command,
     }
 }
@@ -223,6 +223,36 @@ fn republish_outcome(order: Uuid, work: &mut Work<'_>) {
     if let Some(outcome) = outcome {
         work.publish(outcome);
     }
+}
+
+/// Repeats a charge that ended at the earlier deadline, unless the new one has passed too.
+fn repeat_expired_charge(
+    order: Uuid,
+    deadline: Timestamp,
+    work: &mut Work<'_>,
+) -> HandlerResult<PaymentService> {
+    if let Payment::Expired { context, .. } = work.row::<Payment>(order).clone() {
+        let deadline = work.row::<Extension>(order).latest(deadline);
+        request_charge(order, context, deadline, work)?;
+    }
+    Ok(())
+}
+
+/// Charges an order before its deadline.
+fn request_charge(
+    order: Uuid,
+    context: PaymentContext,
+    deadline: Timestamp,
+    work: &mut Work<'_>,
+) -> HandlerResult<PaymentService> {
+    let command = match has_passed(deadline, work) {
+        false => PaymentCommand::Charge(context),
+        // The charge may have been captured in time, and forgotten.
+        true if is_forgotten(order, work) => PaymentCommand::Close(context),
+        true => PaymentCommand::Expire(context),
+    };
+    work.decide::<Payment>(order, &command)?;
+    Ok(())
 }
 
 fn has_passed(deadline: Timestamp, work: &Work<'_>) -> bool {

@@ -12,6 +12,7 @@ pub fn view_of(order: Uuid, payment: &Payment) -> Option<PaymentView> {
         Payment::New => return None,
         Payment::Failed(_, failure) => Some(*failure),
         Payment::Charging(_)
+        | Payment::Expired { .. }
         | Payment::Doomed(_)
         | Payment::Closing(_)
         | Payment::Captured(..)

@@ -79,6 +79,8 @@ pub enum CoveragePoint {
     /// Loss of the broker by one replica of each service, in whose place the others published.
     ReplicaCutOff,
     Extended,
+    /// A charge that had ended at its deadline was repeated, as the deadline was extended.
+    ChargeRepeated,
     /// A deadline fired under a clock that was seconds off.
     ClockSkewSurvived,
     /// The broker's clock jumped days ahead for seconds.

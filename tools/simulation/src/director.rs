@@ -71,6 +71,7 @@ impl World {
                 40..=44 => self.kill_process(),
                 45 => sleep(Duration::from_secs(5) + self.sim.up_to(60_000)).await,
                 46..=60 => self.act_on_dead_letter().await,
+                61..=64 => self.extend_pending_order().await,
                 _ => {}
             }
             self.inject_faults();

@@ -15,6 +15,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use contract::order::CancelReason;
 use contract::saga_view::SagaView;
 use jiff::Timestamp;
+use order::domain::Order;
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLetterStatus, DeadLettered, EditedMessage};
 use saga_core::ids;
 use saga_core::input::CommandOutcome;
@@ -57,7 +58,10 @@ impl World {
         }
         let (id, dead_letter) = &dead_letters[self.sim.below(dead_letters.len())];
         if self.sim.below(100) < 12 {
-            return self.extend(dead_letter).await;
+            if let Some(order) = dead_letter.report().and_then(|report| report.saga) {
+                self.extend(order).await;
+            }
+            return;
         }
         let force = self.sim.below(100) < 10;
         match dead_letter.status() {
@@ -177,9 +181,17 @@ impl World {
         self.sim.count_if(CoveragePoint::SecondOperatorRejected, granted == 1 && rejected);
     }
 
-    /// Extends the deadline of the order behind a dead letter.
-    async fn extend(&self, dead_letter: &DeadLetterView) {
-        let Some(order) = dead_letter.report().and_then(|report| report.saga) else { return };
+    /// Extends the deadline of a random order that waits, as while a service is away.
+    pub async fn extend_pending_order(&self) {
+        let orders = rows::<Order>(self.order.store()).into_iter();
+        let pending = orders.filter(|(_, order)| matches!(order, Order::Pending(_)));
+        let pending: Vec<Uuid> = pending.filter_map(|(id, _)| id.parse().ok()).collect();
+        if !pending.is_empty() {
+            self.extend(pending[self.sim.below(pending.len())]).await;
+        }
+    }
+
+    async fn extend(&self, order: Uuid) {
         let until = self.sim.now().saturating_add(MORE_TIME).unwrap_or(Timestamp::MAX);
         self.sim.note(|| format!("operator extends order {order} until {until}"));
         self.ask_admin(order, CommandKind::Extend { orders: vec![order], until }).await;

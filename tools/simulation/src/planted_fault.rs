@@ -12,6 +12,7 @@ use inventory::service::InventoryService;
 use order::domain::{Order, OrderCommand};
 use order::service::OrderService;
 use payment::domain::{Payment, PaymentCommand};
+use payment::extension::Extension;
 use payment::service::PaymentService;
 use saga_core::UnitOfWork;
 use saga_core::message::{Envelope, Message as _, Received};
@@ -37,6 +38,8 @@ pub enum PlantedFault {
     NoTombstone,
     /// Payment ignores a cancellation during the call to the bank.
     NoDoom,
+    /// Payment does not repeat an expired charge when the deadline is extended.
+    NoSecondCharge,
     NoDeadline,
     /// A late deadline cancels a confirmed order.
     DeadlineCancelsConfirmed,
@@ -188,6 +191,12 @@ impl PlantedFault {
             Self::NoDoom => Some(|message, work| {
                 let Fact::OrderCancelled(cancelled) = &message.fact else { return None };
                 matches!(work.row::<Payment>(cancelled.order), Payment::Charging(_)).then_some(Ok(()))
+            }),
+            Self::NoSecondCharge => Some(|message, work| {
+                let Fact::DeadlineExtended(extended) = &message.fact else { return None };
+                let Payment::Expired { .. } = work.row::<Payment>(extended.order) else { return None };
+                let Ok(_) = work.decide::<Extension>(extended.order, &extended.deadline);
+                Some(Ok(()))
             }),
             _ => None,
         }

@@ -18,11 +18,13 @@ fn payment_view_and_ledger_entry_show_status_and_money() {
     let (pays, reference) = (context(), REFERENCE.to_owned());
     let back = |reason| (pays.clone(), reference.clone(), reason);
     let (by_order, by_operator) = (back(RefundReason::OrderCancelled), back(RefundReason::Operator));
+    let expired = Payment::Expired { context: pays.clone(), may_be_sent: true };
     for (payment, status, state, reference, by_people) in [
         (Payment::New, "NEW", PaymentState::None, "", false),
         (Payment::Void, "VOID", PaymentState::None, "", false),
         (Payment::Voided(pays.clone()), "VOID", PaymentState::None, "", false),
         (Payment::Charging(pays.clone()), "CHARGING", PaymentState::Open, "", false),
+        (expired, "EXPIRED", PaymentState::Open, "", false),
         (Payment::Doomed(pays.clone()), "DOOMED", PaymentState::Open, "", false),
         (Payment::Reversing(pays.clone()), "REVERSING", PaymentState::Open, "", false),
         (Payment::Voiding(Some(pays.clone())), "VOIDING", PaymentState::Open, "", false),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use contract::FactType;
 use contract::payment::PaymentFailure;
+use jiff::Timestamp;
 use payment::bank_task::{BankAnswer, BankCall, BankTask, CHARGE, REFUND};
 use payment::domain::{Payment, PaymentEvent};
 use payment::ledger::fact_of;
@@ -15,13 +16,14 @@ use saga_core::retry::{FailedAttempt, FailureKind};
 use saga_core::waiting::Task;
 use uuid::Uuid;
 
-use crate::given::{DEADLINE, cancelled, reserved, resolved_manually};
+use crate::given::{DEADLINE, cancelled, extended, reserved, resolved_manually};
 use crate::table::commands;
 use saga_engine::testing::decider::any_sequence;
 use saga_engine::testing::in_memory_store::InMemoryStore;
 use saga_engine::testing::{ATTEMPTS, ServiceUnderTest, Stimulus, batches_do_what_single_inputs_do};
 
 const ORDERS: u128 = 3;
+const EXTENDED: Timestamp = Timestamp::constant(1_800_000_360, 0);
 /// Higher than any generated revision.
 const REVISIONS: u64 = 20;
 
@@ -63,17 +65,19 @@ proptest! {
     #[test]
     fn restored_payment_gives_back_cancelled_orders_and_keeps_all_others(
         kept in prop::collection::vec(act(), 0..20), lost in prop::collection::vec(act(), 0..30),
-        declining in 0..=ORDERS, is_late: bool, is_reversed: bool,
+        declining in 0..=ORDERS, restored_at in prop::option::of(prop::sample::select(vec![DEADLINE, EXTENDED])),
+        is_reversed: bool,
     ) {
-        let is_published = |act: &&Act| matches!(act, Act::Reserve(_) | Act::Cancel(_));
+        let is_published = |act: &&Act| matches!(act, Act::Reserve(_) | Act::Cancel(_) | Act::Extend(_));
         let is_refund = |act: &Act| matches!(act, Act::Refund(_) | Act::Resolve(..));
         let acts = |acts: &[Act]| acts.iter().filter(|act| !is_refund(act)).cloned().collect::<Vec<_>>();
         let (kept, lost) = (acts(&kept), acts(&lost));
         let mut scene = Scene::new(declining);
+        scene.payment.use_inbox = true;
         kept.iter().for_each(|act| scene.play(act));
         let copy = scene.payment.store.clone();
         lost.iter().for_each(|act| scene.play(act));
-        scene.restore(copy, is_late);
+        scene.restore(copy, restored_at);
         let captured_before = scene.captured_of_standing_orders();
         let mut published: Vec<_> = kept.iter().chain(&lost).filter(is_published).collect();
         if is_reversed {
@@ -99,6 +103,10 @@ proptest! {
 enum Act {
     Reserve(u128),
     Cancel(u128),
+    /// Extends the deadline to [`EXTENDED`].
+    Extend(u128),
+    /// The first deadline passes.
+    PassDeadline,
     Refund(u128),
     /// Manual resolution or withdrawal; older revisions may arrive late.
     Resolve(u128, bool, u64),
@@ -155,6 +163,11 @@ impl Scene {
             Act::Cancel(order) => {
                 self.cancelled.insert(Uuid::from_u128(*order));
                 Stimulus::Fact(cancelled(Uuid::from_u128(*order)))
+            }
+            Act::Extend(order) => Stimulus::Fact(extended(Uuid::from_u128(*order), EXTENDED)),
+            Act::PassDeadline => {
+                self.payment.now = self.payment.now.max(DEADLINE);
+                return;
             }
             Act::Refund(order) => {
                 let (id, order) =
@@ -242,20 +255,19 @@ impl Scene {
     }
 
     /// Puts the service back to an older copy, with the loss accepted.
-    fn restore(&mut self, copy: InMemoryStore, is_late: bool) {
+    fn restore(&mut self, copy: InMemoryStore, at: Option<Timestamp>) {
         self.payment.store = copy;
         self.payment.lost_before = Some(self.payment.now);
         self.withdrawn.clear();
-        if is_late {
-            self.payment.now = DEADLINE;
-        }
+        self.payment.now = at.unwrap_or(self.payment.now).max(self.payment.now);
     }
 
-    /// Orders whose money the bank has, without those that fail because their payment was given up.
+    /// Orders whose money the bank has, without those that fail because their payment was given up or has expired.
     fn captured_of_standing_orders(&self) -> BTreeSet<Uuid> {
         let captured = self.ledger.iter().filter(|(_, state)| **state == Ledger::Captured);
         let captured = captured.map(|(order, _)| *order);
-        captured.filter(|order| !matches!(self.payment.row(*order), Payment::Reversing(_))).collect()
+        let is_lost = |payment| matches!(payment, Payment::Reversing(_) | Payment::Expired { .. });
+        captured.filter(|order| !is_lost(self.payment.row(*order))).collect()
     }
 
     /// Runs every open task that is still needed until it is answered, and all that follows.
@@ -272,10 +284,13 @@ impl Scene {
     fn check_restored(&self, captured_before: &BTreeSet<Uuid>) {
         for order in (0..ORDERS).map(Uuid::from_u128) {
             let (state, at_bank): (Payment, _) = (self.payment.row(order), self.ledger.get(&order));
+            if self.payment.store.dead.iter().any(|dead| dead.saga == Some(order)) {
+                continue;
+            }
             assert!(
                 state.is_finished()
                     || state == Payment::New
-                    || self.payment.store.dead.iter().any(|dead| dead.saga == Some(order)),
+                    || (matches!(state, Payment::Expired { .. }) && !self.cancelled.contains(&order)),
                 "{state:?} ends"
             );
             if self.cancelled.contains(&order) {
@@ -301,7 +316,9 @@ impl Scene {
         for order in (0..ORDERS).map(Uuid::from_u128) {
             let of_order = kept.called.iter().filter(|task| task.correlation_id == order);
             let charges = of_order.filter(|task| task.kind == CHARGE).count();
-            assert!(charges <= 1, "{charges} charges of one order");
+            let events = kept.events_with_facts::<Payment>();
+            let expired = events.filter(|(event, _)| matches!(event, PaymentEvent::Expired { .. })).count();
+            assert!(charges <= 1 + expired, "{charges} charges of one order");
 
             let count = |wanted| {
                 let published = self.payment.published();
@@ -312,7 +329,8 @@ impl Scene {
             };
             let (processed, refunded) = (count(FactType::PaymentProcessed), count(FactType::PaymentRefunded));
             let failed = count(FactType::PaymentFailed);
-            assert!(processed + failed <= 1, "the outcome of a payment is published once");
+            // An extension has it published again.
+            assert!(processed == 0 || failed == 0, "a payment has one outcome");
             assert!(refunded <= processed, "captured money is refunded at most once");
             let voided = count(FactType::PaymentVoided);
             assert!(voided + refunded <= 1, "a cancellation is answered once");
@@ -337,7 +355,7 @@ impl Scene {
             }
             if at_the_end && !is_dead_lettered {
                 let is_unclear = matches!(state, Payment::Failed(_, reason) if reason.is_unclear());
-                let is_answered = voided + refunded == 1 || (failed == 1 && !is_unclear);
+                let is_answered = voided + refunded == 1 || (failed > 0 && !is_unclear);
                 assert!(
                     is_answered || !self.cancelled.contains(&order),
                     "{state:?}: a cancellation is answered"
@@ -361,6 +379,9 @@ impl Scene {
                 return assert_ne!(at_bank, Some(Ledger::Captured), "an exhausted charge is undone");
             }
             Payment::Failed(..) => Some(Ledger::Refused),
+            Payment::Expired { .. } => {
+                return assert!(!self.cancelled.contains(&order), "a charge of a cancelled order is undone");
+            }
             Payment::Charging(_)
             | Payment::Doomed(_)
             | Payment::Closing(_)
@@ -401,6 +422,8 @@ fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         3 => (0..ORDERS).prop_map(Act::Reserve),
         2 => (0..ORDERS).prop_map(Act::Cancel),
+        2 => (0..ORDERS).prop_map(Act::Extend),
+        1 => Just(Act::PassDeadline),
         1 => (0..ORDERS).prop_map(Act::Refund),
         2 => (0..ORDERS, any::<bool>(), 1..REVISIONS).prop_map(|(order, is, at)| Act::Resolve(order, is, at)),
         8 => (any::<prop::sample::Index>(), fate).prop_map(|(index, fate)| Act::Call(index, fate)),

@@ -23,7 +23,8 @@ use crate::given::{
 fn order_with_several_lines_is_charged_once() {
     let mut payment = ServiceUnderTest::of(PaymentService);
     payment.receives(reserved(ORDER)).records(&["Requested"]).publishes([]).calls(&[CHARGE]);
-    assert_eq!(call(&payment.open_task()), BankCall::Charge { context: context(), deadline: DEADLINE });
+    let first = BankCall::Charge { context: context(), deadline: DEADLINE, may_be_sent: false };
+    assert_eq!(call(&payment.open_task()), first);
     payment.receives(reserved(ORDER)).has_outcome("done").changes_nothing();
 }
 
@@ -188,20 +189,70 @@ fn charge_is_not_sent_after_deadline() {
         payment.checks_task(&charge).has_outcome("task_needed").changes_nothing();
         payment.now = DEADLINE;
         let asked = payment.checks_task(&charge).has_outcome("done");
+        asked.records(&["Expired"]).publishes([]).calls(&[]);
+        let cancelled_after = payment.receives(cancelled(ORDER));
         match was_tried {
-            false => drop(asked.records(&["Voided"]).publishes([voided(ORDER)]).calls(&[])),
-            true => drop(asked.records(&["ReversalRequested"]).publishes([]).calls(&[REFUND])),
+            false => drop(cancelled_after.records(&["Voided"]).publishes([voided(ORDER)]).calls(&[])),
+            true => drop(cancelled_after.records(&["ReversalRequested"]).publishes([]).calls(&[REFUND])),
         }
         payment.receives(cancelled(ORDER)).changes_nothing();
     }
 }
 
+/// Payment was down when the order was extended, and receives the facts in either order.
 #[test]
-fn request_after_deadline_is_voided_and_answered() {
+fn extension_repeats_charge_that_expired() {
+    let later = DEADLINE + SignedDuration::from_mins(5);
+    for was_requested in [false, true] {
+        let mut payment = ServiceUnderTest::of(PaymentService);
+        if was_requested {
+            payment.receives(reserved(ORDER)).calls(&[CHARGE]);
+            let charge = payment.open_task();
+            claimed_again(&mut payment, &charge);
+            payment.now = DEADLINE;
+            payment.checks_task(&charge).records(&["Expired"]);
+        } else {
+            payment.now = DEADLINE;
+            payment.receives(reserved(ORDER)).records(&["Expired"]).publishes([]).calls(&[]);
+        }
+        payment.receives(extended(ORDER, later)).records(&["Extended", "Requested"]).calls(&[CHARGE]);
+        payment.receives(extended(ORDER, later)).changes_nothing();
+        let charge = payment.open_task();
+        payment.now = later - SignedDuration::from_millis(1);
+        payment.checks_task(&charge).has_outcome("task_needed");
+        payment.gets_result(&charge, bank_captured()).records(&["Captured"]).publishes([processed(ORDER)]);
+    }
+}
+
+/// The first charge may have been captured, although the second was never sent.
+#[test]
+fn repeated_charge_that_is_not_sent_is_reversed() {
+    let mut payment = charging();
+    let charge = payment.open_task();
+    claimed_again(&mut payment, &charge);
+    payment.now = DEADLINE;
+    payment.checks_task(&charge).records(&["Expired"]);
+    payment.receives(extended(ORDER, DEADLINE + SignedDuration::from_mins(5))).calls(&[CHARGE]);
+    payment.receives(cancelled(ORDER)).records(&["Doomed"]);
+    payment.checks_task(&payment.open_task()).records(&["ReversalRequested"]).publishes([]).calls(&[REFUND]);
+}
+
+#[test]
+fn extension_that_has_passed_repeats_no_charge() {
+    let mut payment = ServiceUnderTest::of(PaymentService);
+    payment.now = DEADLINE + SignedDuration::from_mins(5);
+    payment.receives(reserved(ORDER)).records(&["Expired"]);
+    payment.receives(extended(ORDER, payment.now)).records(&["Extended"]).calls(&[]);
+    payment.receives(cancelled(ORDER)).records(&["Voided"]).publishes([voided(ORDER)]);
+}
+
+#[test]
+fn request_after_deadline_is_answered_when_the_order_is_cancelled() {
     let mut payment = ServiceUnderTest::of(PaymentService);
     payment.now = DEADLINE;
-    payment.receives(reserved(ORDER)).records(&["Voided"]).publishes([voided(ORDER)]).calls(&[]);
+    payment.receives(reserved(ORDER)).records(&["Expired"]).publishes([]).calls(&[]);
     payment.receives(reserved(ORDER)).changes_nothing();
+    payment.receives(cancelled(ORDER)).records(&["Voided"]).publishes([voided(ORDER)]).calls(&[]);
     payment.receives(cancelled(ORDER)).changes_nothing();
 
     // A repeated request undoes nothing.
@@ -220,7 +271,7 @@ fn extended_order_is_charged_until_new_deadline() {
     payment.receives(reserved(ORDER)).records(&["Requested"]).calls(&[CHARGE]);
     payment.now = later;
     let charge = payment.open_task();
-    payment.checks_task(&charge).has_outcome("done").records(&["Voided"]);
+    payment.checks_task(&charge).has_outcome("done").records(&["Expired"]);
 
     let mut payment = charging();
     payment.receives(extended(ORDER, later));
@@ -229,7 +280,7 @@ fn extended_order_is_charged_until_new_deadline() {
     payment.now = later - SignedDuration::from_millis(1);
     payment.checks_task(&charge).has_outcome("task_needed").changes_nothing();
     payment.now = later;
-    payment.checks_task(&charge).has_outcome("done").records(&["Voided"]);
+    payment.checks_task(&charge).has_outcome("done").records(&["Expired"]);
 }
 
 #[test]

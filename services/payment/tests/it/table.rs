@@ -42,7 +42,11 @@ pub fn states() -> Vec<Payment> {
     let reference = || REFERENCE.to_owned();
     let next = |state: &Payment| match state {
         Payment::New => Some(Payment::Charging(context())),
-        Payment::Charging(_) => Some(Payment::Doomed(context())),
+        Payment::Charging(_) => Some(Payment::Expired { context: context(), may_be_sent: false }),
+        Payment::Expired { may_be_sent: false, .. } => {
+            Some(Payment::Expired { context: context(), may_be_sent: true })
+        }
+        Payment::Expired { .. } => Some(Payment::Doomed(context())),
         Payment::Doomed(_) => Some(Payment::Closing(context())),
         Payment::Closing(_) => Some(Payment::Captured(context(), reference())),
         Payment::Captured(..) => Some(Payment::Failed(context(), PaymentFailure::Declined)),
@@ -76,13 +80,16 @@ pub fn states() -> Vec<Payment> {
 
 pub fn commands() -> Vec<PaymentCommand> {
     let next = |command: &PaymentCommand| match command {
-        PaymentCommand::Charge(_) => Some(PaymentCommand::Expire),
-        PaymentCommand::Expire => Some(PaymentCommand::Cancel),
+        PaymentCommand::Charge(_) => Some(PaymentCommand::Expire(context())),
+        PaymentCommand::Expire(_) => Some(PaymentCommand::Cancel),
         PaymentCommand::Cancel => Some(PaymentCommand::RecordCapture(REFERENCE.to_owned())),
         PaymentCommand::RecordCapture(_) => Some(PaymentCommand::RecordRefusal(PaymentFailure::Declined)),
         PaymentCommand::RecordRefusal(_) => Some(PaymentCommand::GiveUp),
-        PaymentCommand::GiveUp => Some(PaymentCommand::Withdraw),
-        PaymentCommand::Withdraw => Some(PaymentCommand::Close(context())),
+        PaymentCommand::GiveUp => Some(PaymentCommand::Withdraw { may_be_sent: false }),
+        PaymentCommand::Withdraw { may_be_sent: false } => {
+            Some(PaymentCommand::Withdraw { may_be_sent: true })
+        }
+        PaymentCommand::Withdraw { .. } => Some(PaymentCommand::Close(context())),
         PaymentCommand::Close(_) => Some(PaymentCommand::Reverse),
         PaymentCommand::Reverse => Some(PaymentCommand::RecordReversal),
         PaymentCommand::RecordReversal => Some(PaymentCommand::Refund),
@@ -118,6 +125,8 @@ fn name_of_state(state: &Payment) -> String {
         | Payment::Reversing(_)
         | Payment::Voiding(Some(_))
         | Payment::Void => return state.status().to_owned(),
+        Payment::Expired { may_be_sent: false, .. } => "never sent",
+        Payment::Expired { .. } => "may be sent",
         Payment::Voiding(None) => "its request is forgotten",
         Payment::Voided(_) => "under its id",
     };
@@ -127,12 +136,13 @@ fn name_of_state(state: &Payment) -> String {
 fn name_of_command(command: &PaymentCommand) -> String {
     let name = match command {
         PaymentCommand::Charge(_) => "Charge",
-        PaymentCommand::Expire => "Expire",
+        PaymentCommand::Expire(_) => "Expire",
         PaymentCommand::Cancel => "Cancel",
         PaymentCommand::RecordCapture(_) => "RecordCapture",
         PaymentCommand::RecordRefusal(_) => "RecordRefusal",
         PaymentCommand::GiveUp => "GiveUp",
-        PaymentCommand::Withdraw => "Withdraw",
+        PaymentCommand::Withdraw { may_be_sent: false } => "Withdraw (never sent)",
+        PaymentCommand::Withdraw { .. } => "Withdraw (may be sent)",
         PaymentCommand::Close(_) => "Close",
         PaymentCommand::Reverse => "Reverse",
         PaymentCommand::RecordReversal => "RecordReversal",

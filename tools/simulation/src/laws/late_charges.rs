@@ -1,4 +1,5 @@
-//! Shell: law 3: nobody is charged for an order that has ended, however long the bank was away.
+//! Shell: law 3: nobody is charged for an order that has ended, however long the bank was away, and an extension lets
+//! the charge be made.
 
 use std::time::Duration;
 
@@ -6,6 +7,7 @@ use bank::domain::{Charge, ChargeEvent};
 use jiff::Timestamp;
 use order::domain::Order;
 use payment::domain::{Payment, PaymentEvent};
+use payment::extension::Extension;
 use saga_core::decider::Decider;
 use saga_core::row::StoredEvent;
 use uuid::Uuid;
@@ -27,6 +29,7 @@ pub fn check_no_late_charge(world: &World) {
         let (Ok(id), Some(placed)) = (id.parse::<Uuid>(), order.placed()) else { continue };
         let payment = history::<Payment>(world.payment.store(), id);
         count(world, &payment);
+        check_extension(world, id, &payment);
         let over: Vec<_> = [PaymentEvent::Doomed, PaymentEvent::Voided]
             .iter()
             .filter_map(|event| first(&payment, Payment::event_name(event)))
@@ -36,6 +39,26 @@ pub fn check_no_late_charge(world: &World) {
         let Some(charged) = charged_at(world, placed.payment.id) else { continue };
         if charged > tolerated(world, over) {
             let broken = format!("order {id} ended at {over} and was charged at {charged}");
+            world.sim.breaks(Law::OrderEnds, broken);
+        }
+    }
+}
+
+/// An extension that payment hears of in time repeats the charge that has expired.
+fn check_extension(world: &World, order: Uuid, payment: &[StoredEvent]) {
+    let at_last = |name: &str| payment.iter().rposition(|event| event.name == name);
+    let Some(expired) = at_last("Expired") else { return };
+    if at_last("Requested").is_some_and(|requested| requested > expired) {
+        return world.sim.count(CoveragePoint::ChargeRepeated);
+    }
+    let next = payment.get(expired + 1).map(|event| event.recorded_at);
+    let expired = payment[expired].recorded_at;
+    for extension in history::<Extension>(world.payment.store(), order) {
+        let Ok(until) = serde_json::from_str::<Timestamp>(&extension.data) else { continue };
+        let heard = extension.recorded_at.max(expired);
+        let is_over = next.is_some_and(|next| next <= tolerated(world, heard));
+        if until > tolerated(world, heard) && !is_over {
+            let broken = format!("order {order} was extended to {until} at {heard}, and is not charged");
             world.sim.breaks(Law::OrderEnds, broken);
         }
     }
