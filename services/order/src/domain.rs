@@ -36,7 +36,7 @@ pub enum OrderCommand {
     Cancel(CancelReason),
     Extend {
         until: Timestamp,
-        now: Timestamp,
+        requested_at: Timestamp,
     },
     /// Cancels the order if its deadline has passed at this time.
     Expire(Timestamp),
@@ -94,7 +94,9 @@ impl Decider for Order {
                 Ok(vec![OrderEvent::Cancelled(CancelReason::TimedOut)])
             }
             (State::Pending(_), Command::Expire(_)) => Ok(vec![]),
-            (State::Pending(placed), Command::Extend { now, .. }) if placed.deadline <= *now => {
+            (State::Pending(placed), Command::Extend { requested_at, .. })
+                if placed.deadline <= *requested_at =>
+            {
                 Err(OrderRejection::TooLate)
             }
             (State::Pending(placed), Command::Extend { until, .. }) if placed.deadline < *until => {

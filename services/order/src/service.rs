@@ -143,7 +143,11 @@ impl Service for OrderService {
             Fact::PaymentFailed(fact) => {
                 cancel(fact.order, CancelReason::PaymentFailed, work).map_err(retry_if_missing)
             }
-            Fact::DeadlineExtensionRequested(request) => extend(request, work).map_err(retry_if_missing),
+            Fact::DeadlineExtensionRequested(request) => {
+                // An operator who asked in time is in time, however late the request arrives.
+                let requested_at = message.occurred_at.min(work.now());
+                extend(request, requested_at, work).map_err(retry_if_missing)
+            }
             Fact::ProductListed(fact) => update_price(&fact.sku, fact.unit_price, fact.revision, work),
             Fact::PriceChanged(fact) => update_price(&fact.sku, fact.unit_price, fact.revision, work),
             _ => Err(HandlerError::unhandled(step, message)),
@@ -241,8 +245,12 @@ fn cancel(order: Uuid, reason: CancelReason, work: &mut Work<'_>) -> Result<(), 
     work.decide::<Order>(order, &OrderCommand::Cancel(reason)).map(drop)
 }
 
-fn extend(request: &DeadlineExtensionRequested, work: &mut Work<'_>) -> Result<(), OrderRejection> {
-    let command = OrderCommand::Extend { until: request.deadline, now: work.now() };
+fn extend(
+    request: &DeadlineExtensionRequested,
+    requested_at: Timestamp,
+    work: &mut Work<'_>,
+) -> Result<(), OrderRejection> {
+    let command = OrderCommand::Extend { until: request.deadline, requested_at };
     work.decide::<Order>(request.order, &command).map(drop)
 }
 

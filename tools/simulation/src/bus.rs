@@ -13,7 +13,7 @@ use saga_core::dead_letter::DeliveryInfo;
 use saga_engine::nats::pack::{self, PackedFact, Unacknowledged};
 use saga_engine::nats::pack_publishing::{PackAnswer, PackSender, publish_in_packs};
 use saga_engine::runtime::bus::{
-    Advisories, Advisory, Backlog, Bus, BusError, BusFact, Durable, FactStream, Publish,
+    Advisories, Advisory, Backlog, Bus, BusError, BusFact, ConsumerProgress, Durable, FactStream, Publish,
 };
 use saga_engine::runtime::in_progress::{InProgress, InProgressGuard};
 use saga_engine::store::{OutboxEntry, PublishOutcome};
@@ -217,10 +217,11 @@ impl Bus for SimBus {
         Ok(())
     }
 
-    async fn backlog(&self, durable: Durable) -> Result<Backlog, BusError> {
+    async fn progress(&self, durable: Durable) -> Result<ConsumerProgress, BusError> {
         self.reach().await?;
         let undelivered = self.broker.lock().waiting(&durable.name());
-        Ok(Backlog { undelivered, ..Backlog::default() })
+        let backlog = Backlog { undelivered, ..Backlog::default() };
+        Ok(ConsumerProgress { backlog, ..ConsumerProgress::default() })
     }
 }
 

@@ -24,6 +24,7 @@ use saga_engine::runtime::injected_faults::{FaultSettings, InjectedFaults, NewFa
 use saga_engine::runtime::observer::SharedObserver;
 use saga_engine::runtime::overrides::Overrides;
 use saga_engine::runtime::relay::RelaySettings;
+use saga_engine::runtime::startup_backlog::StartupBacklog;
 use saga_engine::runtime::task_runner::TaskHandler;
 use saga_engine::runtime::tracer::Tracer;
 use saga_engine::runtime::{Runtime, RuntimeConfig, RuntimeDeps, start, start_messaging};
@@ -221,6 +222,10 @@ impl<S: Service> Instance<S> {
             observer: self.observer.clone(),
             faults: self.faults.clone(),
             tracer: Tracer::off(),
+            startup_backlog: match S::OPERATOR {
+                Some(_) => StartupBacklog::unknown(),
+                None => StartupBacklog::none(),
+            },
         };
         let Runtime { engine, admission, steps, overrides, mut loops } = start(
             self.service.clone(),

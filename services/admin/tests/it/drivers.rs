@@ -26,6 +26,7 @@ use saga_engine::runtime::admission::BreakerView;
 use saga_engine::runtime::clock::SystemClock;
 use saga_engine::runtime::engine::Engine;
 use saga_engine::runtime::injected_faults::InjectedFaults;
+use saga_engine::runtime::startup_backlog::StartupBacklog;
 use saga_engine::runtime::task_runner::NoTasks;
 use saga_engine::runtime::tracer::Tracer;
 use saga_engine::runtime::{self, Runtime, RuntimeDeps};
@@ -60,6 +61,7 @@ impl Instance {
             settings::load("admin", program.defaults, &Sources { file: None, flags }).expect("settings");
         let steps = steps_of::<AdminService>().iter().map(|step| step.name).collect();
         let deps = RuntimeDeps {
+            startup_backlog: StartupBacklog::none(),
             tracer: Tracer::off(),
             store: store.clone(),
             handler: Arc::new(NoTasks),

@@ -26,6 +26,7 @@ use saga_engine::host::metrics::Metrics;
 use saga_engine::host::settings::{self, Sources};
 use saga_engine::runtime::clock::{BrokerClock, SystemClock};
 use saga_engine::runtime::injected_faults::InjectedFaults;
+use saga_engine::runtime::startup_backlog::StartupBacklog;
 use saga_engine::runtime::task_runner::{CallFailed, NoTasks, TaskHandler};
 use saga_engine::runtime::tracer::Tracer;
 use saga_engine::runtime::{self, Runtime, RuntimeDeps};
@@ -99,6 +100,7 @@ impl AdminHarness {
         };
         let dependency = handler.dependency();
         let deps = RuntimeDeps {
+            startup_backlog: StartupBacklog::none(),
             tracer: Tracer::off(),
             store: store.clone(),
             handler,

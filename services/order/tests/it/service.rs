@@ -131,6 +131,16 @@ fn extended_order_is_published_and_cancelled_at_new_deadline() {
     confirmed.receives_from("admin", extension(ORDER, later)).has_outcome("rejected").changes_nothing();
 }
 
+/// The order service was down when the operator asked.
+#[test]
+fn extension_that_was_requested_in_time_counts_although_it_arrives_late() {
+    let mut shop = shop_with_pending_order();
+    let (deadline, later) = (NOON + TIMEOUT, NOON + TIMEOUT + SignedDuration::from_mins(5));
+    let request = Stimulus::FactOf("admin".to_owned(), extension(ORDER, later), NOON);
+    shop.now = deadline + SignedDuration::from_secs(1);
+    shop.takes(request).records(&["DeadlineExtended"]).publishes([extended(ORDER, later)]);
+}
+
 #[test]
 fn customer_or_operator_cancels_pending_or_confirmed_order() {
     for reason in [CancelReason::CustomerRequest, CancelReason::Operator] {

@@ -75,12 +75,12 @@ pub fn commands() -> Vec<OrderCommand> {
             CancelReason::Operator => OrderCommand::Expire(early),
         }),
         OrderCommand::Expire(at) if *at == early => Some(OrderCommand::Expire(NOON + TIMEOUT)),
-        OrderCommand::Expire(_) => Some(OrderCommand::Extend { until: LONGER, now: early }),
-        OrderCommand::Extend { until, now } if *until == LONGER && *now == early => {
-            Some(OrderCommand::Extend { until: NOON + TIMEOUT, now: early })
+        OrderCommand::Expire(_) => Some(OrderCommand::Extend { until: LONGER, requested_at: early }),
+        OrderCommand::Extend { until, requested_at } if *until == LONGER && *requested_at == early => {
+            Some(OrderCommand::Extend { until: NOON + TIMEOUT, requested_at: early })
         }
-        OrderCommand::Extend { now, .. } if *now == early => {
-            Some(OrderCommand::Extend { until: LONGER, now: NOON + TIMEOUT })
+        OrderCommand::Extend { requested_at, .. } if *requested_at == early => {
+            Some(OrderCommand::Extend { until: LONGER, requested_at: NOON + TIMEOUT })
         }
         OrderCommand::Extend { .. } => Some(OrderCommand::Hold(NOON + TIMEOUT)),
         OrderCommand::Hold(until) if *until == NOON + TIMEOUT => Some(OrderCommand::Hold(LONGER)),
@@ -117,7 +117,9 @@ fn name_of_command(command: &OrderCommand) -> String {
         OrderCommand::Cancel(reason) => format!("Cancel({})", reason.as_str()),
         OrderCommand::Expire(at) if *at < NOON + TIMEOUT => "Expire(early)".to_owned(),
         OrderCommand::Expire(_) => "Expire(at its deadline)".to_owned(),
-        OrderCommand::Extend { now, .. } if *now >= NOON + TIMEOUT => "Extend(at its deadline)".to_owned(),
+        OrderCommand::Extend { requested_at, .. } if *requested_at >= NOON + TIMEOUT => {
+            "Extend(at its deadline)".to_owned()
+        }
         OrderCommand::Extend { until, .. } if *until == LONGER => "Extend(early)".to_owned(),
         OrderCommand::Extend { .. } => "Extend(early, by nothing)".to_owned(),
         OrderCommand::Hold(until) if *until == LONGER => "Hold".to_owned(),

@@ -21,6 +21,7 @@ use crate::nats::{BusSettings, NatsBus, Publisher};
 use crate::runtime::clock::{BrokerClock, SystemClock};
 use crate::runtime::engine::Engine;
 use crate::runtime::injected_faults::InjectedFaults;
+use crate::runtime::startup_backlog::StartupBacklog;
 use crate::runtime::task_runner::TaskHandler;
 use crate::runtime::tracer::Tracer;
 use crate::runtime::{self, Runtime, RuntimeDeps, ended};
@@ -79,7 +80,15 @@ pub async fn start<S: Service>(
     let (clock, observer) = (Arc::new(BrokerClock::new(Arc::new(SystemClock))), Arc::new(()));
     clock_sync::first_sync(&clock, bus, store.as_ref()).await;
     let tracer = Tracer::off();
-    let deps = RuntimeDeps { store: store.clone(), handler, clock, observer, faults, tracer };
+    let deps = RuntimeDeps {
+        store: store.clone(),
+        handler,
+        clock,
+        observer,
+        faults,
+        tracer,
+        startup_backlog: StartupBacklog::unknown(),
+    };
     let runtime_config = settings.runtime_config(dependency);
     let overridden = store.overrides().await?;
     let breaker_of = |name: &str| settings.breaker_of(name);

@@ -16,7 +16,7 @@ use super::http::Readiness;
 use super::metrics::names;
 use super::readiness;
 use crate::runtime::admission::BreakerView;
-use crate::runtime::bus::{Backlog, Bus as _, Durable};
+use crate::runtime::bus::{Bus as _, Durable};
 use crate::runtime::clock::Clock as _;
 use crate::runtime::injected_faults::ActiveFault;
 
@@ -95,7 +95,7 @@ pub async fn waiting_messages<S: Service, X: Send + Sync>(
         return None;
     }
     let durables = Durable::all(S::NAME, &[step]);
-    let backlogs = join_all(durables.into_iter().map(|durable| bus.backlog(durable)));
+    let backlogs = join_all(durables.into_iter().map(|durable| bus.progress(durable)));
     let answers = timeout(BROKER_TIMEOUT, backlogs).await.ok()?;
-    answers.into_iter().map(|waiting| waiting.ok().map(Backlog::all)).sum()
+    answers.into_iter().map(|progress| progress.ok().map(|progress| progress.backlog.all())).sum()
 }

@@ -38,6 +38,7 @@ use crate::nats::{BusFault, NatsBus};
 use crate::runtime::clock::{BrokerClock, SystemClock};
 use crate::runtime::injected_faults::InjectedFaults;
 use crate::runtime::overrides::record_start;
+use crate::runtime::startup_backlog::StartupBacklog;
 use crate::runtime::task_runner::TaskHandler;
 use crate::runtime::{self, Runtime, RuntimeDeps, ended, spawn};
 use crate::store::{DatabasePosition, RELAY_LEASE, Store, StoreFault, StoredOverrides};
@@ -241,6 +242,7 @@ async fn start_engine<S: Service, X>(
         observer: Arc::new(metrics.clone()),
         faults: faults.clone(),
         tracer: tracing.tracer.clone(),
+        startup_backlog: if bus.is_some() { StartupBacklog::unknown() } else { StartupBacklog::none() },
     };
     let service = Arc::new((program.service)(&settings));
     let Runtime { engine, admission, steps, overrides, loops } =

@@ -20,7 +20,7 @@ use super::durables;
 use super::message::{facts_of, in_one_line, published_subject};
 use super::pack::{PackedFact, Unacknowledged};
 use super::pull_requests::{self, GROUP, PullConsumer, PullRequests};
-use crate::runtime::bus::{Backlog, Bus, BusError, BusFact, Durable, FactStream};
+use crate::runtime::bus::{Backlog, Bus, BusError, BusFact, ConsumerProgress, Durable, FactStream};
 use crate::runtime::in_progress::{InProgress, InProgressGuard};
 
 /// Interval of attempts while another service has not created its stream yet.
@@ -67,40 +67,24 @@ impl Bus for NatsBus {
         }
     }
 
-    async fn backlog(&self, durable: Durable) -> Result<Backlog, BusError> {
-        Ok(self.progress(durable).await?.backlog)
+    async fn progress(&self, durable: Durable) -> Result<ConsumerProgress, BusError> {
+        let (stream, name) = (durable.subscription.stream(), durable.name());
+        let reading = self.in_time(self.jetstream.get_consumer_from_stream(&name, &stream));
+        let consumer: PullConsumer = reading.await.map_err(in_one_line)?;
+        let info = consumer.cached_info();
+        let (unacknowledged, limit) = (info.num_ack_pending as u64, info.config.max_ack_pending);
+        let is_full = u64::try_from(limit).is_ok_and(|limit| limit > 0 && unacknowledged >= limit);
+        let facts_in = |messages| self.pack_sizes.facts_in(&name, messages);
+        let (undelivered, unacknowledged) = (facts_in(info.num_pending), facts_in(unacknowledged));
+        Ok(ConsumerProgress {
+            backlog: Backlog { undelivered, unacknowledged, is_full },
+            delivered: info.delivered.stream_sequence,
+            acknowledged: info.ack_floor.stream_sequence,
+        })
     }
-}
-
-/// Progress of a durable consumer in its stream.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ConsumerProgress {
-    /// Facts that are not acknowledged. Estimated where messages are packs.
-    pub backlog: Backlog,
-    /// Position in the stream up to which the consumer has acknowledged all of its messages.
-    pub acknowledged: u64,
 }
 
 impl NatsBus {
-    /// Reads the progress of a durable consumer.
-    ///
-    /// # Errors
-    /// If the broker does not answer.
-    pub fn progress(&self, durable: Durable) -> BoxFuture<'_, Result<ConsumerProgress, BusError>> {
-        Box::pin(async move {
-            let (stream, name) = (durable.subscription.stream(), durable.name());
-            let reading = self.in_time(self.jetstream.get_consumer_from_stream(&name, &stream));
-            let consumer: PullConsumer = reading.await.map_err(in_one_line)?;
-            let info = consumer.cached_info();
-            let (unacknowledged, limit) = (info.num_ack_pending as u64, info.config.max_ack_pending);
-            let is_full = u64::try_from(limit).is_ok_and(|limit| limit > 0 && unacknowledged >= limit);
-            let facts_in = |messages| self.pack_sizes.facts_in(&name, messages);
-            let (undelivered, unacknowledged) = (facts_in(info.num_pending), facts_in(unacknowledged));
-            let backlog = Backlog { undelivered, unacknowledged, is_full };
-            Ok(ConsumerProgress { backlog, acknowledged: info.ack_floor.stream_sequence })
-        })
-    }
-
     /// Reads the position of the newest message in a stream. A service may only read its own.
     ///
     /// # Errors

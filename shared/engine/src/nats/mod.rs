@@ -28,7 +28,6 @@ mod streams;
 
 pub use connection::{BusFault, NatsBus};
 pub use credentials::TlsSettings;
-pub use facts::ConsumerProgress;
 pub use kept_traces::exchange_kept_traces;
 pub use message::payloads_of;
 pub use permissions::Permissions;

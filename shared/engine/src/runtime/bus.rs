@@ -69,8 +69,19 @@ pub trait Bus: Clone + Send + Sync + 'static {
     /// Reports a delivery as in progress, which restarts its [`ack_wait`](Self::ack_wait).
     fn in_progress(&self, handle: &HandleOf<Self>) -> impl Future<Output = Result<(), BusError>> + Send;
 
-    /// Counts the unacknowledged facts of a durable consumer. May be an estimate where one message carries many.
-    fn backlog(&self, durable: Durable) -> impl Future<Output = Result<Backlog, BusError>> + Send;
+    /// Reads the progress of a durable consumer.
+    fn progress(&self, durable: Durable) -> impl Future<Output = Result<ConsumerProgress, BusError>> + Send;
+}
+
+/// Progress of a durable consumer in its stream, over all processes that share it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ConsumerProgress {
+    /// Facts that are not acknowledged. Estimated where messages are packs.
+    pub backlog: Backlog,
+    /// Position in the stream of the last message that was delivered.
+    pub delivered: u64,
+    /// Position in the stream up to which all of its messages are acknowledged.
+    pub acknowledged: u64,
 }
 
 /// Unacknowledged facts of a durable consumer, over all processes that share it.

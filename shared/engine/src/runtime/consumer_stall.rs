@@ -229,7 +229,7 @@ async fn backlog_of<S: Service, B: Bus>(
     let mut all = Ok(Backlog::default());
     for durable in Durable::all(S::NAME, &[admission.step()]) {
         let backlog = match bus {
-            Some(bus) => bus.backlog(durable).await,
+            Some(bus) => bus.progress(durable).await.map(|progress| progress.backlog),
             None => Err("the broker is not connected".to_owned()),
         };
         observer.consumer_backlog(&durable.name(), backlog.as_ref().ok().map(|backlog| backlog.all()));

@@ -10,7 +10,8 @@
 //!   outbox entries, acknowledgement. [`advisories`]: messages that the broker gave up.
 //! - The path of an outbox entry: [`relay_queue`], [`relay`], `relay_lease`, `background_settle`; `stuck_subjects`:
 //!   entries that the broker does not accept although it accepts others.
-//! - The path of a task: [`task_queue`], [`task_runner`]. [`timers`]: due rows, retries and expired claims.
+//! - The path of a task: [`task_queue`], [`task_runner`]. [`timers`]: due rows, retries and expired claims, which
+//!   wait for the [`startup_backlog`].
 //! - Health: [`consumer_stall`], [`publish_stall`], [`outbox_progress`], `error_throttle`.
 
 pub mod admission;
@@ -40,6 +41,7 @@ mod relay_lease;
 pub mod relay_queue;
 pub mod span_attribute;
 pub mod span_operation;
+pub mod startup_backlog;
 mod stuck_subjects;
 pub mod task_queue;
 pub mod task_runner;
@@ -69,6 +71,7 @@ use self::injected_faults::InjectedFaults;
 use self::observer::SharedObserver;
 use self::overrides::Overrides;
 use self::relay::{Relay, RelaySettings};
+use self::startup_backlog::StartupBacklog;
 use self::task_queue::TaskQueue;
 use self::task_runner::{NO_DEPENDENCY, TaskHandler};
 use self::timers::TimerSettings;
@@ -90,6 +93,8 @@ pub struct RuntimeDeps {
     pub faults: InjectedFaults,
     /// Tracer that records spans of all loops.
     pub tracer: Tracer,
+    /// What waits at the broker when the process starts. Deadlines wait for it.
+    pub startup_backlog: StartupBacklog,
 }
 
 /// Configuration of the loops, from the settings.
@@ -157,7 +162,7 @@ pub fn start<S: Service>(
         spawn(&mut loops, Box::pin(listening));
     }
     // Called before the engine accepts inputs.
-    let timers = timers::run(engine.clone(), store, timer_settings(config, &steps, clock));
+    let timers = timers::run(engine.clone(), store, timer_settings(config, &steps, deps));
     spawn(&mut loops, Box::pin(engine::run(batch_loop.with_trials(overrides.clone()))));
     let calls = task_runner::run(engine.clone(), handler, queued_tasks, config.call_timeout, observer);
     spawn(&mut loops, Box::pin(calls));
@@ -184,7 +189,7 @@ fn admission_of<S: Service>(
     SharedAdmission::new(admission, deps.faults.clone(), &config.decision.owner, deps.clock.as_ref())
 }
 
-fn timer_settings(config: &RuntimeConfig, steps: &[StepAdmission], clock: SharedClock) -> TimerSettings {
+fn timer_settings(config: &RuntimeConfig, steps: &[StepAdmission], deps: &RuntimeDeps) -> TimerSettings {
     TimerSettings {
         owner: config.decision.owner.clone(),
         task_lease: config.decision.task_lease,
@@ -192,7 +197,8 @@ fn timer_settings(config: &RuntimeConfig, steps: &[StepAdmission], clock: Shared
         limit: config.engine.max_batch,
         poll: config.engine.timer_poll,
         admissions: steps.to_vec(),
-        clock,
+        clock: deps.clock.clone(),
+        startup_backlog: deps.startup_backlog.clone(),
     }
 }
 
@@ -235,6 +241,8 @@ pub fn start_messaging<S: Service, B: Bus>(
             spawn(&mut loops, Box::pin(consumer.observed(observer.clone()).run()));
         }
     }
+    let consumed = durables.iter().map(|(durable, _)| *durable).collect();
+    spawn(&mut loops, Box::pin(deps.startup_backlog.clone().process(bus.clone(), consumed)));
     // Without a consumer the broker would send the advisories of all services.
     if !durables.is_empty() {
         spawn(&mut loops, Box::pin(advisories::run(bus.clone(), engine.clone(), durables)));

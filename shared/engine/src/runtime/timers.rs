@@ -10,12 +10,14 @@ use saga_core::input::{DueOutcome, Input, Outcome};
 use saga_core::row::RowKey;
 use saga_core::service::Service;
 use saga_core::waiting::{Retry, is_over};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::admission::{StepAdmission, StepPermit};
 use super::clock::SharedClock;
 use super::engine::Engine;
 use super::error_throttle::ErrorThrottle;
+use super::startup_backlog::StartupBacklog;
 use super::task_queue::IsNew;
 use crate::store::{DueQuery, Store, StoreFault};
 
@@ -36,6 +38,8 @@ pub struct TimerSettings {
     pub admissions: Vec<StepAdmission>,
     /// Clock that decides what is due.
     pub clock: SharedClock,
+    /// Messages that are processed before due rows.
+    pub startup_backlog: StartupBacklog,
 }
 
 /// Runs until dropped: scans for what is due, submits it, and sleeps until the next due time.
@@ -59,6 +63,7 @@ pub fn run<S: Service>(
             }
             None => began,
         });
+        let since = Instant::now();
         loop {
             // Armed before the scan: what is written after it finds the wake-up waiting.
             let woken = wake.notified();
@@ -72,7 +77,10 @@ pub fn run<S: Service>(
                     if !scanned.is_full {
                         let pause = until(scanned.next, &settings);
                         engine.timers_sleep(pause);
-                        let _ = tokio::time::timeout(pause, woken).await;
+                        tokio::select! {
+                            _ = tokio::time::timeout(pause, woken) => {}
+                            () = settings.startup_backlog.wait(since), if !settings.startup_backlog.is_processed() => {}
+                        }
                     }
                 }
                 Err(fault) => {
@@ -132,7 +140,8 @@ async fn scan<S: Service>(
 
     let mut rows: Vec<_> = due.rows.into_iter().filter(|(key, _)| !skipped.rows.contains_key(key)).collect();
     // A deadline that fires too early cannot be taken back. Retries and calls do no harm.
-    rows.truncate(if settings.clock.is_doubtful() { 0 } else { settings.limit });
+    let must_wait = settings.clock.is_doubtful() || !settings.startup_backlog.is_processed();
+    rows.truncate(if must_wait { 0 } else { settings.limit });
     skipped.warn_about_unknown_steps(due.retry_steps, settings);
     let retries = admitted(due.retries, settings);
     let mut is_full = [rows.len(), retries.len()].iter().any(|count| *count >= settings.limit);

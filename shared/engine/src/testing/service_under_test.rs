@@ -46,8 +46,8 @@ pub enum Stimulus<S: Service> {
     },
     /// Fact for the step that consumes it. Equal facts are the same message.
     Fact(S::Fact),
-    /// Fact of this producer, for a type that several publish.
-    FactOf(String, S::Fact),
+    /// Fact of this producer, for a type that several publish, and the time at which it did.
+    FactOf(String, S::Fact, Timestamp),
     /// Operator command to the engine.
     Operator(DeadLetterMessage),
     /// Retry of a message that failed before.
@@ -103,7 +103,7 @@ impl<S: Service<Command: Clone>> ServiceUnderTest<S> {
     /// Delivers a fact of this producer.
     #[track_caller]
     pub fn receives_from(&mut self, producer: &str, fact: impl Into<S::Fact>) -> Then<S> {
-        self.takes(Stimulus::FactOf(producer.to_owned(), fact.into()))
+        self.takes(Stimulus::FactOf(producer.to_owned(), fact.into(), self.now))
     }
 
     /// Delivers an operator command to the engine.
@@ -281,7 +281,7 @@ impl<S: Service<Command: Clone>> Clone for Stimulus<S> {
                 Self::Command { id: *id, saga: *saga, command: command.clone(), key: key.clone() }
             }
             Self::Fact(fact) => Self::Fact(fact.clone()),
-            Self::FactOf(producer, fact) => Self::FactOf(producer.clone(), fact.clone()),
+            Self::FactOf(producer, fact, at) => Self::FactOf(producer.clone(), fact.clone(), *at),
             Self::Operator(message) => Self::Operator(message.clone()),
             Self::Retry(retry) => Self::Retry(retry.clone()),
             Self::Called(task, answer) => Self::Called(task.clone(), answer.clone()),
@@ -294,9 +294,9 @@ impl<S: Service<Command: Clone>> Stimulus<S> {
     fn input(&self) -> Input<S> {
         match self.clone() {
             Self::Command { id, saga, command, key } => Input::command(id, saga, command, key),
-            Self::Fact(fact) => message_of(None, &fact),
-            Self::FactOf(producer, fact) => message_of(Some(&producer), &fact),
-            Self::Operator(message) => message_of(None, &message),
+            Self::Fact(fact) => message_of(None, &fact, NOON),
+            Self::FactOf(producer, fact, at) => message_of(Some(&producer), &fact, at),
+            Self::Operator(message) => message_of(None, &message, NOON),
             Self::Retry(retry) => {
                 let steps = steps_of::<S>();
                 let step = steps.iter().find(|step| step.name == retry.step).expect("the step is declared");
@@ -310,7 +310,7 @@ impl<S: Service<Command: Clone>> Stimulus<S> {
 
 /// Builds the message of a fact for the step that consumes it.
 #[track_caller]
-fn message_of<S: Service>(producer: Option<&str>, fact: &impl Message) -> Input<S> {
+fn message_of<S: Service>(producer: Option<&str>, fact: &impl Message, at: Timestamp) -> Input<S> {
     let message_type = fact.message_type();
     let (step, producer) = steps_of::<S>()
         .into_iter()
@@ -319,12 +319,16 @@ fn message_of<S: Service>(producer: Option<&str>, fact: &impl Message) -> Input<
         .find(|(_, subscription)| producer.is_none_or(|producer| subscription.producer == producer))
         .map(|(step, subscription)| (step, subscription.producer))
         .expect("some step consumes this fact");
-    Input::message(step, envelope(producer, fact).into(), Uuid::nil(), 0)
+    Input::message(step, envelope_at(producer, fact, at).into(), Uuid::nil(), 0)
 }
 
 /// Encodes a message of `producer` with `fact`. Its id is derived from the content.
 #[must_use]
 pub fn envelope(producer: &str, fact: &impl Message) -> Vec<u8> {
+    envelope_at(producer, fact, NOON)
+}
+
+fn envelope_at(producer: &str, fact: &impl Message, occurred_at: Timestamp) -> Vec<u8> {
     let data = fact.encode().expect("every fact has a JSON form");
     let MessageType { name, version, .. } = fact.message_type();
     let id = ids::derived(&["heard", name, data.get()]);
@@ -335,7 +339,7 @@ pub fn envelope(producer: &str, fact: &impl Message) -> Vec<u8> {
         producer: producer.to_owned(),
         correlation_id: fact.saga().unwrap_or(id),
         causation_id: Uuid::nil(),
-        occurred_at: NOON,
+        occurred_at,
         data,
     };
     serde_json::to_vec(&envelope).expect("every envelope has a JSON form")

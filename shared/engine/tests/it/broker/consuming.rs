@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use saga_core::input::RequestKey;
 use saga_core::service::Step;
 use saga_engine::nats::{BusSettings, NatsBus, Publisher};
@@ -12,8 +13,8 @@ use uuid::Uuid;
 
 use super::all_done;
 use crate::support::{
-    Deed, DepotCommand, Disk, EngineHarness, FILLING, LISTENING, Nats, Pace, Supplier, arrived, id,
-    in_memory, newest_dead_letters, no_faults, stored, wait_until,
+    Deed, DepotCommand, Disk, EngineHarness, FILLING, LISTENING, Nats, Pace, ShelfEvent, Supplier, arrived,
+    commit, id, in_memory, newest_dead_letters, no_faults, recorded, shelf, state, stored, wait_until,
 };
 
 #[tokio::test]
@@ -123,6 +124,27 @@ async fn no_message_is_processed_while_the_task_backlog_is_full() {
     harness.has_handled(FILLING, 3).await;
 }
 
+/// What waited at the broker may meet or move a deadline that passed meanwhile.
+#[tokio::test]
+async fn deadline_that_passed_before_the_start_waits_for_messages_of_that_time() {
+    let (_nats, bus) = Nats::with_bus().await;
+    let store = in_memory();
+    let planned = ShelfEvent::CheckPlanned { at: Timestamp::UNIX_EPOCH };
+    commit(store.as_ref(), recorded("tea", &[], &[ShelfEvent::Listed, planned]))
+        .await
+        .expect("the store works");
+    say(&bus, 1..=3).await;
+    let is_checked = async || {
+        let tea = state(store.as_ref(), "tea").await.expect("the store works");
+        tea.is_some_and(|tea| tea.check_at.is_none())
+    };
+    let _harness = EngineHarness::catches_up(store.clone(), &bus, FILLING).await;
+    wait_until("the deadline has fired", is_checked).await;
+    let events = store.events(shelf("tea"), 0, usize::MAX).await.expect("the store works");
+    let names: Vec<_> = events.iter().map(|event| &event.name[..]).collect();
+    assert_eq!(names, ["Listed", "CheckPlanned", "Put", "Put", "Put", "Checked"]);
+}
+
 /// Depot with both of its steps consuming, and a shelf for tea.
 pub async fn listening(bus: &NatsBus, pace: Pace) -> EngineHarness {
     let mut harness = EngineHarness::over(in_memory(), pace).await;
@@ -152,7 +174,7 @@ pub fn courier_entry(number: u128) -> OutboxEntry {
 
 /// Unacknowledged messages of a step.
 pub async fn waiting(bus: &NatsBus, step: &'static Step) -> u64 {
-    bus.backlog(durable_of(step)).await.expect("the consumer is there").all()
+    bus.progress(durable_of(step)).await.expect("the consumer is there").backlog.all()
 }
 
 /// The only durable consumer of a step.

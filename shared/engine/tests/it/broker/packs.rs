@@ -141,7 +141,7 @@ async fn backlog_counts_the_facts_of_packs() {
     all_done(publisher(&bus).publish(&(1..=1_000).map(courier_entry).collect::<Vec<_>>()).await);
     let mut deliveries = bus.consume(durable_of(FILLING)).await.expect("a consumer");
     let _message = in_time("it comes", deliveries.next()).await.expect("a message");
-    assert_eq!(bus.backlog(durable_of(FILLING)).await.expect("an answer").all(), 1_000);
+    assert_eq!(bus.progress(durable_of(FILLING)).await.expect("an answer").backlog.all(), 1_000);
 }
 
 /// Guarantee 2.

@@ -31,7 +31,7 @@ async fn requests_to_a_broker_that_dies_end_in_time() {
     in_time("no advisory comes", advisories.next()).await.expect_err("nobody answers");
     in_time("no consumer is made", bus.consume(durable)).await.err().expect("nobody answers");
     in_time("no advisories are heard", bus.advisories(&[durable])).await.err().expect("nobody answers");
-    in_time("nobody knows what waits", bus.backlog(durable)).await.expect_err("nobody answers");
+    in_time("nobody knows what waits", bus.progress(durable)).await.expect_err("nobody answers");
     in_time("no streams are made", bus.ensure_streams(&["depot"])).await.expect_err("nobody answers");
     let position = bus.last_position("depot");
     in_time("nobody knows how far a database had come", position).await.expect_err("nobody answers");
@@ -76,7 +76,7 @@ async fn requests_end_in_time_although_the_client_has_no_buffer_space() {
     in_time("nothing is fetched", deliveries.fetch(3)).await.err().expect("there is no room");
     in_time("no consumer is made", bus.consume(durable)).await.err().expect("there is no room");
     in_time("no advisories are heard", bus.advisories(&[durable])).await.err().expect("there is no room");
-    in_time("nobody knows what waits", bus.backlog(durable)).await.expect_err("there is no room");
+    in_time("nobody knows what waits", bus.progress(durable)).await.expect_err("there is no room");
     in_time("no streams are made", bus.ensure_streams(&["depot"])).await.expect_err("there is no room");
     in_time("nothing is counted", bus.subject_counts("depot")).await.expect_err("there is no room");
     in_time("nobody knows how far it came", bus.last_position("depot")).await.expect_err("there is no room");

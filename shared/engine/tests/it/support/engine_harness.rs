@@ -25,6 +25,7 @@ use saga_engine::runtime::engine::{Engine, EngineSettings};
 use saga_engine::runtime::injected_faults::{FaultSettings, InjectedFaults, NewFault};
 use saga_engine::runtime::overrides::Overrides;
 use saga_engine::runtime::relay::RelaySettings;
+use saga_engine::runtime::startup_backlog::StartupBacklog;
 use saga_engine::runtime::tracer::Tracer;
 use saga_engine::runtime::{Runtime, RuntimeConfig, RuntimeDeps, advisories, start};
 use saga_engine::store::sqlite::SqliteStore;
@@ -84,6 +85,7 @@ pub struct Setup {
     pub clock: SharedClock,
     pub tracer: Tracer,
     pub overridden: StoredOverrides,
+    pub startup_backlog: StartupBacklog,
 }
 
 impl Default for Setup {
@@ -96,6 +98,7 @@ impl Default for Setup {
             clock: Arc::new(SystemClock),
             tracer: Tracer::off(),
             overridden: StoredOverrides::default(),
+            startup_backlog: StartupBacklog::none(),
         }
     }
 }
@@ -162,10 +165,11 @@ impl EngineHarness {
 
     /// Runs with loops that have not begun yet.
     pub fn just_started(setup: Setup) -> Self {
-        let Setup { store, pace, supplier, policy, clock, tracer, overridden } = setup;
+        let Setup { store, pace, supplier, policy, clock, tracer, overridden, startup_backlog } = setup;
         let metrics = Metrics::default();
         let faults = faults(true, steps_of::<Depot>().into_iter().map(|step| step.name).collect());
         let deps = RuntimeDeps {
+            startup_backlog,
             tracer,
             store: store.clone(),
             handler: supplier.clone(),
@@ -185,6 +189,16 @@ impl EngineHarness {
             let bounds = runtime_config(Pace::default()).consumer;
             self.loops.spawn(Consumer::new(bus.clone(), engine, admission, durable, bounds).run());
         }
+    }
+
+    /// Runs over a store whose deadlines wait for the messages that `bus` has for a step.
+    pub async fn catches_up(store: Arc<dyn Store>, bus: &NatsBus, step: &'static Step) -> Self {
+        let startup_backlog = StartupBacklog::unknown();
+        let setup = Setup { store, startup_backlog: startup_backlog.clone(), ..Setup::default() };
+        let mut harness = Self::running(setup).await;
+        harness.loops.spawn(startup_backlog.process(bus.clone(), Durable::all(Depot::NAME, &[step])));
+        harness.listens(bus, step);
+        harness
     }
 
     /// Starts processing of the broker's advisories.
