@@ -260,8 +260,27 @@ pub struct DeadLetterSummary {
     pub pending: u64,
     /// Dead letters whose replay has not ended.
     pub replaying: u64,
+    /// Replays without an outcome for longer than a replay takes, by service.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overdue_replays: Vec<OverdueReplays>,
     /// Pending dead letters by cause, largest groups first.
     pub groups: Vec<GroupSummary>,
+}
+
+/// Replays at one service without an outcome for longer than a replay takes. Their requests may be lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OverdueReplays {
+    /// Service that has the dead letters.
+    pub service: String,
+    /// Number of these dead letters.
+    pub count: u64,
+    /// Time of the first request.
+    pub since: Timestamp,
+    /// Ids of some that a forced replay is accepted for.
+    pub repeatable: Vec<Uuid>,
+    /// Id of one that was edited, so that only another edit is accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edited: Option<Uuid>,
 }
 
 /// Pending dead letters of one cause.

@@ -164,8 +164,12 @@ async fn replay(
 ) -> Result<Json<BulkOutcome>, Problem> {
     may_force(body.force, holder)?;
     let reason = required_reason(body.reason, ReasonRule::ChangesMany)?;
-    let pending = [DeadLetterStatus::Pending];
-    let selection = BulkSelection::of(body.ids, body.filter, &pending, MAX_REPLAYED, &admin).await?;
+    // Only force repeats a replay, which may be lost.
+    let statuses: &[_] = match body.force {
+        true => &[DeadLetterStatus::Pending, DeadLetterStatus::Replaying],
+        false => &[DeadLetterStatus::Pending],
+    };
+    let selection = BulkSelection::of(body.ids, body.filter, statuses, MAX_REPLAYED, &admin).await?;
     let change = BulkChange::Replay(Replay { force: body.force, ..Replay::default() });
     let part = |dead_letters| CommandKind::Many { dead_letters, change: change.clone() };
     admin.change_each(Actor { operator, reason }, Action::ReplayMany, selection, part).await

@@ -143,6 +143,12 @@ impl DeadLetterView {
         self.changes + report + u64::from(self.resolved_after.is_some()) + u64::from(self.forgotten.is_some())
     }
 
+    /// Time of the newest request to the service.
+    pub fn requested_at(&self) -> Timestamp {
+        let micros = i64::try_from(self.revision).unwrap_or(i64::MAX);
+        Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX)
+    }
+
     /// Number of failed replays.
     pub fn replays(&self) -> u32 {
         self.report.as_ref().map_or(0, |report| report.replays)

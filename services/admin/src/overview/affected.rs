@@ -14,6 +14,8 @@ pub struct Affected {
     pub overdue: Vec<Money>,
     /// Oldest saga whose compensation is stuck.
     pub stuck_order: Option<String>,
+    /// True if that saga has a discarded dead letter.
+    pub stuck_is_discarded: bool,
     /// Oldest overdue saga.
     pub overdue_order: Option<String>,
     /// Money in sagas that wait for a dead letter, by the step that has it.

@@ -1,9 +1,10 @@
 //! Pure: the rules by which dead letters need a human.
 
-use admin_api::overview::{Finding, FindingCode, GroupSummary, Overview, ServiceStatus};
+use admin_api::overview::{Finding, FindingCode, GroupSummary, OverdueReplays, Overview, ServiceStatus};
 use admin_api::text::{counted, grouped, listed};
 
 use super::affected::Affected;
+use crate::topology::NAME;
 
 /// Evaluates the pending dead letters, one finding for each listed cause.
 pub(super) fn dead_letters(overview: &Overview, affected: &Affected) -> Vec<Finding> {
@@ -33,6 +34,60 @@ pub(super) fn dead_letters(overview: &Overview, affected: &Affected) -> Vec<Find
             .push(found.explained("The number of dead letters has reached the threshold.", &["dlq groups"]));
     }
     findings
+}
+
+/// Evaluates replays without an outcome, unless one of the other findings explains them.
+pub(super) fn replays_overdue(overview: &Overview, others: &[Finding]) -> Vec<Finding> {
+    let overdue = overview.dead_letters.iter().flat_map(|dead_letters| &dead_letters.overdue_replays);
+    let is_explained =
+        |replays: &&OverdueReplays| others.iter().any(|other| delays_replays(other, &replays.service));
+    overdue.filter(|replays| !is_explained(replays)).map(replays_of_service).collect()
+}
+
+/// True if a finding is about something that keeps a service from replaying, or admin from asking it to.
+fn delays_replays(finding: &Finding, service: &str) -> bool {
+    let is_of = |name: &str| finding.service.as_deref() == Some(name);
+    match finding.code {
+        FindingCode::BrokerUnavailable => true,
+        FindingCode::MessagesRejected => is_of(NAME),
+        FindingCode::Unreachable
+        | FindingCode::NotReady
+        | FindingCode::ConsumerStall
+        | FindingCode::BreakerOpen
+        | FindingCode::TasksOverdue
+        | FindingCode::BankLedgerRejected
+        | FindingCode::RetriesOverdue => is_of(service),
+        FindingCode::CompensationStuck
+        | FindingCode::DeadLetters
+        | FindingCode::MoreDeadLetters
+        | FindingCode::ManyDeadLetters
+        | FindingCode::ReplaysOverdue
+        | FindingCode::DiskSpaceLow
+        | FindingCode::CrashLoop
+        | FindingCode::SagasOverdue
+        | FindingCode::LedgersUnbalanced
+        | FindingCode::ReconciliationIncomplete
+        | FindingCode::Unavailable => false,
+    }
+}
+
+fn replays_of_service(replays: &OverdueReplays) -> Finding {
+    let OverdueReplays { service, count, since, repeatable, edited } = replays;
+    let ids = repeatable.iter().map(|id| format!(" {id}")).collect::<String>();
+    let repeat = format!("dlq replay{ids} --force --reason \"its replay was lost\"");
+    let edit = edited.map(|id| format!("dlq edit {id} --force --reason \"its edit was lost\""));
+    let text =
+        format!("{} at {service} without an outcome for too long", counted(*count, "replay", "replays"));
+    Finding {
+        service: Some(service.clone()),
+        since: Some(*since),
+        count: Some(*count),
+        explanation: "The request to replay is lost, or is a dead letter itself. A forced replay asks again. It changes \
+                      nothing that is done already. Repeat it until none is left."
+            .to_owned(),
+        commands: Some(repeat).filter(|_| !repeatable.is_empty()).into_iter().chain(edit).collect(),
+        ..Finding::new(FindingCode::ReplaysOverdue, service, text)
+    }
 }
 
 fn dead_letter_group(overview: &Overview, group: &GroupSummary, affected: &Affected) -> Finding {

@@ -8,7 +8,7 @@ use contract::saga::SagaStatus;
 use jiff::{SignedDuration, Timestamp};
 
 use super::affected::Affected;
-use super::dead_letter_findings::dead_letters;
+use super::dead_letter_findings::{dead_letters, replays_overdue};
 use super::readiness_findings::{broker_unavailable, of_readiness};
 use crate::notifications::settings::RECEIVER;
 use crate::topology::NAME;
@@ -42,6 +42,7 @@ fn findings(overview: &Overview, affected: &Affected) -> Vec<Finding> {
     findings.extend(compensation_stuck(overview, affected));
     findings.extend(dead_letters(overview, affected));
     findings.extend(overview.services.iter().flat_map(|service| of_backlog(service, overview.at)));
+    findings.extend(replays_overdue(overview, &findings));
     findings.extend(sagas_overdue(overview, affected));
     let unbalanced = overview.reconciliation.as_ref().filter(|last| last.is_unbalanced());
     findings.extend(unbalanced.map(ledgers_unbalanced));
@@ -68,13 +69,17 @@ fn compensation_stuck(overview: &Overview, affected: &Affected) -> Option<Findin
         urgent: true,
         ..Finding::new(FindingCode::CompensationStuck, "", text)
     };
-    let explanation = "Stock or money is not back until the dead letter is resolved. No deadline ends this. Restore what \
-                       was discarded. If it can never succeed, do it by hand, then resolve the saga.";
+    let explanation = "Stock or money is not back until the dead letter is resolved. No deadline ends this. If it can never \
+                       succeed, do it by hand, then resolve the saga.";
     let list = format!("saga list --status {status}");
     let order = affected.stuck_order.as_deref().unwrap_or(SOME_ORDER);
     let restore = format!("dlq restore --saga {order} --reason \"it is needed after all\"");
     let resolve = resolve_saga(order);
-    let commands = [&list, "dlq groups", "dlq list --status DISCARDED", &restore, &resolve];
+    let mut commands = vec![list.as_str(), "dlq groups"];
+    if affected.stuck_is_discarded {
+        commands.extend(["dlq list --status DISCARDED", &restore]);
+    }
+    commands.push(&resolve);
     (count > 0).then(|| found.explained(explanation, &commands))
 }
 

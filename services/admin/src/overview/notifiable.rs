@@ -28,6 +28,7 @@ pub fn unknown_keys(overview: &Overview) -> Vec<String> {
     match &overview.dead_letters {
         None => unknown.extend([
             format!("{}:", FindingCode::DeadLetters),
+            format!("{}:", FindingCode::ReplaysOverdue),
             of(FindingCode::MoreDeadLetters),
             of(FindingCode::ManyDeadLetters),
         ]),

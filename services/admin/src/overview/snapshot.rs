@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use admin_api::dead_letters::Filter;
 use admin_api::overview::{
     DeadLetterSummary, FailingCheck, FaultSummary, OpenBreaker, OutboxSummary, Overview, SagaSummary,
     ServiceStatus, StepStatus, TaskSummary, Unavailable,
@@ -11,6 +12,7 @@ use contract::money::Money;
 use contract::saga::SagaStatus;
 use futures::future::join_all;
 use saga_core::breaker::{self, BreakerView};
+use saga_core::dead_letter::DeadLetterStatus;
 use saga_core::health::{Check, CheckState};
 use saga_core::query::Query;
 use saga_engine::host::health_report::HealthReport;
@@ -22,6 +24,8 @@ use tokio::time::timeout;
 use super::affected::Affected;
 use super::findings::{HALF_OPEN, with_findings};
 use crate::app::AdminApp;
+use crate::dead_letters::filter::Selection;
+use crate::dead_letters::reading;
 use crate::ledgers::state::{RECONCILIATION_STATE, ReconciliationState};
 use crate::sagas::summary::{
     self, Amounts, amounts, amounts_and_oldest, in_status, overdue, unfinished, waiting_for_dead_letter,
@@ -122,17 +126,28 @@ async fn affected(
         amounts_soon(app, has_overdue.then(|| overdue(app.clock.now()))),
         join_all(awaited),
     );
+    let stuck_is_discarded = has_discarded_soon(app, stuck_order.as_deref()).await;
     let dead_letter_threshold = app.settings.service.notifications.dead_letter_threshold;
     let awaited = awaited.into_iter().collect();
     Affected {
         stuck,
         overdue,
         stuck_order,
+        stuck_is_discarded,
         overdue_order,
         awaited,
         dead_letter_threshold,
         ..Affected::default()
     }
+}
+
+/// True if a saga is known to have a discarded dead letter.
+async fn has_discarded_soon(app: &AdminApp, saga: Option<&str>) -> bool {
+    let Some(saga) = saga.and_then(|saga| saga.parse().ok()) else { return false };
+    let filter = Filter { saga: Some(saga), ..Filter::default() };
+    let discarded = Selection { filter, statuses: vec![DeadLetterStatus::Discarded], ..Selection::default() };
+    let count = timeout(AMOUNTS_TIMEOUT, reading::count(app.store.as_ref(), &discarded)).await;
+    count.is_ok_and(|count| count.is_ok_and(|count| count > 0))
 }
 
 /// Sums the totals of cancelled orders that dead letters belong to, by fingerprint.

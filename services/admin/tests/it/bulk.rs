@@ -68,6 +68,17 @@ async fn bulk_discard_of_thousands_is_executed_in_parts() {
 }
 
 #[tokio::test]
+async fn bulk_replay_by_force_includes_replays_that_may_be_lost() {
+    let (admin, _) = admin_with(1).await;
+    let replay = async |force: bool| {
+        let request = json!({"filter": {"service": "payment"}, "force": force, "reason": WHY});
+        admin.post("/dlq/replay", &request, 200).await["done"].clone()
+    };
+    let done = [replay(false).await, replay(false).await, replay(true).await];
+    assert_eq!(done, [1, 0, 1], "the second finds none that waits, and the third repeats the first");
+}
+
+#[tokio::test]
 async fn bulk_resolution_and_replay_above_the_limit_are_rejected_with_the_count() {
     let (admin, _) = admin_with(1_002).await;
     for (path, otherwise) in [("/dlq/resolve", "narrow it down"), ("/dlq/replay", "use a redrive")] {

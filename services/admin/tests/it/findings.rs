@@ -8,8 +8,8 @@ use admin::overview::affected::Affected;
 use admin::overview::findings::with_findings;
 use admin::overview::notifiable::{notifiable, unknown_keys};
 use admin_api::overview::{
-    DeadLetterSummary, FailingCheck, FaultSummary, GroupSummary, OpenBreaker, OutboxSummary, Overview,
-    SagaSummary, ServiceStatus, StepStatus, TaskSummary, Unavailable,
+    DeadLetterSummary, FailingCheck, FaultSummary, GroupSummary, OpenBreaker, OutboxSummary, OverdueReplays,
+    Overview, SagaSummary, ServiceStatus, StepStatus, TaskSummary, Unavailable,
 };
 use admin_api::reconciliation::{ReconciliationSummary, Verdict};
 use contract::bank::{LedgerCheck, LedgerRejection};
@@ -129,7 +129,8 @@ fn everything(all: &mut Overview) {
     let by_status = BTreeMap::from([(SagaStatus::CompensationStuck.as_str().to_owned(), 1)]);
     all.sagas = Some(SagaSummary { by_status, overdue: 1, ..SagaSummary::default() });
     let groups = vec![group("payment", "payment-refund")];
-    all.dead_letters = Some(DeadLetterSummary { pending: 100, replaying: 0, groups });
+    all.dead_letters =
+        Some(DeadLetterSummary { pending: 100, replaying: 0, groups, ..DeadLetterSummary::default() });
     all.reconciliation =
         Some(ReconciliationSummary { verdict: Verdict::Unbalanced, at: NOW, discrepancies: 1 });
     all.unavailable = vec![Unavailable { what: "sagas".to_owned(), problem: "too slow".to_owned() }];
@@ -199,7 +200,12 @@ fn problems_that_resolve_themselves_are_no_findings() {
         payment.breakers = vec![breaker("bank", 60, false)];
         payment.tasks = Some(TaskSummary { open: 3, oldest: Some(before(90)) });
         payment.faults = vec![FaultSummary { kind: "pause".to_owned(), step: None }];
-        all.dead_letters = Some(DeadLetterSummary { pending: 0, replaying: 3, groups: vec![] });
+        all.dead_letters = Some(DeadLetterSummary {
+            pending: 0,
+            replaying: 3,
+            groups: vec![],
+            ..DeadLetterSummary::default()
+        });
     });
     assert_eq!(degraded, [""; 0]);
 }
@@ -269,12 +275,42 @@ fn dead_letters_that_an_injected_fault_causes_start_with_the_command_that_clears
             all.services[1].faults = vec![FaultSummary { kind: "fail_permanently".to_owned(), step: None }];
             let groups =
                 vec![GroupSummary { reason: reason.to_owned(), ..group("payment", "payment-refund") }];
-            all.dead_letters = Some(DeadLetterSummary { pending: 2, replaying: 0, groups });
+            all.dead_letters =
+                Some(DeadLetterSummary { pending: 2, replaying: 0, groups, ..DeadLetterSummary::default() });
         });
         overview.findings[0].commands.clone()
     };
     assert_eq!(commands("injected: fail_permanently")[0], "faults clear payment");
     assert!(commands("no way")[0].starts_with("dlq show "));
+}
+
+#[test]
+fn overdue_replays_are_a_finding_unless_another_one_explains_them() {
+    let found = |other: fn(&mut Overview)| {
+        keys(|all| {
+            other(all);
+            let overdue_replays = vec![OverdueReplays {
+                service: "payment".to_owned(),
+                count: 1,
+                since: before(601),
+                repeatable: vec![Uuid::nil()],
+                edited: None,
+            }];
+            all.dead_letters = Some(DeadLetterSummary { overdue_replays, ..DeadLetterSummary::default() });
+        })
+        .contains(&"replays_overdue:payment".to_owned())
+    };
+    assert!(found(|_| {}));
+    let explanations: [fn(&mut Overview); 4] = [
+        |all| all.services[1].problem = Some("does not answer".to_owned()),
+        |all| all.services[1].breakers = vec![breaker("payment-refund", 61, false)],
+        |all| all.services[0].outbox = Some(OutboxSummary { pending: 1, oldest: None, failed: 1 }),
+        |all| all.services[0].failing_checks = vec![check("broker", false)],
+    ];
+    for explanation in explanations {
+        assert!(!found(explanation));
+    }
+    assert!(found(|all| all.services[0].breakers = vec![breaker("admin-saga-view", 61, false)]));
 }
 
 #[test]
@@ -294,7 +330,8 @@ fn foreign_and_ended_dead_letters_are_to_be_discarded() {
         let overview = evaluated(|all| {
             let one = GroupSummary { foreign, awaited, ..group("payment", "payment-refund") };
             let groups = vec![GroupSummary { first_until: None, last_until: None, ..one }];
-            all.dead_letters = Some(DeadLetterSummary { pending: 2, replaying: 0, groups });
+            all.dead_letters =
+                Some(DeadLetterSummary { pending: 2, replaying: 0, groups, ..DeadLetterSummary::default() });
         });
         overview.findings[0].commands.join("\n")
     };
@@ -326,7 +363,8 @@ fn findings_about_notifications_are_in_the_overview_and_not_notified() {
         all.services[0].breakers = vec![breaker(RECEIVER, 3_600, false)];
         all.services[0].tasks = Some(TaskSummary { open: 1, oldest: Some(before(3_600)) });
         let groups = vec![group("admin", NOTIFICATION_TASK)];
-        all.dead_letters = Some(DeadLetterSummary { pending: 2, replaying: 0, groups });
+        all.dead_letters =
+            Some(DeadLetterSummary { pending: 2, replaying: 0, groups, ..DeadLetterSummary::default() });
     });
     assert_eq!((overview.findings.len(), notifiable(&overview)), (3, vec![]));
     let other = evaluated(|all| all.services[0].breakers = vec![breaker("admin-saga-view", 3_600, false)]);
@@ -364,7 +402,12 @@ fn keys_that_could_not_be_evaluated_are_unknown() {
         assert!(is_unknown(&blind, key), "{key}");
     }
     let cut = evaluated(|all| {
-        all.dead_letters = Some(DeadLetterSummary { pending: 9, replaying: 0, groups: vec![] })
+        all.dead_letters = Some(DeadLetterSummary {
+            pending: 9,
+            replaying: 0,
+            groups: vec![],
+            ..DeadLetterSummary::default()
+        })
     });
     assert!(is_unknown(&cut, "dead_letters:f") && !is_unknown(&cut, "many_dead_letters"));
     for last in [None, Some(ReconciliationSummary { verdict: Verdict::InFlight, at: NOW, discrepancies: 0 })]
@@ -412,7 +455,8 @@ fn dead_letters_that_nobody_waits_for_need_no_human() {
                 first_until,
                 ..group("payment", "payment-processing")
             }];
-            all.dead_letters = Some(DeadLetterSummary { pending, replaying: 0, groups });
+            all.dead_letters =
+                Some(DeadLetterSummary { pending, replaying: 0, groups, ..DeadLetterSummary::default() });
         })
     };
     for pending in [2, 500] {

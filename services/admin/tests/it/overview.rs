@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::given::{announced, dead_letter, fact, handled};
+use crate::given::{ORDER, announced, dead_letter, dead_refund, fact, handled};
 use crate::harness::{AdminHarness, each};
 
 fn codes(overview: &Value) -> Vec<Value> {
@@ -108,6 +108,57 @@ async fn stuck_and_overdue_sagas_and_forced_breakers_are_findings() {
     let breakers = overview["services"][0]["breakers"].clone();
     assert_eq!((&breakers[0]["name"], &breakers[0]["forced"]), (&json!("outside"), &json!(true)));
     assert!(codes(&overview).contains(&json!("breaker_open")), "{overview:#}");
+}
+
+/// Regression: when the request to replay was itself dead-lettered and discarded, nothing said that the replay was lost.
+#[tokio::test]
+async fn replay_without_outcome_for_long_is_a_finding_whose_command_mends_it() {
+    let admin = AdminHarness::new().await;
+    let dead = DeadLettered { last_failed_at: Timestamp::now(), ..dead_refund(0) };
+    for message in
+        [fact("OrderCreated", ORDER), fact("PaymentProcessed", ORDER), fact("OrderCancelled", ORDER)]
+    {
+        admin.receives(&message).await;
+    }
+    admin.receives(&announced(&dead)).await;
+    let replay = format!("/dlq/{}/replay", dead.id);
+    admin.post(&replay, &json!({}), 202).await;
+    assert_eq!(admin.publishes().await.len(), 1, "the request, which its service loses");
+    let finding = async |code: &str| {
+        let overview = admin.get("/overview").await;
+        let findings = overview["findings"].as_array().expect("findings");
+        findings.iter().find(|finding| finding["code"] == code).cloned()
+    };
+    assert_eq!(finding("replays_overdue").await, None, "it may still be processed");
+    admin.app.clock.correct(SignedDuration::from_mins(11), None);
+    let overdue = finding("replays_overdue").await.expect("a finding");
+    let forced = format!("dlq replay {} --force --reason \"its replay was lost\"", dead.id);
+    assert_eq!((&overdue["count"], &overdue["commands"]), (&json!(1), &json!([forced])));
+    let stuck = finding("compensation_stuck").await.expect("a finding")["commands"].to_string();
+    assert!(!stuck.contains("dlq restore") && !stuck.contains("DISCARDED"), "{stuck}");
+    admin.post(&replay, &json!({"force": true, "reason": "its replay was lost"}), 202).await;
+    admin.receives(&handled(&dead)).await;
+    assert_eq!(finding("replays_overdue").await, None);
+}
+
+#[tokio::test]
+async fn stuck_compensation_suggests_a_restore_only_of_what_is_discarded() {
+    let admin = AdminHarness::new().await;
+    for message in
+        [fact("OrderCreated", ORDER), fact("PaymentProcessed", ORDER), fact("OrderCancelled", ORDER)]
+    {
+        admin.receives(&message).await;
+    }
+    admin.receives(&announced(&dead_refund(0))).await;
+    let suggests_restore = async || {
+        let overview = admin.get("/overview").await;
+        let findings = overview["findings"].as_array().expect("findings");
+        let stuck = findings.iter().find(|finding| finding["code"] == "compensation_stuck");
+        stuck.expect("a finding")["commands"].to_string().contains(&format!("dlq restore --saga {ORDER}"))
+    };
+    assert!(!suggests_restore().await);
+    admin.delete(&format!("/dlq/{}?reason=a%20test", dead_refund(0).id), 200).await;
+    assert!(suggests_restore().await);
 }
 
 #[tokio::test]

@@ -111,6 +111,8 @@ pub enum FindingCode {
     MoreDeadLetters,
     /// Dead letters in all have reached the notification threshold.
     ManyDeadLetters,
+    /// Replays of dead letters have had no outcome for too long.
+    ReplaysOverdue,
     /// The broker rejected messages for good.
     MessagesRejected,
     /// A breaker has not closed for a minute, or is forced.

@@ -129,7 +129,8 @@ pub mod tests {
     use admin::overview::findings::with_findings;
     use admin_api::overview::{
         DeadLetterSummary, FailingCheck, FaultSummary, GroupSummary, OldestSaga, OpenBreaker, OutboxSummary,
-        Overview, SagaSummary, ServiceStatus, StepDuration, StepStatus, TaskSummary, Unavailable,
+        OverdueReplays, Overview, SagaSummary, ServiceStatus, StepDuration, StepStatus, TaskSummary,
+        Unavailable,
     };
     use admin_api::reconciliation::{ReconciliationSummary, Verdict};
     use clap::Parser as _;
@@ -239,7 +240,18 @@ pub mod tests {
                     p99_us: 61_000_000,
                 }],
             }),
-            dead_letters: Some(DeadLetterSummary { pending: 5_000, replaying: 0, groups }),
+            dead_letters: Some(DeadLetterSummary {
+                pending: 5_000,
+                replaying: 0,
+                overdue_replays: vec![OverdueReplays {
+                    service: "warehouse".to_owned(),
+                    count: 3,
+                    since: at(0),
+                    repeatable: vec![Uuid::from_u128(8), Uuid::from_u128(9)],
+                    edited: Some(Uuid::from_u128(10)),
+                }],
+                groups,
+            }),
             reconciliation: Some(ReconciliationSummary {
                 verdict: Verdict::Unbalanced,
                 at: at(0),
@@ -251,6 +263,7 @@ pub mod tests {
         let euro = serde_json::from_str(r#"{"amount_minor": 1299, "currency": "EUR"}"#).expect("money");
         let affected = Affected {
             stuck: vec![euro],
+            stuck_is_discarded: true,
             cancelled: BTreeMap::from([("ended".to_owned(), vec![euro, euro])]),
             dead_letter_threshold: 100,
             ..Affected::default()

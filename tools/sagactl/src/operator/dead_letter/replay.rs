@@ -111,7 +111,7 @@ async fn replay_matching_and_wait(
         return Err(rejected("reason: is required with a filter (add --reason)"));
     }
     let mut results = ItemResults::new(form);
-    let ids = matching(admin, filter).await?;
+    let ids = matching(admin, filter, request.force).await?;
     if ids.is_empty() {
         if !form.json {
             print(&outcome_text(&BulkOutcome::default(), "replayed"));
@@ -178,10 +178,11 @@ async fn wait_for(admin: &Admin, id: Uuid, start: Instant, wait: Duration) -> an
     }
 }
 
-/// Ids of pending dead letters that match a filter.
-async fn matching(admin: &Admin, filter: Filter) -> anyhow::Result<Vec<Uuid>> {
-    let pending = DeadLetterStatus::Pending.as_str().to_owned();
-    let mut params = list_params(filter, Some(pending), Some(200), None);
+/// Ids of dead letters that match a filter, and that a replay is accepted for.
+async fn matching(admin: &Admin, filter: Filter, force: bool) -> anyhow::Result<Vec<Uuid>> {
+    let (pending, replaying) = (DeadLetterStatus::Pending.as_str(), DeadLetterStatus::Replaying.as_str());
+    let statuses = if force { format!("{pending},{replaying}") } else { pending.to_owned() };
+    let mut params = list_params(filter, Some(statuses), Some(200), None);
     let mut ids = Vec::new();
     loop {
         let page: DeadLetterPage = admin.get(&["dlq"], &params).await?;
