@@ -98,6 +98,10 @@ pub enum Action {
     ProcessStop,
     #[serde(rename = "process.kill")]
     ProcessKill,
+    #[serde(rename = "token.create")]
+    TokenCreate,
+    #[serde(rename = "token.revoke")]
+    TokenRevoke,
 }
 
 /// Prints the name that the API uses.
@@ -117,7 +121,7 @@ pub struct Entry {
     pub by: Actor,
     /// Kind of change.
     pub action: Action,
-    /// Subject of the change: id of a dead letter, redrive or order; a product; a service; a process; a step; a breaker as `service/name`. Of
+    /// Subject of the change: id of a dead letter, redrive or order; a product; a service; a process; a token; a step; a breaker as `service/name`. Of
     /// many dead letters their fingerprint, their number, or `a filter`.
     pub target: String,
     /// Details, as members of an object.
@@ -129,23 +133,23 @@ pub struct Entry {
     pub outcome: String,
 }
 
-/// Start, stop or kill of a process of a local system. `sagactl` records it where it happens, as admin itself may be down,
-/// and sends it later, perhaps repeatedly.
+/// Start, stop or kill of a process of a local system, or a change of its tokens. `sagactl` records it where it happens, as
+/// admin itself may be down, and sends it later, perhaps repeatedly.
 #[derive(Debug, Clone, Serialize, Deserialize, Validate, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[garde(allow_unvalidated)]
 pub struct ProcessChange {
     /// Id of the entry, a UUIDv7.
     pub id: Uuid,
-    /// Time of the change.
+    /// Time of the change. It counts within the last hour.
     pub at: Timestamp,
-    /// Name of the operator, 1 to 100 characters.
+    /// Name of the operator, 1 to 100 characters. It counts where tokens are off.
     #[garde(length(chars, min = 1, max = 100), custom(one_line))]
     #[schema(min_length = 1, max_length = 100, format = "one-line")]
     pub operator: String,
     /// Kind of change.
     pub change: ProcessChangeKind,
-    /// Name of the process, such as `order-2`.
+    /// Name of the process, such as `order-2`, or of the token.
     #[garde(length(chars, min = 1, max = 100), custom(one_line))]
     #[schema(min_length = 1, max_length = 100, format = "one-line")]
     pub process: String,
@@ -159,7 +163,7 @@ pub struct ProcessChange {
     pub outcome: String,
 }
 
-/// Kind of change of a process.
+/// Kind of change of a process or token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -167,6 +171,8 @@ pub enum ProcessChangeKind {
     Start,
     Stop,
     Kill,
+    TokenCreate,
+    TokenRevoke,
 }
 
 impl From<ProcessChangeKind> for Action {
@@ -175,6 +181,8 @@ impl From<ProcessChangeKind> for Action {
             ProcessChangeKind::Start => Self::ProcessStart,
             ProcessChangeKind::Stop => Self::ProcessStop,
             ProcessChangeKind::Kill => Self::ProcessKill,
+            ProcessChangeKind::TokenCreate => Self::TokenCreate,
+            ProcessChangeKind::TokenRevoke => Self::TokenRevoke,
         }
     }
 }

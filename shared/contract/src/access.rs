@@ -86,7 +86,7 @@ const RULES: [Rule; 95] = [
     rule(Operator, "POST", "/api/admin/outbox/{service}/retry"),
     rule(Operator, "POST", "/api/admin/outbox/{service}/republish"),
     rule(Operator, "POST", "/api/admin/notifications/test"),
-    // overrule. Whoever records what others have done names them.
+    // overrule
     rule(Admin, "POST", "/api/admin/audit/processes"),
     rule(Admin, "POST", "/api/admin/dlq/{id}/edit"),
     rule(Admin, "POST", "/api/admin/breakers/{service}/{name}"),

@@ -1,4 +1,4 @@
-//! Shell: starts, stops and kills of processes for admin's audit log.
+//! Shell: starts, stops and kills of processes, and changes of tokens, for admin's audit log.
 //!
 //! Admin may be the process that is stopped. So each change is a file in the data folder, written before the change and
 //! again with its outcome. It is sent when admin answers, at the end of this command or of a later one, and deleted once
@@ -35,12 +35,12 @@ const MAX_SENT: usize = 100;
 /// Maximum length of an outcome, in characters.
 const MAX_OUTCOME: usize = 500;
 
-/// Records what one command does to processes.
+/// Records what one command does to processes and tokens.
 #[derive(Debug, Clone)]
 pub struct Audit {
     /// Name and token of the operator; `None` for systems that programs start for themselves.
     operator: Option<Operator>,
-    command: &'static str,
+    command: String,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -66,10 +66,10 @@ impl Operator {
 
 impl Audit {
     /// Records nothing.
-    pub const OFF: Self = Self { operator: None, command: "" };
+    pub const OFF: Self = Self { operator: None, command: String::new() };
 
-    pub const fn of(operator: Operator, command: &'static str) -> Self {
-        Self { operator: Some(operator), command }
+    pub fn of(operator: Operator, command: impl Into<String>) -> Self {
+        Self { operator: Some(operator), command: command.into() }
     }
 
     /// Makes a change and records it with its outcome. A change that cannot be recorded is made all the same: a full disk
@@ -81,16 +81,7 @@ impl Audit {
         process: Component,
         make: impl Future<Output = anyhow::Result<T>>,
     ) -> anyhow::Result<T> {
-        let Some(operator) = &self.operator else { return make.await };
-        let mut entry = ProcessChange {
-            id: Uuid::now_v7(),
-            at: Timestamp::now(),
-            operator: operator.name_in(system),
-            change,
-            process: process.to_string(),
-            command: self.command.to_owned(),
-            outcome: ASKED.to_owned(),
-        };
+        let Some(mut entry) = self.entry(system, change, process.to_string()) else { return make.await };
         write(system, &entry);
         let made = make.await;
         entry.outcome = match &made {
@@ -99,6 +90,25 @@ impl Audit {
         };
         write(system, &entry);
         made
+    }
+
+    /// Records a change of a token that is made.
+    pub fn record_token(&self, system: &System, change: ProcessChangeKind, name: &str) {
+        if let Some(entry) = self.entry(system, change, name.to_owned()) {
+            write(system, &ProcessChange { outcome: DONE.to_owned(), ..entry });
+        }
+    }
+
+    fn entry(&self, system: &System, change: ProcessChangeKind, process: String) -> Option<ProcessChange> {
+        Some(ProcessChange {
+            id: Uuid::now_v7(),
+            at: Timestamp::now(),
+            operator: self.operator.as_ref()?.name_in(system),
+            change,
+            process,
+            command: self.command.clone(),
+            outcome: ASKED.to_owned(),
+        })
     }
 }
 

@@ -87,14 +87,12 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
         Some(remote) => Source::remote(remote, &access()?),
         None => Source::local(&folder, &access()?),
     };
+    let local_operator = || -> anyhow::Result<Operator> {
+        let token = Access::from_argument(common.token.as_ref(), variable)?.and_then(|given| given.token);
+        Ok(Operator { name: operator()?, token })
+    };
     match command {
-        Command::Local(command) => {
-            let operator = Operator {
-                name: operator()?,
-                token: Access::from_argument(common.token.as_ref(), variable)?.and_then(|given| given.token),
-            };
-            local::run(command, folder, operator).await
-        }
+        Command::Local(command) => local::run(command, folder, local_operator()?).await,
         Command::Status(form) => overview::status(&source()?, form).await,
         Command::Doctor(form) => overview::doctor(&source()?, form).await,
         Command::Top(options) => top::run(source()?, options).await,
@@ -110,7 +108,7 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
             let system = if options.target.by_name { None } else { System::find(&folder)? };
             loadgen::run(&endpoints, system.as_ref(), options).await
         }
-        Command::Token(command) => token::run(command, &folder),
+        Command::Token(command) => token::run(command, &folder, local_operator()?).await,
         Command::Operate(command) => operator::run(command, admin).await,
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { folder } => manual::pages(&folder),

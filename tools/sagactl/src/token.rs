@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use admin_api::audit_log::ProcessChangeKind;
 use anyhow::anyhow;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
@@ -21,6 +22,7 @@ use cli::exit::{self, NOT_FOUND};
 use cli::table::{Column, left, right, table, time};
 use cli::text::or_none;
 use cli::{note, print, print_json, view};
+use devstack::audit::{self, Audit, Operator};
 use devstack::{System, tokens};
 
 #[derive(Debug, Subcommand)]
@@ -62,7 +64,8 @@ pub struct Create {
 
 #[derive(Debug, Args)]
 pub struct TokensFile {
-    /// File with the tokens of another system (its setting http.tokens). `create` creates a missing one.
+    /// File with the tokens of another system (its setting http.tokens). `create` creates a missing one. Changes of it are not
+    /// in the audit log.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -72,9 +75,13 @@ fn role() -> impl TypedValueParser<Value = Role> {
 }
 
 /// Runs a command on the tokens of the system in `folder`, or on the named file.
-pub fn run(command: TokenCommand, folder: &Path) -> anyhow::Result<ExitCode> {
+pub async fn run(command: TokenCommand, folder: &Path, operator: Operator) -> anyhow::Result<ExitCode> {
     match command {
-        TokenCommand::Create(create) => issue(&create, folder)?,
+        TokenCommand::Create(create) => {
+            issue(&create, folder)?;
+            let audit = Audit::of(operator, format!("token create --role {}", create.role));
+            record(&audit, &create.tokens, folder, ProcessChangeKind::TokenCreate, &create.name).await?;
+        }
         TokenCommand::List { tokens, form } => list(&tokens, form, folder)?,
         TokenCommand::Revoke { name, tokens } => {
             let file = tokens.path(folder)?;
@@ -82,9 +89,27 @@ pub fn run(command: TokenCommand, folder: &Path) -> anyhow::Result<ExitCode> {
                 || exit::ExitError::new(NOT_FOUND, format!("no token has the name {name:?}")).into();
             tokens::change(&file, false, |tokens| tokens.revoke(&name).ok_or_else(unknown))?;
             print(&format!("{name} is revoked"));
+            let audit = Audit::of(operator, "token revoke");
+            record(&audit, &tokens, folder, ProcessChangeKind::TokenRevoke, &name).await?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Records a change of the local system's tokens.
+async fn record(
+    audit: &Audit,
+    tokens: &TokensFile,
+    folder: &Path,
+    change: ProcessChangeKind,
+    name: &str,
+) -> anyhow::Result<()> {
+    if tokens.file.is_none() {
+        let system = System::open(folder)?;
+        audit.record_token(&system, change, name);
+        audit::deliver(&system).await;
+    }
+    Ok(())
 }
 
 fn issue(create: &Create, folder: &Path) -> anyhow::Result<()> {

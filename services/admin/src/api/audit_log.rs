@@ -1,24 +1,29 @@
 //! Shell: the routes of the audit log.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use jiff::Timestamp;
+use axum::{Extension, Json};
+use jiff::{SignedDuration, Timestamp};
 use saga_core::decider::FieldValue;
 use saga_core::query::{FoundRow, Order, Query, text_in_json};
 use saga_engine::host::http::{Body, Params, Problem};
 use saga_engine::host::queries::readable_rows;
+use saga_engine::runtime::clock::Clock as _;
 use serde_json::json;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Admin;
+use super::extract::TokenHolder;
 use admin_api::actor::Actor;
 use admin_api::audit_log::{Entry, LogEntry, LogPage, LogParams, ProcessChange};
 
 use crate::audit_log::AuditEntry;
 use crate::commands::CommandKind;
 use crate::rows;
+
+/// Age up to which the reported time of a change counts. Commands of a local system report what they did while admin was down.
+const MAX_REPORT_AGE: SignedDuration = SignedDuration::from_hours(1);
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
     OpenApiRouter::new().routes(routes!(log)).routes(routes!(record_process_change))
@@ -60,15 +65,29 @@ async fn log(
     Ok(Json(LogPage { entries, unreadable, next }))
 }
 
-/// Record that a process of a local system was started, stopped or killed. The same id may come again.
+/// Record that a process of a local system was started, stopped or killed, or that a token was issued or revoked. The same id
+/// may come again. Where tokens are on, the holder of the token is the operator. A time that is in the future, or more than
+/// an hour ago, is replaced by that of admin. What was reported instead is in the detail.
 #[utoipa::path(post, path = "/api/admin/audit/processes", request_body = ProcessChange, responses((status = 204)))]
 async fn record_process_change(
     State(admin): State<Admin>,
+    holder: TokenHolder,
     Body(change, _): Body<ProcessChange>,
 ) -> Result<StatusCode, Problem> {
-    let ProcessChange { id, at, operator, change, process, command, outcome } = change;
-    let by = Actor { operator, reason: None };
-    let detail = Some(json!({ "command": command }));
+    let ProcessChange { id, at: reported_at, operator: reported_operator, change, process, command, outcome } =
+        change;
+    let mut detail = json!({ "command": command });
+    let operator = holder.map_or_else(|| reported_operator.clone(), |Extension(caller)| caller.name);
+    if operator != reported_operator {
+        detail["reported_operator"] = json!(reported_operator);
+    }
+    let now = admin.app.clock.now();
+    let is_recent = (SignedDuration::ZERO..=MAX_REPORT_AGE).contains(&now.duration_since(reported_at));
+    let at = if is_recent { reported_at } else { now };
+    if at != reported_at {
+        detail["reported_at"] = json!(reported_at);
+    }
+    let (by, detail) = (Actor { operator, reason: None }, Some(detail));
     let entry = Entry { at, by: by.clone(), action: change.into(), target: process, detail, outcome };
     admin.ask_as(id, by, CommandKind::RecordEntry(entry)).await?;
     Ok(StatusCode::NO_CONTENT)

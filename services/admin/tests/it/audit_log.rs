@@ -1,7 +1,9 @@
 //! Shell: filters and order of the audit log.
 
+use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::harness::{AdminHarness, answered, each};
 use crate::routes::{admin_with, numbered};
@@ -35,6 +37,36 @@ async fn log_is_filtered_by_time_operator_and_text_and_paged_by_time() {
     }
     assert_eq!(admin.ids("/audit?limit=1", "entries").await, each(&all, "id"));
     answered(admin.request(Method::GET, "/audit?since=yesterday"), 400).await;
+}
+
+pub fn process_change(operator: &str, at: Timestamp) -> Value {
+    json!({
+        "id": Uuid::now_v7(), "at": at, "operator": operator, "change": "stop", "process": "bank",
+        "command": "stop", "outcome": "done",
+    })
+}
+
+/// Regression: whoever may report could write entries at any time.
+#[tokio::test]
+async fn reported_time_counts_only_within_the_last_hour() {
+    let admin = AdminHarness::new().await;
+    let began = Timestamp::now();
+    let [recent, old, future] = [-30, -61, 1].map(|minutes| began + SignedDuration::from_mins(minutes));
+    for at in [recent, old, future] {
+        let change = process_change("ada", at);
+        for _ in 0..2 {
+            answered(admin.request(Method::POST, "/audit/processes").json(&change), 204).await;
+        }
+    }
+    let entries = admin.get("/audit").await["entries"].clone();
+    assert_eq!(each(&entries, "operator"), ["ada"; 3]);
+    let time = |at: &Value| at.as_str().and_then(|at| at.parse::<Timestamp>().ok()).expect("a time");
+    assert_eq!(time(&entries[2]["at"]), recent);
+    assert_eq!(entries[2]["detail"], json!({"command": "stop"}));
+    for (entry, reported) in [(&entries[1], old), (&entries[0], future)] {
+        assert!((began..=Timestamp::now()).contains(&time(&entry["at"])), "{entry}");
+        assert_eq!(entry["detail"], json!({"command": "stop", "reported_at": reported}));
+    }
 }
 
 /// Writes two entries.

@@ -10,6 +10,7 @@ use saga_core::access::{Issued, Role, Token, Tokens};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::audit_log::process_change;
 use crate::given::announced;
 use crate::harness::{AdminHarness, answered};
 use crate::routes::numbered;
@@ -70,6 +71,18 @@ async fn operator_is_the_holder_of_the_token() {
     let nonsense = ask(&admin, Method::POST, &note, "oscar").header("X-Operator", "x".repeat(101));
     let rejected = answered(nonsense.json(&json!({"text": "seen"})), 422).await;
     assert_eq!(rejected["errors"][0]["field"], "X-Operator", "{rejected}");
+}
+
+/// Regression: an admin could write entries in the name of others.
+#[tokio::test]
+async fn operator_of_a_reported_change_is_the_holder_of_the_token() {
+    let (admin, _folder) = guarded(true).await;
+    let change = process_change("eve", Timestamp::now());
+    answered(ask(&admin, Method::POST, "/audit/processes", "ada").json(&change), 204).await;
+    let log = answered(ask(&admin, Method::GET, "/audit", "vera"), 200).await;
+    let entry = &log["entries"][0];
+    let detail = json!({"command": "stop", "reported_operator": "eve"});
+    assert_eq!((&entry["operator"], &entry["detail"]), (&json!("ada"), &detail));
 }
 
 #[tokio::test]

@@ -74,7 +74,7 @@ fn changes_of_processes_are_logged_once_also_while_admin_is_down() {
     wanted.push(change("ada", "start", "payment", "start"));
     let [mut unknown] = [change("eve", "kill", "bank", "kill")];
     unknown[4] = "asked".to_owned();
-    wanted.insert(0, unknown);
+    wanted.push(unknown);
     assert_eq!(logged(&system, &[]), wanted);
     assert_eq!(recorded(), 0);
 
@@ -85,17 +85,41 @@ fn changes_of_processes_are_logged_once_also_while_admin_is_down() {
 }
 
 #[test]
-fn operator_of_a_process_change_is_the_holder_of_the_token() {
+fn operator_of_a_process_change_is_the_token_that_reports_it() {
     let system = System::not_started();
     system.sagactl(&system.up(&["--detach", "--tokens"], &[]));
     let token = system.sagactl(&["token", "create", "vera", "--role", "viewer"]);
     system.sagactl(&["stop", "bank", "--token", token.trim(), "--operator", "eve"]);
     system.sagactl(&["start", "bank", "--operator", "eve"]);
-    let of_bank = logged(&system, &["--target", "bank"]);
+    let changes = ["start", "stop", "start"].iter().zip(["up", "stop", "start"]);
+    let wanted: Vec<_> = changes.map(|(what, by)| change("sagactl", what, "bank", by)).collect();
+    assert_eq!(logged(&system, &["--target", "bank"]), wanted);
+    // A viewer may stop processes of its own machine, but not write to the log.
+    let of_vera = logged(&system, &["--target", "bank", "--text", "vera"]);
+    assert_eq!(of_vera, [change("sagactl", "stop", "bank", "stop")]);
+}
+
+#[test]
+fn issued_and_revoked_tokens_are_logged_without_secrets_also_while_admin_is_down() {
+    let system = System::not_started();
+    system.sagactl(&system.up(&["--detach", "--tokens"], &[]));
+    let token = system.sagactl(&["token", "create", "vera", "--role", "viewer"]);
+    system.sagactl(&["stop", "admin"]);
+    system.sagactl(&["token", "revoke", "vera"]);
+    system.sagactl(&["start", "admin"]);
+    let listed = system.sagactl(&["log", "list", "--target", "vera", "--json"]);
+    let page: Value = serde_json::from_str(&listed).expect("JSON");
+    let entries = page["items"].as_array().expect("entries").iter();
+    let entries: Vec<_> =
+        entries.map(|it| [&it["action"], &it["detail"]["command"], &it["operator"]]).collect();
     let wanted = [
-        change("sagactl", "start", "bank", "up"),
-        change("vera", "stop", "bank", "stop"),
-        change("sagactl", "start", "bank", "start"),
+        [&json!("token.revoke"), &json!("token revoke"), &json!("sagactl")],
+        [&json!("token.create"), &json!("token create --role viewer"), &json!("sagactl")],
     ];
-    assert_eq!(of_bank, wanted);
+    assert_eq!(entries, wanted);
+    assert!(!listed.contains(token.trim()) && !listed.contains("saga_"), "{listed}");
+    assert!(!system.try_sagactl(&["token", "revoke", "vera"]).status.success());
+    let listed = system.sagactl(&["log", "list", "--target", "vera", "--json"]);
+    let page: Value = serde_json::from_str(&listed).expect("JSON");
+    assert_eq!(page["items"].as_array().map(Vec::len), Some(2), "what failed changed nothing");
 }
