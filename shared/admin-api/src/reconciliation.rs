@@ -100,7 +100,7 @@ pub struct Report {
     pub suspected: Vec<Discrepancy>,
     /// Number of such discrepancies.
     pub suspected_count: u64,
-    /// Discrepancies that an operator resolved manually, at most 200.
+    /// Discrepancies that an operator resolved manually, at most 200, those to check first.
     pub resolved: Vec<ResolvedItem>,
     /// Number of such discrepancies.
     pub resolved_count: u64,
@@ -243,6 +243,12 @@ pub struct ResolvedItem {
     /// Amount or pieces too many, with a minus for too few; absent where nothing is counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub difference: Option<String>,
+    /// Money in the order; absent when unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub amount: Option<Money>,
+    /// Reason for a person to check the resolution: the customer may have been paid twice. Absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<String>,
     /// Operator who resolved it.
     pub operator: String,
     /// Reason of the operator.

@@ -14,7 +14,7 @@ const MAX_LISTED: usize = 200;
 /// Discrepancies that were resolved manually and have not changed since.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResolvedItems {
-    /// At most 200.
+    /// At most 200, those to check first.
     pub listed: Vec<ResolvedItem>,
     pub count: u64,
 }
@@ -22,8 +22,9 @@ pub struct ResolvedItems {
 impl ResolvedItems {
     pub fn take(&mut self, items: Vec<ResolvedItem>) {
         self.count += items.len() as u64;
-        let room = MAX_LISTED.saturating_sub(self.listed.len());
-        self.listed.extend(items.into_iter().take(room));
+        self.listed.extend(items);
+        self.listed.sort_by_key(|item| item.check.is_none());
+        self.listed.truncate(MAX_LISTED);
     }
 }
 
@@ -57,6 +58,8 @@ pub fn compare(
         what,
         detail,
         difference,
+        amount: None,
+        check: None,
         operator: resolution.operator.clone(),
         reason: resolution.reason.clone(),
         since: resolution.at,

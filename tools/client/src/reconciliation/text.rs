@@ -182,17 +182,21 @@ fn discrepancies(
 fn resolved(report: &Report, view: &View) -> Vec<String> {
     let mut lines = Vec::new();
     if report.resolved_count > 0 {
-        lines.push(format!("  resolved manually: {}", report.resolved_count));
+        let to_check = report.resolved.iter().filter(|item| item.check.is_some()).count();
+        let to_check = if to_check > 0 { format!(", {to_check} to check") } else { String::new() };
+        lines.push(format!("  resolved manually: {}{to_check}", report.resolved_count));
     }
     let shown = report.resolved.iter().take(MAX_RESOLVED_SHOWN);
-    lines.extend(shown.map(
-        |ResolvedItem { subject, what, detail, difference, operator, reason, since: at }| {
-            let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
-            let difference = difference_text(difference.as_deref());
-            let since = since(Some(*at), view);
-            format!("      {subject}: {what}{detail}{difference}; by {operator}: {reason}{since}")
-        },
-    ));
+    for item in shown {
+        let ResolvedItem { subject, what, detail, difference, amount, check, operator, reason, since: at } =
+            item;
+        let detail = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+        let difference = difference_text(difference.as_deref());
+        let since = since(Some(*at), view);
+        lines.push(format!("      {subject}: {what}{detail}{difference}; by {operator}: {reason}{since}"));
+        let amount = amount.map(|amount| format!("{amount}, ")).unwrap_or_default();
+        lines.extend(check.as_ref().map(|check| format!("      → check {amount}{check}")));
+    }
     lines.extend(more(report.resolved.len(), MAX_RESOLVED_SHOWN));
     lines
 }
@@ -346,15 +350,27 @@ mod tests {
             what: "cancelled = money back".to_owned(),
             detail: "payment OPEN, 1 charges captured".to_owned(),
             difference: Some("13.00 EUR".to_owned()),
+            amount: serde_json::from_str(r#"{"amount_minor": 1300, "currency": "EUR"}"#).expect("money"),
+            check: None,
             operator: "ada".to_owned(),
             reason: "cheque 4711".to_owned(),
             since: at("2027-01-15T08:00:02Z"),
         };
-        let report = Report { verdict: Verdict::Balanced, resolved_count: 1, resolved: vec![item], ..full() };
-        let text = report_text(&report, &View::FILE);
+        let report = |item: &ResolvedItem| {
+            let resolved = vec![item.clone()];
+            let report = Report { verdict: Verdict::Balanced, resolved_count: 1, resolved, ..full() };
+            report_text(&report, &View::FILE)
+        };
+        let text = report(&item);
         let wanted = "the books balance: BALANCED\n  resolved manually: 1\n      order 1: cancelled = money back: payment \
                       OPEN, 1 charges captured; difference 13.00 EUR; by ada: cheque 4711, since 2027-01-15 08:00:02Z\n";
         assert!(text.starts_with(wanted), "{text}");
+        let text = report(&ResolvedItem { check: Some("the bank refunded it".to_owned()), ..item });
+        for line in
+            ["  resolved manually: 1, 1 to check\n", "      → check 13.00 EUR, the bank refunded it\n"]
+        {
+            assert!(text.contains(line), "{text}");
+        }
     }
 
     #[test]

@@ -32,6 +32,23 @@ impl Account {
         }
     }
 
+    /// Warns about a payment that was resolved manually although the bank does not have its money.
+    pub(super) fn possible_double_payment(&self, order: &str) -> Option<String> {
+        let is_resolved = self.payment.as_ref().is_some_and(|payment| payment.resolved_manually);
+        if !is_resolved || self.charges.iter().any(|charge| charge.state == ChargeState::Captured) {
+            return None;
+        }
+        let refunded: Vec<Money> = self.charges.iter().flat_map(|charge| &charge.refunded).copied().collect();
+        let bank = match refunded.is_empty() {
+            true => "never captured the money".to_owned(),
+            false => format!("refunded {}", list(&refunded)),
+        };
+        Some(format!(
+            "the bank {bank}: if it was paid back by other means too, the customer was paid twice. If not, sagactl saga \
+             withdraw-resolution {order} --reason WHY lets payment finish"
+        ))
+    }
+
     /// Compares captures, refunds and references of payment and bank.
     pub(super) fn check_bank(&self, order: &OrderEntry, violations: &mut Violations) {
         let captured: Vec<Money> = self.charges.iter().flat_map(|charge| &charge.captured).copied().collect();

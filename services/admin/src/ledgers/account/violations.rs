@@ -28,10 +28,16 @@ impl Account {
     /// Violations, and apart from them those that a manual resolution accepts.
     pub fn judged(&self, key: &str, reference: Reference<'_>) -> (Vec<Violation>, Vec<ResolvedItem>) {
         let found = self.violations(reference);
-        match self.view.as_ref().and_then(|view| Some((view, view.manual_resolution.as_ref()?))) {
-            Some((view, resolution)) => compare(resolution, key, view, found),
-            None => (found, vec![]),
+        let resolved = self.view.as_ref().and_then(|view| Some((view, view.manual_resolution.as_ref()?)));
+        let Some((view, resolution)) = resolved else { return (found, vec![]) };
+        let (wrong, mut items) = compare(resolution, key, view, found);
+        for item in &mut items {
+            item.amount = self.amount();
+            if [Rule::MoneyBack, Rule::OneCapture].iter().any(|rule| rule.text() == item.what) {
+                item.check = self.possible_double_payment(key);
+            }
         }
+        (wrong, items)
     }
 
     /// Open work of an order so old that its other entries may have been purged.

@@ -98,6 +98,7 @@ async fn resolved_refund_is_listed_until_the_resolution_is_withdrawn() {
     assert_eq!(listed["subject"], id(CANCELLED).to_string());
     assert_eq!((&listed["what"], &listed["difference"]), (&json!(MONEY_BACK), &json!("12.00 EUR")));
     assert_eq!((&listed["operator"], &listed["reason"]), (&json!("ada"), &json!("paid by cheque 4711")));
+    assert_eq!(listed["check"], Value::Null, "the bank has the money");
     let seen = admin.get("/overview").await;
     assert_eq!(
         (&seen["dead_letters"]["pending"], &seen["sagas"]["by_status"]["RESOLVED_MANUALLY"]),
@@ -134,6 +135,31 @@ async fn resolved_refund_is_listed_until_the_resolution_is_withdrawn() {
         (&entry["action"], &entry["reason"]),
         (&json!("saga.withdraw_resolution"), &json!("it bounced"))
     );
+}
+
+/// Regression: the bank had refunded, its answer was lost, and the operator paid by cheque. The ledgers agree with what was
+/// accepted, and nobody learned that the customer was paid twice.
+#[tokio::test]
+async fn resolution_of_money_that_the_bank_does_not_have_is_to_be_checked() {
+    for (state, bank) in [(ChargeState::Refunded, "refunded"), (ChargeState::None, "never captured")] {
+        let mut shop = shop_with_a_stuck_refund();
+        let charge = charge_of_bob(&mut shop);
+        charge.state = state;
+        match state {
+            ChargeState::Refunded => charge.refunded.clone_from(&charge.captured),
+            ChargeState::None | ChargeState::Captured => charge.captured.clear(),
+        }
+        let harness = ReconciliationHarness::of(shop).await;
+        let dead = dead_letter("payment-refund", Some(id(CANCELLED)), 0);
+        harness.payment_publishes(&announced(&dead)).await;
+        harness.admin.post(&format!("{}/resolve", saga()), &why(), 200).await;
+        harness.played.lock().shop.payments[CANCELLED].resolved_manually = true;
+        let report = reconcile(&harness).await;
+        assert_eq!(report["verdict"], BALANCED, "{report}");
+        let listed = &report["resolved"][0];
+        assert_eq!((&listed["subject"], &listed["amount"]), (&json!(id(CANCELLED)), &json!(euro(1_200))));
+        assert!(listed["check"].as_str().is_some_and(|check| check.contains(bank)), "{listed}");
+    }
 }
 
 #[tokio::test]
