@@ -64,6 +64,7 @@ fn delays_replays(finding: &Finding, service: &str) -> bool {
         | FindingCode::ReplaysOverdue
         | FindingCode::DiskSpaceLow
         | FindingCode::CrashLoop
+        | FindingCode::OverridesUnreadable
         | FindingCode::SagasOverdue
         | FindingCode::LedgersUnbalanced
         | FindingCode::ReconciliationIncomplete

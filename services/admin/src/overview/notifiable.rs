@@ -63,6 +63,7 @@ fn unknown_of(service: &ServiceStatus) -> Vec<String> {
         FindingCode::RetriesOverdue,
         FindingCode::DiskSpaceLow,
         FindingCode::CrashLoop,
+        FindingCode::OverridesUnreadable,
     ]
     .map(|code| format!("{code}:{name}"));
     let of_itself = [FindingCode::NotReady, FindingCode::ConsumerStall, FindingCode::BreakerOpen]

@@ -22,6 +22,8 @@ pub fn of_readiness(service: &ServiceStatus) -> Vec<Finding> {
     findings.extend(disk.map(|check| disk_space_low(&service.service, check)));
     let crashes = service.failing_checks.iter().find(|check| check.check == CRASHES);
     findings.extend(crashes.map(|check| crash_loop(&service.service, check)));
+    let overrides = service.failing_checks.iter().find(|check| check.check == OVERRIDES);
+    findings.extend(overrides.map(|check| overrides_unreadable(&service.service, check)));
     findings
 }
 
@@ -77,6 +79,23 @@ fn crash_loop(service: &str, check: &FailingCheck) -> Finding {
          it dies of each time is found and dead-lettered, after at most five crashes. The finding ends ten \
          minutes after the last crash, or with an orderly stop.",
         &["dlq list", "faults", "log --action process.kill"],
+    )
+}
+
+/// Check of a service that cannot read the overrides by operators.
+const OVERRIDES: &str = "overrides";
+
+fn overrides_unreadable(service: &str, check: &FailingCheck) -> Finding {
+    Finding {
+        service: Some(service.to_owned()),
+        since: Some(check.since),
+        ..Finding::new(FindingCode::OverridesUnreadable, service, format!("{service}: {}", check.text))
+    }
+    .explained(
+        "Its processes keep the breakers and faults that they last read; one that starts now has none. Check what is in \
+         force, and force again what should be: each such change writes them anew. If nothing should be, clear the faults, \
+         which does so too.",
+        &["breakers", "faults", "log --action breaker.open", &format!("faults clear {service}")],
     )
 }
 

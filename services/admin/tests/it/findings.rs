@@ -115,7 +115,13 @@ fn rejected_ledger_is_a_finding_with_both_ledgers_and_the_words_of_the_bank() {
 /// An overview with every problem that has a rule.
 fn everything(all: &mut Overview) {
     let payment = &mut all.services[1];
-    let checks = [("consumer_stall", true), ("store", true), ("disk", false), ("crashes", false)];
+    let checks = [
+        ("consumer_stall", true),
+        ("store", true),
+        ("disk", false),
+        ("crashes", false),
+        ("overrides", false),
+    ];
     payment.failing_checks = checks.map(|(name, failed)| check(name, failed)).into();
     payment.steps = vec![stalled("payment-refund", false)];
     payment.outbox = Some(OutboxSummary { pending: 0, oldest: None, failed: 1 });
@@ -143,6 +149,7 @@ fn every_problem_is_a_finding_with_a_key_of_its_own() {
         "not_ready:payment/store",
         "disk_space_low:payment",
         "crash_loop:payment",
+        "overrides_unreadable:payment",
         "unreachable:order",
         "broker_unavailable",
         "compensation_stuck",
@@ -384,6 +391,7 @@ fn keys_that_could_not_be_evaluated_are_unknown() {
         "retries_overdue:payment",
         "disk_space_low:payment",
         "crash_loop:payment",
+        "overrides_unreadable:payment",
         "not_ready:payment/store",
     ] {
         assert!(is_unknown(&silent, key), "{key}");

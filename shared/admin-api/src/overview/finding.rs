@@ -127,6 +127,8 @@ pub enum FindingCode {
     DiskSpaceLow,
     /// The processes of a service crash again and again.
     CrashLoop,
+    /// Breakers and faults as operators left them cannot be read.
+    OverridesUnreadable,
     /// Sagas are past their deadline and the grace period.
     SagasOverdue,
     /// The last reconciliation found discrepancies that nothing in flight can resolve.

@@ -11,7 +11,7 @@ use super::http::{Check, CheckState, Readiness};
 
 /// Every check with its state while it finds a problem. A service that cannot accept its requests or process its messages
 /// is not ready. Any other problem only delays work that is already stored, and degrades the service.
-const CHECKS: [(&str, CheckState); 14] = [
+const CHECKS: [(&str, CheckState); 15] = [
     // Requests cannot be answered, or nothing can be stored.
     ("store", CheckState::Failed),
     // The database went back in time: nobody uses it.
@@ -33,6 +33,8 @@ const CHECKS: [(&str, CheckState); 14] = [
     ("disk", CheckState::Degraded),
     // The processes before have crashed, again and again. This one works.
     ("crashes", CheckState::Degraded),
+    // Those that were last read stay in force, but a restart loses them.
+    ("overrides", CheckState::Degraded),
     // Only steps and tasks behind an open breaker wait.
     ("breakers", CheckState::Degraded),
     // A renewed file cannot be used. The last good one is, until it expires.

@@ -124,6 +124,7 @@ fn check_all<S: Service, X>(
         ("breakers", open_breakers(&app.controls.admission.breakers())),
         ("files", unusable_files()),
         ("crashes", app.controls.overrides.crash_loop(now)),
+        ("overrides", app.controls.overrides.unreadable()),
     ];
     if app.stop.is_cancelled() {
         found.push(("stopping", Some("connections are accepted for a moment only (http.drain)".to_owned())));

@@ -5,6 +5,8 @@
 //! for itself. When such a fault has ended in one process, the next change of faults there ends it for all.
 //!
 //! The document also has the record of crashes of each instance.
+//!
+//! A document that cannot be read leaves the last good one in force. Only an operator replaces it, with that and the change.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -60,11 +62,9 @@ struct Injected {
 }
 
 impl Document {
-    fn of(text: &str) -> Self {
-        serde_json::from_str(text).unwrap_or_else(|unreadable| {
-            error!("overrides by operators cannot be read and are ignored: {unreadable}");
-            Self::default()
-        })
+    fn of(text: &str) -> Result<Self, String> {
+        serde_json::from_str(text)
+            .map_err(|unreadable| format!("overrides by operators cannot be read: {unreadable}"))
     }
 
     fn text(&self) -> Result<String, StoreFault> {
@@ -82,8 +82,9 @@ pub struct Overrides(Arc<Inner>);
 struct Inner {
     store: Arc<dyn Store>,
     admission: SharedAdmission,
-    /// Revision that this process has applied.
-    applied: Mutex<i64>,
+    applied: Mutex<Applied>,
+    /// Problem of the newest document, if it cannot be read.
+    unreadable: parking_lot::Mutex<Option<String>>,
     notified: Notify,
     /// Name of this instance.
     owner: String,
@@ -91,8 +92,23 @@ struct Inner {
     run: parking_lot::Mutex<Option<RunRecord>>,
 }
 
+/// Newest readable document, as applied in this process.
+struct Applied {
+    revision: i64,
+    document: Document,
+}
+
+/// Author of a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Author {
+    /// Replaces a document that cannot be read.
+    Operator,
+    /// Leaves it to an operator.
+    Process,
+}
+
 /// Records the start of an instance, and returns the stored overrides. A store that can be read but not written keeps no
-/// service from starting.
+/// service from starting; neither do overrides that cannot be read.
 ///
 /// # Errors
 /// If the overrides cannot be read.
@@ -103,7 +119,13 @@ pub async fn record_start(
 ) -> Result<StoredOverrides, StoreFault> {
     loop {
         let stored = store.overrides().await?;
-        let mut document = Document::of(&stored.text);
+        let mut document = match Document::of(&stored.text) {
+            Ok(document) => document,
+            Err(unreadable) => {
+                warn!("start not recorded, a crash is not counted: {unreadable}");
+                return Ok(stored);
+            }
+        };
         let before = document.runs.remove(owner);
         // An instance that is lost with its name never stops in order.
         document.runs.retain(|_, record| record.is_recent(now));
@@ -129,11 +151,22 @@ impl Overrides {
         StoredOverrides { revision, text }: &StoredOverrides,
         owner: &str,
     ) -> Self {
-        let (applied, notified) = (Mutex::new(*revision), Notify::new());
-        let Document { breakers, faults, mut runs, .. } = Document::of(text);
-        let run = parking_lot::Mutex::new(runs.remove(owner));
-        let owner = owner.to_owned();
-        let overrides = Self(Arc::new(Inner { store, admission, applied, notified, owner, run }));
+        // Whatever is readable next is new then.
+        let (revision, document, problem) = match Document::of(text) {
+            Ok(document) => (*revision, document, None),
+            Err(unreadable) => (0, Document::default(), Some(unreadable)),
+        };
+        let Document { breakers, faults, mut runs, .. } = document.clone();
+        let overrides = Self(Arc::new(Inner {
+            store,
+            admission,
+            applied: Mutex::new(Applied { revision, document }),
+            unreadable: parking_lot::Mutex::default(),
+            notified: Notify::new(),
+            owner: owner.to_owned(),
+            run: parking_lot::Mutex::new(runs.remove(owner)),
+        }));
+        overrides.report(problem);
         for (name, ForcedBreaker { action, .. }) in breakers {
             match action {
                 BreakerAction::Open | BreakerAction::Closed => overrides.force_here(&name, action),
@@ -162,7 +195,7 @@ impl Overrides {
         let force = |document: &mut Document, revision| {
             document.breakers.insert(name.to_owned(), ForcedBreaker { action, revision });
         };
-        self.change(force).await?;
+        self.change(Author::Operator, force).await?;
         Ok(view())
     }
 
@@ -181,7 +214,7 @@ impl Overrides {
             document.faults.push(Injected { id, revision, message: None, fault });
             id
         };
-        let id = self.change(inject).await?;
+        let id = self.change(Author::Operator, inject).await?;
         Ok(Ok(ActiveFault::of(id, new)))
     }
 
@@ -197,7 +230,7 @@ impl Overrides {
             self.remove_ended(document);
             is_gone
         };
-        self.change(remove).await
+        self.change(Author::Operator, remove).await
     }
 
     /// Ends all faults in every process. Returns how many were active in this one.
@@ -209,7 +242,7 @@ impl Overrides {
             document.faults.clear();
             self.faults().view().faults.len()
         };
-        self.change(clear).await
+        self.change(Author::Operator, clear).await
     }
 
     /// Records an orderly stop.
@@ -220,13 +253,19 @@ impl Overrides {
         if self.0.run.lock().take().is_none() {
             return Ok(());
         }
-        self.change(|document, _| drop(document.runs.remove(&self.0.owner))).await
+        self.change(Author::Process, |document, _| drop(document.runs.remove(&self.0.owner))).await
     }
 
     /// Describes a series of crashes of this instance that a person should know of.
     #[must_use]
     pub fn crash_loop(&self, now: Timestamp) -> Option<String> {
         self.0.run.lock().as_ref().and_then(|record| record.crash_loop(now))
+    }
+
+    /// Describes overrides that cannot be read. The last good ones stay in force.
+    #[must_use]
+    pub fn unreadable(&self) -> Option<String> {
+        self.0.unreadable.lock().clone()
     }
 
     /// Record of crashes of this instance, while messages that an earlier process may have died of are processed in trials.
@@ -239,7 +278,8 @@ impl Overrides {
         let Some(mut record) = self.0.run.lock().clone() else { return Ok(()) };
         change(&mut record);
         let (owner, changed) = (self.0.owner.clone(), record.clone());
-        self.change(|document, _| drop(document.runs.insert(owner.clone(), changed.clone()))).await?;
+        let insert = |document: &mut Document, _| drop(document.runs.insert(owner.clone(), changed.clone()));
+        self.change(Author::Process, insert).await?;
         *self.0.run.lock() = Some(record);
         Ok(())
     }
@@ -255,7 +295,7 @@ impl Overrides {
             }
             document.faults.retain(|injected| injected.fault.next != Some(0));
         };
-        match self.change(strike).await {
+        match self.change(Author::Process, strike).await {
             Ok(()) => abort(FaultKind::CRASH),
             Err(fault) => warn!("injected crash not counted, and so not made: {}", error_chain(&fault)),
         }
@@ -270,15 +310,25 @@ impl Overrides {
         self.0.admission.faults()
     }
 
-    /// Changes the newest document, and applies it to this process at once.
-    async fn change<T>(&self, mut change: impl FnMut(&mut Document, i64) -> T) -> Result<T, StoreFault> {
+    /// Changes the newest document, or the last good one, and applies it to this process at once.
+    async fn change<T>(
+        &self,
+        author: Author,
+        mut change: impl FnMut(&mut Document, i64) -> T,
+    ) -> Result<T, StoreFault> {
         let mut applied = self.0.applied.lock().await;
         loop {
             let overridden = self.0.store.overrides().await?;
-            let before = self.apply(&overridden, &mut applied);
-            let (mut document, revision) = (before.clone(), overridden.revision + 1);
+            self.apply(&overridden, &mut applied);
+            let unreadable = self.unreadable();
+            if author == Author::Process
+                && let Some(problem) = unreadable
+            {
+                return Err(StoreFault::Rejected { context: "recording a change", source: problem.into() });
+            }
+            let (mut document, revision) = (applied.document.clone(), overridden.revision + 1);
             let answer = change(&mut document, revision);
-            if document == before {
+            if unreadable.is_none() && document == applied.document {
                 return Ok(answer);
             }
             let text = document.text()?;
@@ -289,12 +339,16 @@ impl Overrides {
         }
     }
 
-    /// Applies what is new in a document to this process.
-    fn apply(&self, StoredOverrides { revision, text }: &StoredOverrides, applied: &mut i64) -> Document {
-        let document = Document::of(text);
-        let before = std::mem::replace(applied, *revision);
+    /// Applies what is new in a document to this process, if it can be read.
+    fn apply(&self, StoredOverrides { revision, text }: &StoredOverrides, applied: &mut Applied) {
+        let document = match Document::of(text) {
+            Ok(document) => document,
+            Err(unreadable) => return self.report(Some(unreadable)),
+        };
+        self.report(None);
+        let before = std::mem::replace(&mut applied.revision, *revision);
         if before == *revision {
-            return document;
+            return;
         }
         for (name, forced) in document.breakers.iter().filter(|(_, forced)| forced.revision > before) {
             self.force_here(name, forced.action);
@@ -303,7 +357,16 @@ impl Overrides {
         new.cloned().for_each(|injected| self.inject_here(injected));
         let stays = |id| id > document.last_fault || document.faults.iter().any(|injected| injected.id == id);
         self.faults().retain(|fault| stays(fault.id));
-        document
+        applied.document = document;
+    }
+
+    /// Records whether the newest document can be read. Logs each new problem once.
+    fn report(&self, problem: Option<String>) {
+        let mut unreadable = self.0.unreadable.lock();
+        if let Some(problem) = problem.as_ref().filter(|_| *unreadable != problem) {
+            error!("{problem}; the last good ones stay in force until an operator changes one");
+        }
+        *unreadable = problem;
     }
 
     fn force_here(&self, name: &str, action: BreakerAction) {

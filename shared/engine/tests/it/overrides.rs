@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use saga_core::breaker::State;
 use saga_core::fault::FaultKind;
 use saga_core::service::Service as _;
 use saga_engine::runtime::admission::BreakerAction;
 use saga_engine::runtime::injected_faults::{FaultRejection, NewFault};
+use saga_engine::runtime::overrides::record_start;
 use saga_engine::store::Store;
 
 use crate::support::{
@@ -16,6 +18,9 @@ use crate::support::{
 
 /// Store of one process.
 const WORKS: &str = "the store works";
+
+/// Overrides as of a newer build.
+const UNREADABLE: &str = r#"{"breakers": []}"#;
 
 async fn inject(at: &EngineHarness, new: NewFault) -> u64 {
     at.overrides.inject(new).await.expect(WORKS).expect("faults are on").id
@@ -90,12 +95,44 @@ async fn invalid_override_is_rejected_and_not_stored() {
 #[tokio::test]
 async fn unreadable_overrides_have_no_effect() {
     let store = in_memory();
-    assert!(store.replace_overrides(0, "[]".to_owned()).await.expect(WORKS));
+    assert!(store.replace_overrides(0, UNREADABLE.to_owned()).await.expect(WORKS));
     let depot = EngineHarness::overridden(store.clone()).await;
     assert_eq!(depot.breaker(SUPPLIER).state, State::Closed);
     assert_eq!(change_breaker(&depot, SUPPLIER, BreakerAction::Open).await, State::ForcedOpen);
     drop(depot);
     assert_eq!(EngineHarness::overridden(store).await.breaker(SUPPLIER).state, State::ForcedOpen);
+}
+
+/// Regression: the next change wrote a document without the breakers that were forced.
+#[tokio::test]
+async fn unreadable_overrides_leave_the_last_good_ones_in_force() {
+    let store = in_memory();
+    let depot = EngineHarness::overridden(store.clone()).await;
+    change_breaker(&depot, SUPPLIER, BreakerAction::Open).await;
+    assert!(store.replace_overrides(1, UNREADABLE.to_owned()).await.expect(WORKS));
+    let late = EngineHarness::overridden(store.clone()).await;
+    assert!(late.overrides.unreadable().is_some(), "it is reported");
+    assert_eq!(late.breaker(SUPPLIER).state, State::Closed, "a new process cannot know");
+
+    change_breaker(&depot, FILLING.name, BreakerAction::Closed).await;
+    assert_eq!(depot.overrides.unreadable(), None);
+    assert_eq!(change_breaker(&late, FILLING.name, BreakerAction::Reset).await, State::Closed);
+    assert_eq!((late.breaker(SUPPLIER).state, late.overrides.unreadable()), (State::ForcedOpen, None));
+    drop((depot, late));
+    assert_eq!(EngineHarness::overridden(store).await.breaker(SUPPLIER).state, State::ForcedOpen);
+}
+
+#[tokio::test]
+async fn unreadable_overrides_are_replaced_by_operators_only() {
+    let store = in_memory();
+    assert!(store.replace_overrides(0, UNREADABLE.to_owned()).await.expect(WORKS));
+    let started = record_start(store.as_ref(), "depot", Timestamp::now()).await.expect(WORKS);
+    assert_eq!(started, store.overrides().await.expect(WORKS));
+    assert_eq!(started.text, UNREADABLE, "a start would lose what an operator can still read there");
+    let depot = EngineHarness::overridden(store.clone()).await;
+    assert_eq!(depot.overrides.clear().await.expect(WORKS), 0);
+    assert_eq!(depot.overrides.unreadable(), None, "even a change of nothing writes them anew");
+    assert_eq!(EngineHarness::overridden(store).await.overrides.unreadable(), None);
 }
 
 /// Two processes share one database.

@@ -199,7 +199,13 @@ pub mod tests {
                 faults: vec![fault.clone(), fault],
                 ..status("payment")
             },
-            ServiceStatus { failing_checks: vec![check("consumer_stall")], ..status("order") },
+            ServiceStatus {
+                failing_checks: vec![
+                    check("consumer_stall"),
+                    FailingCheck { failed: false, ..check("overrides") },
+                ],
+                ..status("order")
+            },
             ServiceStatus {
                 steps: vec![step("inventory-sale", false)],
                 retries: Some(3),
