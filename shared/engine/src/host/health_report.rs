@@ -9,7 +9,7 @@ use saga_core::breaker::State;
 use saga_core::service::{Service, Step, steps_of};
 use saga_core::service_stats::StoreStats;
 use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::app::App;
 use super::http::Readiness;
@@ -17,7 +17,6 @@ use super::metrics::names;
 use super::readiness;
 use crate::runtime::admission::BreakerView;
 use crate::runtime::bus::{Bus as _, Durable};
-use crate::runtime::clock::Clock as _;
 use crate::runtime::injected_faults::ActiveFault;
 
 /// Limit on the broker's answer. A connected broker answers sooner, and a report must not wait for one that is away.
@@ -75,7 +74,7 @@ fn is_reported(breaker: &BreakerView) -> bool {
 }
 
 async fn step_health<S: Service, X: Send + Sync>(app: &App<S, X>) -> Vec<StepHealth> {
-    let (now, limit) = (app.clock.now(), app.settings.readiness.max_consumer_stall);
+    let (now, limit) = (Instant::now(), app.settings.readiness.max_consumer_stall);
     let steps = steps_of::<S>().into_iter().map(async |step| StepHealth {
         step: step.name.to_owned(),
         waiting: waiting_messages(app, step).await,

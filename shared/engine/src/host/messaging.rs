@@ -41,7 +41,7 @@ impl Messaging {
     /// Describes a stall for longer than `limit`: messages cannot be published, by whichever replica does that.
     #[must_use]
     pub fn describe_publish_stall(&self, limit: Duration) -> Option<String> {
-        self.publish_stall.describe(limit, Timestamp::now()).or_else(|| self.describe_outbox_stall(limit))
+        self.publish_stall.describe(limit, Instant::now()).or_else(|| self.describe_outbox_stall(limit))
     }
 
     /// Describes a stall for longer than `limit` of the replica that publishes.

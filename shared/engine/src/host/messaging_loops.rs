@@ -1,7 +1,6 @@
 //! Shell: loops of a service that need the broker: streams, start-up check, relay and consumers.
 
 use anyhow::anyhow;
-use jiff::Timestamp;
 use saga_core::retry::error_chain;
 use saga_core::service::Service;
 use tokio::task::{JoinError, JoinSet};
@@ -14,6 +13,7 @@ use super::{clock_sync, startup_check};
 use crate::nats::{NatsBus, Publisher, exchange_kept_traces, stream_reset, watch_position};
 use crate::runtime::admission::StepAdmission;
 use crate::runtime::bus::Durable;
+use crate::runtime::clock::Moment;
 use crate::runtime::consumer_stall::{self, ReplicaRole, StallWatch};
 use crate::runtime::{self, RuntimeConfig, RuntimeDeps, ended, spawn};
 use crate::store::DatabasePosition;
@@ -56,7 +56,7 @@ impl MessagingLoops {
         let mut retry = BrokerRetry::default();
         while let Err(fault) = bus.ensure_streams(&self.producers).await {
             let why = error_chain(&fault);
-            app.messaging.publish_stall.stalled(&why, Timestamp::now());
+            app.messaging.publish_stall.stalled(&why, Moment::now(app.clock.as_ref()));
             retry.pause_after(&format!("streams cannot be created yet, retrying: {why}")).await;
         }
         let (settings, store) = (&app.settings.store, app.store.as_ref());

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use saga_core::breaker::State;
 use saga_core::retry::error_chain;
 use saga_core::service::Service;
 use saga_core::service_stats::StoreStats;
 use tokio::time::error::Elapsed;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::{debug, error, info};
 
 use super::app::App;
@@ -144,15 +144,11 @@ fn check_all<S: Service, X>(
         Err(fault) => found.push(("store", Some(error_chain(fault)))),
     }
     if let Some(bus) = &app.messaging.bus {
-        let publish_stall =
-            app.messaging.publish_stall.describe(settings.readiness.max_publish_stall, Timestamp::now());
+        let (limits, now) = (&settings.readiness, Instant::now());
         found.extend([
             ("broker", bus.disconnected()),
-            ("publish_stall", publish_stall),
-            (
-                "consumer_stall",
-                app.messaging.consumer_stalls.describe(settings.readiness.max_consumer_stall, now),
-            ),
+            ("publish_stall", app.messaging.publish_stall.describe(limits.max_publish_stall, now)),
+            ("consumer_stall", app.messaging.consumer_stalls.describe(limits.max_consumer_stall, now)),
             ("startup", app.messaging.startup_pending().map(str::to_owned)),
         ]);
     }

@@ -8,7 +8,6 @@ use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErro
 use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use jiff::Timestamp;
 use saga_core::fault::FaultKind;
 use saga_core::retry::error_chain;
 use saga_core::trace::TRACEPARENT;
@@ -20,6 +19,7 @@ use super::pack;
 use super::pack_publishing::{PackAnswer, PackSender, publish_in_packs};
 use super::position_header::{self, PositionHeader};
 use crate::runtime::bus::{BusError, Publish};
+use crate::runtime::clock::{Moment, SystemClock};
 use crate::runtime::injected_faults::InjectedFaults;
 use crate::runtime::publish_stall::PublishStall;
 use crate::store::{OutboxEntry, PublishOutcome, Store};
@@ -229,7 +229,7 @@ impl Publish for Publisher {
             }
             let answered = self.bus.is_answered(self.service).await;
             if let Err(reason) = &answered {
-                self.publish_stall.stalled(reason, Timestamp::now());
+                self.publish_stall.stalled(reason, Moment::now(&SystemClock));
             }
             answered
         })
@@ -237,7 +237,7 @@ impl Publish for Publisher {
 
     fn round_ended(&self, published: &PublishOutcome) {
         match self.bus.is_connected() {
-            true => self.publish_stall.record(published, Timestamp::now()),
+            true => self.publish_stall.record(published, Moment::now(&SystemClock)),
             false => self.publish_stall.clear(),
         }
     }

@@ -41,6 +41,29 @@ impl Clock for SystemClock {
     }
 }
 
+/// Moment at which something began. Durations are measured from its instant, which no change of a clock affects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// Instant to measure from.
+    pub instant: Instant,
+    /// Wall-clock time to show.
+    pub time: Timestamp,
+}
+
+impl Moment {
+    /// Current moment, shown by `clock`.
+    #[must_use]
+    pub fn now(clock: &dyn Clock) -> Self {
+        Self { instant: Instant::now(), time: clock.now() }
+    }
+
+    /// True if the moment is further in the past than `limit`.
+    #[must_use]
+    pub fn is_older(&self, limit: Duration, now: Instant) -> bool {
+        now.duration_since(self.instant) > limit
+    }
+}
+
 /// Clock of the broker, so that a deadline set by one service is judged by the same time in another.
 ///
 /// Until the first [`correct`](Self::correct) it shows the machine's time. From then on it advances monotonically, and

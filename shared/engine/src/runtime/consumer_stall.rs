@@ -15,9 +15,8 @@ use tokio::time::Instant;
 
 use super::admission::StepAdmission;
 use super::bus::{Backlog, Bus, BusError, Durable};
-use super::clock::SharedClock;
+use super::clock::{Moment, SharedClock};
 use super::observer::{Observer, SharedObserver};
-use super::signed;
 
 /// Observations within the time after which a stall is reported.
 const OBSERVATIONS: u32 = 5;
@@ -72,7 +71,7 @@ impl Observation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerStall {
     /// First observation of the stall.
-    pub since: Timestamp,
+    pub since: Moment,
     /// True if an injected fault pauses the step.
     pub is_paused: bool,
     /// Messages that waited at the last observation, or the reason why they are unknown.
@@ -84,7 +83,7 @@ pub struct ConsumerStall {
 pub fn assess(
     before: Option<&ConsumerStall>,
     observation: Observation,
-    now: Timestamp,
+    now: Moment,
 ) -> Option<ConsumerStall> {
     let is_stalled = !observation.has_progressed && !observation.is_blocked && observation.has_waiting();
     let (is_paused, waiting) = (observation.is_paused, observation.backlog.map(Backlog::all));
@@ -99,7 +98,7 @@ pub struct ConsumerStalls(Arc<Mutex<BTreeMap<&'static str, ConsumerStall>>>);
 
 impl ConsumerStalls {
     /// Records an observation of a step.
-    pub fn record(&self, step: &'static str, observation: Observation, now: Timestamp) {
+    pub fn record(&self, step: &'static str, observation: Observation, now: Moment) {
         let mut all = self.0.lock();
         match assess(all.get(step), observation, now) {
             Some(stall) => drop(all.insert(step, stall)),
@@ -114,25 +113,27 @@ impl ConsumerStalls {
 
     /// Start of a stall, paused or not, that lasts longer than `limit`.
     #[must_use]
-    pub fn stalled_since(&self, step: &str, limit: Duration, now: Timestamp) -> Option<Timestamp> {
+    pub fn stalled_since(&self, step: &str, limit: Duration, now: Instant) -> Option<Timestamp> {
         let since = self.0.lock().get(step)?.since;
-        (now.duration_since(since) > signed(limit)).then_some(since)
+        since.is_older(limit, now).then_some(since.time)
     }
 
     /// Describes the stalls, without paused steps, that last longer than `limit`.
     #[must_use]
-    pub fn describe(&self, limit: Duration, now: Timestamp) -> Option<String> {
-        let limit = signed(limit);
+    pub fn describe(&self, limit: Duration, now: Instant) -> Option<String> {
         let all = self.0.lock();
         let active = all.iter().filter(|(_, stall)| !stall.is_paused);
-        let long = active.filter(|(_, stall)| now.duration_since(stall.since) > limit);
+        let long = active.filter(|(_, stall)| stall.since.is_older(limit, now));
         let texts: Vec<_> = long
             .map(|(step, ConsumerStall { since, waiting, .. })| match waiting {
                 Ok(waiting) => {
-                    format!("{step} is stalled: {waiting} messages wait, none processed since {since:.0}")
+                    format!(
+                        "{step} is stalled: {waiting} messages wait, none processed since {:.0}",
+                        since.time
+                    )
                 }
                 Err(reason) => {
-                    format!("{step} processes nothing since {since:.0}: {reason}")
+                    format!("{step} processes nothing since {:.0}: {reason}", since.time)
                 }
             })
             .collect();
@@ -214,7 +215,7 @@ pub async fn run<S: Service, B: Bus>(
             if is_connected {
                 let observation =
                     Observation { has_progressed, is_blocked, is_paused, role: role(), has_own, backlog };
-                stalls.record(admission.step().name, observation, clock.now());
+                stalls.record(admission.step().name, observation, Moment::now(clock.as_ref()));
             }
         }
     }

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
-use super::signed;
+use super::clock::Moment;
 use crate::store::PublishOutcome;
 
 /// Current publish stall of a process, if any. Clones share one state.
@@ -17,13 +17,13 @@ pub struct PublishStall(Arc<Mutex<Option<Stall>>>);
 
 #[derive(Debug)]
 struct Stall {
-    since: Timestamp,
+    since: Moment,
     reason: String,
 }
 
 impl PublishStall {
     /// Records the result of a publish to a connected broker.
-    pub fn record(&self, published: &PublishOutcome, now: Timestamp) {
+    pub fn record(&self, published: &PublishOutcome, now: Moment) {
         let Some((_, reason)) = &published.delayed else { return self.clear() };
         if !published.done.is_empty() {
             self.clear();
@@ -32,7 +32,7 @@ impl PublishStall {
     }
 
     /// Records that the broker accepts nothing, with its reason. An ongoing stall keeps its start.
-    pub fn stalled(&self, reason: &str, now: Timestamp) {
+    pub fn stalled(&self, reason: &str, now: Moment) {
         let mut stall = self.0.lock();
         let since = stall.as_ref().map_or(now, |stall| stall.since);
         *stall = Some(Stall { since, reason: reason.to_owned() });
@@ -45,9 +45,9 @@ impl PublishStall {
 
     /// Describes a stall that lasts longer than `limit`.
     #[must_use]
-    pub fn describe(&self, limit: Duration, now: Timestamp) -> Option<String> {
+    pub fn describe(&self, limit: Duration, now: Instant) -> Option<String> {
         let stall = self.0.lock();
-        let stall = stall.as_ref().filter(|stall| now.duration_since(stall.since) > signed(limit))?;
-        Some(format!("the broker takes no messages since {:.0}: {}", stall.since, stall.reason))
+        let stall = stall.as_ref().filter(|stall| stall.since.is_older(limit, now))?;
+        Some(format!("the broker takes no messages since {:.0}: {}", stall.since.time, stall.reason))
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
 use saga_core::fault::FaultKind;
 use saga_core::service::Step;
 use saga_engine::nats::{BusSettings, NatsBus};
@@ -14,18 +13,15 @@ use saga_engine::runtime::consumer_stall::{
     self, ConsumerStall, ConsumerStalls, Observation, ReplicaRole, StallWatch, assess,
 };
 use saga_engine::runtime::injected_faults::NewFault;
+use tokio::time::Instant;
 
 use crate::broker::consuming::{listening, say, waiting};
 use crate::support::{
-    Depot, DepotCommand, Disk, EngineHarness, FILLING, LISTENING, Nats, Pace, fault_of, in_time, wait_until,
+    Depot, DepotCommand, Disk, EngineHarness, FILLING, LISTENING, Nats, Pace, fault_of, in_time, moment,
+    wait_until,
 };
 
-const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 const LIMIT: Duration = Duration::from_secs(15);
-
-fn after(seconds: i64) -> Timestamp {
-    NOW + SignedDuration::from_secs(seconds)
-}
 
 fn observation(undelivered: u64) -> Observation {
     Observation {
@@ -58,7 +54,7 @@ fn step_is_stalled_when_messages_wait_and_it_neither_progresses_nor_is_blocked()
         (Observation { is_paused: true, ..observation(0) }, false),
     ];
     for (observation, stands) in cases {
-        assert_eq!(assess(None, observation.clone(), NOW).is_some(), stands, "{observation:?}");
+        assert_eq!(assess(None, observation.clone(), moment(0)).is_some(), stands, "{observation:?}");
     }
 }
 
@@ -81,17 +77,17 @@ fn replica_answers_for_its_own_and_for_deliverable_messages() {
         (Observation { is_paused: true, ..shared(1) }, true),
     ];
     for (observation, stands) in cases {
-        assert_eq!(assess(None, observation.clone(), NOW).is_some(), stands, "{observation:?}");
+        assert_eq!(assess(None, observation.clone(), moment(0)).is_some(), stands, "{observation:?}");
     }
 }
 
 #[test]
 fn stall_starts_with_its_first_observation_and_ends_with_progress() {
-    let first = assess(None, observation(3), NOW);
-    let later = assess(first.as_ref(), observation(5), after(9));
-    assert_eq!(later, Some(ConsumerStall { since: NOW, is_paused: false, waiting: Ok(5) }));
+    let first = assess(None, observation(3), moment(0));
+    let later = assess(first.as_ref(), observation(5), moment(9));
+    assert_eq!(later, Some(ConsumerStall { since: moment(0), is_paused: false, waiting: Ok(5) }));
     assert_eq!(
-        assess(later.as_ref(), Observation { has_progressed: true, ..observation(5) }, after(10)),
+        assess(later.as_ref(), Observation { has_progressed: true, ..observation(5) }, moment(10)),
         None
     );
 }
@@ -99,26 +95,26 @@ fn stall_starts_with_its_first_observation_and_ends_with_progress() {
 #[test]
 fn stall_is_described_only_after_its_limit() {
     let stalls = ConsumerStalls::default();
-    stalls.record("shelf-filling", observation(3), NOW);
-    stalls.record("shelf-listening", observation(0), NOW);
-    stalls.record("shelf-filling", observation(5), after(15));
-    assert_eq!(stalls.describe(LIMIT, after(15)), None);
+    stalls.record("shelf-filling", observation(3), moment(0));
+    stalls.record("shelf-listening", observation(0), moment(0));
+    stalls.record("shelf-filling", observation(5), moment(15));
+    assert_eq!(stalls.describe(LIMIT, moment(15).instant), None);
     let text = "shelf-filling is stalled: 5 messages wait, none processed since 1970-01-01T00:00:00Z";
-    assert_eq!(stalls.describe(LIMIT, after(16)).as_deref(), Some(text));
+    assert_eq!(stalls.describe(LIMIT, moment(16).instant).as_deref(), Some(text));
     stalls.clear();
-    assert_eq!(stalls.describe(LIMIT, after(17)), None);
+    assert_eq!(stalls.describe(LIMIT, moment(17).instant), None);
 }
 
 #[test]
 fn paused_step_has_a_stall_start_but_no_description_and_starts_anew_after_the_pause() {
     let stalls = ConsumerStalls::default();
-    let waiting = |at| stalls.stalled_since("shelf-filling", LIMIT, at);
+    let waiting = |at| stalls.stalled_since("shelf-filling", LIMIT, moment(at).instant);
     let paused = || Observation { is_paused: true, ..observation(3) };
-    stalls.record("shelf-filling", paused(), NOW);
-    stalls.record("shelf-filling", paused(), after(16));
-    assert_eq!((waiting(after(16)), stalls.describe(LIMIT, after(16))), (Some(NOW), None));
-    stalls.record("shelf-filling", observation(3), after(17));
-    assert_eq!((waiting(after(18)), stalls.describe(LIMIT, after(18))), (None, None));
+    stalls.record("shelf-filling", paused(), moment(0));
+    stalls.record("shelf-filling", paused(), moment(16));
+    assert_eq!((waiting(16), stalls.describe(LIMIT, moment(16).instant)), (Some(moment(0).time), None));
+    stalls.record("shelf-filling", observation(3), moment(17));
+    assert_eq!((waiting(18), stalls.describe(LIMIT, moment(18).instant)), (None, None));
 }
 
 #[tokio::test]
@@ -126,7 +122,7 @@ async fn hanging_step_is_described_until_it_progresses_and_the_other_step_is_not
     let (_nats, bus) = Nats::with_bus().await;
     let mut harness = listening(&bus, Pace::default()).await;
     let stalls = watched(&mut harness, &bus);
-    let description = || stalls.describe(Duration::from_millis(200), Timestamp::now());
+    let description = || stalls.describe(Duration::from_millis(200), Instant::now());
     // Longer than the limit, as a hanging handler would take.
     let slow = NewFault { delay_ms: Some(2_000), ..fault_of(FILLING, FaultKind::DELAY) };
     let slow = harness.faults.inject(slow).expect("faults are on");
@@ -151,7 +147,7 @@ async fn message_in_flight_in_one_process_is_a_stall_of_that_process_alone() {
     say(&bus, 1..=1).await;
     // Long enough for several observations by the other process.
     let is_reported = |stalls: &ConsumerStalls| {
-        let words = stalls.describe(Duration::from_secs(1), Timestamp::now()).unwrap_or_default();
+        let words = stalls.describe(Duration::from_secs(1), Instant::now()).unwrap_or_default();
         words.contains("shelf-filling is stalled: 1 messages")
     };
     wait_until("one of them reports the stall", async || is_reported(&by_stuck) || is_reported(&by_idle))
@@ -233,7 +229,7 @@ async fn is_described(stalls: &ConsumerStalls, words: &str) {
 }
 
 fn description(stalls: &ConsumerStalls) -> String {
-    stalls.describe(Duration::from_millis(200), Timestamp::now()).unwrap_or_default()
+    stalls.describe(Duration::from_millis(200), Instant::now()).unwrap_or_default()
 }
 
 #[tokio::test]
@@ -251,9 +247,9 @@ async fn step_behind_an_open_breaker_is_not_stalled() {
     wait_until("messages wait", is_described).await;
     // Over several observations.
     let watched = async {
-        let until = tokio::time::Instant::now() + Duration::from_secs(1);
-        while tokio::time::Instant::now() < until {
-            let words = stalls.describe(Duration::ZERO, Timestamp::now()).unwrap_or_default();
+        let until = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < until {
+            let words = stalls.describe(Duration::ZERO, Instant::now()).unwrap_or_default();
             assert!(!words.contains(FILLING.name), "{words}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -12,7 +12,7 @@ use saga_engine::store::{OutboxEntry, PublishOutcome, Store};
 
 use super::broker::{Broker, Outcome};
 use crate::store::postgres_shared::two_replicas;
-use crate::support::{PostgresServer, at, commit, outbox_writes};
+use crate::support::{PostgresServer, at, commit, moment, outbox_writes};
 
 /// Connection of one replica to the broker, which can be cut.
 #[derive(Default)]
@@ -24,7 +24,7 @@ struct Link {
 
 impl Link {
     fn is_stalled(&self) -> bool {
-        self.stall.describe(Duration::ZERO, at(99)).is_some()
+        self.stall.describe(Duration::ZERO, moment(99).instant).is_some()
     }
 }
 
@@ -44,12 +44,12 @@ impl Publish for Link {
             return Box::pin(std::future::ready(Ok(())));
         }
         let reason = "not connected".to_owned();
-        self.stall.stalled(&reason, at(0));
+        self.stall.stalled(&reason, moment(0));
         Box::pin(std::future::ready(Err(reason)))
     }
 
     fn round_ended(&self, published: &PublishOutcome) {
-        self.stall.record(published, at(0));
+        self.stall.record(published, moment(0));
     }
 }
 

@@ -1,5 +1,8 @@
 //! Hand-made batches for the store.
 
+use std::sync::LazyLock;
+use std::time::Duration;
+
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use saga_core::dead_letter::{DeadLetterOrigin, DeadLettered};
@@ -8,7 +11,9 @@ use saga_core::decision::{EventWrite, KeyedAnswer, Loaded, OutboxWrite, Reads, R
 use saga_core::ids;
 use saga_core::row::{RowKey, RowKind};
 use saga_core::waiting::{Retry, Task};
+use saga_engine::runtime::clock::Moment;
 use saga_engine::store::{DueQuery, OutboxEntry, Store, StoreFault};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::depot::{FILLING, LISTENING};
@@ -17,6 +22,13 @@ use super::shelf::{Shelf, ShelfEvent};
 /// Time in seconds after a fixed midnight.
 pub fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000_000 + second).expect("a time")
+}
+
+/// Moment, in seconds since the tests began. The clock that shows it is set back by an hour each second.
+pub fn moment(second: i64) -> Moment {
+    static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let instant = *ORIGIN + Duration::from_secs(second.unsigned_abs());
+    Moment { instant, time: Timestamp::UNIX_EPOCH - SignedDuration::from_hours(second) }
 }
 
 /// Message or task id.
