@@ -58,6 +58,12 @@ pub fn began_at(saga: Uuid) -> Timestamp {
     Timestamp::from_millisecond(milliseconds).unwrap_or(Timestamp::MIN)
 }
 
+/// Lowest id of sagas that began at `time` or later; `None` for a time before 1970.
+#[must_use]
+pub fn first_at(time: Timestamp) -> Option<Uuid> {
+    u128::try_from(time.as_millisecond()).ok().map(|milliseconds| Uuid::from_u128(milliseconds << 80))
+}
+
 /// Id of an undecodable message, derived from its stream position.
 #[must_use]
 pub fn of_stream_position(stream: &str, sequence: u64) -> Uuid {
@@ -87,8 +93,14 @@ mod tests {
     #[test]
     fn saga_began_at_the_time_in_its_id() {
         let at = Timestamp::constant(1_800_000_000, 123_000_000);
-        let milliseconds = u128::try_from(at.as_millisecond()).expect("after 1970");
-        assert_eq!(began_at(Uuid::from_u128(milliseconds << 80 | 7)), at);
+        let first = first_at(at).expect("after 1970");
+        assert_eq!([first, Uuid::from_u128(first.as_u128() | 7)].map(began_at), [at; 2]);
+        assert_eq!(first_at(began_at(Uuid::nil())), Some(Uuid::nil()));
+        assert_eq!(first_at(Timestamp::MIN), None);
+        assert_eq!(
+            first_at(Timestamp::MAX).map(began_at).map(Timestamp::as_second),
+            Some(Timestamp::MAX.as_second())
+        );
         assert_eq!(began_at(Uuid::from_u128(7)), Timestamp::UNIX_EPOCH);
         assert_eq!(began_at(Uuid::max()), Timestamp::MIN);
     }

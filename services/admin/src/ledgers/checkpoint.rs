@@ -6,6 +6,7 @@ use std::convert::Infallible;
 
 use jiff::Timestamp;
 use saga_core::decider::{Decider, RetentionPolicy};
+use saga_core::ids::first_at;
 use saga_core::service_stats::HistoryPosition;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -30,7 +31,7 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// True if the saga started after the checkpoint.
     pub fn is_before(&self, saga: Uuid) -> bool {
-        i128::try_from(saga.as_u128() >> 80).is_ok_and(|began| began >= i128::from(self.at.as_millisecond()))
+        first_at(self.at).is_none_or(|first| saga >= first)
     }
 }
 

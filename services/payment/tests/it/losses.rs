@@ -7,9 +7,9 @@ use jiff::{SignedDuration, Timestamp};
 use payment::bank_task::{BankCall, CHARGE, REFUND};
 use payment::domain::Payment;
 use payment::service::PaymentService;
+use saga_core::ids::first_at;
 use saga_core::waiting::Task;
 use saga_engine::testing::{NOON, ServiceUnderTest};
-use uuid::Uuid;
 
 use crate::given::{
     DEADLINE, ORDER, bank_captured, bank_refused, bank_undone, call, cancelled, captured, charging,
@@ -119,9 +119,7 @@ fn forgotten_charge_before_deadline_is_charged_under_the_same_key() {
 
 #[test]
 fn order_that_began_after_the_loss_is_voided_without_the_bank() {
-    let began = NOON + SignedDuration::from_mins(1);
-    let milliseconds = u128::try_from(began.as_millisecond()).expect("after 1970");
-    let order = Uuid::from_u128(milliseconds << 80);
+    let order = first_at(NOON + SignedDuration::from_mins(1)).expect("after 1970");
     let mut payment = restored();
     payment.receives(cancelled(order)).records(&["Voided"]).publishes([voided(order)]).calls(&[]);
 }

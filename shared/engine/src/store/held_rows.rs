@@ -5,7 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use saga_core::row::{RowKey, RowKind};
+use jiff::Timestamp;
+use saga_core::ids::began_at;
+use saga_core::row::RowKey;
 use uuid::Uuid;
 
 use super::sql::{Row, Sql};
@@ -15,27 +17,33 @@ use super::sql_error::SqlError;
 pub(super) struct OpenSagas {
     sagas: BTreeSet<Uuid>,
     /// Times in the ids of messages that wait for a retry: those of their sagas.
-    retried: BTreeSet<u128>,
+    retried: BTreeSet<Timestamp>,
 }
 
 impl OpenSagas {
     /// Finds sagas with an open dead letter, a task, a retry or an unpublished outbox entry.
-    pub(super) async fn find<S: Sql>(db: &S) -> Result<Self, SqlError> {
+    async fn find<S: Sql>(db: &S) -> Result<Self, SqlError> {
         let ids = |row: &Row<'_>| row.get::<Uuid>(0);
         let sagas = db.query(include_str!("sql/open_sagas.sql"), &[], ids).await?;
         let retried = db.query("SELECT DISTINCT message_id FROM retry", &[], ids).await?;
-        let retried = retried.into_iter().map(time_of).collect();
+        let retried = retried.into_iter().map(began_at).collect();
         Ok(Self { sagas: sagas.into_iter().collect(), retried })
     }
 
-    pub(super) fn contains(&self, saga: Uuid) -> bool {
-        self.sagas.contains(&saga) || self.retried.contains(&time_of(saga))
+    /// Returns what was found, or finds it.
+    pub(super) async fn find_once<'f, S: Sql>(
+        found: &'f mut Option<Self>,
+        db: &S,
+    ) -> Result<&'f Self, SqlError> {
+        Ok(match found {
+            Some(found) => found,
+            None => found.insert(Self::find(db).await?),
+        })
     }
-}
 
-/// Time in an id, its first 48 bits.
-fn time_of(id: Uuid) -> u128 {
-    id.as_u128() >> 80
+    pub(super) fn contains(&self, saga: Uuid) -> bool {
+        self.sagas.contains(&saga) || self.retried.contains(&began_at(saga))
+    }
 }
 
 /// Last event of a row.
@@ -55,15 +63,14 @@ impl LastEvent {
     }
 }
 
-/// Reads the held rows of declared kinds.
-pub(super) async fn held_rows<'k, S: Sql>(
+/// Reads a page of held rows, by kind and id.
+pub(super) async fn held_rows<S: Sql>(
     db: &S,
-    kinds: &'k [RowKind],
-) -> Result<Vec<(&'k RowKind, String)>, SqlError> {
-    let read = |row: &Row<'_>| Ok((row.get::<String>(0)?, row.get::<String>(1)?));
-    let held = db.query("SELECT kind, row_id FROM held_row ORDER BY row_id", &[], read).await?;
-    let declared = |(kind, id)| Some((kinds.iter().find(|declared| declared.name == kind)?, id));
-    Ok(held.into_iter().filter_map(declared).collect())
+    (kind, id): &(String, String),
+) -> Result<Vec<(String, String)>, SqlError> {
+    let sql = "SELECT kind, row_id FROM held_row WHERE (kind, row_id) > ($1, $2)
+         ORDER BY kind, row_id LIMIT $3";
+    db.query(sql, &[kind, id, &S::PAGE], |row| Ok((row.get(0)?, row.get(1)?))).await
 }
 
 /// Records a row to purge later.

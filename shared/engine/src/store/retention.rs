@@ -10,9 +10,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
 use saga_core::dead_letter::{DeadLetterStatus, StoredDeadLetter};
 use saga_core::decider::{ClosedRows, RetentionPolicy, Sums};
+use saga_core::ids::first_at;
 use saga_core::retry::error_chain;
 use saga_core::row::{RowKey, RowKind, StoredEvent};
 use tracing::error;
@@ -88,7 +88,7 @@ async fn find<S: Sql>(
     let from = scan_position(db).await?;
     let mut batch = PurgeBatch { from, up_to: from, ..PurgeBatch::default() };
     let scanned = scan(db, &mut batch, micros(cutoffs.history), limit).await?;
-    batch.before = first_kept_saga(cutoffs.began);
+    batch.before = first_at(cutoffs.began);
     let mut open_sagas = None;
     for ((kind, id), scanned) in scanned {
         let Some(kind) = kinds.iter().find(|declared| declared.name == kind) else { continue };
@@ -171,12 +171,6 @@ async fn closed_dead_letters<S: Sql>(
     Ok(db.query(sql, &[&cutoff, &limit], read).await?.into_iter().flatten().collect())
 }
 
-/// Lowest id of sagas that began later.
-fn first_kept_saga(began: Timestamp) -> Option<Uuid> {
-    let began = u128::try_from(began.as_millisecond()).ok()?;
-    (began < 1 << 48).then(|| Uuid::from_u128(began << 80))
-}
-
 /// Adds a row at this version, if it is finished. Holds it while work of its saga is open.
 async fn add_finished_row<S: Sql>(
     db: &S,
@@ -189,10 +183,7 @@ async fn add_finished_row<S: Sql>(
     let state = format!("SELECT state FROM row_{} WHERE id = $1 AND version = $2", kind.name);
     let state = db.query_opt(&state, &[&id, &version], |row| row.get::<String>(0)).await?;
     let Some(sums) = state.and_then(|state| sums_of_finished(kind, id, &state)) else { return Ok(()) };
-    let open_sagas = match open_sagas {
-        Some(open_sagas) => open_sagas,
-        None => open_sagas.insert(OpenSagas::find(db).await?),
-    };
+    let open_sagas = OpenSagas::find_once(open_sagas, db).await?;
     let is_young = batch.before.is_none_or(|before| saga >= before);
     let is_last = kind.retention == RetentionPolicy::PurgeRowsLast;
     if is_young || open_sagas.contains(saga) || (is_last && has_other_row(db, kinds, id).await?) {
@@ -211,23 +202,24 @@ async fn add_held_rows<S: Sql>(
     batch: &mut PurgeBatch,
     (cutoff, limit): (i64, i64),
 ) -> Result<(), SqlError> {
-    let held = held_rows(db, kinds).await?;
-    if held.is_empty() {
-        return Ok(());
-    }
-    let open_sagas = OpenSagas::find(db).await?;
-    let is_open = |id: &str| id.parse().is_ok_and(|saga| open_sagas.contains(saga));
-    let free: Vec<_> = held.into_iter().filter(|(_, id)| !is_open(id)).collect();
-    let mut open_sagas = Some(open_sagas);
-    for (kind, id) in free {
-        if limit_of(batch.rows.len()) >= limit {
-            break;
-        }
-        if let Some(last) = LastEvent::of(db, kind.name, &id).await?
-            && last.seq <= batch.from
-            && last.recorded_at < cutoff
-        {
-            add_finished_row(db, kinds, batch, (kind, &id, last.version), &mut open_sagas).await?;
+    let (mut open_sagas, mut after) = (None, Default::default());
+    'pages: loop {
+        let page = held_rows(db, &after).await?;
+        let Some(last) = page.last() else { break };
+        after = last.clone();
+        for (kind, id) in page {
+            let Some(kind) = kinds.iter().find(|declared| declared.name == kind) else { continue };
+            let Ok(saga) = id.parse() else { continue };
+            if limit_of(batch.rows.len()) >= limit {
+                break 'pages;
+            }
+            if !OpenSagas::find_once(&mut open_sagas, db).await?.contains(saga)
+                && let Some(last) = LastEvent::of(db, kind.name, &id).await?
+                && last.seq <= batch.from
+                && last.recorded_at < cutoff
+            {
+                add_finished_row(db, kinds, batch, (kind, &id, last.version), &mut open_sagas).await?;
+            }
         }
     }
     // They are held already.

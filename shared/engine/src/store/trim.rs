@@ -1,6 +1,7 @@
 //! Shell: deletes finished entries. Skips what another transaction has locked.
 
 use jiff::Timestamp;
+use saga_core::ids::first_at;
 use uuid::Uuid;
 
 use super::encoding::micros;
@@ -43,7 +44,7 @@ async fn trim_inbox<S: Sql>(db: &S, cutoff: Timestamp, limit: i64) -> Result<u64
     let (mut trimmed, mut last) = (0, String::new());
     while let Some(step) = db.query_one(next_step, &[&last], |row| row.get::<Option<String>>(0)).await? {
         let first = db.query_opt(position, &[&step], |row| row.get(0)).await?.unwrap_or_default();
-        let part = InboxPart { step, first, end: first_of(cutoff) };
+        let part = InboxPart { step, first, end: first_at(cutoff).unwrap_or_default() };
         let (deleted, next) = part.trim(db, cutoff, rest(limit, trimmed)).await?;
         trimmed += deleted;
         if next != part.first {
@@ -58,12 +59,6 @@ async fn trim_inbox<S: Sql>(db: &S, cutoff: Timestamp, limit: i64) -> Result<u64
 
 fn rest(limit: i64, trimmed: u64) -> i64 {
     limit.saturating_sub_unsigned(trimmed).max(0)
-}
-
-/// Lowest id of sagas that began at this time or later.
-fn first_of(time: Timestamp) -> Uuid {
-    let began = u128::try_from(time.as_millisecond()).unwrap_or(0);
-    if began < 1 << 48 { Uuid::from_u128(began << 80) } else { Uuid::max() }
 }
 
 /// Ids of a step from `first` up to, but not including, `end`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use saga_core::decider::{Decider, RetentionPolicy, Sums};
 use saga_core::decision::{EventWrite, OutboxWrite, Reads, RowWrite, Writes};
-use saga_core::ids::message_id;
+use saga_core::ids::{first_at, message_id};
 use saga_core::row::{RowKey, RowKind};
 use saga_core::waiting::{Retry, Task};
 use saga_engine::host::archive::{Archive, Period, purge};
@@ -60,8 +60,7 @@ impl Decider for Trip {
 
 /// Id of a saga that began at this second.
 pub fn saga(second: i64) -> Uuid {
-    let began = u128::try_from(at(second).as_millisecond()).expect("a time after 1970");
-    Uuid::from_u128(began << 80 | 7)
+    first_at(at(second)).map(|first| Uuid::from_u128(first.as_u128() | 7)).expect("after 1970")
 }
 
 pub fn trip(second: i64) -> RowKey {
@@ -237,6 +236,22 @@ async fn held_row_is_purged_once_nothing_of_its_saga_is_open() -> Outcome {
     assert_eq!(garage.trips().await?, [5]);
     assert_eq!(garage.purged().await?.sums, [("miles".to_owned(), 45 - 5 + 80 + 7 + 1)].into());
     assert_eq!(garage.store.verify().await?.differing, [""; 0]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn held_row_behind_many_others_is_purged() -> Outcome {
+    let garage = Garage::new().await?;
+    let call = tasks([Task { correlation_id: saga(4), ..task(4, at(1)) }], "us", at(2));
+    commit(garage.store.as_ref(), call).await?;
+    garage.purge_before(100).await?;
+    garage.execute("DELETE FROM task");
+    garage.execute(
+        "WITH RECURSIVE id (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM id WHERE number < 1000)
+         INSERT INTO held_row SELECT 'trip', printf('00000000-0000-0000-0000-%012d', number) FROM id",
+    );
+    garage.purge_before(100).await?;
+    assert_eq!(garage.trips().await?, [5, 500]);
     Ok(())
 }
 
