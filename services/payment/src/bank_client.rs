@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use saga_core::waiting::Task;
-use saga_engine::host::http::{HttpClient, Problem, external_client_builder, retry_after};
+use saga_engine::host::http::{HttpClient, Problem, external_client_builder, is_passing, retry_after};
 use saga_engine::host::settings::Settings;
 use saga_engine::runtime::task_runner::{CallFailed, TaskHandler};
 use serde::Deserialize;
@@ -159,8 +159,6 @@ async fn checked<T: DeserializeOwned>(response: Response) -> Result<T, CallFaile
 /// are temporary, others concern the connection: a changed key, a proxy without the route. They affect every
 /// call alike, so they are retried and count for the breaker.
 fn is_final(status: StatusCode) -> bool {
-    const TEMPORARY: [StatusCode; 3] =
-        [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
     const UNREACHABLE: [StatusCode; 6] = [
         StatusCode::UNAUTHORIZED,
         StatusCode::FORBIDDEN,
@@ -169,7 +167,7 @@ fn is_final(status: StatusCode) -> bool {
         StatusCode::PROXY_AUTHENTICATION_REQUIRED,
         StatusCode::MISDIRECTED_REQUEST,
     ];
-    status.is_client_error() && !TEMPORARY.contains(&status) && !UNREACHABLE.contains(&status)
+    status.is_client_error() && !is_passing(status) && !UNREACHABLE.contains(&status)
 }
 
 /// Describes a failed call in one line, with the detail of the problem document.

@@ -65,7 +65,7 @@ pub struct WebhookSettings {
     /// Keys that sign notifications: one or more `whsec_…`, separated by spaces or commas.
     #[serde(serialize_with = "blanked")]
     pub secret: String,
-    /// File with the keys, in place of `secret`, where environment variables are shown to others.
+    /// File with the keys, in place of `secret`, where environment variables are shown to others. Read again when it changes.
     pub secret_file: Option<PathBuf>,
 }
 
@@ -82,6 +82,18 @@ impl WebhookSettings {
         let digest =
             || Sha256::digest(self.url.as_bytes())[..8].iter().map(|byte| format!("{byte:02x}")).collect();
         (!self.url.is_empty()).then(digest)
+    }
+
+    /// Parses the keys that sign notifications. A receiver needs at least one.
+    ///
+    /// # Errors
+    /// Returns the problem with the keys, without their values.
+    pub fn secrets_in(&self, text: &str) -> Result<Vec<Secret>, String> {
+        let secrets = Secret::all_in(text).map_err(|why| format!("is invalid: {why}"))?;
+        if secrets.is_empty() && !self.url.is_empty() {
+            return Err("is missing: it must be whsec_ and 24 random bytes in base64".to_owned());
+        }
+        Ok(secrets)
     }
 }
 
@@ -100,29 +112,21 @@ impl NotificationSettings {
         }
     }
 
-    /// Checks the settings, and returns the keys that sign notifications. `in_file` is the content of the secret file.
+    /// Checks the settings, except the keys.
     ///
     /// # Errors
     /// Returns a sentence that names the setting without its value.
-    pub fn checked(&self, in_file: Option<&str>) -> Result<Vec<Secret>, String> {
+    pub fn check(&self) -> Result<(), String> {
         if self.check_every.is_zero() {
             return Err("service.notifications.check_every must be longer than 0s".to_owned());
         }
         if self.dead_letter_threshold == 0 {
             return Err("service.notifications.dead_letter_threshold must be 1 or more".to_owned());
         }
-        let (key, text) = match in_file {
-            Some(_) if !self.webhook.secret.is_empty() => {
-                return Err("service.notifications.webhook.secret and .secret_file are both set: remove one"
-                    .to_owned());
-            }
-            Some(text) => ("service.notifications.webhook.secret_file", text.trim()),
-            None => ("service.notifications.webhook.secret", self.webhook.secret.as_str()),
-        };
-        let secrets = Secret::all_in(text).map_err(|why| format!("{key} is invalid: {why}"))?;
-        if secrets.is_empty() && !self.webhook.url.is_empty() {
-            return Err(format!("{key} is missing: it must be whsec_ and 24 random bytes in base64"));
+        if self.webhook.secret_file.is_some() && !self.webhook.secret.is_empty() {
+            let both = "service.notifications.webhook.secret and .secret_file are both set: remove one";
+            return Err(both.to_owned());
         }
-        Ok(secrets)
+        Ok(())
     }
 }

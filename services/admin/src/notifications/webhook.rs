@@ -11,15 +11,17 @@ use jiff::Timestamp;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, StatusCode, Url, redirect};
 use saga_core::waiting::Task;
-use saga_engine::host::http::{HttpSettings, external_client_builder, record_external, retry_after};
-use saga_engine::reloaded::read_protected;
+use saga_engine::host::http::{
+    HttpSettings, external_client_builder, is_passing, record_external, retry_after,
+};
+use saga_engine::reloaded::{BadFile, Kept, read_protected};
 use saga_engine::runtime::task_runner::{CallFailed, TaskHandler};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tracing::{error, warn};
 
 use super::content::Notification;
-use super::settings::{NotificationSettings, RECEIVER};
+use super::settings::{NotificationSettings, RECEIVER, WebhookSettings};
 use super::signing::{Secret, signatures};
 
 /// Time limit of a connection. The delivery is tried again.
@@ -40,16 +42,13 @@ pub fn handler(
     notifications: &NotificationSettings,
     http: &HttpSettings,
 ) -> anyhow::Result<Arc<dyn TaskHandler>> {
-    let in_file = notifications.webhook.secret_file.as_ref().map(|file| {
-        read_protected("service.notifications.webhook.secret_file", file, OPEN_TO_OTHERS, SECRET_HELP)
-    });
-    let in_file = in_file.transpose().map_err(|bad| anyhow::anyhow!("settings: {bad}"))?;
-    let secrets =
-        notifications.checked(in_file.as_deref()).map_err(|why| anyhow::anyhow!("settings: {why}"))?;
+    let invalid = |why| anyhow::anyhow!("settings: {why}");
+    notifications.check().map_err(invalid)?;
+    let secrets = secrets(&notifications.webhook).map_err(invalid)?;
     if notifications.webhook.url.is_empty() {
         return Ok(Arc::new(StandardOutput::new()?));
     }
-    let url = address(&notifications.webhook.url).map_err(|why| anyhow::anyhow!("settings: {why}"))?;
+    let url = address(&notifications.webhook.url).map_err(invalid)?;
     // Redirects are not followed: notifications go only where the settings say.
     let http = external_client_builder(http)
         .redirect(redirect::Policy::none())
@@ -58,6 +57,25 @@ pub fn handler(
         .pool_max_idle_per_host(0)
         .build()?;
     Ok(Arc::new(Webhook { http, url, secrets, is_gone: AtomicBool::new(false) }))
+}
+
+/// Keys that sign notifications. A file of keys is read again when it changes.
+fn secrets(webhook: &WebhookSettings) -> Result<Kept<Vec<Secret>>, String> {
+    let opened = match webhook.secret_file.clone() {
+        Some(file) => {
+            let (webhook, setting) = (webhook.clone(), "service.notifications.webhook.secret_file");
+            Kept::open(vec![file.clone()], move || {
+                let text = read_protected(setting, &file, OPEN_TO_OTHERS, SECRET_HELP)?;
+                webhook.secrets_in(&text).map_err(|why| BadFile { setting, file: file.clone(), why })
+            })
+        }
+        None => {
+            let secrets = webhook.secrets_in(&webhook.secret);
+            let secrets = secrets.map_err(|why| format!("service.notifications.webhook.secret {why}"))?;
+            Kept::open(vec![], move || Ok(secrets.clone()))
+        }
+    };
+    opened.map_err(|bad| bad.to_string())
 }
 
 fn address(url: &str) -> Result<Url, String> {
@@ -86,13 +104,9 @@ fn notification(task: &Task) -> Result<Notification, CallFailed> {
 struct Webhook {
     http: Client,
     url: Url,
-    secrets: Vec<Secret>,
+    secrets: Kept<Vec<Secret>>,
     is_gone: AtomicBool,
 }
-
-/// Statuses of a client error that may pass.
-const TEMPORARY: [StatusCode; 3] =
-    [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
 
 const GONE: &str = "the receiver of notifications is gone (410): set another \
     service.notifications.webhook.url and restart admin; until then the log has the notifications";
@@ -111,7 +125,7 @@ impl Webhook {
             .header(CONTENT_TYPE, "application/json")
             .header("webhook-id", &id)
             .header("webhook-timestamp", second)
-            .header("webhook-signature", signatures(&self.secrets, &id, second, &body))
+            .header("webhook-signature", signatures(&self.secrets.current(), &id, second, &body))
             .body(body);
         let answer = request.send().await;
         record_external(&self.url, &answer);
@@ -133,7 +147,7 @@ impl Webhook {
         }
         let not_followed = if status.is_redirection() { ", which is not followed" } else { "" };
         let context = format!("the receiver of notifications answered {status}{not_followed}");
-        if status.is_client_error() && !TEMPORARY.contains(&status) {
+        if status.is_client_error() && !is_passing(status) {
             warn!("{context}: this notification is not sent again, its findings will be");
             return Err(CallFailed::permanent(context));
         }

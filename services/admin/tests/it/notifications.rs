@@ -1,6 +1,7 @@
 //! Shell: notifications, from a finding to a receiver that may misbehave or be away.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use admin::dead_letters::view::DeadLetterView;
@@ -8,6 +9,7 @@ use admin::service::AdminService;
 use reqwest::Method;
 use saga_core::dead_letter::DeadLettered;
 use saga_core::service::Service as _;
+use saga_engine::reloaded::unusable_files;
 use saga_engine::store::Store;
 use saga_engine::store::roles::Monitoring as _;
 use saga_engine::store::sqlite::SqliteStore;
@@ -316,6 +318,39 @@ async fn periodic_reconciliation_notifies_of_unbalanced_ledgers() {
     assert_eq!(ledgers["verdict"], "UNBALANCED");
     let log = admin.get("/audit").await;
     assert_eq!(log["entries"], json!([]), "it is daily work");
+}
+
+#[tokio::test]
+async fn notifications_are_signed_by_the_last_good_keys_of_the_file() {
+    let receiver = Receiver::new(Manner::status(204)).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("secret");
+    let put = |text: &str| {
+        let new = file.with_extension("new");
+        std::fs::write(&new, text).expect("written");
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o600)).expect("it is ours");
+        std::fs::rename(new, &file).expect("renamed");
+    };
+    put("whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
+    let set = format!("service.notifications.webhook.secret_file={}", file.display());
+    let admin = admin_over(database(), &receiver, &["service.notifications.webhook.secret=", &set]).await;
+    let is_signed = async || {
+        let sent = admin.post("/notifications/test", &json!({}), 202).await;
+        let has_arrived = async || delivered(&admin).await.iter().any(|notice| notice["id"] == sent["id"]);
+        wait_until("it has arrived", has_arrived).await;
+        let last = receiver.received().pop().expect("a notification");
+        last.signature == last.wanted
+    };
+    assert!(!is_signed().await, "by the old key");
+    put(SECRET);
+    wait_until("the new key signs", is_signed).await;
+    put("");
+    let path = file.display().to_string();
+    let is_kept_and_reported = async || {
+        assert!(is_signed().await, "by the last good key");
+        unusable_files().is_some_and(|files| files.contains(&path))
+    };
+    wait_until("the file is reported", is_kept_and_reported).await;
 }
 
 #[tokio::test]

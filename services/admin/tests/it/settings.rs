@@ -152,9 +152,9 @@ fn webhook_secret_file_must_be_private() {
     put(good, 0o644);
     rejected(&[], "chmod 600");
     put("whsec_hidden", 0o600);
-    rejected(&[], "secret_file is invalid");
+    rejected(&[], "is invalid");
     put("", 0o600);
-    rejected(&[], "secret_file is missing");
+    rejected(&[], "is missing");
 }
 
 #[test]
@@ -170,9 +170,8 @@ fn require_operator_is_set_by_file_or_flag() {
 #[test]
 fn dead_letter_threshold_of_zero_is_rejected() {
     let push = |flag| settings("", &[flag]).expect("settings").notifications;
-    push("service.notifications.dead_letter_threshold=1").checked(None).expect("it can be used");
-    let why = push("service.notifications.dead_letter_threshold=0")
-        .checked(None)
-        .expect_err("it is always reached");
+    push("service.notifications.dead_letter_threshold=1").check().expect("it can be used");
+    let why =
+        push("service.notifications.dead_letter_threshold=0").check().expect_err("it is always reached");
     assert_eq!(why, "service.notifications.dead_letter_threshold must be 1 or more");
 }

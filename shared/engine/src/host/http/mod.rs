@@ -49,7 +49,7 @@ pub use operator::{ANONYMOUS, Operator, operator_name};
 pub use origin_guard::COMMON_ERRORS;
 pub use problem::{FieldError, Problem};
 pub use readiness::{Check, CheckState, Readiness, ReadinessProbe};
-pub use retry_after::retry_after;
+pub use retry_after::{is_passing, retry_after};
 pub use server::{TimeLimit, router};
 pub use settings::{DRAIN, HttpSettings};
 pub use text::{one_line, trimmed, trimmed_if_any};

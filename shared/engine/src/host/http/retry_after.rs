@@ -1,4 +1,4 @@
-//! Shell: `Retry-After` in the answers of others (RFC 9110 §10.2.3).
+//! Shell: answers of others that ask for a repetition: `Retry-After` (RFC 9110 §10.2.3), and client errors that may pass.
 
 use std::time::Duration;
 
@@ -12,6 +12,12 @@ use saga_core::retry::MAX_RETRY_AFTER;
 
 /// Formats of an HTTP date (RFC 9110 §5.6.7) beside the preferred one.
 const OBSOLETE: [&str; 2] = ["%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"];
+
+/// True for a client error that may pass although the request stays the same.
+#[must_use]
+pub fn is_passing(status: StatusCode) -> bool {
+    [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS].contains(&status)
+}
 
 /// Time in which the sender of a 429 or 503 asks for no other request, for [`MAX_RETRY_AFTER`] at most. `None` if it does not
 /// ask, or not in a readable way.
