@@ -140,14 +140,11 @@ fn settings(links: &Links) -> anyhow::Result<Vec<Setting>> {
     // A service may start while it is cut off from its database: there is nobody who starts it again.
     let patience = (plan::MAX_LENGTH + RECOVERY_LIMIT).as_secs();
     let patient = Component::services().map(|service| format!("{service}.store.connect_timeout={patience}s"));
-    let settings = links.settings().chain(patient).chain([
-        format!("order.service.deadline={}s", DEADLINE.as_secs()),
-        // Messages that a killed process had received are redelivered soon.
-        "order.bus.ack_wait=5s".to_owned(),
-        "inventory.bus.ack_wait=5s".to_owned(),
-        "payment.bus.ack_wait=5s".to_owned(),
-        "admin.bus.ack_wait=5s".to_owned(),
-    ]);
+    // Messages that a killed process had received are redelivered soon.
+    let impatient =
+        ["order", "inventory", "payment", "admin"].map(|service| format!("{service}.bus.ack_wait=5s"));
+    let deadline = format!("order.service.deadline={}s", DEADLINE.as_secs());
+    let settings = links.settings().chain(patient).chain(impatient).chain([deadline]);
     settings.map(|setting| setting.parse().map_err(|why: String| exit::rejected(why))).collect()
 }
 

@@ -12,20 +12,21 @@ use saga_engine::nats::Permissions;
 
 use super::component::Component;
 use super::data_dir::unwritable;
+use saga_engine::nats::MINIMUM_VERSION;
+
 use super::secret_file::{create_private_dir, ensure_secret, read_secret, write_private};
 use super::system::System;
 use super::users;
 
-const MIN_VERSION: (u64, u64) = (2, 15);
-
 /// Finds a supported nats-server: `NATS_SERVER_BIN`, else below `target/tools`, else on `PATH`.
 pub fn find_program(bin_dir: &Path) -> anyhow::Result<PathBuf> {
+    let needed = format!("{}.{} or newer", MINIMUM_VERSION.0, MINIMUM_VERSION.1);
     if let Some(named) = env::var_os("NATS_SERVER_BIN") {
         let program = PathBuf::from(named);
         return match version(&program) {
-            Some(version) if version >= MIN_VERSION => Ok(program),
+            Some(version) if version >= MINIMUM_VERSION => Ok(program),
             Some((major, minor)) => bail!(
-                "NATS_SERVER_BIN={} is nats-server {major}.{minor}, 2.15 or newer is needed",
+                "NATS_SERVER_BIN={} is nats-server {major}.{minor}, {needed} is needed",
                 program.display()
             ),
             None => bail!("NATS_SERVER_BIN={} is no nats-server: correct it or unset it", program.display()),
@@ -36,10 +37,11 @@ pub fn find_program(bin_dir: &Path) -> anyhow::Result<PathBuf> {
     candidates.extend(
         env::var_os("PATH").iter().flat_map(env::split_paths).map(|folder| folder.join("nats-server")),
     );
-    let found =
-        candidates.into_iter().find(|program| version(program).is_some_and(|version| version >= MIN_VERSION));
-    let found =
-        found.context("no nats-server 2.15 or newer found: run scripts/setup.sh, which installs it")?;
+    let found = candidates
+        .into_iter()
+        .find(|program| version(program).is_some_and(|version| version >= MINIMUM_VERSION));
+    let found = found
+        .with_context(|| format!("no nats-server {needed} found: run scripts/setup.sh, which installs it"))?;
     Ok(std::path::absolute(found)?)
 }
 

@@ -18,8 +18,8 @@ use super::permissions::inbox_of;
 use super::settings::BusSettings;
 use crate::protected_file::BadFile;
 
-/// Oldest supported broker: the version that the tests use.
-const MINIMUM_VERSION: (u64, u64) = (2, 15);
+/// Oldest supported broker, major and minor version. `scripts/lib.sh` names it too.
+pub const MINIMUM_VERSION: (u64, u64) = (2, 15);
 
 /// Time-out of an attempt to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -48,7 +48,8 @@ pub enum BusFault {
     },
     /// The broker is too old.
     #[error(
-        "broker {url} is nats-server {found}; this system needs 2.15 or newer: run scripts/setup.sh, or upgrade it"
+        "broker {url} is nats-server {found}; this system needs {}.{} or newer: run scripts/setup.sh, or upgrade it",
+        MINIMUM_VERSION.0, MINIMUM_VERSION.1
     )]
     TooOld {
         /// Address without user and password ([`BusSettings::shown_url`]).

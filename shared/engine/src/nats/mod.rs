@@ -26,7 +26,7 @@ mod settings;
 pub(crate) mod stream_reset;
 mod streams;
 
-pub use connection::{BusFault, NatsBus};
+pub use connection::{BusFault, MINIMUM_VERSION, NatsBus};
 pub use credentials::TlsSettings;
 pub use kept_traces::exchange_kept_traces;
 pub use message::payloads_of;

@@ -21,8 +21,8 @@ pub use saga_core::dead_letter::PACK_HEADER as HEADER;
 /// messages at once.
 const MAX_BYTES: usize = 32 * 1024;
 
-/// Maximum number of facts in a pack. A larger number makes a pack invalid.
-const MAX_FACTS: usize = 1_000;
+/// Maximum number of facts in a pack, and of `bus.max_pack`. A larger number makes a pack invalid.
+pub const MAX_FACTS: usize = 1_000;
 
 /// Maximum number of packs in flight. After an outage, only these are in doubt.
 const WINDOW: usize = 32;
@@ -122,9 +122,9 @@ pub fn unpack(count: &str, packed: &Bytes) -> Option<Vec<PackedFact>> {
     let mut at = 0;
     for part in 1..=of {
         let rest = packed.get(at..)?;
-        let sequence_end = rest.iter().take(MAX_LINE + 1).position(|byte| *byte == b'\n')?;
-        let (length, trace) = std::str::from_utf8(&rest[..sequence_end]).ok()?.split_once(' ')?;
-        let begin = at + sequence_end + 1;
+        let line_end = rest.iter().take(MAX_LINE + 1).position(|byte| *byte == b'\n')?;
+        let (length, trace) = std::str::from_utf8(&rest[..line_end]).ok()?.split_once(' ')?;
+        let begin = at + line_end + 1;
         let end = begin.checked_add(number(length)?)?;
         if packed.get(end) != Some(&b'\n') {
             return None;

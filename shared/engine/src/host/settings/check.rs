@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{BadSettings, Settings};
+use crate::nats::pack::MAX_FACTS;
 
 /// Minimum of `bus.retention`. A service that is down for longer misses messages.
 const SHORTEST_RETENTION: Duration = Duration::from_secs(1);
@@ -32,7 +33,7 @@ impl<X> Settings<X> {
             (self.bus.retention >= SHORTEST_RETENTION, "bus.retention must be at least 1s"),
             (self.bus.pull_batch >= 1, "bus.pull_batch must be at least 1"),
             (self.bus.max_ack_pending >= 1, "bus.max_ack_pending must be at least 1"),
-            ((1..=1_000).contains(&self.bus.max_pack), "bus.max_pack must be from 1 to 1000"),
+            ((1..=MAX_FACTS).contains(&self.bus.max_pack), "bus.max_pack must be from 1 to 1000"),
             (self.bus.max_deliveries >= 2, "bus.max_deliveries must be at least 2"),
             (!self.bus.publish_timeout.is_zero(), "bus.publish_timeout must be longer than 0s"),
             (!self.bus.ack_wait.is_zero(), "bus.ack_wait must be longer than 0s"),

@@ -11,6 +11,7 @@ use std::time::Duration;
 use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use saga_engine::nats::MINIMUM_VERSION;
 use saga_engine::nats::{BusSettings, NatsBus};
 use saga_engine::store::OutboxEntry;
 use tempfile::TempDir;
@@ -18,9 +19,6 @@ use uuid::Uuid;
 
 use super::facts::PRODUCERS;
 use super::{in_time, wait_until};
-
-/// Oldest supported broker.
-const MINIMUM: (u32, u32) = (2, 15);
 
 /// Running broker, or a killed one that can be restarted.
 pub struct Nats {
@@ -235,7 +233,7 @@ fn program() -> PathBuf {
     match version {
         Ok(text) if is_new_enough(&text) => program,
         Ok(text) => {
-            panic!("{} is {text:?}, tests need nats-server 2.15: run scripts/setup.sh", program.display())
+            panic!("{} is {text:?}, too old for the tests: run scripts/setup.sh", program.display())
         }
         Err(error) => panic!("{}: {error}: run scripts/setup.sh, which gets nats-server", program.display()),
     }
@@ -245,9 +243,9 @@ fn program() -> PathBuf {
 pub fn is_new_enough(text: &str) -> bool {
     let version = || {
         let mut parts = text.strip_prefix("nats-server: v")?.split(['.', '-']);
-        Some((parts.next()?.parse::<u32>().ok()?, parts.next()?.parse::<u32>().ok()?))
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     };
-    version().is_some_and(|version| version >= MINIMUM)
+    version().is_some_and(|version| version >= MINIMUM_VERSION)
 }
 
 /// A port that nobody has, and the claim to it: as long as that is open no other test is given the port, before the broker
