@@ -31,7 +31,7 @@ use super::messaging_loops::{MessagingLoops, end_of_loop};
 use super::metrics::Metrics;
 use super::retention_loop::RetentionLoop;
 use super::settings::Settings;
-use super::startup_check::read_patiently;
+use super::startup_check::{OnOutage, read_patiently};
 use super::trace::{self, Tracing};
 use super::{clock_sync, http, internal_api, readiness};
 use crate::nats::{BusFault, NatsBus};
@@ -134,15 +134,16 @@ impl Resources {
         let server = EarlyServer::start(&settings.http).await?;
         let store = settings.open_store(S::NAME, S::rows()).await?;
         let (db, accept_loss) = (store.as_ref(), &settings.store.accept_loss);
-        let opened_at = read_patiently(db.is_shared(), || db.position()).await?;
-        let lost_before = read_patiently(db.is_shared(), || lost_before(db, accept_loss)).await?;
+        let on_outage = OnOutage::of(db);
+        let opened_at = read_patiently(on_outage, || db.position()).await?;
+        let lost_before = read_patiently(on_outage, || lost_before(db, accept_loss)).await?;
         let bus = match program.producers.is_empty() {
             true => None,
             false => Some(connect(S::NAME, settings, store.as_ref()).await?),
         };
         // Only now: a start that is rejected is no crash.
         let overridden =
-            read_patiently(db.is_shared(), || record_start(db, &settings.instance, Timestamp::now())).await?;
+            read_patiently(on_outage, || record_start(db, &settings.instance, Timestamp::now())).await?;
         let backend = Backend { handler, http_client, store, opened_at, lost_before, overridden, bus };
         Ok(Self { archive, authorization, server, backend })
     }
@@ -218,7 +219,7 @@ async fn start_engine<S: Service, X>(
         Some(limit) => {
             let db = store.as_ref();
             Some(
-                read_patiently(db.is_shared(), || InFlight::new(limit, &settings.service, db, &metrics))
+                read_patiently(OnOutage::of(db), || InFlight::new(limit, &settings.service, db, &metrics))
                     .await?,
             )
         }
@@ -386,7 +387,7 @@ async fn stop<S: Service, X>(
     if timeout(LOOPS_END_WITHIN, ended).await.is_err() {
         warn!("a loop does not end in time, and is left behind");
     }
-    // Another replica takes over at once instead of waiting until the lease lapses.
+    // Another replica need not wait until the lease lapses.
     let released = async {
         release_lease(app.store.as_ref(), &app.settings.instance).await;
         if matches!(end, End::Panicked(_)) {

@@ -31,7 +31,11 @@ pub(super) async fn check_database(
         }
     };
     let Some(last) = last else { return Ok(()) };
-    let found = if store.is_shared() { read_patiently(true, || store.position()).await? } else { opened_at };
+    let found = if store.is_shared() {
+        read_patiently(OnOutage::Wait, || store.position()).await?
+    } else {
+        opened_at
+    };
     last.check(&found, &settings.accept_loss).map_err(|lost| {
         anyhow::anyhow!("database {}, by what the broker has of it: {lost}", settings.shown_url())
     })?;
@@ -46,18 +50,33 @@ pub(super) async fn check_database(
     Ok(())
 }
 
-/// Reads what a start needs. Waits while the server of a shared database is away: its restart ends no service.
+/// Reaction of a start to a database that is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnOutage {
+    /// Waits for the server of a shared database: its restart ends no service.
+    Wait,
+    /// Fails: a file does not come back.
+    Fail,
+}
+
+impl OnOutage {
+    pub(super) fn of(store: &dyn Store) -> Self {
+        if store.is_shared() { Self::Wait } else { Self::Fail }
+    }
+}
+
+/// Reads what a start needs.
 ///
 /// # Errors
 /// When the database cannot be used.
-pub(super) async fn read_patiently<T, R>(is_shared: bool, read: impl Fn() -> R) -> Result<T, StoreFault>
+pub(super) async fn read_patiently<T, R>(on_outage: OnOutage, read: impl Fn() -> R) -> Result<T, StoreFault>
 where
     R: Future<Output = Result<T, StoreFault>>,
 {
     let mut retry = BrokerRetry::default();
     loop {
         match read().await {
-            Err(fault @ StoreFault::Database { .. }) if is_shared => {
+            Err(fault @ StoreFault::Database { .. }) if on_outage == OnOutage::Wait => {
                 retry
                     .pause_after(&format!("the start waits for the database: {}", error_chain(&fault)))
                     .await;
@@ -74,9 +93,9 @@ mod tests {
     use super::*;
 
     /// Reads of a database that answers from the third read on. Returns their number, and the outcome.
-    async fn read(is_shared: bool) -> (u32, Result<(), StoreFault>) {
+    async fn read(on_outage: OnOutage) -> (u32, Result<(), StoreFault>) {
         let reads = Cell::new(0);
-        let outcome = read_patiently(is_shared, async || {
+        let outcome = read_patiently(on_outage, async || {
             reads.set(reads.get() + 1);
             let away = StoreFault::Database { context: "reading", source: "the server stops".into() };
             if reads.get() < 3 { Err(away) } else { Ok(()) }
@@ -87,7 +106,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn start_waits_for_a_server_that_goes_away_and_not_for_a_file() {
-        assert!(matches!(read(true).await, (3, Ok(()))));
-        assert!(matches!(read(false).await, (1, Err(_))));
+        assert!(matches!(read(OnOutage::Wait).await, (3, Ok(()))));
+        assert!(matches!(read(OnOutage::Fail).await, (1, Err(_))));
     }
 }

@@ -20,7 +20,7 @@ use super::durables;
 use super::message::{facts_of, in_one_line, published_subject, stored};
 use super::pack::PackedFact;
 use super::permissions::{ADVISORY_STREAM, advisories_of};
-use super::pull_requests::messages_of;
+use super::pull_requests::pull_stream;
 use super::streams::ADVISORY_KINDS;
 use crate::runtime::bus::{Advisories, Advisory, BusError, Durable};
 
@@ -85,7 +85,7 @@ impl NatsAdvisories {
             ..pull::Config::default()
         };
         let consumer = durables::ensure(bus, ADVISORY_STREAM, config).await.map_err(in_one_line)?;
-        let messages = messages_of(bus, &consumer, PULL_BATCH).await?;
+        let messages = pull_stream(bus, &consumer, PULL_BATCH).await?;
         Ok(Self { bus: bus.clone(), messages, current: None, more: VecDeque::new() })
     }
 

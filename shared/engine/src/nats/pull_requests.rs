@@ -50,8 +50,8 @@ pub(super) fn with_priorities(config: pull::Config) -> pull::Config {
     pull::Config { priority_policy, priority_groups, ..config }
 }
 
-/// Opens a pull stream of the client, for messages of which each is taken at once.
-pub(super) fn messages_of<'a>(
+/// Opens a pull stream of the client, for messages of which each is taken as soon as it arrives.
+pub(super) fn pull_stream<'a>(
     bus: &'a NatsBus,
     consumer: &'a PullConsumer,
     batch: usize,

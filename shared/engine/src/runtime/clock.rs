@@ -114,7 +114,7 @@ const MAX_FIRST_STEP: SignedDuration = SignedDuration::from_hours(24);
 const MAX_DOUBT: Duration = Duration::from_mins(10);
 /// Maximum doubt about a jump that a witness confirms, as after the machine was suspended.
 const MAX_CONFIRMED_DOUBT: Duration = Duration::from_secs(30);
-/// Time after a jump in which nothing is purged. A jump back would not bring it again.
+/// Time after an applied jump in which nothing is purged. If the clock jumps back, purged rows are not restored.
 const PURGE_DELAY: Duration = Duration::from_hours(1);
 
 impl BrokerClock {

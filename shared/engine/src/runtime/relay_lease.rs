@@ -82,7 +82,7 @@ impl RelayLease {
         self.current.is_some() && since.elapsed() >= GIVE_BACK_AFTER
     }
 
-    /// Gives the lease back, so that another process takes it at once.
+    /// Gives the lease back, so that another process need not wait until it lapses.
     pub(super) async fn give_back(&mut self) -> Result<(), StoreFault> {
         self.store.release_lease(RELAY_LEASE, &self.owner).await?;
         warn!("the broker does not answer this replica, it gives the relay's lease back to the others");

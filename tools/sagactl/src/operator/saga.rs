@@ -127,27 +127,13 @@ async fn extend(admin: &Admin, options: ExtendOptions) -> anyhow::Result<ExitCod
              --fingerprint F",
         ));
     }
-    if let Some(step) = stuck_at {
-        let request = ExtendMany { stuck_at: Some(step.clone()), seconds, reason, ..ExtendMany::default() };
-        let outcome: BulkOutcome = admin.post(&["sagas", "extend"], &request).await?;
-        if outcome.total() == 0 {
-            return Err(ExitError::new(exit::NOT_FOUND, format!("no saga waits for {step}")).into());
-        }
-        return report(&outcome, "extended", form);
-    }
-    match selection.selection()? {
-        Selection::Matching(filter) => {
-            let request = ExtendMany { filter: Some(*filter), seconds, reason, ..ExtendMany::default() };
-            let outcome: BulkOutcome = admin.post(&["sagas", "extend"], &request).await?;
-            let code = report(&outcome, "extended", form)?;
-            if outcome.total() == 0 {
-                note("orders without a dead letter are extended by their ids, or by --stuck-at STEP");
-            }
-            Ok(code)
-        }
-        Selection::Ids(ids) => {
+    let selected = stuck_at.is_none().then(|| selection.selection()).transpose()?;
+    let filter = match selected {
+        None => None,
+        Some(Selection::Matching(filter)) => Some(*filter),
+        Some(Selection::Ids(ids)) => {
             let request = ExtendOne { seconds, reason };
-            for_each(ids, form, async |id| {
+            return for_each(ids, form, async |id| {
                 let outcome: BulkOutcome = admin.post(&["sagas", id, "extend"], &request).await?;
                 match outcome.rejected.first() {
                     Some(rejection) => Err(rejected(format!("not extended: {}", rejection.detail))),
@@ -157,7 +143,22 @@ async fn extend(admin: &Admin, options: ExtendOptions) -> anyhow::Result<ExitCod
                     }
                 }
             })
-            .await
+            .await;
+        }
+    };
+    let request = ExtendMany { filter, stuck_at, seconds, reason, ..ExtendMany::default() };
+    let outcome: BulkOutcome = admin.post(&["sagas", "extend"], &request).await?;
+    match request.stuck_at {
+        Some(step) if outcome.total() == 0 => {
+            Err(ExitError::new(exit::NOT_FOUND, format!("no saga waits for {step}")).into())
+        }
+        Some(_) => report(&outcome, "extended", form),
+        None => {
+            let code = report(&outcome, "extended", form)?;
+            if outcome.total() == 0 {
+                note("orders without a dead letter are extended by their ids, or by --stuck-at STEP");
+            }
+            Ok(code)
         }
     }
 }
