@@ -28,6 +28,7 @@ pub mod catalogue;
 pub mod proxy;
 pub mod rebuild;
 pub mod start;
+mod start_all;
 pub mod stop;
 pub mod up;
 

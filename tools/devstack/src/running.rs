@@ -11,6 +11,7 @@ use super::audit::Audit;
 use super::component::{Component, Ports};
 use super::plan::{Layout, Setting};
 use super::process::OutputStart;
+use super::start_all::start_all;
 use super::supervise::ShutdownSignal;
 use super::system::System;
 use super::{data_dir, process, process_output, stop, up};
@@ -34,7 +35,7 @@ impl RunningSystem {
         up::wait_for_ports(&System::planned(path, plan.clone())).await?;
         let lock = data_dir::lock(path).await?;
         let system = up::prepare(path, plan, false)?;
-        let started = up::start_all(&system, lock, true, shutdown_signal, &Audit::OFF).await?;
+        let started = start_all(&system, lock, true, shutdown_signal, &Audit::OFF).await?;
         let children = started.processes.into_iter().map(|(_, started)| started.child).collect();
         let lock = data_dir::lock(path).await?;
         Ok(Self { system, children, _lock: lock })

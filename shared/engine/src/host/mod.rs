@@ -1,6 +1,6 @@
 //! A service as a process: settings, HTTP, health, metrics, logs, traces, and the phases of its life.
 //!
-//! Start and stop: [`main`] parses the command line; `run` has the phases. [`app`] has a service's declaration and its
+//! Start and stop: [`main`] parses the command line; `run` has the phases, `stop` the last one. [`app`] has a service's declaration and its
 //! running parts, [`settings`] all settings. [`embedded`] starts a service inside another program.
 //!
 //! Messaging: [`messaging`] is its state. `messaging_loops` starts relay and consumers after `startup_check`. [`clock_sync`] follows the broker's clock.
@@ -39,6 +39,7 @@ pub mod retention_loop;
 mod run;
 pub mod settings;
 mod startup_check;
+mod stop;
 pub mod trace;
 
 pub use process::main;

@@ -18,8 +18,9 @@ use super::app::Program;
 use super::archive::Archive;
 use super::health_probe;
 use super::log::{self, LogSettings};
-use super::run::{BLOCKING_ENDS_WITHIN, run, task_handler};
+use super::run::{run, task_handler};
 use super::settings::{self, DbLocation, Settings, Sources};
+use super::stop::BLOCKING_ENDS_WITHIN;
 use crate::store::OpenOptions;
 
 /// Command line of every service.
