@@ -22,13 +22,13 @@ scope() {
   case $1 in
     saga-core | contract) ;;
     admin)
-      for file in reconciliation redrive dead_letters; do files+=("services/admin/src/$file/*.rs"); done
-      files+=(services/admin/src/{policy,command_handler,rows}.rs)
+      for file in ledgers ledgers/account redrive dead_letters; do files+=("services/admin/src/$file/*.rs"); done
+      files+=(services/admin/src/{command_handler,rows}.rs)
       ;;
     # Only the parts of the engine whose tests need no broker or process; the rest would take days.
     saga-engine)
-      files=(shared/engine/src/host/{reloaded,resilience}.rs 'shared/engine/src/host/settings/*.rs' 'shared/engine/src/host/metrics/*.rs')
-      tests+=(-- reloaded:: settings:: metrics::)
+      files=(shared/engine/src/{reloaded,runtime/clock,host/resilience}.rs 'shared/engine/src/host/settings/*.rs' 'shared/engine/src/host/metrics/*.rs')
+      tests+=(-- reloaded:: settings:: metrics:: clock::)
       ;;
     loadgen)
       # Only the measurements; the rest needs a running system.
@@ -37,7 +37,7 @@ scope() {
       ;;
     *)
       [[ " $services " == *" $1 "* ]] || die "unknown crate $1; choose from: ${crates[*]}"
-      for file in domain decider policy service replenishment bank_client bank_task; do
+      for file in domain decider policy service extension replenishment bank_client bank_ledger bank_task; do
         [[ ! -e $root/services/$1/src/$file.rs ]] || files+=("services/$1/src/$file.rs")
       done
       ;;

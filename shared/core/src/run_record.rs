@@ -219,6 +219,22 @@ mod tests {
     }
 
     #[test]
+    fn processed_message_is_suspect_no_longer_and_the_deadliest_is_named() {
+        let mut record = RunRecord::new(at(0));
+        record.begin_trial([("step", OTHER), ("step", MESSAGE)], false);
+        record = record.after_crash(at(1)).after_crash(at(2));
+        record.begin_trial([("step", MESSAGE)], true);
+        record = record.after_crash(at(3));
+        let text = record.crash_loop(at(4)).expect("three crashes");
+        assert!(
+            text.ends_with("it died once of message 00000000-0000-0000-0000-000000000001 at step alone"),
+            "{text}"
+        );
+        record.processed("step", MESSAGE);
+        assert!(!record.is_suspect("step", MESSAGE) && record.is_suspect("step", OTHER));
+    }
+
+    #[test]
     fn series_ends_after_ten_minutes() {
         let crashed = (1..4).fold(RunRecord::new(at(0)), |record, second| record.after_crash(at(second)));
         assert!(crashed.crash_loop(at(4)).is_some() && crashed.requires_trials(at(4)));

@@ -43,6 +43,12 @@ fn new_secret_is_kept_and_placeholder_without_secret_is_rejected() {
 }
 
 #[test]
+fn text_may_hold_a_secret_if_it_has_a_name_or_prefix_of_one() {
+    assert!(SECRETS.may_occur_in("a token") && SECRETS.may_occur_in("by tok_1"));
+    assert!(!SECRETS.may_occur_in("by card"));
+}
+
+#[test]
 fn redaction_changes_only_secrets() {
     for (bytes, shown) in [
         (r#"{"b": 1e400,  "token" : "tok_1" , "a":2}"#, r#"{"b": 1e400,  "token" : "***" , "a":2}"#),
@@ -74,6 +80,14 @@ fn redaction_changes_only_secrets() {
         (r#"{"to\ntok_1"#, r#"{"to\n***"#),
         ("token=4711&a=1", "token=***&a=1"),
         ("{token: '4711', a: 1}", "{token: '***', a: 1}"),
+        (r#"token="47\"11" a=1"#, r#"token="***" a=1"#),
+        // Empty values, and an escape in a text without secrets.
+        ("token=&a=1", "token=&a=1"),
+        (r#"token="" a=1"#, r#"token="" a=1"#),
+        (r#"{"a":"\u005b1]"}"#, r#"{"a":"\u005b1]"}"#),
+        // Base64 of 12 bytes is long enough, and of 9 too short.
+        (r#"{"a":"dG9rXzEyMzQ1Njc4"}"#, r#"{"a":"Kioq"}"#),
+        (r#"{"a":"dG9rXzEyMzQ1"}"#, r#"{"a":"dG9rXzEyMzQ1"}"#),
         // Facts of a pack, each with its length.
         ("24 -\n{\"token\":\"4711\"}\n9 -\n{\"tok", "24 -\n{\"token\":\"***\"}\n9 -\n{\"tok"),
         ("", ""),

@@ -258,3 +258,39 @@ fn work_started_before_restart_counts() {
     let rejected = shedding.admit(Duration::from_secs(1));
     assert_eq!(rejected, Err(Overload { in_flight: LIMITS.max_limit, per_second: 0 }));
 }
+
+#[test]
+fn rate_of_the_lower_limit_is_no_outage() {
+    let mut shedding = Shedding::new(InFlightLimits { min_limit: 2, ..LIMITS });
+    let at = Duration::from_secs(1);
+    shedding.restore(5);
+    shedding.record_end(false, at);
+    shedding.admit(at).expect("an outage");
+    shedding.record_answer();
+    shedding.record_end(false, at);
+    shedding.admit(at).expect_err("two ended in the last second");
+}
+
+#[test]
+fn credit_after_an_outage_is_half_of_the_lower_limit() {
+    let mut shedding = Shedding::new(InFlightLimits { min_limit: 4, ..LIMITS });
+    let at = Duration::from_secs(1);
+    shedding.restore(10);
+    shedding.admit(at).expect("an outage");
+    shedding.recount(Recount { in_flight: 10, ended: 0, has_completed: true }, at);
+    assert_eq!((0..9).filter(|_| shedding.admit(at).is_ok()).count(), 1);
+}
+
+#[test]
+fn completions_are_counted_once_and_for_a_second() {
+    let mut shedding = Shedding::new(InFlightLimits { min_limit: 1, max_limit: 1, ..LIMITS });
+    shedding.restore(1);
+    let mut per_second = |ms, ended: u64| {
+        let at = Duration::from_millis(ms);
+        shedding.restore(ended);
+        (0..ended).for_each(|_| shedding.record_end(true, at));
+        shedding.recount(Recount { in_flight: 1, ended, has_completed: true }, at);
+        shedding.admit(at).expect_err("the limit is reached").per_second
+    };
+    assert_eq!((per_second(750, 7), per_second(1_650, 2), per_second(1_850, 0)), (7, 9, 2));
+}
