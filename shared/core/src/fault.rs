@@ -182,3 +182,14 @@ pub struct FaultsView {
     /// Faults that are active, in the order of their numbers.
     pub faults: Vec<ActiveFault>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crashes_by_messages_are_deadly_and_pauses_are_not() {
+        let kinds = [FaultKind::CRASH_BEFORE_ACK, FaultKind::CRASH_AFTER_PUBLISH, FaultKind::PAUSE];
+        assert_eq!(kinds.map(|kind| kind.is_deadly), [true, true, false]);
+    }
+}

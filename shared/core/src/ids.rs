@@ -88,6 +88,8 @@ mod tests {
         assert_ne!(message("inventory", 0), message("payment", 0));
         assert_ne!(message("inventory", 0), message("inventory", 1));
         assert_ne!(message("payment", 0), task_id(saga, "payment", cause, 0));
+        assert_ne!(derived_beside(saga, &["a"]), derived_beside(saga, &["b"]));
+        assert_ne!(of_stream_part("ORDER", 7, "1"), of_stream_part("ORDER", 7, "2"));
     }
 
     #[test]

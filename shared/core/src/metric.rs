@@ -108,3 +108,14 @@ pub enum Measured {
     /// Duration to record in a histogram.
     Took(Duration),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metric_knows_its_label_values() {
+        let known: &[&[&str]] = &[&["tea"]];
+        assert_eq!(Metric::counter("sold_total", &["sku"], "Sold pieces.").knowing(known).known, known);
+    }
+}
