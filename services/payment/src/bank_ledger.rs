@@ -79,3 +79,20 @@ pub(crate) fn with_ledger(mut answer: Value, ledger: Option<Uuid>) -> Value {
 pub(crate) fn ledger_of(answer: &Value) -> Option<Uuid> {
     answer.get(LEDGER)?.as_str()?.parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answer_names_its_ledger_and_only_an_introduction_is_one() {
+        let ledger = Uuid::from_u128(11);
+        let answer = with_ledger(json!({ "outcome": "captured" }), Some(ledger));
+        assert_eq!(
+            [introduction(ledger), answer.clone()].map(|answer| ledger_of(&answer)),
+            [Some(ledger); 2]
+        );
+        assert!(is_introduction(&introduction(ledger)) && !is_introduction(&answer));
+        assert_eq!(answer["outcome"], "captured");
+    }
+}

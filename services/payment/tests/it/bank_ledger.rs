@@ -18,7 +18,11 @@ fn introduced() -> ServiceUnderTest<PaymentService> {
     let mut payment = charging();
     let asking = payment.open_task();
     assert_eq!(task(&asking).ledger, None);
-    payment.gets_result(&asking, json!({"introduced": true, "ledger": FIRST})).publishes([]).calls(&[CHARGE]);
+    payment
+        .gets_result(&asking, json!({"introduced": true, "ledger": FIRST}))
+        .publishes([])
+        .records(&["Named"])
+        .calls(&[CHARGE]);
     let charge = payment.open_task();
     assert_eq!(task(&charge), BankTask { ledger: Some(FIRST), ..task(&asking) });
     payment

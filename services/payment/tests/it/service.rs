@@ -275,6 +275,7 @@ fn extended_order_is_charged_until_new_deadline() {
 
     let mut payment = charging();
     payment.receives(extended(ORDER, later));
+    payment.receives(extended(ORDER, later)).changes_nothing();
     payment.receives(extended(ORDER, DEADLINE)).changes_nothing();
     let charge = payment.open_task();
     payment.now = later - SignedDuration::from_millis(1);
