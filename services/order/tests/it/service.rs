@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use contract::Fact;
+use contract::metrics::{AMOUNT, ORDER_DURATION, PLACED};
 use contract::money::{Currency, Money};
 use contract::order::CancelReason;
 use contract::payment::PaymentProcessed;
@@ -11,6 +12,7 @@ use order::catalogue::CatalogueItem;
 use order::domain::{Order, OrderRejection};
 use order::service::{Command, OrderService, Rejection};
 use saga_core::input::RequestKey;
+use saga_core::metric::Measurement;
 use uuid::Uuid;
 
 use crate::given::{
@@ -47,6 +49,21 @@ fn paid_order_is_confirmed_and_published_once() {
     shop.receives(paid(ORDER)).records(&["Confirmed"]).publishes([confirmed(ORDER)]);
     shop.receives(paid(ORDER)).has_outcome("done").changes_nothing();
     assert_eq!(shop.row::<Order>(ORDER).status(), "CONFIRMED");
+}
+
+#[test]
+fn order_is_measured_by_amount_and_time_until_it_ends() {
+    let mut shop = shop_with_pending_order();
+    shop.now = NOON + SignedDuration::from_secs(2);
+    shop.receives(paid(ORDER));
+    shop.executes(cancel(ORDER, CancelReason::Operator));
+    let amount = |event| Measurement::more(&AMOUNT, &["EUR", event], 3300);
+    let took = Measurement::took(&ORDER_DURATION, &["confirmed"], SignedDuration::from_secs(2));
+    let placed = [Measurement::more(&PLACED, &[], 1), amount("placed")];
+    assert_eq!(
+        shop.store.measured,
+        [&placed[..], &[took, amount("confirmed"), amount("taken_back")]].concat()
+    );
 }
 
 #[test]
