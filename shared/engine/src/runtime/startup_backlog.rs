@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::bus::{Bus, ConsumerProgress, Durable};
 
-/// Time between two looks at a consumer.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Time between two requests for the progress of a consumer.
+const POLL_EVERY: Duration = Duration::from_millis(100);
 /// Maximum time for which deadlines wait. Longer than the broker takes to redeliver what the process before has received.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
@@ -73,6 +73,6 @@ async fn until_processed<B: Bus>(bus: &B, durable: Durable) {
                 return;
             }
         }
-        sleep(LOOK_EVERY).await;
+        sleep(POLL_EVERY).await;
     }
 }
