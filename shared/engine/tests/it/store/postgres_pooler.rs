@@ -31,7 +31,7 @@ async fn transaction_and_statement_pooling_is_rejected_and_leaves_nothing_behind
         let more = format!("server_round_robin = {round_robin}\nmin_pool_size = {size}");
         let pgbouncer = Pgbouncer::start(&url, mode, size, &more).await;
         let client = connect(pgbouncer.url()).await;
-        client.simple_query("SELECT 1").await.expect("an answer");
+        in_time("an answer", client.simple_query("SELECT 1")).await.expect("an answer");
         let is_filled = async || query(&url, SERVER_CONNECTIONS).await == size.to_string();
         wait_until("the pool is filled", is_filled).await;
         let opened = in_time("an answer", open_postgres(pgbouncer.url(), Depot::rows())).await;
@@ -43,7 +43,7 @@ async fn transaction_and_statement_pooling_is_rejected_and_leaves_nothing_behind
              ASSERT current_setting('jit') = 'on', 'a setting leaked';
          END $$";
         for _ in 0..size {
-            execute(pgbouncer.url(), untouched).await;
+            in_time("an answer", execute(pgbouncer.url(), untouched)).await;
         }
         drop(pgbouncer);
         wait_until("the pool is gone", async || query(&url, SERVER_CONNECTIONS).await == "0").await;

@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Waits until `holds` is true, and fails with `what` after the time-out.
 pub async fn wait_until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let started = Instant::now();
-    while !holds().await {
+    while !in_time(what, holds()).await {
         assert!(started.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
