@@ -35,7 +35,7 @@ SOURCES = [
     "shared/contract/src/topology.rs",
     "shared/engine/src/host/http/connections.rs",
     "shared/engine/src/host/metrics/names.rs",
-    "shared/engine/src/host/run.rs",
+    "shared/engine/src/host/stop.rs",
     "shared/engine/src/store/mod.rs",
     "tools/devstack/src/credentials.rs",
 ]

@@ -75,7 +75,7 @@ def participants(file):
 
 def stop_within(file):
     # First the requests in flight, then the last spans.
-    return int(re.search(r"STOPS_WITHIN: Duration = Duration::from_secs\((\d+)\)", (file.parents[1] / "run.rs").read_text())[1])
+    return int(re.search(r"STOPS_WITHIN: Duration = Duration::from_secs\((\d+)\)", (file.parents[1] / "stop.rs").read_text())[1])
 
 
 def broker_limit(file):
