@@ -134,6 +134,11 @@ async fn all_orders_that_wait_for_a_step_are_extended() {
     let system = System::start(&["order.service.deadline=5m"]);
     system.list("pen", 10).await;
     let extend = ["saga", "extend", "--stuck-at", STEP, "--for", "1h", "--reason", "the bank is away"];
+    wait_until("the order that the listing places is undone", async || {
+        let sagas = system.get("admin", "/api/admin/sagas?status=COMPENSATED").await;
+        sagas["total"] == system.get("admin", "/api/admin/sagas").await["total"] && sagas["total"] != 0
+    })
+    .await;
     assert_eq!(system.try_sagactl(&extend).status.code(), Some(4), "nothing waits");
     system.sagactl(&["stop", "payment"]);
     let mut orders = vec![];
