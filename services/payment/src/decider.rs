@@ -166,8 +166,10 @@ fn decide_expired(may_be_sent: bool, command: &PaymentCommand) -> Decision {
         Command::Charge(context) => Ok(vec![PaymentEvent::Requested(context.clone())]),
         Command::Close(context) => Ok(vec![PaymentEvent::ClosureRequested(context.clone())]),
         Command::Cancel if !may_be_sent => Ok(vec![PaymentEvent::Voided]),
-        Command::Cancel | Command::Reverse => Ok(vec![PaymentEvent::ReversalRequested]),
-        Command::Refund => Err(PaymentRejection::NothingCaptured),
+        Command::Refund if !may_be_sent => Err(PaymentRejection::NothingCaptured),
+        // An operator need not wait for the cancellation, which may be lost.
+        Command::Cancel | Command::Reverse | Command::Refund => Ok(vec![PaymentEvent::ReversalRequested]),
+        Command::ResolveManually => Ok(vec![PaymentEvent::ResolvedManually]),
         Command::Expire(_)
         | Command::RecordCapture(_)
         | Command::RecordRefusal(_)
@@ -175,7 +177,6 @@ fn decide_expired(may_be_sent: bool, command: &PaymentCommand) -> Decision {
         | Command::Withdraw { .. }
         | Command::RecordReversal
         | Command::RecordRefund
-        | Command::ResolveManually
         | Command::WithdrawResolution
         | Command::AbandonCall => Ok(vec![]),
     }
@@ -265,6 +266,7 @@ fn decide_answered(payment: &Payment, command: &PaymentCommand) -> Decision {
 /// Applies results of the bank as before the resolution: a late capture is refunded, a refund is recorded.
 fn decide_resolved(resolved: &Resolved, command: &PaymentCommand) -> Decision {
     use PaymentCommand as Command;
+    let is_expired = matches!(resolved.before, Payment::Expired { .. });
     match command {
         Command::WithdrawResolution => Ok(vec![PaymentEvent::ResolutionWithdrawn]),
         // No further call is made.
@@ -275,10 +277,11 @@ fn decide_resolved(resolved: &Resolved, command: &PaymentCommand) -> Decision {
         | Command::Close(_) => {
             Ok(if resolved.is_call_abandoned { vec![] } else { vec![PaymentEvent::CallAbandoned] })
         }
-        Command::ResolveManually | Command::Cancel => Ok(vec![]),
-        Command::Charge(_)
-        | Command::Expire(_)
-        | Command::RecordCapture(_)
+        // The charge is reversed if the resolution is withdrawn.
+        Command::Cancel if is_expired => Ok(vec![PaymentEvent::CallAbandoned]),
+        Command::Refund if is_expired => Err(PaymentRejection::NothingCaptured),
+        Command::ResolveManually | Command::Cancel | Command::Charge(_) | Command::Expire(_) => Ok(vec![]),
+        Command::RecordCapture(_)
         | Command::RecordRefusal(_)
         | Command::Withdraw { may_be_sent: false }
         | Command::RecordReversal
@@ -300,10 +303,9 @@ impl Resolved {
     /// withdrawn.
     fn with_call_abandoned(self) -> Box<Self> {
         let before = match self.before {
-            Payment::Doomed(context) => Payment::Voiding(Some(context)),
+            Payment::Doomed(context) | Payment::Expired { context, .. } => Payment::Voiding(Some(context)),
             before @ (Payment::New
             | Payment::Charging(_)
-            | Payment::Expired { .. }
             | Payment::Closing(_)
             | Payment::Captured(..)
             | Payment::Failed(..)

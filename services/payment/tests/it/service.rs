@@ -7,7 +7,7 @@ use contract::payment_id;
 use jiff::SignedDuration;
 use payment::bank_task::{BankCall, BankTask, CHARGE, REFUND};
 use payment::domain::Payment;
-use payment::service::PaymentService;
+use payment::service::{PaymentService, Refund};
 use saga_core::row::RowKey;
 use saga_core::waiting::Task;
 use saga_engine::testing::{ServiceUnderTest, Stimulus, consumed_facts};
@@ -235,6 +235,38 @@ fn repeated_charge_that_is_not_sent_is_reversed() {
     payment.receives(extended(ORDER, DEADLINE + SignedDuration::from_mins(5))).calls(&[CHARGE]);
     payment.receives(cancelled(ORDER)).records(&["Doomed"]);
     payment.checks_task(&payment.open_task()).records(&["ReversalRequested"]).publishes([]).calls(&[REFUND]);
+}
+
+/// The order may be lost, so that nobody cancels it.
+#[test]
+fn expired_charge_that_may_be_captured_can_be_refunded_and_resolved() {
+    let expired = || {
+        let mut payment = charging();
+        let charge = payment.open_task();
+        claimed_again(&mut payment, &charge);
+        payment.now = DEADLINE;
+        payment.checks_task(&charge).records(&["Expired"]);
+        payment
+    };
+    let mut payment = expired();
+    payment
+        .executes(Refund { order: ORDER, operator: None })
+        .records(&["ReversalRequested"])
+        .calls(&[REFUND]);
+    payment.receives(cancelled(ORDER)).changes_nothing();
+    payment.gets_result(&payment.open_task(), bank_undone()).publishes([voided(ORDER)]);
+
+    let mut payment = expired();
+    payment.receives(resolved_manually(ORDER, true, 1)).records(&["Received", "ResolvedManually"]);
+    payment
+        .receives(extended(ORDER, DEADLINE + SignedDuration::from_mins(5)))
+        .records(&["Extended"])
+        .calls(&[]);
+    payment.receives(cancelled(ORDER)).records(&["CallAbandoned"]).publishes([]).calls(&[]);
+    payment.receives(cancelled(ORDER)).changes_nothing();
+    payment.receives(resolved_manually(ORDER, false, 2)).calls(&[REFUND]);
+    assert_eq!(call(&payment.open_task()), BankCall::Reverse);
+    payment.gets_result(&payment.open_task(), bank_undone()).publishes([voided(ORDER)]);
 }
 
 #[test]

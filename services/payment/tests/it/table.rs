@@ -72,6 +72,9 @@ pub fn states() -> Vec<Payment> {
             (Payment::Doomed(_), _) => Some(resolved(Payment::Reversing(context()), false)),
             (Payment::Reversing(_), false) => Some(resolved(Payment::Reversing(context()), true)),
             (Payment::Reversing(_), true) => Some(resolved(Payment::Closing(context()), false)),
+            (Payment::Closing(_), _) => {
+                Some(resolved(Payment::Expired { context: context(), may_be_sent: true }, false))
+            }
             (_, _) => None,
         },
     };
