@@ -241,8 +241,7 @@ pub fn start_messaging<S: Service, B: Bus>(
             spawn(&mut loops, Box::pin(consumer.observed(observer.clone()).run()));
         }
     }
-    let consumed = durables.iter().map(|(durable, _)| *durable).collect();
-    spawn(&mut loops, Box::pin(deps.startup_backlog.clone().process(bus.clone(), consumed)));
+    spawn(&mut loops, Box::pin(deps.startup_backlog.clone().process(bus.clone(), durables.clone())));
     // Without a consumer the broker would send the advisories of all services.
     if !durables.is_empty() {
         spawn(&mut loops, Box::pin(advisories::run(bus.clone(), engine.clone(), durables)));

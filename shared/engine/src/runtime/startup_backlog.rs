@@ -7,6 +7,7 @@ use futures::future::join_all;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::admission::StepAdmission;
 use super::bus::{Bus, ConsumerProgress, Durable};
 
 /// Time between two requests for the progress of a consumer.
@@ -49,10 +50,10 @@ impl StartupBacklog {
         }
     }
 
-    /// Watches these consumers until they have acknowledged what waited for them.
-    pub async fn process<B: Bus>(self, bus: B, durables: Vec<Durable>) {
+    /// Watches these consumers until they have acknowledged what waited for them. Those of blocked steps do not count.
+    pub async fn process<B: Bus>(self, bus: B, consumers: Vec<(Durable, StepAdmission)>) {
         if !self.is_processed() {
-            join_all(durables.into_iter().map(|durable| until_processed(&bus, durable))).await;
+            join_all(consumers.iter().map(|(durable, step)| until_processed(&bus, *durable, step))).await;
             self.processed.cancel();
         }
         std::future::pending().await
@@ -60,9 +61,9 @@ impl StartupBacklog {
 }
 
 /// Returns once the consumer has acknowledged all that the broker had delivered at a moment when no more waited.
-async fn until_processed<B: Bus>(bus: &B, durable: Durable) {
+async fn until_processed<B: Bus>(bus: &B, durable: Durable, step: &StepAdmission) {
     let mut delivered = None;
-    loop {
+    while !step.is_blocked() {
         // The consumer may not be there yet.
         if let Ok(progress) = bus.progress(durable).await {
             let ConsumerProgress { backlog, acknowledged, .. } = progress;

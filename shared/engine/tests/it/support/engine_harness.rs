@@ -196,7 +196,9 @@ impl EngineHarness {
         let startup_backlog = StartupBacklog::unknown();
         let setup = Setup { store, startup_backlog: startup_backlog.clone(), ..Setup::default() };
         let mut harness = Self::running(setup).await;
-        harness.loops.spawn(startup_backlog.process(bus.clone(), Durable::all(Depot::NAME, &[step])));
+        let durables = Durable::all(Depot::NAME, &[step]).into_iter();
+        let consumers = durables.map(|durable| (durable, harness.step(step).clone())).collect();
+        harness.loops.spawn(startup_backlog.process(bus.clone(), consumers));
         harness.listens(bus, step);
         harness
     }
