@@ -58,7 +58,10 @@ impl Decider for AuditEntry {
                 vec![AuditEvent::Written(entry.clone())]
             }
             (Some(entry), AuditCommand::Record(again))
-                if entry.outcome == ASKED && again.outcome != ASKED && entry.action == again.action =>
+                if entry.outcome == ASKED
+                    && again.outcome != ASKED
+                    && (entry.action, &entry.by.operator, &entry.target)
+                        == (again.action, &again.by.operator, &again.target) =>
             {
                 vec![AuditEvent::Ended { outcome: again.outcome.clone() }]
             }

@@ -1,6 +1,7 @@
 //! Pure: the payment of an order, and its charge at the bank.
 
 use contract::bank::ChargeView;
+use contract::manual_resolution::ManualResolution;
 use contract::payment::PaymentView;
 use contract::saga_fact::DeadLetterRef;
 use jiff::Timestamp;
@@ -20,7 +21,10 @@ pub struct PaymentDetail {
     /// Reason why the bank did not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bank_problem: Option<String>,
-    /// Dead letters that block the saga, each with the step that failed; absent without any.
+    /// Manual resolution of the saga; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manual_resolution: Option<ManualResolution>,
+    /// Dead letters that block the saga, each with the step that failed; absent without any, or if it is resolved manually.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dead_letters: Vec<DeadLetterRef>,
     /// Events of the payment, oldest first.

@@ -77,6 +77,13 @@ impl SagaView {
         self.facts.values().max().copied()
     }
 
+    /// Latest time of publication of any received fact but an extension of the deadline.
+    #[must_use]
+    pub fn last_progress_at(&self) -> Option<Timestamp> {
+        let extension = FactType::DeadlineExtended.name();
+        self.facts.iter().filter(|(fact, _)| *fact != extension).map(|(_, at)| *at).max()
+    }
+
     /// Revision of the next resolution or withdrawal.
     #[must_use]
     pub fn next_revision(&self, now: Timestamp) -> u64 {

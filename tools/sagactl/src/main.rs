@@ -27,7 +27,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use client::access::{self, Access};
 use devstack::System;
 use devstack::audit::Operator;
@@ -40,7 +40,7 @@ use cli::{configure, exit, note, print_error};
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return print_usage_error(&error),
+        Err(error) => return print_usage_error(&error, std::env::args().collect()),
     };
     // One thread: this program mostly waits, and under load the cores belong to the system.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -116,7 +116,7 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
 }
 
 /// Prints help as it is, and an error in one line with a suggestion.
-fn print_usage_error(error: &clap::Error) -> ExitCode {
+fn print_usage_error(error: &clap::Error, line: Vec<String>) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         let _ = error.print();
         return ExitCode::SUCCESS;
@@ -125,8 +125,18 @@ fn print_usage_error(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(exit::REJECTED);
     }
-    note(&format!("sagactl: {}", error_text(error)));
+    let text = negative_value(error, &line).unwrap_or_else(|| error_text(error));
+    note(&format!("sagactl: {text}"));
     ExitCode::from(exit::REJECTED)
+}
+
+/// Describes a negative value of an option, which clap takes for another option.
+fn negative_value(error: &clap::Error, line: &[String]) -> Option<String> {
+    let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else { return None };
+    let digits = argument.strip_prefix('-').filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))?;
+    let at = line.iter().position(|word| word.starts_with('-') && word[1..].starts_with(&digits[..1]))?;
+    let option = line.get(at.checked_sub(1)?).filter(|before| before.starts_with("--"))?;
+    Some(format!("invalid value '{}' for '{option}': it cannot be negative", line[at]))
 }
 
 /// Formats the error of a command line, followed by suggestions.
@@ -145,6 +155,20 @@ fn error_text(error: &clap::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn negative_value_is_named_with_its_option() {
+        let error_of = |line: &str| {
+            let words: Vec<_> =
+                std::iter::once("sagactl").chain(line.split(' ')).map(str::to_owned).collect();
+            negative_value(&Arguments::try_parse_from(&words).expect_err("invalid"), &words)
+        };
+        let redrive = error_of("dlq redrive --canary -1");
+        assert_eq!(redrive.as_deref(), Some("invalid value '-1' for '--canary': it cannot be negative"));
+        let extend = error_of("saga extend --stuck-at payment-processing --for -5m --reason x");
+        assert_eq!(extend.as_deref(), Some("invalid value '-5m' for '--for': it cannot be negative"));
+        assert_eq!(error_of("saga list --by -x"), None);
+    }
 
     #[test]
     fn usage_errors_are_short_and_suggest_alternatives() {

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::Admin;
 use super::extract::{Change, Operator, ReasonRule, TokenHolder, checked_filter, may_force, required_reason};
-use super::sagas::check_step;
+use super::sagas::{check_step, item_of};
 use admin_api::audit_log::Action;
 use admin_api::bulk::{BulkOutcome, ChangeMany, ExtendMany, ExtendOne, NoteMany, ReplayMany};
 use admin_api::dead_letters::Filter;
@@ -247,11 +247,12 @@ async fn extend(
 
 /// Extend the deadline of an order.
 #[utoipa::path(post, operation_id = "extend_saga", path = "/api/admin/sagas/{id}/extend", params(("id" = Uuid, Path), Operator),
-    request_body = ExtendOne, responses((status = 200, body = BulkOutcome)))]
+    request_body = ExtendOne, responses((status = 200, body = BulkOutcome), (status = 404)))]
 async fn extend_one(
     Change { admin, path: id, operator, body }: Change<Uuid, ExtendOne>,
 ) -> Result<Json<BulkOutcome>, Problem> {
     let reason = required_reason(body.reason, ReasonRule::Forces)?;
+    item_of(&admin, id).await?;
     let (entry, detail) = (Uuid::now_v7(), json!({ "matching": 1 }));
     let selection = BulkSelection { ids: vec![id], entry, target: id.to_string(), detail };
     extended(&admin, Actor { operator, reason }, selection, body.seconds).await

@@ -47,12 +47,15 @@ async fn payment(
     };
     let entry =
         |event: EventView| PaymentEntry { at: event.recorded_at, event: event.event, data: event.data };
+    // Admin may not have heard of the order yet.
+    let (manual_resolution, dead_letters) =
+        saga.map(|saga| (saga.manual_resolution, saga.dead_letters)).unwrap_or_default();
     Ok(Json(PaymentDetail {
         payment,
         charge,
         bank_problem,
-        // Admin may not have heard of the order yet.
-        dead_letters: saga.map(|saga| saga.dead_letters).unwrap_or_default(),
+        dead_letters: if manual_resolution.is_some() { vec![] } else { dead_letters },
+        manual_resolution,
         history: history?.events.into_iter().map(entry).collect(),
     }))
 }

@@ -171,7 +171,7 @@ impl Wait {
             | SagaStatus::ResolvedManually => false,
         };
         Self {
-            since: view.last_fact_at().filter(|_| !status.is_terminal()),
+            since: view.last_progress_at().filter(|_| !status.is_terminal()),
             until: view.deadline.filter(|_| has_deadline),
         }
     }

@@ -69,6 +69,21 @@ async fn reported_time_counts_only_within_the_last_hour() {
     }
 }
 
+#[tokio::test]
+async fn outcome_of_a_change_is_reported_by_its_operator_only() {
+    let admin = AdminHarness::new().await;
+    let mut change = process_change("ada", Timestamp::now());
+    for (operator, outcome) in [("ada", "asked"), ("eve", "failed: by ada"), ("ada", "done")] {
+        (change["operator"], change["outcome"]) = (operator.into(), outcome.into());
+        answered(admin.request(Method::POST, "/audit/processes").json(&change), 204).await;
+    }
+    let entries = admin.get("/audit").await["entries"].clone();
+    assert_eq!(
+        (each(&entries, "operator"), each(&entries, "outcome")),
+        (vec!["ada".into()], vec!["done".into()])
+    );
+}
+
 /// Writes two entries.
 async fn discard_and_restore(admin: &AdminHarness, operator: &str, reason: &str) {
     let path = format!("/dlq/{}", numbered(0).id);

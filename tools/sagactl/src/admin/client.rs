@@ -166,6 +166,7 @@ fn hint(status: StatusCode, problem: &Value) -> &'static str {
         Some("reason") => " (add --reason)",
         Some("X-Operator") => " (add --operator)",
         Some("kind") => " (sagactl faults kinds lists them)",
+        Some("seconds") => " (the time of --for, 24h at most)",
         Some("delay_ms") => " (add --delay)",
         Some(_) | None => "",
     }

@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::dead_letter::change::{RESOLVE, WITHDRAW_RESOLUTION};
 use super::resolution::{self, OrderOptions};
+use super::saga::resolution_text;
 use crate::admin::{Admin, Form, show};
 use crate::args;
 
@@ -78,6 +79,10 @@ fn detail_text(detail: &PaymentDetail, view: &View) -> String {
             ("amount", payment.amount.as_ref().map(ToString::to_string)),
             ("failure", payment.failure.map(|failure| failure.as_str().to_owned())),
             ("at the bank", Some(charge_text(detail))),
+            (
+                "resolved manually",
+                detail.manual_resolution.as_ref().map(|resolution| resolution_text(resolution, view)),
+            ),
             ("dead letters", blocked),
         ]),
         view.width,
@@ -119,6 +124,11 @@ mod tests {
             detail_text(&from_value(detail.clone()).expect("a payment"), &View::FILE)
         };
         insta::assert_snapshot!("payment_show", text(&detail));
+        detail["dead_letters"] = json!([]);
+        detail["manual_resolution"] = json!({
+            "operator": "nina", "reason": "cheque 4711", "at": "2026-11-20T14:19:00Z", "was": "COMPENSATION_STUCK", "accepted": [], "revision": 1,
+        });
+        assert!(text(&detail).contains("by nina at 2026-11-20 14:19:00Z: cheque 4711"), "{}", text(&detail));
         detail["charge"].take();
         assert!(text(&detail).contains("no charge with the key 01890000-0000-7000-8000-00000000000a"));
         detail["bank_problem"] = "bank does not answer".into();

@@ -195,18 +195,24 @@ const REMAINING: [Column<Owed>; 3] = [
     left("fact", |owed| owed.fact.message_type().name.to_owned()),
 ];
 
+/// Describes by whom and why a saga was resolved manually.
+pub(super) fn resolution_text(resolution: &ManualResolution, view: &View) -> String {
+    let ManualResolution { operator, reason, at, was, .. } = resolution;
+    format!("by {operator} at {}: {reason} (was {})", view.full_time(*at), was.as_str())
+}
+
 fn detail_text(detail: &SagaDetail, view: &View) -> String {
     let saga = &detail.saga;
     let dead_letter = |letter: &DeadLetterRef| format!("{} at {}", letter.dead_letter, letter.step);
     let dead_letters: Vec<_> = saga.dead_letters.iter().map(dead_letter).collect();
-    let resolution = |ManualResolution { operator, reason, at, was, .. }: &ManualResolution| {
-        format!("by {operator} at {}: {reason} (was {})", view.full_time(*at), was.as_str())
-    };
     let overdue = if saga.overdue { " OVERDUE" } else { "" };
     let head = wrapped(
         &fields(&[
             ("status", Some(saga.status.as_str().to_owned())),
-            ("resolved manually", saga.manual_resolution.as_ref().map(resolution)),
+            (
+                "resolved manually",
+                saga.manual_resolution.as_ref().map(|resolution| resolution_text(resolution, view)),
+            ),
             ("dead letters", (!dead_letters.is_empty()).then(|| dead_letters.join(", "))),
             ("cancelled because", saga.cancelled_because.clone()),
             ("customer", saga.customer.clone()),

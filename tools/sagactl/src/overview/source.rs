@@ -38,13 +38,15 @@ impl Source {
         Ok(Self { system: None, admin: Admin::new(admin, access, None)?, command })
     }
 
-    /// Takes a snapshot. Fails if the system is remote and its admin does not answer.
+    /// Takes a snapshot. Fails if admin rejects the request, or if the system is remote and its admin does not answer.
     pub async fn snapshot(&self) -> anyhow::Result<(Snapshot, Option<Processes>)> {
         let (processes, overview) = tokio::join!(self.processes(), self.overview());
         let processes = processes?;
         let (overview, problem) = match overview {
             Ok(overview) => (Some(overview), None),
-            Err(error) if processes.is_none() => return Err(error),
+            Err(error) if processes.is_none() || exit::code_of(&error) == exit::REJECTED => {
+                return Err(error);
+            }
             Err(error) => (None, Some(format!("{error:#}"))),
         };
         let down = processes.as_ref().map(Processes::down);

@@ -8,6 +8,7 @@ use admin_api::overview::{
     StepDuration,
 };
 use admin_api::text::{counted, grouped};
+use contract::saga::ORDER_SAGA;
 
 use super::problem::{Problem, line};
 use super::snapshot::Snapshot;
@@ -185,7 +186,17 @@ pub fn broker_backlog(overview: &Overview) -> String {
             format!("{known}; {}", no_answer(&format!(" of {}", counted(count, "step", "steps"))))
         }
     };
-    format!("waiting at the broker: {known}")
+    // Each service reports its own steps. The bank has none.
+    let has_steps = |service: &str| ORDER_SAGA.iter().any(|stage| stage.owner == service);
+    let is_silent = |status: &&ServiceStatus| {
+        status.problem.is_some() && status.steps.is_empty() && has_steps(&status.service)
+    };
+    let silent: Vec<_> =
+        overview.services.iter().filter(is_silent).map(|status| status.service.as_str()).collect();
+    match silent.as_slice() {
+        [] => format!("waiting at the broker: {known}"),
+        _ => format!("waiting at the broker: {known}; unknown for {}: no answer", silent.join(", ")),
+    }
 }
 
 const STEPS: [Column<StepDuration>; 4] = [
@@ -264,6 +275,20 @@ mod tests {
 
     use super::*;
 
+    fn nothing() -> Overview {
+        Overview {
+            at: Timestamp::UNIX_EPOCH,
+            needs_human: false,
+            findings: vec![],
+            services: vec![],
+            sagas: None,
+            dead_letters: None,
+            reconciliation: None,
+            unconsumed: Some(0),
+            unavailable: vec![],
+        }
+    }
+
     #[test]
     fn broker_backlog_is_known_by_step() {
         let text = |counts: &[Option<u64>]| {
@@ -275,17 +300,7 @@ mod tests {
             };
             let service =
                 ServiceStatus { steps: counts.iter().map(step).collect(), ..ServiceStatus::default() };
-            waiting(&Overview {
-                at: Timestamp::UNIX_EPOCH,
-                needs_human: false,
-                findings: vec![],
-                services: vec![service],
-                sagas: None,
-                dead_letters: None,
-                reconciliation: None,
-                unconsumed: Some(0),
-                unavailable: vec![],
-            })
+            waiting(&Overview { services: vec![service], ..nothing() })
         };
         let consumed = "; admin has consumed everything";
         assert_eq!(text(&[Some(0), Some(0)]), format!("waiting at the broker: nothing{consumed}"));
@@ -295,5 +310,18 @@ mod tests {
         let some =
             format!("waiting at the broker: payment-refund 3; unknown of 1 step: {no_answer}{consumed}");
         assert_eq!(text(&[Some(3), None]), some);
+    }
+
+    #[test]
+    fn backlog_of_a_service_without_answer_is_unknown() {
+        let problem = Some("it does not answer".to_owned());
+        let silent = ["payment", "bank"].map(|service| ServiceStatus {
+            service: service.to_owned(),
+            problem: problem.clone(),
+            ..ServiceStatus::default()
+        });
+        let overview = Overview { services: silent.to_vec(), ..nothing() };
+        let expected = "waiting at the broker: nothing; unknown for payment: no answer";
+        assert_eq!(broker_backlog(&overview), expected);
     }
 }
