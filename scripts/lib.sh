@@ -138,6 +138,14 @@ prometheus_program() {
 # another folder SQLite would get other compiler flags, and everything that depends on it would be rebuilt.
 cargo_at_root() { (cd "$root" && cargo "$@"); }
 
+# copy_tree FOLDER [OPTION]: replaces a folder by a copy of the tracked files, with their times. OPTIONs are those of tar -x.
+copy_tree() {
+  local tree=$1
+  rm -rf "$tree"
+  mkdir -p "$tree"
+  (cd "$root" && git ls-files -z | tar --null -T - -c -f -) | tar -x -f - -C "$tree" "${@:2}"
+}
+
 # The programs of the local system. The simulation and the benchmark tools are not part of it.
 system_programs=(--workspace --bins --exclude simulation --exclude loadgen)
 

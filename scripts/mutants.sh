@@ -64,9 +64,7 @@ tool=(--test-tool cargo) quick=()
 ! cargo nextest --version >/dev/null 2>&1 || tool=(--test-tool nextest) quick=(--max-fail 1:immediate)
 
 # With new file times, so that cargo rebuilds what an interrupted run has left mutated, but not the dependencies.
-rm -rf "$tree"
-mkdir -p "$tree"
-(cd "$root" && git ls-files -z | tar --null -T - -c -f -) | tar -x -m -f - -C "$tree"
+copy_tree "$tree" -m
 
 # The excluded "delete field" mutants. cargo mutants 27.1 ignores exclusions for them (its issue 632).
 excluded_fields() { sed -n 's/^  "\(.* delete field .*\)",$/\1/p' "$root/.cargo/mutants.toml"; }

@@ -13,9 +13,7 @@ tree=$CARGO_TARGET_DIR/tree
 
 # One copy for all patches, with the original file times, so that only patched crates are rebuilt. Patched files get new times:
 # otherwise cargo would reuse what an interrupted run has built with a fault.
-rm -rf "$tree"
-mkdir -p "$tree"
-(cd "$root" && git ls-files -z | tar --null -T - -c -f -) | tar -x -f - -C "$tree"
+copy_tree "$tree"
 sed -n 's#^+++ b/##p' "$planted"/*.patch | sort -u | (cd "$tree" && xargs touch)
 
 change() { patch --quiet --strip=1 --directory="$tree" "$@" >/dev/null; }

@@ -83,9 +83,7 @@ target/tools/lychee/bin/lychee --offline --include-fragments --no-progress READM
 # check_example: applies the example to a copy of the tree, always the same one, and checks that it compiles.
 check_example() {
   local tree=$target_dir/example
-  rm -rf "$tree"
-  mkdir -p "$tree"
-  git ls-files -z | tar --null -T - -c -f - | tar -x -f - -C "$tree"
+  copy_tree "$tree"
   (cd "$tree" && GIT_CEILING_DIRECTORIES=$target_dir git apply docs/extending/fraud-check.diff)
   CARGO_TARGET_DIR=$target_dir cargo check --manifest-path "$tree/Cargo.toml" --workspace --all-targets --offline --quiet
 }

@@ -58,6 +58,15 @@ impl Filter {
     }
 }
 
+/// Statuses of dead letters that a replay by filter takes. Only force repeats a replay, which may be lost.
+#[must_use]
+pub const fn replayable_statuses(force: bool) -> &'static [DeadLetterStatus] {
+    match force {
+        true => &[DeadLetterStatus::Pending, DeadLetterStatus::Replaying],
+        false => &[DeadLetterStatus::Pending],
+    }
+}
+
 /// A dead letter in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeadLetterItem {

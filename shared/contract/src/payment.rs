@@ -95,9 +95,9 @@ pub struct PaymentView {
     /// The order it pays.
     pub order: Uuid,
     /// `CHARGING`, `EXPIRED` (the deadline passed; the order will be cancelled or extended), `DOOMED` (cancelled while the
-    /// bank is called), `CLOSING` (a charge may be forgotten, and the bank is asked), `CAPTURED`, `FAILED`, `REVERSING` (no clear answer), `VOIDING` (the order is over and the charge may have
-    /// been sent), `REFUNDING`, `REFUNDED`, `VOID` (the order was over before anything was captured) or
-    /// `RESOLVED_MANUALLY` (by an operator; the bank is not called any more).
+    /// bank is called), `CLOSING` (a charge may be forgotten, and the bank is asked), `CAPTURED`, `FAILED`, `REVERSING` (no
+    /// clear answer), `VOIDING` (the order is over and the charge may have been sent), `REFUNDING`, `REFUNDED`, `VOID` (the
+    /// order was over before anything was captured) or `RESOLVED_MANUALLY` (by an operator; the bank is not called any more).
     pub status: String,
     /// Customer who pays; absent if no charge was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]

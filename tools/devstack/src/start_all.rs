@@ -18,7 +18,7 @@ use super::{catalogue, data_dir, readiness, start};
 /// Processes of a system that was just started.
 pub struct StartedSystem {
     pub processes: Vec<(Component, StartedProcess)>,
-    /// Those that an operator has stopped or killed meanwhile.
+    /// Processes that an operator has stopped or killed meanwhile.
     pub ended: Vec<Component>,
 }
 

@@ -21,7 +21,7 @@ use super::extract::{Change, Operator, ReasonRule, TokenHolder, checked_filter, 
 use super::sagas::{check_step, item_of};
 use admin_api::audit_log::Action;
 use admin_api::bulk::{BulkOutcome, ChangeMany, ExtendMany, ExtendOne, NoteMany, ReplayMany};
-use admin_api::dead_letters::Filter;
+use admin_api::dead_letters::{Filter, replayable_statuses};
 
 use crate::audit_log::DONE;
 use crate::commands::{BulkChange, CommandKind, Reply};
@@ -164,11 +164,7 @@ async fn replay(
 ) -> Result<Json<BulkOutcome>, Problem> {
     may_force(body.force, holder)?;
     let reason = required_reason(body.reason, ReasonRule::ChangesMany)?;
-    // Only force repeats a replay, which may be lost.
-    let statuses: &[_] = match body.force {
-        true => &[DeadLetterStatus::Pending, DeadLetterStatus::Replaying],
-        false => &[DeadLetterStatus::Pending],
-    };
+    let statuses = replayable_statuses(body.force);
     let selection = BulkSelection::of(body.ids, body.filter, statuses, MAX_REPLAYED, &admin).await?;
     let change = BulkChange::Replay(Replay { force: body.force, ..Replay::default() });
     let part = |dead_letters| CommandKind::Many { dead_letters, change: change.clone() };

@@ -34,14 +34,14 @@ pub(crate) async fn summary(
     let pending = Selection::pending(Filter::default());
     let counts = store.counts(DeadLetterView::KIND, "status", open.query());
     let groups = grouping::groups(store, &pending, max_groups, now);
-    let overdue = overdue_replays(store, now);
-    let (counts, groups, overdue): (Result<BTreeMap<_, _>, _>, _, _) = tokio::join!(counts, groups, overdue);
+    let (counts, groups): (Result<BTreeMap<_, _>, _>, _) = tokio::join!(counts, groups);
     let (counts, groups) = (counts?, groups?);
     let of = |status: DeadLetterStatus| counts.get(status.as_str()).copied().unwrap_or(0);
+    let replaying = of(DeadLetterStatus::Replaying);
     Ok(DeadLetterSummary {
         pending: of(DeadLetterStatus::Pending),
-        replaying: of(DeadLetterStatus::Replaying),
-        overdue_replays: overdue?,
+        replaying,
+        overdue_replays: if replaying == 0 { vec![] } else { overdue_replays(store, now).await? },
         groups: groups.into_iter().map(group_summary).collect(),
     })
 }

@@ -21,6 +21,10 @@ pub struct ResolvedItems {
 
 impl ResolvedItems {
     pub fn take(&mut self, items: Vec<ResolvedItem>) {
+        // Most orders have none.
+        if items.is_empty() {
+            return;
+        }
         self.count += items.len() as u64;
         self.listed.extend(items);
         self.listed.sort_by_key(|item| item.check.is_none());

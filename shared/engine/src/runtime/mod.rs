@@ -10,8 +10,8 @@
 //!   outbox entries, acknowledgement. [`advisories`]: messages that the broker gave up.
 //! - The path of an outbox entry: [`relay_queue`], [`relay`], `relay_lease`, `background_settle`; `stuck_subjects`:
 //!   entries that the broker does not accept although it accepts others.
-//! - The path of a task: [`task_queue`], [`task_runner`]. [`timers`]: due rows, retries and expired claims, which
-//!   wait for the [`startup_backlog`].
+//! - The path of a task: [`task_queue`], [`task_runner`]. [`timers`]: due rows, retries and expired claims.
+//!   Due rows wait for the [`startup_backlog`].
 //! - Health: [`consumer_stall`], [`publish_stall`], [`outbox_progress`], `error_throttle`.
 
 pub mod admission;
@@ -93,7 +93,7 @@ pub struct RuntimeDeps {
     pub faults: InjectedFaults,
     /// Tracer that records spans of all loops.
     pub tracer: Tracer,
-    /// What waits at the broker when the process starts. Deadlines wait for it.
+    /// Messages that wait at the broker when the process starts. Deadlines wait for them.
     pub startup_backlog: StartupBacklog,
 }
 

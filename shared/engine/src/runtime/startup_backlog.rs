@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::admission::StepAdmission;
@@ -36,24 +36,23 @@ impl StartupBacklog {
         backlog
     }
 
-    /// True if nothing of the backlog is left.
+    /// True if nothing of the backlog is left, or it has taken too long.
     #[must_use]
     pub fn is_processed(&self) -> bool {
         self.processed.is_cancelled()
     }
 
-    /// Waits until nothing of the backlog is left, for a limited time.
-    pub(super) async fn wait(&self, since: Instant) {
-        tokio::select! {
-            () = self.processed.cancelled() => {}
-            () = sleep_until(since + MAX_WAIT) => self.processed.cancel(),
-        }
+    /// Waits until nothing of the backlog is left.
+    pub(super) async fn wait(&self) {
+        self.processed.cancelled().await;
     }
 
-    /// Watches these consumers until they have acknowledged what waited for them. Those of blocked steps do not count.
+    /// Watches these consumers until they have acknowledged what waited for them, for a limited time. Those of blocked steps
+    /// do not count.
     pub async fn process<B: Bus>(self, bus: B, consumers: Vec<(Durable, StepAdmission)>) {
         if !self.is_processed() {
-            join_all(consumers.iter().map(|(durable, step)| until_processed(&bus, *durable, step))).await;
+            let all = consumers.iter().map(|(durable, step)| until_processed(&bus, *durable, step));
+            let _ = timeout(MAX_WAIT, join_all(all)).await;
             self.processed.cancel();
         }
         std::future::pending().await

@@ -10,7 +10,6 @@ use saga_core::input::{DueOutcome, Input, Outcome};
 use saga_core::row::RowKey;
 use saga_core::service::Service;
 use saga_core::waiting::{Retry, is_over};
-use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::admission::{StepAdmission, StepPermit};
@@ -63,7 +62,6 @@ pub fn run<S: Service>(
             }
             None => began,
         });
-        let since = Instant::now();
         loop {
             // Armed before the scan: what is written after it finds the wake-up waiting.
             let woken = wake.notified();
@@ -79,7 +77,7 @@ pub fn run<S: Service>(
                         engine.timers_sleep(pause);
                         tokio::select! {
                             _ = tokio::time::timeout(pause, woken) => {}
-                            () = settings.startup_backlog.wait(since), if !settings.startup_backlog.is_processed() => {}
+                            () = settings.startup_backlog.wait(), if !settings.startup_backlog.is_processed() => {}
                         }
                     }
                 }

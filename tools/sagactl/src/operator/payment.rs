@@ -126,7 +126,8 @@ mod tests {
         insta::assert_snapshot!("payment_show", text(&detail));
         detail["dead_letters"] = json!([]);
         detail["manual_resolution"] = json!({
-            "operator": "nina", "reason": "cheque 4711", "at": "2026-11-20T14:19:00Z", "was": "COMPENSATION_STUCK", "accepted": [], "revision": 1,
+            "operator": "nina", "reason": "cheque 4711", "at": "2026-11-20T14:19:00Z",
+            "was": "COMPENSATION_STUCK", "accepted": [], "revision": 1,
         });
         assert!(text(&detail).contains("by nina at 2026-11-20 14:19:00Z: cheque 4711"), "{}", text(&detail));
         detail["charge"].take();

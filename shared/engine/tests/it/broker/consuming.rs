@@ -124,7 +124,7 @@ async fn no_message_is_processed_while_the_task_backlog_is_full() {
     harness.has_handled(FILLING, 3).await;
 }
 
-/// What waited at the broker may meet or move a deadline that passed meanwhile.
+/// Messages that waited at the broker may meet or move a deadline that passed meanwhile.
 #[tokio::test]
 async fn deadline_that_passed_before_the_start_waits_for_messages_of_that_time() {
     let (_nats, bus) = Nats::with_bus().await;

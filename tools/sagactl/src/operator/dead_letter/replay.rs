@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use admin_api::bulk::{BulkOutcome, Rejected, ReplayMany};
-use admin_api::dead_letters::{DeadLetterDetail, DeadLetterPage, Filter, ReplayOne};
+use admin_api::dead_letters::{DeadLetterDetail, DeadLetterPage, Filter, ReplayOne, replayable_statuses};
 use anyhow::Context as _;
 use clap::Args;
 use cli::exit::{self, ItemError, rejected};
@@ -180,9 +180,8 @@ async fn wait_for(admin: &Admin, id: Uuid, start: Instant, wait: Duration) -> an
 
 /// Ids of dead letters that match a filter, and that a replay is accepted for.
 async fn matching(admin: &Admin, filter: Filter, force: bool) -> anyhow::Result<Vec<Uuid>> {
-    let (pending, replaying) = (DeadLetterStatus::Pending.as_str(), DeadLetterStatus::Replaying.as_str());
-    let statuses = if force { format!("{pending},{replaying}") } else { pending.to_owned() };
-    let mut params = list_params(filter, Some(statuses), Some(200), None);
+    let statuses: Vec<_> = replayable_statuses(force).iter().map(|status| status.as_str()).collect();
+    let mut params = list_params(filter, Some(statuses.join(",")), Some(200), None);
     let mut ids = Vec::new();
     loop {
         let page: DeadLetterPage = admin.get(&["dlq"], &params).await?;
