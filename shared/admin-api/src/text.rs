@@ -12,6 +12,11 @@ pub fn listed(amounts: &[Money]) -> String {
     amounts.iter().map(Money::to_string).collect::<Vec<_>>().join(" and ")
 }
 
+/// Lists amounts like [`listed`], and says where there is more than they say.
+pub fn listed_at_least(amounts: &[Money], is_partial: bool) -> String {
+    if is_partial { format!("at least {}", listed(amounts)) } else { listed(amounts) }
+}
+
 /// Formats a number with thousands separators: `1,234`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();

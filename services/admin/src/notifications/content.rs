@@ -1,7 +1,7 @@
 //! Pure: the content of a notification, for people and for programs.
 
 use admin_api::notifications::NotificationKind;
-use admin_api::text::listed;
+use admin_api::text::{counted, listed_at_least};
 use contract::money::Money;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -27,9 +27,15 @@ pub struct Line {
     /// Number of affected sagas, dead letters, entries, calls or discrepancies, where they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
+    /// Number of orders that wait while it lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub orders: Option<u64>,
     /// Money in affected orders, one amount for each currency.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub amounts: Vec<Money>,
+    /// True if there is more money than that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub amounts_partial: bool,
     /// First deadline of an affected order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
@@ -47,21 +53,24 @@ pub struct Line {
 }
 
 /// Count by which a finding escalates. One that counts nothing is one problem.
-pub(super) fn count_of(count: Option<u64>) -> u64 {
-    count.unwrap_or(1).max(1)
+pub(super) fn size(count: Option<u64>, orders: Option<u64>) -> u64 {
+    count.max(orders).unwrap_or(1).max(1)
 }
 
 impl Line {
     /// Count that it names; `None` if the finding is not urgent.
     pub(super) fn urgent_count(&self) -> Option<u64> {
-        self.urgent.then(|| count_of(self.count))
+        self.urgent.then(|| size(self.count, self.orders))
     }
 
     /// Describes the finding with its money, first deadline and command.
     fn with_impact(&self) -> String {
         let mut text = self.text.clone();
+        if let Some(orders) = self.orders {
+            text.push_str(&format!(", {}", counted(orders, "order waits", "orders wait")));
+        }
         if !self.amounts.is_empty() {
-            text.push_str(&format!(", {}", listed(&self.amounts)));
+            text.push_str(&format!(", {}", listed_at_least(&self.amounts, self.amounts_partial)));
         }
         if let Some(deadline) = self.deadline {
             text.push_str(&format!(", first deadline {deadline:.0}"));

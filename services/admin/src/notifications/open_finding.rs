@@ -6,7 +6,7 @@ use admin_api::overview::Finding;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::content::{Line, count_of};
+use super::content::{Line, size};
 
 /// Growth of the count by which an urgent finding is reported again.
 const ESCALATION: u64 = 10;
@@ -79,7 +79,9 @@ impl Open {
             key: key.to_owned(),
             text: finding.map_or_else(|| self.text.clone(), text_of),
             count: finding.and_then(|finding| finding.count),
+            orders: finding.and_then(|finding| finding.orders),
             amounts: finding.map(|finding| finding.amounts.clone()).unwrap_or_default(),
+            amounts_partial: finding.is_some_and(|finding| finding.amounts_partial),
             deadline: finding.and_then(|finding| finding.deadline),
             command: finding.and_then(|finding| finding.commands.first().cloned()),
             urgent: finding.is_some_and(|finding| finding.urgent),
@@ -91,7 +93,7 @@ impl Open {
 
 /// True if an urgent finding was not reported as urgent, or has become much worse since.
 pub(super) fn is_escalated(reported: Option<u64>, finding: &Finding) -> bool {
-    let count = count_of(finding.count);
+    let count = size(finding.count, finding.orders);
     finding.urgent && reported.is_none_or(|reported| count >= reported.saturating_mul(ESCALATION))
 }
 

@@ -120,11 +120,13 @@ fn dead_letter_group(overview: &Overview, group: &GroupSummary, affected: &Affec
         awaited => counted(awaited, "order waits", "orders wait"),
     };
     let is_awaited = group.awaited > 0;
+    let awaited = affected.awaited.get(step).filter(|_| is_awaited);
     Finding {
         // The deadline cancels orders that could still be confirmed.
         urgent: is_awaited && group.first_until.is_some(),
         to_clean_up: !is_awaited,
-        amounts: affected.awaited.get(step).filter(|_| is_awaited).cloned().unwrap_or_default(),
+        amounts: awaited.map(|sagas| sagas.amounts.clone()).unwrap_or_default(),
+        amounts_partial: awaited.is_some_and(|sagas| sagas.is_partial),
         service: Some(service.clone()),
         since: Some(group.newest_at),
         count: Some(*count),

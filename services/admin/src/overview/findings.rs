@@ -65,14 +65,15 @@ fn compensation_stuck(overview: &Overview, affected: &Affected) -> Option<Findin
     );
     let found = Finding {
         count: Some(count),
-        amounts: affected.stuck.clone(),
+        amounts: affected.stuck.amounts.clone(),
+        amounts_partial: affected.stuck.is_partial,
         urgent: true,
         ..Finding::new(FindingCode::CompensationStuck, "", text)
     };
     let explanation = "Stock or money is not back until the dead letter is resolved. No deadline ends this. If it can never \
                        succeed, do it by hand, then resolve the saga.";
     let list = format!("saga list --status {status}");
-    let order = affected.stuck_order.as_deref().unwrap_or(SOME_ORDER);
+    let order = affected.stuck.oldest.as_deref().unwrap_or(SOME_ORDER);
     let restore = format!("dlq restore --saga {order} --reason \"it is needed after all\"");
     let resolve = resolve_saga(order);
     let mut commands = vec![list.as_str(), "dlq groups"];
@@ -258,13 +259,14 @@ fn sagas_overdue(overview: &Overview, affected: &Affected) -> Option<Finding> {
     let text = format!("{} overdue: past the deadline and not ended", counted(count, "saga", "sagas"));
     let found = Finding {
         count: Some(count),
-        amounts: affected.overdue.clone(),
+        amounts: affected.overdue.amounts.clone(),
+        amounts_partial: affected.overdue.is_partial,
         urgent: true,
         ..Finding::new(FindingCode::SagasOverdue, "", text)
     };
     let explanation = "The service that owes the next step has not done it, and no dead letter explains that. Check which \
                        step it is. If it never completes, do it by hand, then resolve the saga.";
-    let resolve = resolve_saga(affected.overdue_order.as_deref().unwrap_or(SOME_ORDER));
+    let resolve = resolve_saga(affected.overdue.oldest.as_deref().unwrap_or(SOME_ORDER));
     (count > 0)
         .then(|| found.explained(explanation, &["saga list --overdue", "reconcile --wait 5s", &resolve]))
 }

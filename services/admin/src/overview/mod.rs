@@ -3,6 +3,7 @@
 //! - [`affected`]: data for findings that the overview does not show
 //! - `dead_letter_findings`, `readiness_findings`, [`findings`]: the rules by which a problem needs a human
 //! - [`notifiable`]: which findings people are notified of
+//! - [`waiting_orders`]: the orders that wait while a finding is open
 //! - `snapshot`: reads the state of everything within two seconds
 //! - `metrics`: exports it for Prometheus
 
@@ -13,3 +14,4 @@ pub(crate) mod metrics;
 pub mod notifiable;
 mod readiness_findings;
 pub(crate) mod snapshot;
+pub mod waiting_orders;

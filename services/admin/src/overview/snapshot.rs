@@ -10,9 +10,11 @@ use admin_api::overview::{
 };
 use contract::money::Money;
 use contract::saga::SagaStatus;
+use contract::saga_view::SagaView;
 use futures::future::join_all;
 use saga_core::breaker::{self, BreakerView};
 use saga_core::dead_letter::DeadLetterStatus;
+use saga_core::decider::Decider as _;
 use saga_core::health::{Check, CheckState};
 use saga_core::query::Query;
 use saga_engine::host::health_report::HealthReport;
@@ -23,13 +25,15 @@ use tokio::time::timeout;
 
 use super::affected::Affected;
 use super::findings::{HALF_OPEN, with_findings};
+use super::waiting_orders::{self, WaitingOrders, delayed_steps, with_waiting_orders};
 use crate::app::AdminApp;
 use crate::dead_letters::filter::Selection;
 use crate::dead_letters::reading;
 use crate::ledgers::state::{RECONCILIATION_STATE, ReconciliationState};
 use crate::sagas::summary::{
-    self, Amounts, amounts, amounts_and_oldest, in_status, overdue, unfinished, waiting_for_dead_letter,
+    self, Amounts, amounts, in_status, overdue, sums, unfinished, waiting_for, waiting_for_dead_letter,
 };
+use crate::sagas::sums::SagaSums;
 use crate::service_client::{ServiceClient, all, each};
 use crate::topology::NAME;
 use crate::{dead_letters, rows};
@@ -101,7 +105,20 @@ pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, limits: Limit
         unconsumed,
         unavailable,
     };
-    with_findings(overview, &affected)
+    let overview = with_findings(overview, &affected);
+    let waiting = waiting_orders(app, delayed_steps(&overview.findings)).await;
+    with_waiting_orders(overview, &waiting)
+}
+
+/// Reads the orders that wait for these steps.
+async fn waiting_orders(app: &AdminApp, steps: BTreeSet<&'static str>) -> waiting_orders::ByStep {
+    let store = app.store.as_ref();
+    let of_step = async |step: &'static str| {
+        let count = summary::count_soon(store, SagaView::KIND, "status", waiting_for(step));
+        let (count, sums) = tokio::join!(count, sums_soon(app, Some(waiting_for(step))));
+        Some((step, WaitingOrders { count: count?, sums }))
+    };
+    join_all(steps.into_iter().map(of_step)).await.into_iter().flatten().collect()
 }
 
 /// Reads the money in sagas that findings are about.
@@ -115,30 +132,21 @@ async fn affected(
         groups.filter(|group| group.awaited > 0).map(|group| &group.step).take(MAX_GROUPS_SHOWN).collect();
     let awaited = steps
         .into_iter()
-        .map(async |step| (step.clone(), amounts_soon(app, Some(waiting_for_dead_letter(step))).await.0));
+        .map(async |step| (step.clone(), sums_soon(app, Some(waiting_for_dead_letter(step))).await));
     let stuck = sagas.and_then(|sagas| sagas.by_status.get(SagaStatus::CompensationStuck.as_str()).copied());
     let has_overdue = sagas.is_some_and(|sagas| sagas.overdue > 0);
-    let ((stuck, stuck_order), (overdue, overdue_order), awaited) = tokio::join!(
-        amounts_soon(
+    let (stuck, overdue, awaited) = tokio::join!(
+        sums_soon(
             app,
             stuck.is_some_and(|count| count > 0).then(|| in_status(SagaStatus::CompensationStuck))
         ),
-        amounts_soon(app, has_overdue.then(|| overdue(app.clock.now()))),
+        sums_soon(app, has_overdue.then(|| overdue(app.clock.now()))),
         join_all(awaited),
     );
-    let stuck_is_discarded = has_discarded_soon(app, stuck_order.as_deref()).await;
+    let stuck_is_discarded = has_discarded_soon(app, stuck.oldest.as_deref()).await;
     let dead_letter_threshold = app.settings.service.notifications.dead_letter_threshold;
     let awaited = awaited.into_iter().collect();
-    Affected {
-        stuck,
-        overdue,
-        stuck_order,
-        stuck_is_discarded,
-        overdue_order,
-        awaited,
-        dead_letter_threshold,
-        ..Affected::default()
-    }
+    Affected { stuck, stuck_is_discarded, overdue, awaited, dead_letter_threshold, ..Affected::default() }
 }
 
 /// True if a saga is known to have a discarded dead letter.
@@ -165,12 +173,11 @@ async fn cancelled_amounts(
     join_all(groups).await.into_iter().flatten().collect()
 }
 
-/// Reads the money in the sagas that a query finds, and the id of the oldest.
-async fn amounts_soon(app: &AdminApp, query: Option<Query>) -> (Vec<Money>, Option<String>) {
-    let Some(query) = query else { return (vec![], None) };
-    let found = timeout(AMOUNTS_TIMEOUT, amounts_and_oldest(app.store.as_ref(), query)).await;
-    let (amounts, oldest) = found.ok().and_then(Result::ok).unwrap_or_default();
-    (amounts.into_values().collect(), oldest)
+/// Sums the sagas that a query finds, unless that takes long.
+async fn sums_soon(app: &AdminApp, query: Option<Query>) -> SagaSums {
+    let Some(query) = query else { return SagaSums::default() };
+    let found = timeout(AMOUNTS_TIMEOUT, sums(app.store.as_ref(), query, app.clock.now())).await;
+    found.ok().and_then(Result::ok).unwrap_or_default()
 }
 
 /// Sums the totals of unfinished sagas; `None` when that takes long. Reads many rows: only for callers that can wait.

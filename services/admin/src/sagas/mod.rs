@@ -1,4 +1,5 @@
-//! Counts of sagas.
+//! Counts and sums of sagas.
 
 pub mod overdue;
 pub mod summary;
+pub mod sums;

@@ -15,6 +15,7 @@ use saga_engine::store::roles::Queries;
 use tokio::time::timeout;
 
 use super::overdue::GRACE;
+use super::sums::SagaSums;
 use crate::rows::parsed;
 
 /// Time limit of a count that a response can do without. The store interrupts it.
@@ -87,6 +88,11 @@ pub(crate) fn in_status(status: SagaStatus) -> Query {
     Query { equals: vec![("status", status.as_str().into())], ..Query::default() }
 }
 
+/// Finds sagas that wait for a step.
+pub(crate) fn waiting_for(step: &str) -> Query {
+    Query { equals: vec![("next_step", step.into()), ("finished", 0.into())], ..Query::default() }
+}
+
 /// Finds sagas that wait for a dead letter of a step.
 pub(crate) fn waiting_for_dead_letter(step: &str) -> Query {
     let statuses = [SagaStatus::DeadLettered, SagaStatus::CompensationStuck];
@@ -116,22 +122,31 @@ pub(crate) fn overdue_before(now: Timestamp) -> Timestamp {
 
 /// Sums the totals of the oldest sagas that a query finds, by currency.
 pub(crate) async fn amounts(store: &dyn Queries, query: Query) -> Result<Amounts, StoreFault> {
-    Ok(amounts_and_oldest(store, query).await?.0)
+    let oldest = store.find(SagaView::KIND, Query { limit: MAX_SUMMED, ..query }).await?;
+    Ok(total_amounts(oldest.iter().filter_map(|row| parsed(row).ok())))
 }
 
-/// Sums the totals of the oldest sagas that a query finds, by currency, and names the oldest. Damaged sagas, and those without
-/// an order so far, are left out of the sums.
-pub(crate) async fn amounts_and_oldest(
-    store: &dyn Queries,
-    query: Query,
-) -> Result<(Amounts, Option<String>), StoreFault> {
-    let oldest = store.find(SagaView::KIND, Query { limit: MAX_SUMMED, ..query }).await?;
+/// Sums the oldest sagas that a query finds. Damaged sagas, and those without an order so far, are left out.
+pub(crate) async fn sums(store: &dyn Queries, query: Query, now: Timestamp) -> Result<SagaSums, StoreFault> {
+    let found = store.find(SagaView::KIND, Query { limit: MAX_SUMMED + 1, ..query }).await?;
+    let read = &found[..found.len().min(MAX_SUMMED)];
+    let views: Vec<SagaView> = read.iter().filter_map(|row| parsed(row).ok()).collect();
+    let deadlines = views.iter().filter_map(|view| Wait::of(view).until);
+    Ok(SagaSums {
+        first_deadline: deadlines.filter(|deadline| *deadline > now).min(),
+        amounts: total_amounts(views.into_iter()).into_values().collect(),
+        is_partial: found.len() > MAX_SUMMED,
+        oldest: found.first().map(|row| row.id.clone()),
+    })
+}
+
+fn total_amounts(sagas: impl Iterator<Item = SagaView>) -> Amounts {
     let mut amounts = Amounts::new();
-    for total in oldest.iter().filter_map(|row| parsed::<SagaView>(row).ok()?.total) {
+    for total in sagas.filter_map(|saga| saga.total) {
         let amount = amounts.entry(total.currency.code()).or_insert(Money::new(0, total.currency));
         amount.amount_minor = amount.amount_minor.saturating_add(total.amount_minor);
     }
-    Ok((amounts, oldest.first().map(|row| row.id.clone())))
+    amounts
 }
 
 fn oldest_saga(row: &FoundRow) -> OldestSaga {

@@ -7,9 +7,11 @@ use admin::notifications::settings::RECEIVER;
 use admin::overview::affected::Affected;
 use admin::overview::findings::with_findings;
 use admin::overview::notifiable::{notifiable, unknown_keys};
+use admin::overview::waiting_orders::{ByStep, WaitingOrders, delayed_steps, with_waiting_orders};
+use admin::sagas::sums::SagaSums;
 use admin_api::overview::{
-    DeadLetterSummary, FailingCheck, FaultSummary, GroupSummary, OpenBreaker, OutboxSummary, OverdueReplays,
-    Overview, SagaSummary, ServiceStatus, StepStatus, TaskSummary, Unavailable,
+    DeadLetterSummary, FailingCheck, FaultSummary, FindingCode, GroupSummary, OpenBreaker, OutboxSummary,
+    OverdueReplays, Overview, SagaSummary, ServiceStatus, StepStatus, TaskSummary, Unavailable,
 };
 use admin_api::reconciliation::{ReconciliationSummary, Verdict};
 use contract::bank::{LedgerCheck, LedgerRejection};
@@ -267,12 +269,60 @@ fn finding_has_money_deadline_and_count_of_what_it_affects() {
     let mut overview = well();
     everything(&mut overview);
     let euro: Money = serde_json::from_str(r#"{"amount_minor": 1299, "currency": "EUR"}"#).expect("money");
-    let affected = Affected { stuck: vec![euro], dead_letter_threshold: 1_000, ..Affected::default() };
+    let stuck = SagaSums { amounts: vec![euro], ..SagaSums::default() };
+    let affected = Affected { stuck, dead_letter_threshold: 1_000, ..Affected::default() };
     let findings = with_findings(overview, &affected).findings;
     let of = |key: &str| findings.iter().find(|finding| finding.key == key).expect("a finding");
     assert_eq!((&of("compensation_stuck").amounts, of("compensation_stuck").count), (&vec![euro], Some(1)));
     assert_eq!((of("dead_letters:f").deadline, of("dead_letters:f").count), (Some(NOW), Some(2)));
     assert!(findings.iter().all(|finding| finding.key != "many_dead_letters"), "below the threshold");
+}
+
+#[test]
+fn finding_that_delays_orders_counts_them_and_suggests_to_extend_those_with_a_deadline() {
+    let euro: Money = serde_json::from_str(r#"{"amount_minor": 1299, "currency": "EUR"}"#).expect("money");
+    let orders = |count, until: Option<Timestamp>| WaitingOrders {
+        count,
+        sums: SagaSums { amounts: vec![euro], first_deadline: until, is_partial: count > 2, oldest: None },
+    };
+    let waiting = ByStep::from([
+        ("inventory-stock-reservation", orders(7, Some(before(3)))),
+        ("payment-processing", orders(2, Some(NOW))),
+        ("payment-refund", orders(3, None)),
+    ]);
+    let found = |change: &dyn Fn(&mut Overview)| {
+        let overview = evaluated(change);
+        let delayed: Vec<_> = delayed_steps(&overview.findings).into_iter().collect();
+        let overview = with_waiting_orders(overview, &waiting);
+        let [finding] = overview.findings.as_slice() else { panic!("one finding: {overview:?}") };
+        (delayed, finding.clone())
+    };
+    let extend = "saga extend --stuck-at payment-processing --for 10m --reason \"time to fix the cause\"";
+    let list = "saga list --stuck-at payment-processing";
+    let of_payment = ["payment-processing", "payment-refund"];
+
+    let gone = Some("gone".to_owned());
+    let (delayed, bank) = found(&|all| {
+        all.services.push(ServiceStatus { problem: gone.clone(), ..service("bank") });
+    });
+    assert_eq!(delayed, of_payment, "payment calls the bank");
+    assert_eq!((bank.orders, bank.amounts_partial, bank.deadline), (Some(5), true, Some(NOW)));
+    assert_eq!(bank.amounts.iter().map(|sum| sum.amount_minor).collect::<Vec<_>>(), [2 * 1299]);
+    assert_eq!(bank.commands, [extend, list, "saga list --stuck-at payment-refund"]);
+
+    let (delayed, stall) = found(&|all| all.services[1].steps = vec![stalled("payment-processing", false)]);
+    assert_eq!((delayed.as_slice(), stall.orders), (["payment-processing"].as_slice(), Some(2)));
+    assert_eq!(stall.commands, ["faults", list, extend], "each once");
+
+    let overview = evaluated(|all| all.services[1].failing_checks = vec![check("broker", true)]);
+    let overview = with_waiting_orders(overview, &waiting);
+    let orders: Vec<_> = overview.findings.iter().map(|found| (found.code, found.orders)).collect();
+    assert_eq!(orders, [(FindingCode::NotReady, Some(5)), (FindingCode::BrokerUnavailable, Some(12))]);
+    let mut commands = overview.findings.iter().flat_map(|found| &found.commands);
+    assert!(!commands.any(|command| command.contains("extend")), "order does not hear of it");
+
+    let (delayed, admin) = found(&|all| all.services[0].problem = gone.clone());
+    assert_eq!((delayed.as_slice(), admin.orders, admin.amounts.len()), ([].as_slice(), None, 0));
 }
 
 #[test]

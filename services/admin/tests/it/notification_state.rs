@@ -290,6 +290,29 @@ fn notification_says_money_deadline_and_command() {
 }
 
 #[test]
+fn notification_says_how_many_orders_wait_and_is_repeated_when_they_grow_tenfold() {
+    let mut notifier = Notifier::default();
+    let amounts =
+        vec![serde_json::from_str(r#"{"amount_minor": 840000, "currency": "EUR"}"#).expect("money")];
+    let mut delivers = |at, orders| {
+        let waiting = Finding {
+            orders: Some(orders),
+            amounts: amounts.clone(),
+            amounts_partial: true,
+            urgent: true,
+            ..finding("a")
+        };
+        let sent = notifier.observe_all(at, Observation { findings: vec![waiting], ..seen(&[]) })?;
+        notifier.execute(NotificationCommand::Deliver(sent.id));
+        Some(sent.text())
+    };
+    let wanted = "shop: a human is needed: a is wrong, 150 orders wait, at least 8400.00 EUR";
+    assert_eq!(delivers(0, 150).as_deref(), Some(wanted));
+    assert_eq!(delivers(1, 1_499), None);
+    assert!(delivers(2, 1_500).is_some_and(|text| text.contains("1,500 orders wait")));
+}
+
+#[test]
 fn brief_finding_within_the_minimum_interval_is_listed_as_gone() {
     let mut notifier = Notifier::default();
     assert_eq!(notifier.delivers(0, &["a"]), needed(&["a"]));

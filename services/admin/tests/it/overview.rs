@@ -43,6 +43,36 @@ async fn overview_names_an_unreachable_service_and_shows_the_others() {
     assert_eq!(overview["reconciliation"], Value::Null, "nobody has looked");
 }
 
+/// Regression: nothing said how many customers waited for a service that was down, nor until when.
+#[tokio::test]
+async fn service_that_does_not_answer_is_a_finding_with_the_orders_that_wait_for_it() {
+    let admin = AdminHarness::new().await;
+    let deadline = Timestamp::now() + SignedDuration::from_mins(1);
+    let placed = |deadline| {
+        let saga = Uuid::now_v7();
+        let AdminMessage::Fact(Fact::OrderCreated(created)) = fact("OrderCreated", saga) else {
+            unreachable!("it is what was asked for")
+        };
+        (saga, AdminMessage::Fact(OrderCreated { deadline, ..created }.into()))
+    };
+    for (saga, created) in [deadline, deadline + SignedDuration::from_mins(1)].map(placed) {
+        admin.receives(&created).await;
+        admin.receives(&fact("StockReserved", saga)).await;
+    }
+    // It waits for inventory, which answers.
+    admin.receives(&placed(deadline - SignedDuration::from_secs(1)).1).await;
+    let overview = admin.get("/overview").await;
+    let bank = &overview["findings"][0];
+    assert_eq!(
+        (&bank["service"], &bank["orders"], &bank["count"]),
+        (&json!("bank"), &json!(2), &json!(null))
+    );
+    assert_eq!(bank["deadline"].as_str().and_then(|at| at.parse().ok()), Some(deadline), "{bank:#}");
+    assert_eq!(bank["amounts"].as_array().map(Vec::len), Some(1), "{bank:#}");
+    let extend = "saga extend --stuck-at payment-processing --for 10m --reason \"time to fix the cause\"";
+    assert_eq!(bank["commands"], json!([extend, "saga list --stuck-at payment-processing"]));
+}
+
 #[tokio::test]
 async fn hanging_service_does_not_delay_the_overview() {
     let deaf = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -28,9 +28,15 @@ pub struct Finding {
     /// Number of affected sagas, dead letters, entries, calls or discrepancies at this time, where they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
+    /// Number of orders that wait while it lasts, where they are counted; absent without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub orders: Option<u64>,
     /// Money in affected orders, one amount for each currency, where it is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub amounts: Vec<Money>,
+    /// True if there is more money than that: only the oldest orders are summed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub amounts_partial: bool,
     /// Next deadline of an affected order, when there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
@@ -59,7 +65,9 @@ impl Finding {
             explanation: String::new(),
             since: None,
             count: None,
+            orders: None,
             amounts: vec![],
+            amounts_partial: false,
             deadline: None,
             commands: vec![],
             urgent: false,

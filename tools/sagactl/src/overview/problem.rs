@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use admin_api::overview::{Finding, FindingCode, UNTRUSTED};
+use admin_api::text::{counted, listed_at_least};
 use contract::topology::{OPERATOR, PARTICIPANTS};
 use serde::Serialize;
 
@@ -28,7 +29,7 @@ pub fn problems(snapshot: &Snapshot, command: &str, view: &View) -> Vec<Problem>
         return vec![stopped(command)];
     }
     let down = snapshot.down.iter().flatten();
-    let mut problems: Vec<_> = down.map(|name| not_running(name, snapshot, command)).collect();
+    let mut problems: Vec<_> = down.map(|name| not_running(name, snapshot, command, view)).collect();
     if let Some(problem) = snapshot.problem.as_ref().filter(|_| !snapshot.is_down(OPERATOR)) {
         problems.push(Problem {
             code: "admin_unreachable".to_owned(),
@@ -64,17 +65,34 @@ fn problem(finding: &Finding, snapshot: &Snapshot, command: &str, view: &View) -
 /// Describes a finding in one line, with its start.
 pub fn line(finding: &Finding, view: &View) -> String {
     let since = finding.since.map(|since| format!(" since {}", view.time(since))).unwrap_or_default();
-    format!("{}{since}", finding.text)
+    format!("{}{since}{}", finding.text, waiting(finding, view))
+}
+
+/// Describes the orders that wait while a finding lasts; empty without any.
+fn waiting(finding: &Finding, view: &View) -> String {
+    let Some(orders) = finding.orders else { return String::new() };
+    let mut text = format!("; {}", counted(orders, "order waits", "orders wait"));
+    if !finding.amounts.is_empty() {
+        let _ = write!(text, ", {}", listed_at_least(&finding.amounts, finding.amounts_partial));
+    }
+    if let Some(deadline) = finding.deadline {
+        let _ = write!(text, ", first deadline {}", view.time(deadline));
+    }
+    text
 }
 
 fn explanation(finding: &Finding, view: &View) -> String {
     let mut text = finding.explanation.clone();
+    // Where orders wait, the line of the problem says so.
+    if finding.orders.is_some() {
+        return text;
+    }
     if let Some(deadline) = finding.deadline {
         let _ = write!(text, "\nNext deadline: {}", view.time(deadline));
     }
     if !finding.amounts.is_empty() {
-        let amounts: Vec<_> = finding.amounts.iter().map(ToString::to_string).collect();
-        let _ = write!(text, "\nAffected money: {}", amounts.join(", "));
+        let amounts = listed_at_least(&finding.amounts, finding.amounts_partial);
+        let _ = write!(text, "\nAffected money: {amounts}");
     }
     text
 }
@@ -93,7 +111,7 @@ fn stopped(command: &str) -> Problem {
     }
 }
 
-fn not_running(name: &str, snapshot: &Snapshot, command: &str) -> Problem {
+fn not_running(name: &str, snapshot: &Snapshot, command: &str, view: &View) -> Problem {
     let mut explanation = match name {
         "nats" => {
             "Without the broker orders are accepted and wait in the outboxes. None is lost, but each is cancelled when its \
@@ -108,8 +126,21 @@ fn not_running(name: &str, snapshot: &Snapshot, command: &str) -> Problem {
     if let Some(why) = snapshot.why_down.get(name) {
         let _ = write!(explanation, "\nWhy: {why}");
     }
-    let commands = vec![format!("{command} start {name}")];
-    Problem { code: "not_running".to_owned(), text: format!("{name} does not run"), explanation, commands }
+    let mut commands = vec![format!("{command} start {name}")];
+    let delaying = snapshot.unreachable(name).into_iter().flat_map(|finding| &finding.commands);
+    commands.extend(delaying.map(|words| format!("{command} {words}")));
+    Problem {
+        code: "not_running".to_owned(),
+        text: not_running_line(name, snapshot, view),
+        explanation,
+        commands,
+    }
+}
+
+/// Describes a process that does not run in one line, with the orders that wait for it.
+pub fn not_running_line(name: &str, snapshot: &Snapshot, view: &View) -> String {
+    let waiting = snapshot.unreachable(name).map(|finding| waiting(finding, view)).unwrap_or_default();
+    format!("{name} does not run{waiting}")
 }
 
 /// Returns the commands that restart a service of a local system.
@@ -127,6 +158,8 @@ pub mod tests {
 
     use admin::overview::affected::Affected;
     use admin::overview::findings::with_findings;
+    use admin::overview::waiting_orders::{ByStep, WaitingOrders, with_waiting_orders};
+    use admin::sagas::sums::SagaSums;
     use admin_api::overview::{
         DeadLetterSummary, FailingCheck, FaultSummary, GroupSummary, OldestSaga, OpenBreaker, OutboxSummary,
         OverdueReplays, Overview, SagaSummary, ServiceStatus, StepDuration, StepStatus, TaskSummary,
@@ -268,13 +301,15 @@ pub mod tests {
         };
         let euro = serde_json::from_str(r#"{"amount_minor": 1299, "currency": "EUR"}"#).expect("money");
         let affected = Affected {
-            stuck: vec![euro],
+            stuck: SagaSums { amounts: vec![euro], is_partial: true, ..SagaSums::default() },
             stuck_is_discarded: true,
             cancelled: BTreeMap::from([("ended".to_owned(), vec![euro, euro])]),
             dead_letter_threshold: 100,
             ..Affected::default()
         };
-        with_findings(overview, &affected)
+        let sums = SagaSums { amounts: vec![euro], first_deadline: Some(at(410)), ..SagaSums::default() };
+        let waiting = ByStep::from([("payment-processing", WaitingOrders { count: 150, sums })]);
+        with_waiting_orders(with_findings(overview, &affected), &waiting)
     }
 
     fn snapshot() -> Snapshot {

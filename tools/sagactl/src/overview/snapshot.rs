@@ -30,6 +30,14 @@ impl Snapshot {
         findings.filter(move |finding| finding.code != FindingCode::Unreachable || !is_down(finding))
     }
 
+    /// Finding about a service that does not answer.
+    pub fn unreachable(&self, name: &str) -> Option<&Finding> {
+        let mut findings = self.overview.iter().flat_map(|overview| &overview.findings);
+        findings.find(|finding| {
+            finding.code == FindingCode::Unreachable && finding.service.as_deref() == Some(name)
+        })
+    }
+
     pub fn service(&self, name: &str) -> Option<&ServiceStatus> {
         self.overview.iter().flat_map(|overview| &overview.services).find(|status| status.service == name)
     }

@@ -10,7 +10,7 @@ use admin_api::overview::{
 use admin_api::text::{counted, grouped};
 use contract::saga::ORDER_SAGA;
 
-use super::problem::{Problem, line};
+use super::problem::{Problem, line, not_running_line};
 use super::snapshot::Snapshot;
 use cli::table::{Column, left, removable, right, table, time, truncatable};
 use cli::text::{NONE, indented, or_none};
@@ -60,7 +60,7 @@ fn human_needed(snapshot: &Snapshot, command: &str, view: &View) -> String {
     }
     let mut text = "a human is needed\n".to_owned();
     for name in snapshot.down.iter().flatten() {
-        let _ = writeln!(text, "  {name} does not run");
+        let _ = writeln!(text, "  {}", not_running_line(name, snapshot, view));
     }
     for finding in snapshot.findings().filter(|finding| !finding.to_clean_up) {
         let _ = writeln!(text, "  {}", line(finding, view));
