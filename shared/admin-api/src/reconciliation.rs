@@ -49,6 +49,9 @@ pub struct ReconciliationSummary {
     pub at: Timestamp,
     /// Number of discrepancies.
     pub discrepancies: u64,
+    /// Number of manually resolved discrepancies to check, as money may have been returned twice.
+    #[serde(default)]
+    pub resolved_to_check: u64,
 }
 
 impl ReconciliationSummary {
@@ -104,6 +107,9 @@ pub struct Report {
     pub resolved: Vec<ResolvedItem>,
     /// Number of such discrepancies.
     pub resolved_count: u64,
+    /// Number of those to check, as money may have been returned twice.
+    #[serde(default)]
+    pub resolved_to_check: u64,
     /// Accepted baselines, by step.
     pub baselines: BTreeMap<String, Baseline>,
     /// Extent of the verification.

@@ -17,6 +17,8 @@ pub struct ResolvedItems {
     /// At most 200, those to check first.
     pub listed: Vec<ResolvedItem>,
     pub count: u64,
+    /// Those to check: money may have been returned twice.
+    pub to_check: u64,
 }
 
 impl ResolvedItems {
@@ -26,6 +28,7 @@ impl ResolvedItems {
             return;
         }
         self.count += items.len() as u64;
+        self.to_check += items.iter().filter(|item| item.check.is_some()).count() as u64;
         self.listed.extend(items);
         self.listed.sort_by_key(|item| item.check.is_none());
         self.listed.truncate(MAX_LISTED);

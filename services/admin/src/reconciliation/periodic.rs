@@ -167,5 +167,6 @@ const fn summary(report: &Report) -> ReconciliationSummary {
         verdict: report.verdict,
         at: report.checked_at,
         discrepancies: report.discrepancy_count,
+        resolved_to_check: report.resolved_to_check,
     }
 }

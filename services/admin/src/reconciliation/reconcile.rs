@@ -238,6 +238,7 @@ fn report(
         suspected_count: count - certain,
         resolved: resolved.listed,
         resolved_count: resolved.count,
+        resolved_to_check: resolved.to_check,
         baselines: baselines.clone(),
         scope: Scope::default(),
         checked_at,

@@ -274,7 +274,7 @@ fn unbalanced_result_stays_until_a_conclusive_reconciliation() {
         asks(
             1,
             CommandKind::Reconciled {
-                result: ReconciliationSummary { verdict, at, discrepancies: 1 },
+                result: ReconciliationSummary { verdict, at, discrepancies: 1, resolved_to_check: 0 },
                 invalidated: 0,
                 unanswered: None,
                 checkpoint: None,
@@ -292,7 +292,7 @@ fn unbalanced_result_stays_until_a_conclusive_reconciliation() {
 #[test]
 fn rejected_resolution_keeps_the_last_reconciliation() {
     let mut admin = Admin::of(AdminService);
-    let look = ReconciliationSummary { verdict: Verdict::Unbalanced, at: NOON, discrepancies: 1 };
+    let look = ReconciliationSummary { verdict: Verdict::Unbalanced, at: NOON, discrepancies: 1, resolved_to_check: 0 };
     admin
         .executes(asks(
             1,

@@ -182,8 +182,10 @@ fn discrepancies(
 fn resolved(report: &Report, view: &View) -> Vec<String> {
     let mut lines = Vec::new();
     if report.resolved_count > 0 {
-        let to_check = report.resolved.iter().filter(|item| item.check.is_some()).count();
-        let to_check = if to_check > 0 { format!(", {to_check} to check") } else { String::new() };
+        let to_check = match report.resolved_to_check {
+            0 => String::new(),
+            count => format!(", {count} to check"),
+        };
         lines.push(format!("  resolved manually: {}{to_check}", report.resolved_count));
     }
     let shown = report.resolved.iter().take(MAX_RESOLVED_SHOWN);
@@ -358,7 +360,9 @@ mod tests {
         };
         let report = |item: &ResolvedItem| {
             let resolved = vec![item.clone()];
-            let report = Report { verdict: Verdict::Balanced, resolved_count: 1, resolved, ..full() };
+            let resolved_to_check = u64::from(item.check.is_some());
+            let balanced = Report { verdict: Verdict::Balanced, ..full() };
+            let report = Report { resolved_count: 1, resolved_to_check, resolved, ..balanced };
             report_text(&report, &View::FILE)
         };
         let text = report(&item);

@@ -295,6 +295,7 @@ pub mod tests {
                 verdict: Verdict::Unbalanced,
                 at: at(0),
                 discrepancies: 2,
+                resolved_to_check: 1,
             }),
             unconsumed: None,
             unavailable: vec![Unavailable { what: "sagas".to_owned(), problem: "too slow".to_owned() }],

@@ -258,9 +258,16 @@ pub fn reconciliation(overview: &Overview, view: &View) -> String {
             "ledgers: {NONE} (no reconciliation yet, or none since a manual resolution: run sagactl reconcile)"
         ),
         Some(last) => {
-            let count = grouped(last.discrepancies);
+            let count = counted(last.discrepancies, "discrepancy", "discrepancies");
+            let to_check = match last.resolved_to_check {
+                0 => String::new(),
+                count => format!(
+                    "; {} to check: run sagactl reconcile",
+                    counted(count, "manual resolution", "manual resolutions")
+                ),
+            };
             format!(
-                "ledgers: {} at the last reconciliation, {}; {count} discrepancies",
+                "ledgers: {} at the last reconciliation, {}; {count}{to_check}",
                 last.verdict,
                 view.time(last.at)
             )

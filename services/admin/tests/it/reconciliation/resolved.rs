@@ -159,6 +159,7 @@ async fn resolution_of_money_that_the_bank_does_not_have_is_to_be_checked() {
         let listed = &report["resolved"][0];
         assert_eq!((&listed["subject"], &listed["amount"]), (&json!(id(CANCELLED)), &json!(euro(1_200))));
         assert!(listed["check"].as_str().is_some_and(|check| check.contains(bank)), "{listed}");
+        assert_eq!(report["resolved_to_check"], 1, "{report}");
     }
 }
 
