@@ -114,7 +114,7 @@ pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, limits: Limit
 async fn waiting_orders(app: &AdminApp, steps: BTreeSet<&'static str>) -> waiting_orders::ByStep {
     let store = app.store.as_ref();
     let of_step = async |step: &'static str| {
-        let count = summary::count_soon(store, SagaView::KIND, "status", waiting_for(step));
+        let count = summary::count_soon(store, SagaView::KIND, "next_step", waiting_for(step));
         let (count, sums) = tokio::join!(count, sums_soon(app, Some(waiting_for(step))));
         Some((step, WaitingOrders { count: count?, sums }))
     };

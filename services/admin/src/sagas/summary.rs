@@ -88,9 +88,9 @@ pub(crate) fn in_status(status: SagaStatus) -> Query {
     Query { equals: vec![("status", status.as_str().into())], ..Query::default() }
 }
 
-/// Finds sagas that wait for a step.
+/// Finds sagas that wait for a step. Those that have ended wait for none.
 pub(crate) fn waiting_for(step: &str) -> Query {
-    Query { equals: vec![("next_step", step.into()), ("finished", 0.into())], ..Query::default() }
+    Query { equals: vec![("next_step", step.into())], ..Query::default() }
 }
 
 /// Finds sagas that wait for a dead letter of a step.
