@@ -120,7 +120,12 @@ mod tests {
     use super::*;
 
     const fn result(verdict: Verdict) -> ReconciliationSummary {
-        ReconciliationSummary { verdict, at: jiff::Timestamp::UNIX_EPOCH, discrepancies: 0, resolved_to_check: 0 }
+        ReconciliationSummary {
+            verdict,
+            at: jiff::Timestamp::UNIX_EPOCH,
+            discrepancies: 0,
+            resolved_to_check: 0,
+        }
     }
 
     fn execute(state: &mut ReconciliationState, command: &ReconciliationCommand) {

@@ -76,7 +76,12 @@ fn well() -> Overview {
         services: vec![service("admin"), service("payment")],
         sagas: Some(SagaSummary::default()),
         dead_letters: Some(DeadLetterSummary::default()),
-        reconciliation: Some(ReconciliationSummary { verdict: Verdict::Balanced, at: NOW, discrepancies: 0, resolved_to_check: 0 }),
+        reconciliation: Some(ReconciliationSummary {
+            verdict: Verdict::Balanced,
+            at: NOW,
+            discrepancies: 0,
+            resolved_to_check: 0,
+        }),
         unconsumed: Some(0),
         unavailable: vec![],
     }
@@ -139,8 +144,12 @@ fn everything(all: &mut Overview) {
     let groups = vec![group("payment", "payment-refund")];
     all.dead_letters =
         Some(DeadLetterSummary { pending: 100, replaying: 0, groups, ..DeadLetterSummary::default() });
-    all.reconciliation =
-        Some(ReconciliationSummary { verdict: Verdict::Unbalanced, at: NOW, discrepancies: 1, resolved_to_check: 0 });
+    all.reconciliation = Some(ReconciliationSummary {
+        verdict: Verdict::Unbalanced,
+        at: NOW,
+        discrepancies: 1,
+        resolved_to_check: 0,
+    });
     all.unavailable = vec![Unavailable { what: "sagas".to_owned(), problem: "too slow".to_owned() }];
 }
 
@@ -468,8 +477,15 @@ fn keys_that_could_not_be_evaluated_are_unknown() {
         })
     });
     assert!(is_unknown(&cut, "dead_letters:f") && !is_unknown(&cut, "many_dead_letters"));
-    for last in [None, Some(ReconciliationSummary { verdict: Verdict::InFlight, at: NOW, discrepancies: 0, resolved_to_check: 0 })]
-    {
+    for last in [
+        None,
+        Some(ReconciliationSummary {
+            verdict: Verdict::InFlight,
+            at: NOW,
+            discrepancies: 0,
+            resolved_to_check: 0,
+        }),
+    ] {
         assert!(is_unknown(&evaluated(|all| all.reconciliation = last), "ledgers_unbalanced"));
     }
     assert!(!is_unknown(&evaluated(|_| {}), "ledgers_unbalanced"));

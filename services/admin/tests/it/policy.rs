@@ -292,7 +292,12 @@ fn unbalanced_result_stays_until_a_conclusive_reconciliation() {
 #[test]
 fn rejected_resolution_keeps_the_last_reconciliation() {
     let mut admin = Admin::of(AdminService);
-    let look = ReconciliationSummary { verdict: Verdict::Unbalanced, at: NOON, discrepancies: 1, resolved_to_check: 0 };
+    let look = ReconciliationSummary {
+        verdict: Verdict::Unbalanced,
+        at: NOON,
+        discrepancies: 1,
+        resolved_to_check: 0,
+    };
     admin
         .executes(asks(
             1,
