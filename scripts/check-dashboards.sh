@@ -16,4 +16,4 @@ python3 "$root/grafana/dashboards.py" --check
 "$promtool" check config --syntax-only "$root/grafana/prometheus/prometheus.yml" >/dev/null
 "$promtool" check rules "$root"/grafana/prometheus/rules/*.yml >/dev/null
 "$promtool" test rules "$root"/grafana/prometheus/tests/*.yml >/dev/null
-exec python3 "$root/scripts/check_dashboards.py" "$root" "$programs" "$prometheus"
+exec python3 "$root/scripts/check_dashboards.py" "$programs" "$prometheus"

@@ -1,34 +1,27 @@
 """Tests dashboards, alerts and runbooks with a live system. scripts/check-dashboards.sh calls it.
 
-    check_dashboards.py ROOT PROGRAMS PROMETHEUS
+    check_dashboards.py PROGRAMS PROMETHEUS
 
 Starts a separate system and Prometheus. For each fault it causes the fault, waits for the alerts, runs the diagnosis commands of
 their runbooks, removes the cause, runs the fix commands, and waits until the alerts end. At the end every query of every panel
 must have returned data, and every metric must be used.
 """
 
-import atexit
 import json
-import os
 import re
-import shutil
-import signal
-import sqlite3
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from live_system import ask, free_ports
+import live_system
+from live_system import ROOT, SERVICES, Prometheus, ask, free_ports, serve, temporary_folder
 
-ROOT, PROGRAMS, PROMETHEUS = (Path(argument) for argument in sys.argv[1:4])
-SERVICES = re.findall(r'name: "(\w+)"', (ROOT / "shared/contract/src/topology.rs").read_text())
+PROGRAMS, PROMETHEUS = (Path(argument) for argument in sys.argv[1:3])
 # Time limit for what normally takes a moment, in seconds.
 SOON = 30
 # Alerts about the last minutes, which do not end with their cause.
@@ -71,38 +64,18 @@ class Collector(BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
-    @classmethod
-    def start(cls):
-        server = ThreadingHTTPServer(("127.0.0.1", 0), cls)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{server.server_port}"
 
-
-class System:
-    """A local system in its own folder."""
-
-    def __init__(self, data, base):
-        self.data, self.base = data, base
-        self.url = {name: f"http://localhost:{base + offset}" for offset, name in enumerate(SERVICES)}
-        self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("SAGA_")},
-            "PATH": f"{PROGRAMS}:{os.environ['PATH']}", "SAGA_DATA": str(data), "SAGA_OPERATOR": "ada", "NO_COLOR": "1"}
-
-    def sagactl(self, *arguments):
-        done = subprocess.run([PROGRAMS / "sagactl", *arguments], env=self.environment, capture_output=True, text=True, timeout=60)
-        if done.returncode != 0:
-            fail(f"sagactl {' '.join(arguments)}: {done.returncode}: {done.stderr or done.stdout}")
-        return done.stdout
+class System(live_system.System):
+    """A local system that waits less and records every trace."""
 
     def start(self):
         # Whatever is set outside, notices of what is made up here are for nobody. What takes its time takes less of it: how
         # often admin looks, and when the broker delivers again what a dead process had.
         settings = ["admin.service.notifications.webhook.url=", "admin.service.notifications.check_every=1s", "payment.bus.ack_wait=2s"]
-        # Every trace is recorded: exemplars name them.
-        collector = Collector.start()
+        # Exemplars name traces.
+        collector = serve(Collector)
         settings += [f"{name}.trace.{one}" for name in SERVICES for one in (f"endpoint={collector}", "sample_ratio=1")]
-        self.sagactl("up", "--detach", "--port-base", str(self.base), *(word for one in settings for word in ("--set", one)))
-        atexit.register(subprocess.run, [PROGRAMS / "sagactl", "down"], env=self.environment, capture_output=True, timeout=60)
+        super().start(*settings)
 
     def place(self, count, token="tok_ok", wait=0, sku="coffee-beans-1kg"):
         """Places orders, 16 in parallel, and returns their ids."""
@@ -116,60 +89,12 @@ class System:
             fail(f"{len(refused)} of {count} orders were rejected: {refused[0]}")
         return [answer["id"] for status, answer in answers if status in ACCEPTED]
 
-    def change(self, service, *statements):
-        """Changes a database directly, to simulate passed time or damage."""
-        with sqlite3.connect(self.data / service / f"{service}.db", timeout=10) as database:
-            for statement in statements:
-                database.execute(statement)
-        database.close()
-
     def has_ended(self):
         """True if admin sees no open saga, except those that need an operator."""
         status, page = ask(f"{self.url['admin']}/api/admin/overview")
         open_ones = ("STARTED", "IN_PROGRESS", "DEAD_LETTERED", "COMPENSATING", "TIMED_OUT", "UNKNOWN")
         return status == 200 and page["sagas"] and not page.get("unconsumed") and not any(
             page["sagas"]["by_status"].get(one) for one in open_ones)
-
-
-class Prometheus:
-    """A real Prometheus. Its targets have the same labels as in grafana/prometheus/."""
-
-    def __init__(self, folder, port, system):
-        self.url = f"http://127.0.0.1:{port}"
-        jobs = "\n".join(f"""      - targets: ["localhost:{system.base + offset}"]
-        labels: {{service: {name}}}""" for offset, name in enumerate(SERVICES))
-        config = folder / "prometheus.yml"
-        config.write_text(f"""global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}
-rule_files: ["{ROOT}/grafana/prometheus/rules/*.yml"]
-scrape_configs:
-  - job_name: saga
-    static_configs:
-{jobs}
-""")
-        log = open(folder / "prometheus.log", "w")
-        process = subprocess.Popen(
-            [PROMETHEUS, f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}", f"--web.listen-address=127.0.0.1:{port}",
-             "--enable-feature=exemplar-storage", "--log.level=warn"], stdout=log, stderr=log)
-        atexit.register(process.wait, timeout=20)
-        atexit.register(process.terminate)
-
-    def get(self, path, **parameters):
-        status, answer = ask(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}")
-        if status != 200:
-            raise ValueError(answer["error"] if isinstance(answer, dict) else f"Prometheus answers {status}")
-        return answer["data"]
-
-    def now(self, expression):
-        """The current series of an expression that have a number."""
-        return numbers(self.get("query", query=expression)["result"])
-
-    def since_the_start(self, expression):
-        return numbers(self.get("query_range", query=expression, start=BEGAN, end=time.time(), step=1)["result"])
-
-
-def numbers(series):
-    """The series that contain a number; 0/0 gives none."""
-    return [one for one in series if any(value != "NaN" for _, value in one.get("values", [one.get("value")]))]
 
 
 # --- runbooks ---------------------------------------------------------------------------------------------------------
@@ -515,7 +440,7 @@ def check_panels(system, prometheus, alerts):
             count += 1
             expressions.append((where, target["expr"]))
             try:
-                found = prometheus.since_the_start(plain(target["expr"]))
+                found = prometheus.between(plain(target["expr"]), BEGAN, time.time())
             except ValueError as why:
                 fail(f"{where}: {why}: {target['expr']}")
                 continue
@@ -579,15 +504,11 @@ def check_exemplars(prometheus):
 
 
 def main():
-    # Stops everything also after a signal.
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, lambda number, _: sys.exit(128 + number))
-    folder = Path(tempfile.mkdtemp(prefix="dashboards-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = temporary_folder("dashboards-")
     base = free_ports(23080)
-    system = System(folder / "data", base)
+    system = System(PROGRAMS, folder / "data", base, fail)
     # Starts slowly, in parallel with the system.
-    prometheus = Prometheus(folder, base + 6, system)
+    prometheus = Prometheus(PROMETHEUS, folder, base + 6, system)
     system.start()
     wait_until("Prometheus is ready", lambda: ask(f"{prometheus.url}/-/ready")[0] == 200)
     wait_until("all services are scraped", lambda: len(prometheus.now('up{job="saga"} == 1')) == len(SERVICES))

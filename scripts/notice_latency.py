@@ -7,21 +7,17 @@ the notification, and removes the cause. What is a finding only after a time by 
 minute) is made that old in the database or counts from then.
 """
 
-import atexit
 import json
-import os
 import shutil
-import signal
 import sqlite3
-import subprocess
 import sys
-import tempfile
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from live_system import ask, free_ports
+import live_system
+from live_system import ask, free_ports, serve, temporary_folder
 
 PROGRAMS = Path(sys.argv[1])
 # Time limit from cause to notification, in seconds.
@@ -29,7 +25,6 @@ LIMIT = 10
 # Time limit for everything else.
 SOON = 60
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-PORTS = {"admin": 0, "order": 1, "inventory": 2, "payment": 3, "bank": 4}
 
 
 class Receiver(BaseHTTPRequestHandler):
@@ -78,27 +73,12 @@ def wait_until(what, condition, limit=SOON):
     return found
 
 
-class System:
-    def __init__(self, folder):
-        self.data = folder / "data"
-        self.base = free_ports(24080)
-        self.url = {name: f"http://127.0.0.1:{self.base + offset}" for name, offset in PORTS.items()}
-        self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("SAGA_")},
-            "PATH": f"{PROGRAMS}:{os.environ['PATH']}", "SAGA_DATA": str(self.data), "SAGA_OPERATOR": "ada", "NO_COLOR": "1"}
-
-    def sagactl(self, *arguments):
-        done = subprocess.run([PROGRAMS / "sagactl", *arguments], env=self.environment, capture_output=True, text=True, timeout=120)
-        if done.returncode != 0:
-            sys.exit(f"sagactl {' '.join(arguments)}: {done.returncode}: {done.stderr or done.stdout}")
-
+class System(live_system.System):
     def start(self, receiver):
-        settings = [f"admin.service.notifications.webhook.url=http://127.0.0.1:{receiver}/hook",
-                    f"admin.service.notifications.webhook.secret={SECRET}", "order.service.deadline=10m",
-                    # A message becomes a dead letter at once.
-                    "order.retry.max_attempts=1", "payment.retry.max_attempts=1"]
-        self.sagactl("up", "--detach", "--port-base", str(self.base), *(word for one in settings for word in ("--set", one)))
-        atexit.register(subprocess.run, [PROGRAMS / "sagactl", "down"], env=self.environment, capture_output=True, timeout=60)
+        super().start(f"admin.service.notifications.webhook.url={receiver}/hook",
+                      f"admin.service.notifications.webhook.secret={SECRET}", "order.service.deadline=10m",
+                      # A message becomes a dead letter at once.
+                      "order.retry.max_attempts=1", "payment.retry.max_attempts=1")
 
     def place(self, wait=0):
         body = {"customer": "ada", "lines": [{"sku": "coffee-beans-1kg", "quantity": 1}], "payment": {"token": "tok_ok"}}
@@ -106,11 +86,6 @@ class System:
         if status not in (201, 202):
             sys.exit(f"the order is answered with {status}: {order}")
         return order["id"]
-
-    def change(self, service, statement):
-        with sqlite3.connect(self.data / service / f"{service}.db", timeout=10) as database:
-            database.execute(statement)
-        database.close()
 
     def findings(self):
         return get(f"{self.url['admin']}/api/admin/overview").get("findings") or []
@@ -244,14 +219,8 @@ def measure(system, kind):
 
 
 def main():
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, lambda number, _: sys.exit(128 + number))
-    folder = Path(tempfile.mkdtemp(prefix="notices-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    system = System(folder)
-    system.start(server.server_port)
+    system = System(PROGRAMS, temporary_folder("notices-") / "data", free_ports(24080))
+    system.start(serve(Receiver))
     wanted = sys.argv[2:]
     late = []
     for kind in KINDS:
