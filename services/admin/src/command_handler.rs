@@ -4,13 +4,13 @@ use admin_api::actor::Actor;
 use admin_api::audit_log::{Action, Entry};
 use admin_api::bulk::{BulkOutcome, Rejected};
 use admin_api::redrives::RedriveStatus;
-use contract::manual_resolution::{Accepted, ManualResolution, ResolutionWithdrawal};
+use contract::manual_resolution::{ManualResolution, ResolutionWithdrawal};
 use contract::order::DeadlineExtensionRequested;
 use contract::saga::SagaStatus;
 use contract::saga_view::{SagaCommand, SagaView};
 use jiff::Timestamp;
 use saga_core::UnitOfWork;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use crate::audit_log::{ASKED, AuditCommand, AuditEntry, DONE};
@@ -104,7 +104,19 @@ impl Command {
         invalidate_reconciliation(work);
         let accepted = accepted_in(std::iter::once(&resolution.target).chain(along.iter().copied()));
         let along: Vec<_> = along.into_iter().map(Target::id).collect();
-        let detail = Some(json!({ "with": along, "accepted": accepted }));
+        let mut detail = Map::new();
+        if let Target::DeadLetter(id) = resolution.target
+            && let Some(saga) = work.row::<DeadLetterView>(id).report().and_then(|report| report.saga)
+        {
+            detail.insert("saga".to_owned(), json!(saga));
+        }
+        if !along.is_empty() {
+            detail.insert("with".to_owned(), json!(along));
+        }
+        if !accepted.is_empty() {
+            detail.insert("accepted".to_owned(), json!(accepted));
+        }
+        let detail = (!detail.is_empty()).then_some(Value::Object(detail));
         self.log(resolution.target.id(), detail, DONE, work);
         Ok(Reply::Done)
     }
@@ -167,6 +179,10 @@ impl Command {
         work: &mut Work<'_>,
     ) -> Result<Reply, Rejection> {
         work.decide::<DeadLetterView>(id, &(command, work.now()))?;
+        let mut detail = detail;
+        if let Some(saga) = work.row::<DeadLetterView>(id).report().and_then(|report| report.saga) {
+            detail.get_or_insert_with(|| json!({}))["saga"] = json!(saga);
+        }
         self.log(id, detail, DONE, work);
         let dead_letter = item_of(id, work.row::<DeadLetterView>(id));
         Ok(Reply::Changed(dead_letter.map(Box::new)))
@@ -222,8 +238,10 @@ fn accepted_in<'a>(targets: impl IntoIterator<Item = &'a Target>) -> Vec<Value> 
         Target::DeadLetter(_) => vec![],
     };
     let all = targets.into_iter().flat_map(of);
-    all.map(|(saga, Accepted { rule, detail, difference })| {
-        json!({ "saga": saga, "rule": rule, "detail": detail, "difference": difference })
+    all.map(|(saga, accepted)| {
+        let mut listed = json!(accepted);
+        listed["saga"] = json!(saga);
+        listed
     })
     .collect()
 }
@@ -326,5 +344,9 @@ fn change_redrive(id: Uuid, command: RedriveCommand, work: &mut Work<'_>) -> Res
 fn plan_of(command: &RedriveCommand) -> Option<Value> {
     let RedriveCommand::Start(plan) = command else { return None };
     let Plan { filter, canary, rate, force, matching, .. } = &**plan;
-    Some(json!({ "filter": filter, "canary": canary, "rate": rate, "force": force, "matching": matching }))
+    let mut detail = json!({ "filter": filter, "canary": canary, "force": force, "matching": matching });
+    if let Some(rate) = rate {
+        detail["rate"] = json!(rate);
+    }
+    Some(detail)
 }

@@ -15,6 +15,9 @@ use crate::text::one_line;
 /// Outcome of an entry whose change has not ended.
 pub const ASKED: &str = "asked";
 
+/// Maximum number of dead letters or orders of one change whose sagas its entry lists.
+pub const MAX_LISTED_SAGAS: usize = 1_000;
+
 /// Outcome of a completed change.
 pub const DONE: &str = "done";
 
@@ -139,11 +142,12 @@ pub struct Entry {
 #[serde(deny_unknown_fields)]
 #[garde(allow_unvalidated)]
 pub struct ProcessChange {
-    /// Id of the entry, a UUIDv7.
+    /// Id of the entry, a UUIDv7 of at most a year ago.
     pub id: Uuid,
     /// Time of the change. It counts within the last hour.
     pub at: Timestamp,
-    /// Name of the operator, 1 to 100 characters. It counts where tokens are off.
+    /// Name of the operator, 1 to 100 characters. Where tokens are on, the holder of the token is the operator, and this name is
+    /// in the detail.
     #[garde(length(chars, min = 1, max = 100), custom(one_line))]
     #[schema(min_length = 1, max_length = 100, format = "one-line")]
     pub operator: String,
@@ -157,6 +161,9 @@ pub struct ProcessChange {
     #[garde(length(chars, min = 1, max = 100), custom(one_line))]
     #[schema(min_length = 1, max_length = 100, format = "one-line")]
     pub command: String,
+    /// Expiry of a new token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Timestamp>,
     /// `done`, `asked` while it is unknown, or why it failed.
     #[garde(length(chars, min = 1, max = 500), custom(one_line))]
     #[schema(min_length = 1, max_length = 500, format = "one-line")]
@@ -192,12 +199,13 @@ impl From<ProcessChangeKind> for Action {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct LogParams {
-    /// Only changes by operators whose name contains this, whatever its case.
+    /// Only changes by operators whose name, or reported name, contains this, whatever its case.
     pub operator: Option<String>,
     /// Only this kind of change.
     #[param(inline)]
     pub action: Option<Action>,
-    /// Only this subject: a dead letter, a redrive, a service, a step, a breaker as `service/name`.
+    /// Only this subject: a dead letter, a redrive, a service, a step, a breaker as `service/name`. The id of an order also finds
+    /// changes of its dead letters, and of up to 1000 dead letters or orders at once; not those of redrives.
     pub target: Option<String>,
     /// Only changes from this time on.
     pub since: Option<Timestamp>,

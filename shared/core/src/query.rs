@@ -17,8 +17,8 @@ pub struct Query {
     pub one_of: Vec<(&'static str, Vec<FieldValue>)>,
     /// Fields that contain a text, whatever the case of ASCII letters.
     pub contains: Vec<(&'static str, String)>,
-    /// Text that the state's JSON contains, whatever the case of ASCII letters; see [`text_in_json`].
-    pub text: Option<String>,
+    /// Texts that the state's JSON contains, whatever the case of ASCII letters; see [`text_in_json`].
+    pub texts: Vec<String>,
     /// First sort key; without it rows are sorted by id alone.
     pub order: Option<Order>,
     /// Id after which the page starts.
@@ -33,11 +33,11 @@ impl Query {
     /// True if the query looks up one row by an indexed field.
     #[must_use]
     pub const fn is_for_one(&self) -> bool {
-        self.limit == 1 && self.text.is_none() && self.contains.is_empty() && !self.equals.is_empty()
+        self.limit == 1 && self.texts.is_empty() && self.contains.is_empty() && !self.equals.is_empty()
     }
 }
 
-/// Text as JSON contains it, for [`Query::text`].
+/// Text as JSON contains it, for [`Query::texts`].
 #[must_use]
 pub fn text_in_json(text: &str) -> String {
     let json = serde_json::Value::from(text).to_string();

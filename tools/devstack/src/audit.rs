@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::time::Duration;
 
 use admin_api::audit_log::{ASKED, DONE, ProcessChange, ProcessChangeKind};
@@ -14,7 +15,7 @@ use cli::text::short;
 use client::http::{Http, fetch};
 use futures::future;
 use jiff::{SignedDuration, Timestamp};
-use reqwest::Method;
+use reqwest::{Method, StatusCode};
 use saga_core::access::Token;
 use uuid::Uuid;
 
@@ -26,6 +27,18 @@ use super::users::SAGACTL;
 use super::{process, tokens};
 
 const ANONYMOUS: &str = "anonymous";
+
+/// Warning of changes whose author nobody will know.
+pub const ANONYMOUS_WARNING: &str =
+    "warning: the audit log will say \"anonymous\": name yourself with --operator NAME or SAGA_OPERATOR";
+
+/// Warns that a name does not count, because a token goes with the change.
+pub fn overridden_warning(name: &str) -> String {
+    format!(
+        "warning: where tokens are on, the audit log names the holder of the token, and {name:?} does not count"
+    )
+}
+
 /// Longer than any command waits for the end of a process. Whoever made an older change without an outcome was killed.
 const LONGEST_CHANGE: SignedDuration = SignedDuration::from_secs(60);
 /// Time limit of a request: nobody waits for admin longer than this at the end of a command.
@@ -36,40 +49,60 @@ const MAX_SENT: usize = 100;
 const MAX_OUTCOME: usize = 500;
 
 /// Records what one command does to processes and tokens.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Audit {
     /// Name and token of the operator; `None` for systems that programs start for themselves.
     operator: Option<Operator>,
     command: String,
+    /// Expiry of a token that the command creates.
+    expires: Option<Timestamp>,
+    /// Warns before the first change.
+    warning: Once,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct Operator {
     /// Name given on the command line, or that of the user.
     pub name: Option<String>,
+    /// True if the name was given, and is not just that of the user.
+    pub is_given: bool,
     /// Token given on the command line.
     pub token: Option<Token>,
 }
 
 impl Operator {
-    /// Name in the audit log: where tokens are on that of the token, as for all other changes.
-    fn name_in(&self, system: &System) -> String {
-        if !system.tokens_file().exists() {
-            return self.name.clone().unwrap_or_else(|| ANONYMOUS.to_owned());
-        }
-        let tokens = tokens::read(&system.tokens_file()).unwrap_or_default();
+    /// Name to report, and a warning if it is not the one that was given. Where tokens are on, the holder of a token comes
+    /// first, as for all other changes.
+    fn name_in(&self, system: &System) -> (String, Option<String>) {
+        let has_tokens = system.tokens_file().exists();
+        let tokens =
+            if has_tokens { tokens::read(&system.tokens_file()).ok() } else { None }.unwrap_or_default();
         let holder = |token| tokens.holder(token, Timestamp::now()).ok().map(|issued| issued.name.clone());
-        // Without a token of this system, the token of its own sagactl counts.
-        self.token.as_ref().and_then(holder).unwrap_or_else(|| SAGACTL.to_owned())
+        match (self.token.as_ref().and_then(holder), &self.name) {
+            (Some(holder), Some(name)) if self.is_given && holder != *name => {
+                (holder, Some(overridden_warning(name)))
+            }
+            (Some(holder), _) => (holder, None),
+            (None, Some(name)) => (name.clone(), None),
+            (None, None) if has_tokens => (SAGACTL.to_owned(), None),
+            (None, None) => (ANONYMOUS.to_owned(), Some(ANONYMOUS_WARNING.to_owned())),
+        }
     }
 }
 
 impl Audit {
     /// Records nothing.
-    pub const OFF: Self = Self { operator: None, command: String::new() };
+    pub const fn off() -> Self {
+        Self { operator: None, command: String::new(), expires: None, warning: Once::new() }
+    }
 
     pub fn of(operator: Operator, command: impl Into<String>) -> Self {
-        Self { operator: Some(operator), command: command.into() }
+        Self { operator: Some(operator), command: command.into(), ..Self::off() }
+    }
+
+    /// Adds the expiry of a new token.
+    pub fn expiring(self, expires: Option<Timestamp>) -> Self {
+        Self { expires, ..self }
     }
 
     /// Makes a change and records it with its outcome. A change that cannot be recorded is made all the same: a full disk
@@ -100,13 +133,16 @@ impl Audit {
     }
 
     fn entry(&self, system: &System, change: ProcessChangeKind, process: String) -> Option<ProcessChange> {
+        let (operator, warning) = self.operator.as_ref()?.name_in(system);
+        self.warning.call_once(|| warning.iter().for_each(|warning| note(warning)));
         Some(ProcessChange {
             id: Uuid::now_v7(),
             at: Timestamp::now(),
-            operator: self.operator.as_ref()?.name_in(system),
+            operator,
             change,
             process,
             command: self.command.clone(),
+            expires: self.expires,
             outcome: ASKED.to_owned(),
         })
     }
@@ -132,7 +168,7 @@ fn file_of(system: &System, id: Uuid) -> PathBuf {
 }
 
 /// Sends recorded changes to admin, oldest first, and forgets those that it has. Those that cannot be sent are kept for a
-/// later command.
+/// later command, and those that admin rejects for a human.
 pub async fn deliver(system: &System) {
     let mut pending = pending(&folder_of(system));
     pending.truncate(MAX_SENT);
@@ -146,7 +182,14 @@ pub async fn deliver(system: &System) {
     let url = &format!("{}/api/admin/audit/processes", system.url_of(Component::ADMIN));
     let sent = pending.iter().map(async |entry| {
         let request = http.request(Method::POST, url).timeout(TIMEOUT).json(entry);
-        let is_taken = fetch(request, url).await.is_ok_and(|answer| answer.status.is_success());
+        let Ok(answer) = fetch(request, url).await else { return };
+        if matches!(answer.status, StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY) {
+            let (file, why) = (file_of(system, entry.id), answer.error_text());
+            let kept = file.with_extension("rejected");
+            let _ = fs::rename(file, &kept);
+            note(&format!("the audit log will miss {}, which admin rejects: {why}", kept.display()));
+        }
+        let is_taken = answer.status.is_success();
         let is_over = entry.outcome != ASKED || Timestamp::now().duration_since(entry.at) > LONGEST_CHANGE;
         if is_taken && is_over {
             // It is sent again otherwise, which changes nothing.

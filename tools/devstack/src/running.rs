@@ -35,7 +35,7 @@ impl RunningSystem {
         up::wait_for_ports(&System::planned(path, plan.clone())).await?;
         let lock = data_dir::lock(path).await?;
         let system = up::prepare(path, plan, false)?;
-        let started = start_all(&system, lock, true, shutdown_signal, &Audit::OFF).await?;
+        let started = start_all(&system, lock, true, shutdown_signal, &Audit::off()).await?;
         let children = started.processes.into_iter().map(|(_, started)| started.child).collect();
         let lock = data_dir::lock(path).await?;
         Ok(Self { system, children, _lock: lock })
@@ -46,7 +46,7 @@ impl RunningSystem {
         for component in self.system.components() {
             self.signal(component, Signal::SIGCONT)?;
         }
-        let stopped = stop::stop_all(&self.system, &Audit::OFF).await;
+        let stopped = stop::stop_all(&self.system, &Audit::off()).await;
         self.reap();
         stopped
     }

@@ -12,18 +12,32 @@ use uuid::Uuid;
 /// Maximum length in the header `X-Operator`.
 const MAX_NAME_LENGTH: usize = 100;
 
+/// Name of the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperatorName {
+    pub name: String,
+    /// True if it was given, and is not just that of the user.
+    pub is_given: bool,
+}
+
 /// Determines the operator name: the option, else `$SAGA_OPERATOR`, else `$USER` if that is a valid name. With `None`, admin writes
 /// "anonymous" or rejects the request.
 pub fn operator_of(
     named: Option<&str>,
     variable: impl Fn(&str) -> Option<String>,
-) -> Result<Option<String>, String> {
+) -> Result<Option<OperatorName>, String> {
+    let given = |name: String| OperatorName { name, is_given: true };
     if let Some(named) = named {
-        return Ok(Some(named.to_owned()));
+        return Ok(Some(given(named.to_owned())));
     }
     match variable("SAGA_OPERATOR").filter(|name| !name.is_empty()) {
-        Some(name) => operator_name(&name).map(Some).map_err(|why| format!("SAGA_OPERATOR: {why}")),
-        None => Ok(variable("USER").and_then(|user| operator_name(&user).ok())),
+        Some(name) => {
+            operator_name(&name).map(given).map(Some).map_err(|why| format!("SAGA_OPERATOR: {why}"))
+        }
+        None => {
+            let user = variable("USER").and_then(|user| operator_name(&user).ok());
+            Ok(user.map(|name| OperatorName { name, is_given: false }))
+        }
     }
 }
 
@@ -91,9 +105,10 @@ mod tests {
             operator_of(named, find)
         };
         let both = [("SAGA_OPERATOR", "ada"), ("USER", "root")];
-        assert_eq!(of(Some("eve"), &both), Ok(Some("eve".to_owned())));
-        assert_eq!(of(None, &both), Ok(Some("ada".to_owned())));
-        assert_eq!(of(None, &both[1..]), Ok(Some("root".to_owned())));
+        let name = |name: &str, is_given| Ok(Some(OperatorName { name: name.to_owned(), is_given }));
+        assert_eq!(of(Some("eve"), &both), name("eve", true));
+        assert_eq!(of(None, &both), name("ada", true));
+        assert_eq!(of(None, &both[1..]), name("root", false));
         assert_eq!(of(None, &[("USER", "jörg")]), Ok(None));
         assert!(of(None, &[("SAGA_OPERATOR", "a\tb")]).is_err());
         assert!(operator_name(&"x".repeat(101)).is_err());

@@ -89,7 +89,9 @@ async fn run(Arguments { common, command }: Arguments) -> anyhow::Result<ExitCod
     };
     let local_operator = || -> anyhow::Result<Operator> {
         let token = Access::from_argument(common.token.as_ref(), variable)?.and_then(|given| given.token);
-        Ok(Operator { name: operator()?, token })
+        let named = operator()?;
+        let is_given = named.as_ref().is_some_and(|named| named.is_given);
+        Ok(Operator { name: named.map(|named| named.name), is_given, token })
     };
     match command {
         Command::Local(command) => local::run(command, folder, local_operator()?).await,

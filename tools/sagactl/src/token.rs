@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use admin_api::audit_log::ProcessChangeKind;
-use anyhow::anyhow;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Timestamp};
@@ -78,8 +77,8 @@ fn role() -> impl TypedValueParser<Value = Role> {
 pub async fn run(command: TokenCommand, folder: &Path, operator: Operator) -> anyhow::Result<ExitCode> {
     match command {
         TokenCommand::Create(create) => {
-            issue(&create, folder)?;
-            let audit = Audit::of(operator, format!("token create --role {}", create.role));
+            let expires = issue(&create, folder)?;
+            let audit = Audit::of(operator, format!("token create --role {}", create.role)).expiring(expires);
             record(&audit, &create.tokens, folder, ProcessChangeKind::TokenCreate, &create.name).await?;
         }
         TokenCommand::List { tokens, form } => list(&tokens, form, folder)?,
@@ -112,7 +111,8 @@ async fn record(
     Ok(())
 }
 
-fn issue(create: &Create, folder: &Path) -> anyhow::Result<()> {
+/// Issues and prints a token, and returns its expiry.
+fn issue(create: &Create, folder: &Path) -> anyhow::Result<Option<Timestamp>> {
     let Create { name, role, expires, rate, tokens: file } = create;
     let until = |time: &Duration| {
         let time = SignedDuration::try_from(*time).ok();
@@ -134,7 +134,7 @@ fn issue(create: &Create, folder: &Path) -> anyhow::Result<()> {
             "the token is shown only once: store it in a file of mode 600, and name that with --token or SAGA_TOKEN",
         );
     }
-    Ok(())
+    Ok(expires)
 }
 
 fn list(file: &TokensFile, form: Form, folder: &Path) -> anyhow::Result<()> {
@@ -169,10 +169,10 @@ impl TokensFile {
         let file = System::open(folder)?.tokens_file();
         match file.exists() {
             true => Ok(file),
-            false => Err(anyhow!(
+            false => Err(exit::rejected(format!(
                 "tokens are off in {}: turn them on with `sagactl up --tokens`, or name the file of another system with --file",
                 folder.display()
-            )),
+            ))),
         }
     }
 }

@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use jiff::{SignedDuration, Timestamp};
-use saga_core::decider::FieldValue;
+use saga_core::decider::{Decider as _, FieldValue};
 use saga_core::query::{FoundRow, Order, Query, text_in_json};
 use saga_engine::host::http::{Body, Params, Problem};
 use saga_engine::host::queries::readable_rows;
@@ -12,9 +12,11 @@ use saga_engine::runtime::clock::Clock as _;
 use serde_json::json;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
+use uuid::{Uuid, Variant, Version};
 
 use super::Admin;
 use super::extract::TokenHolder;
+use super::paging::{checked_limit, cut};
 use admin_api::actor::Actor;
 use admin_api::audit_log::{Entry, LogEntry, LogPage, LogParams, ProcessChange};
 
@@ -24,6 +26,12 @@ use crate::rows;
 
 /// Age up to which the reported time of a change counts. Commands of a local system report what they did while admin was down.
 const MAX_REPORT_AGE: SignedDuration = SignedDuration::from_hours(1);
+
+/// Age up to which the id of a report is accepted. Reports wait in the data folder of a local system while it is down.
+const MAX_ID_AGE: SignedDuration = SignedDuration::from_hours(365 * 24);
+
+/// Time by which the id of a report may be in the future, as clocks differ.
+const MAX_ID_LEAD: SignedDuration = SignedDuration::from_hours(1);
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
     OpenApiRouter::new().routes(routes!(log)).routes(routes!(record_process_change))
@@ -37,25 +45,36 @@ async fn log(
     State(admin): State<Admin>,
     Params(params): Params<LogParams>,
 ) -> Result<Json<LogPage>, Problem> {
-    let wanted = [("action", params.action.map(|action| action.to_string())), ("target", params.target)];
+    let LogParams { operator, action, target, since, until, text, limit, cursor } = params;
+    let limit = checked_limit(limit)?;
+    // The id of an order may also be in the detail.
+    let order = target.as_ref().and_then(|target| target.parse::<Uuid>().ok()).map(|id| id.to_string());
+    let target = target.filter(|_| order.is_none());
+    let wanted = [("action", action.map(|action| action.to_string())), ("target", target)];
     let equals = wanted.into_iter().filter_map(|(field, text)| Some((field, FieldValue::Text(text?))));
     let time = |at: Option<Timestamp>| at.map(|at| ("at", at.as_microsecond().into())).into_iter().collect();
     // Entries of changes at other services have ids of the time of their order.
-    let last = match params.cursor {
+    let last = match cursor {
         Some(cursor) => rows::row::<AuditEntry>(admin.app.store.as_ref(), cursor).await?,
         None => None,
     };
     let after = last.and_then(|AuditEntry(entry)| entry).map(|entry| entry.at.as_microsecond());
     let query = Query {
         equals: equals.collect(),
-        from: time(params.since),
-        below: time(params.until),
-        contains: params.operator.map(|name| ("operator", name)).into_iter().collect(),
-        text: params.text.as_deref().map(text_in_json),
+        from: time(since),
+        below: time(until),
+        texts: [&text, &operator, &order].into_iter().flatten().map(|text| text_in_json(text)).collect(),
         order: Some(Order { field: "at", after }),
+        after: cursor.map(|cursor| cursor.to_string()),
+        descending: true,
+        limit: limit + 1,
         ..Query::default()
     };
-    let (page, next) = admin.page::<AuditEntry>(query, params.limit, params.cursor).await?;
+    let is_wanted = |entry: &Entry| {
+        operator.as_ref().is_none_or(|name| is_by(entry, name))
+            && order.as_ref().is_none_or(|order| concerns(entry, order))
+    };
+    let (page, next) = admin.matching_entries(query, limit, is_wanted).await?;
     let entry = |row: &FoundRow| {
         let AuditEntry(entry) = rows::parsed(row)?;
         Ok(entry.map(|entry| LogEntry { id: row.id.clone(), entry }))
@@ -65,23 +84,95 @@ async fn log(
     Ok(Json(LogPage { entries, unreadable, next }))
 }
 
+/// True if the name of the operator, or the one reported, contains a text, whatever the case of ASCII letters.
+fn is_by(entry: &Entry, name: &str) -> bool {
+    let reported = entry.detail.as_ref().and_then(|detail| detail["reported_operator"].as_str());
+    let name = name.to_ascii_lowercase();
+    let contains = |operator: &str| operator.to_ascii_lowercase().contains(&name);
+    contains(&entry.by.operator) || reported.is_some_and(contains)
+}
+
+/// True if an order, or something else with an id, is the target of a change or in its detail.
+fn concerns(entry: &Entry, id: &str) -> bool {
+    entry.target == id || entry.detail.as_ref().is_some_and(|detail| detail.to_string().contains(id))
+}
+
+impl Admin {
+    /// Reads pages until enough of their entries match, and the `cursor` of the next page. Damaged entries count as matching.
+    async fn matching_entries(
+        &self,
+        mut query: Query,
+        limit: usize,
+        is_wanted: impl Fn(&Entry) -> bool,
+    ) -> Result<(Vec<FoundRow>, Option<String>), Problem> {
+        let matches = |row: &FoundRow| match rows::parsed(row) {
+            Ok(AuditEntry(entry)) => entry.is_some_and(|entry| is_wanted(&entry)),
+            Err(_) => true,
+        };
+        let mut found = vec![];
+        loop {
+            let page = self.app.store.find(AuditEntry::KIND, query.clone()).await?;
+            let last = page.last().filter(|_| page.len() == query.limit);
+            let last = last.map(|row| (row.id.clone(), row.ordered_by.clone()));
+            found.extend(page.into_iter().filter(matches));
+            match last {
+                Some((id, FieldValue::Integer(at))) if found.len() <= limit => {
+                    query.after = Some(id);
+                    query.order = Some(Order { field: "at", after: Some(at) });
+                }
+                Some(_) | None => return Ok(cut(found, limit, |row| row.id.clone())),
+            }
+        }
+    }
+}
+
+/// Checks that an id is a UUIDv7 of about now.
+///
+/// # Errors
+/// Returns 400 for another one.
+fn check_id(id: Uuid, now: Timestamp) -> Result<(), Problem> {
+    let invalid = |why: &str| Err(Problem::new(StatusCode::BAD_REQUEST, format!("the id {id} {why}")));
+    let is_v7 = id.get_variant() == Variant::RFC4122 && id.get_version() == Some(Version::SortRand);
+    let made = id.get_timestamp().filter(|_| is_v7).map(|made| made.to_unix().0);
+    let Some(made) = made.and_then(|made| Timestamp::from_second(made.try_into().ok()?).ok()) else {
+        return invalid("is no UUIDv7");
+    };
+    if now.duration_since(made) > MAX_ID_AGE || made.duration_since(now) > MAX_ID_LEAD {
+        return invalid(&format!("is of {made}, which is too far from now"));
+    }
+    Ok(())
+}
+
 /// Record that a process of a local system was started, stopped or killed, or that a token was issued or revoked. The same id
 /// may come again. Where tokens are on, the holder of the token is the operator. A time that is in the future, or more than
-/// an hour ago, is replaced by that of admin. What was reported instead is in the detail.
-#[utoipa::path(post, path = "/api/admin/audit/processes", request_body = ProcessChange, responses((status = 204)))]
+/// an hour ago, is replaced by that of admin. What was reported instead is in the detail. An id that is no UUIDv7 of the last
+/// year is rejected.
+#[utoipa::path(post, path = "/api/admin/audit/processes", request_body = ProcessChange, responses((status = 204), (status = 400)))]
 async fn record_process_change(
     State(admin): State<Admin>,
     holder: TokenHolder,
     Body(change, _): Body<ProcessChange>,
 ) -> Result<StatusCode, Problem> {
-    let ProcessChange { id, at: reported_at, operator: reported_operator, change, process, command, outcome } =
-        change;
+    let ProcessChange {
+        id,
+        at: reported_at,
+        operator: reported_operator,
+        change,
+        process,
+        command,
+        expires,
+        outcome,
+    } = change;
+    let now = admin.app.clock.now();
+    check_id(id, now)?;
     let mut detail = json!({ "command": command });
+    if let Some(expires) = expires {
+        detail["expires"] = json!(expires);
+    }
     let operator = holder.map_or_else(|| reported_operator.clone(), |Extension(caller)| caller.name);
     if operator != reported_operator {
         detail["reported_operator"] = json!(reported_operator);
     }
-    let now = admin.app.clock.now();
     let is_recent = (SignedDuration::ZERO..=MAX_REPORT_AGE).contains(&now.duration_since(reported_at));
     let at = if is_recent { reported_at } else { now };
     if at != reported_at {

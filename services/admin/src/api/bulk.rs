@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::Admin;
 use super::extract::{Change, Operator, ReasonRule, TokenHolder, checked_filter, may_force, required_reason};
 use super::sagas::{check_step, item_of};
-use admin_api::audit_log::Action;
+use admin_api::audit_log::{Action, MAX_LISTED_SAGAS};
 use admin_api::bulk::{BulkOutcome, ChangeMany, ExtendMany, ExtendOne, NoteMany, ReplayMany};
 use admin_api::dead_letters::{Filter, replayable_statuses};
 
@@ -80,7 +80,9 @@ impl BulkSelection {
             (Some(ids), None) => {
                 let ids: Vec<Uuid> = ids.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
                 let target = format!("{} dead letters", ids.len());
-                return Ok(Self { entry, target, detail: json!({ "matching": ids.len() }), ids });
+                let mut detail = json!({ "matching": ids.len() });
+                list_sagas_of(admin, &ids, &mut detail).await?;
+                return Ok(Self { entry, target, detail, ids });
             }
             (None, Some(filter)) => filter,
             (None, None) => return Err(Problem::field("filter", "give `ids` or `filter`")),
@@ -93,7 +95,8 @@ impl BulkSelection {
         let wanted = Selection { filter, statuses: statuses.to_vec(), ..Selection::default() };
         let ids = all(admin, &wanted, limit).await?;
         let target = wanted.filter.fingerprint.clone().unwrap_or_else(|| "a filter".to_owned());
-        let detail = json!({ "filter": wanted.filter, "matching": ids.len() });
+        let mut detail = json!({ "filter": wanted.filter, "matching": ids.len() });
+        list_sagas_of(admin, &ids, &mut detail).await?;
         Ok(Self { ids, entry, target, detail })
     }
 }
@@ -232,7 +235,7 @@ async fn extend(
         (None, ids, filter) => {
             let open = [DeadLetterStatus::Pending, DeadLetterStatus::Replaying, DeadLetterStatus::Discarded];
             let mut selection = BulkSelection::of(ids, filter, &open, MAX_CHANGED, &admin).await?;
-            selection.ids = sagas_of(&admin, selection.ids).await?;
+            selection.ids = sagas_of(&admin, &selection.ids).await?;
             selection
         }
         (Some(step), None, None) => waiting_for(&admin, step).await?,
@@ -266,13 +269,29 @@ async fn extended(
 }
 
 /// Returns the sagas of dead letters, each once.
-async fn sagas_of(admin: &Admin, ids: Vec<Uuid>) -> Result<Vec<Uuid>, Problem> {
+async fn sagas_of(admin: &Admin, ids: &[Uuid]) -> Result<Vec<Uuid>, Problem> {
     let mut sagas = BTreeSet::new();
     for chunk in ids.chunks(CHUNK) {
         let found = reading::by_ids(admin.app.store.as_ref(), chunk).await?;
         sagas.extend(found.iter().filter_map(|dead_letter| dead_letter.report()?.saga));
     }
     Ok(sagas.into_iter().collect())
+}
+
+/// Lists the sagas of dead letters in the detail of an audit entry, as [`list_sagas`].
+async fn list_sagas_of(admin: &Admin, ids: &[Uuid], detail: &mut Value) -> Result<(), Problem> {
+    let sagas = if ids.len() > MAX_LISTED_SAGAS { ids.to_vec() } else { sagas_of(admin, ids).await? };
+    list_sagas(&sagas, detail);
+    Ok(())
+}
+
+/// Lists sagas in the detail of an audit entry, so that it is found by them; of too many only that they are not listed.
+fn list_sagas(sagas: &[Uuid], detail: &mut Value) {
+    if sagas.len() > MAX_LISTED_SAGAS {
+        detail["sagas_listed"] = false.into();
+    } else if !sagas.is_empty() {
+        detail["sagas"] = json!(sagas);
+    }
 }
 
 /// Selects all sagas that wait for a step now.
@@ -295,6 +314,7 @@ async fn waiting_for(admin: &Admin, step: String) -> Result<BulkSelection, Probl
             Some(_) | None => break,
         }
     }
-    let detail = json!({ "stuck_at": step, "matching": ids.len() });
+    let mut detail = json!({ "stuck_at": step, "matching": ids.len() });
+    list_sagas(&ids, &mut detail);
     Ok(BulkSelection { ids, entry: Uuid::now_v7(), target: step, detail })
 }

@@ -69,7 +69,8 @@ async fn sagas(
     Params(params): Params<SagaParams>,
 ) -> Result<Json<SagaPage>, Problem> {
     let now = admin.app.clock.now();
-    let mut query = Query { text: params.text.as_deref().map(text_in_json), ..Query::default() };
+    let texts = params.text.as_deref().map(text_in_json).into_iter().collect();
+    let mut query = Query { texts, ..Query::default() };
     if let Some(status) = params.status {
         query.equals.push(("status", status.as_str().into()));
     }

@@ -91,7 +91,7 @@ impl Selection {
                 .into_iter()
                 .filter_map(|(field, text)| Some((field, FieldValue::Text(text?))))
                 .collect(),
-            text: filter.text.as_deref().map(text_in_json),
+            texts: filter.text.as_deref().map(text_in_json).into_iter().collect(),
             order: Some(Order { field: "failed_at", after: None }),
             ..Query::default()
         };

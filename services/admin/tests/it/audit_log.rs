@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::harness::{AdminHarness, answered, each};
+use crate::replay_values::{CHARGE, dead_lettered, four_parked, order};
 use crate::routes::{admin_with, numbered};
 
 #[tokio::test]
@@ -67,6 +68,56 @@ async fn reported_time_counts_only_within_the_last_hour() {
         assert!((began..=Timestamp::now()).contains(&time(&entry["at"])), "{entry}");
         assert_eq!(entry["detail"], json!({"command": "stop", "reported_at": reported}));
     }
+}
+
+#[tokio::test]
+async fn id_of_a_report_is_a_uuidv7_of_about_its_time() {
+    let admin = AdminHarness::new().await;
+    let now = Timestamp::now();
+    let at = |hours: i64| {
+        let time = now + SignedDuration::from_hours(hours);
+        Uuid::new_v7(uuid::Timestamp::from_unix(uuid::NoContext, time.as_second().unsigned_abs(), 0))
+    };
+    let other_version = uuid::Builder::from_random_bytes(at(0).into_bytes()).into_uuid();
+    for (id, status) in [
+        (at(-24 * 30), 204),
+        (at(-24 * 400), 400),
+        (at(2), 400),
+        (Uuid::max(), 400),
+        (Uuid::nil(), 400),
+        (other_version, 400),
+    ] {
+        let mut change = process_change("ada", now);
+        change["id"] = json!(id);
+        answered(admin.request(Method::POST, "/audit/processes").json(&change), status).await;
+    }
+    assert_eq!(admin.get("/audit").await["entries"].as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test]
+async fn log_is_filtered_by_the_order_that_a_change_touched() {
+    let (admin, _) = four_parked().await;
+    let filter = json!({"step": CHARGE});
+    let resolve = json!({"ids": [dead_lettered(1).id], "reason": order(2)});
+    admin.post("/dlq/discard", &resolve, 200).await;
+    admin.post("/dlq/restore", &json!({"filter": filter, "reason": "a test"}), 200).await;
+    admin.post("/sagas/extend", &json!({"filter": filter, "seconds": 3_600, "reason": "a test"}), 200).await;
+    let by_step = json!({"stuck_at": "inventory-stock-reservation", "seconds": 7_200, "reason": "a test"});
+    admin.post("/sagas/extend", &by_step, 200).await;
+    let note = format!("/dlq/{}/notes", dead_lettered(1).id);
+    admin.post(&note, &json!({"text": "seen"}), 201).await;
+    for (number, wanted) in [
+        (1, &["dlq.note", "saga.extend", "saga.extend", "dlq.restore_many", "dlq.discard_many"][..]),
+        (2, &["saga.extend", "saga.extend"]),
+        (5, &[]),
+    ] {
+        let of = format!("/audit?target={}", order(number));
+        let found = admin.get(&of).await["entries"].clone();
+        assert_eq!(each(&found, "action"), wanted, "{number}: {found}");
+        assert_eq!(admin.ids(&format!("{of}&limit=1"), "entries").await, each(&found, "id"));
+    }
+    let both = format!("/audit?target={}&text=stuck_at&operator=ad", order(1));
+    assert_eq!(admin.get(&both).await["entries"].as_array().map(Vec::len), Some(1));
 }
 
 #[tokio::test]

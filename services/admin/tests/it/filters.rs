@@ -77,12 +77,12 @@ fn filter_becomes_a_query_member_by_member() {
         query.below,
         [("failed_at", micros(LATE)), ("failed_at", micros(EARLY)), ("replays", replays)]
     );
-    assert_eq!(query.text.as_deref(), Some("a \\\"b\\\""), "as JSON writes it");
+    assert_eq!(query.texts, ["a \\\"b\\\""], "as JSON writes it");
     assert_eq!(query.order.map(|order| (order.field, order.after)), Some(("failed_at", None)));
 
     let all = Selection::default().query();
     assert_eq!((all.equals.len(), all.one_of.len(), all.below.len()), (0, 0, 0));
-    assert_eq!((all.from, all.text), (vec![("failed_at", FieldValue::Integer(1))], None), "what is known");
+    assert_eq!((all.from, all.texts), (vec![("failed_at", FieldValue::Integer(1))], vec![]), "what is known");
     let statuses = vec![DeadLetterStatus::Pending, DeadLetterStatus::Discarded];
     let some = Selection { statuses, ..Selection::default() }.query();
     assert_eq!(some.one_of, [("status", vec![text("PENDING"), text("DISCARDED")])]);

@@ -130,7 +130,7 @@ fn resolution_of_dead_letter_leaves_saga_with_a_newer_dead_letter_open() {
     assert_eq!(status(&admin), Some(DeadLetterStatus::ResolvedManually));
     assert_eq!(admin.row::<SagaView>(ORDER).manual_resolution, None);
     let detail = admin.row::<AuditEntry>(command_id(1)).0.expect("an entry").detail;
-    assert_eq!(detail, Some(serde_json::json!({"with": [], "accepted": []})));
+    assert_eq!(detail, Some(serde_json::json!({"saga": ORDER})));
     admin.executes(asks(2, settle(later.id, &[dead.id, later.id]))).has_outcome("done");
     assert_eq!(admin.row::<SagaView>(ORDER).manual_resolution.expect("it is settled").accepted, accepted);
 }

@@ -83,6 +83,10 @@ async fn operator_of_a_reported_change_is_the_holder_of_the_token() {
     let entry = &log["entries"][0];
     let detail = json!({"command": "stop", "reported_operator": "eve"});
     assert_eq!((&entry["operator"], &entry["detail"]), (&json!("ada"), &detail));
+    for (by, found) in [("EV", 1), ("ada", 1), ("stop", 0)] {
+        let log = answered(ask(&admin, Method::GET, &format!("/audit?operator={by}"), "vera"), 200).await;
+        assert_eq!(log["entries"].as_array().map(Vec::len), Some(found), "{by}: {log}");
+    }
 }
 
 #[tokio::test]

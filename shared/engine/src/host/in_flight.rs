@@ -126,7 +126,7 @@ impl InFlight {
             recount.ended = by_value.iter().filter(|(of, _)| of != value).map(|(_, count)| count).sum();
             for (full_path, text) in full_path_rows.iter().filter(|(of, _)| by_value.contains_key(*of)) {
                 query.equals = vec![(field, (*full_path).into())];
-                query.text = text.map(str::to_owned);
+                query.texts = text.map(str::to_owned).into_iter().collect();
                 recount.has_completed |= !store.find(kind, query.clone()).await?.is_empty();
             }
         }

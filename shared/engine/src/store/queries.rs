@@ -138,7 +138,7 @@ impl Conditions {
             all.sql.push_str(&format!(" AND {} {}", quoted(field), S::any(place)));
         }
         let fields = query.contains.iter().map(|(field, sought)| (quoted(field), sought));
-        let state = query.text.iter().map(|sought| ("state".to_owned(), sought));
+        let state = query.texts.iter().map(|sought| ("state".to_owned(), sought));
         for (column, sought) in fields.chain(state) {
             let place = all.add(without_nul(sought.as_str()));
             all.sql.push_str(&format!(" AND {}(lower({column}), lower(${place})) > 0", S::POSITION));

@@ -10,10 +10,13 @@ use cli::note;
 use cli::text::short;
 use client::access::Access;
 use client::http::{self, Answer, Http};
+use devstack::audit::{ANONYMOUS_WARNING, overridden_warning};
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+use crate::args::OperatorName;
 
 /// Time limit of a request. Admin calls other services, and changes up to a thousand dead letters.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -23,26 +26,24 @@ const MAX_METRICS_BYTES: usize = 4 * 1024 * 1024;
 
 const MAX_ERROR_CHARS: usize = 1_000;
 
-/// Warning of changes whose author nobody will know.
-const ANONYMOUS: &str =
-    "warning: the audit log will say \"anonymous\": name yourself with --operator NAME or SAGA_OPERATOR";
-
 pub struct Admin {
     http: Http,
     base: Url,
     operator: Option<String>,
-    /// Warns of the first change without an author.
-    warning: Once,
+    /// Warning of the first change, if nobody will know its author, or if the token overrides the name.
+    warning: Option<String>,
+    warned: Once,
 }
 
 impl Admin {
-    pub fn new(base: Url, access: &Access, operator: Option<String>) -> anyhow::Result<Self> {
-        // A token names its owner.
-        let warning = Once::new();
-        if operator.is_some() || access.token.is_some() {
-            warning.call_once(|| {});
-        }
-        Ok(Self { http: Http::with_access(access)?, base, operator, warning })
+    pub fn new(base: Url, access: &Access, operator: Option<OperatorName>) -> anyhow::Result<Self> {
+        let warning = match (&access.token, &operator) {
+            (None, None) => Some(ANONYMOUS_WARNING.to_owned()),
+            (Some(_), Some(OperatorName { name, is_given: true })) => Some(overridden_warning(name)),
+            (Some(_), None) | (_, Some(_)) => None,
+        };
+        let operator = operator.map(|operator| operator.name);
+        Ok(Self { http: Http::with_access(access)?, base, operator, warning, warned: Once::new() })
     }
 
     pub async fn get<T: DeserializeOwned>(&self, path: &[&str], query: &impl Serialize) -> anyhow::Result<T> {
@@ -92,7 +93,7 @@ impl Admin {
 
     fn request(&self, method: Method, url: &Url) -> RequestBuilder {
         if method != Method::GET {
-            self.warning.call_once(|| note(ANONYMOUS));
+            self.warned.call_once(|| self.warning.iter().for_each(|warning| note(warning)));
         }
         let request = self.http.request(method, url.as_str()).timeout(TIMEOUT);
         match &self.operator {

@@ -2,9 +2,11 @@
 
 use std::fs;
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
-use crate::system::System;
+use crate::system::{System, text};
 
 /// Changes of processes in the order of their time: operator, action, process, command and outcome.
 fn logged(system: &System, more: &[&str]) -> Vec<[String; 5]> {
@@ -64,9 +66,9 @@ fn changes_of_processes_are_logged_once_also_while_admin_is_down() {
     for (text, path) in copies {
         fs::write(path, text).expect("written");
     }
-    let id = "01890000-0000-7000-8000-000000000001";
+    let (id, at) = (Uuid::now_v7(), Timestamp::now() - SignedDuration::from_hours(2));
     let left = json!({
-        "id": id, "at": "2023-06-28T00:00:00Z", "operator": "eve", "change": "kill", "process": "bank",
+        "id": id, "at": at, "operator": "eve", "change": "kill", "process": "bank",
         "command": "kill", "outcome": "asked",
     });
     fs::write(system.path().join(format!("audit/{id}.json")), left.to_string()).expect("written");
@@ -89,34 +91,69 @@ fn operator_of_a_process_change_is_the_token_that_reports_it() {
     let system = System::not_started();
     system.sagactl(&system.up(&["--detach", "--tokens"], &[]));
     let token = system.sagactl(&["token", "create", "vera", "--role", "viewer"]);
-    system.sagactl(&["stop", "bank", "--token", token.trim(), "--operator", "eve"]);
-    system.sagactl(&["start", "bank", "--operator", "eve"]);
+    let stop = ["stop", "bank", "--token", token.trim(), "--operator", "eve"];
+    let stopped = text(&system.try_sagactl(&stop).stderr);
+    assert_eq!(stopped.matches("\"eve\" does not count").count(), 1, "{stopped}");
+    let started = text(&system.try_sagactl(&["start", "bank", "--operator", "eve"]).stderr);
+    assert!(!started.contains("warning"), "it is recorded: {started}");
     let changes = ["start", "stop", "start"].iter().zip(["up", "stop", "start"]);
     let wanted: Vec<_> = changes.map(|(what, by)| change("sagactl", what, "bank", by)).collect();
     assert_eq!(logged(&system, &["--target", "bank"]), wanted);
     // A viewer may stop processes of its own machine, but not write to the log.
     let of_vera = logged(&system, &["--target", "bank", "--text", "vera"]);
     assert_eq!(of_vera, [change("sagactl", "stop", "bank", "stop")]);
+    // The name of the person is found as that of an operator.
+    for (person, change) in
+        [("eve", change("sagactl", "start", "bank", "start")), ("vera", of_vera[0].clone())]
+    {
+        assert_eq!(logged(&system, &["--by", person]), [change], "{person}");
+    }
+    let noted =
+        system.command(&["notifications", "test", "--wait", "0s"]).env("SAGA_OPERATOR", "eve").output();
+    let noted = text(&noted.expect("sagactl runs").stderr);
+    assert_eq!(noted.matches("\"eve\" does not count").count(), 1, "{noted}");
+}
+
+#[test]
+fn anonymous_change_of_a_process_is_warned_of_before_it_is_made() {
+    let system = System::start(&[]);
+    for action in ["stop", "start", "kill"] {
+        let mut sagactl = system.command(&[action, "bank"]);
+        let output = sagactl.env_remove("USER").env_remove("SAGA_OPERATOR").output().expect("sagactl runs");
+        let printed = text(&output.stderr);
+        assert!(output.status.success(), "{printed}");
+        let first = printed.lines().next().unwrap_or_default();
+        assert!(first.contains("will say \"anonymous\""), "{action}: {printed}");
+    }
 }
 
 #[test]
 fn issued_and_revoked_tokens_are_logged_without_secrets_also_while_admin_is_down() {
     let system = System::not_started();
     system.sagactl(&system.up(&["--detach", "--tokens"], &[]));
-    let token = system.sagactl(&["token", "create", "vera", "--role", "viewer"]);
+    let by_eve = ["--operator", "eve"];
+    let create = ["token", "create", "vera", "--role", "viewer", "--expires", "1d"];
+    let token = system.sagactl(&[&create[..], &by_eve].concat());
     system.sagactl(&["stop", "admin"]);
-    system.sagactl(&["token", "revoke", "vera"]);
+    system.sagactl(&[&["token", "revoke", "vera"][..], &by_eve].concat());
     system.sagactl(&["start", "admin"]);
     let listed = system.sagactl(&["log", "list", "--target", "vera", "--json"]);
     let page: Value = serde_json::from_str(&listed).expect("JSON");
-    let entries = page["items"].as_array().expect("entries").iter();
-    let entries: Vec<_> =
-        entries.map(|it| [&it["action"], &it["detail"]["command"], &it["operator"]]).collect();
-    let wanted = [
-        [&json!("token.revoke"), &json!("token revoke"), &json!("sagactl")],
-        [&json!("token.create"), &json!("token create --role viewer"), &json!("sagactl")],
-    ];
-    assert_eq!(entries, wanted);
+    let each = |path: &str| -> Vec<Value> {
+        let entries = page["items"].as_array().expect("entries").iter();
+        entries.map(|entry| entry.pointer(path).cloned().unwrap_or_default()).collect()
+    };
+    assert_eq!(each("/action"), ["token.revoke", "token.create"]);
+    assert_eq!(each("/detail/command"), ["token revoke", "token create --role viewer"]);
+    assert_eq!(
+        (each("/operator"), each("/detail/reported_operator")),
+        (vec![json!("sagactl"); 2], vec![json!("eve"); 2])
+    );
+    let time =
+        |path: &str| page.pointer(path).and_then(Value::as_str).and_then(|at| at.parse::<Timestamp>().ok());
+    let expires = time("/items/1/detail/expires").expect("an expiry");
+    let valid_for = expires.duration_since(time("/items/1/at").expect("a time"));
+    assert!((86_390..=86_400).contains(&valid_for.as_secs()), "{listed}");
     assert!(!listed.contains(token.trim()) && !listed.contains("saga_"), "{listed}");
     assert!(!system.try_sagactl(&["token", "revoke", "vera"]).status.success());
     let listed = system.sagactl(&["log", "list", "--target", "vera", "--json"]);

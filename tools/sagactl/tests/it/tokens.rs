@@ -238,6 +238,7 @@ fn system_without_tokens_reports_open_access_without_a_finding() {
     assert!(log.contains("authorization is off"), "{log}");
     let rejected = system.try_sagactl(&["token", "create", "ada", "--role", "admin"]);
     assert!(text(&rejected.stderr).contains("up --tokens"), "{}", text(&rejected.stderr));
+    assert_eq!(rejected.status.code(), Some(2));
 }
 
 #[tokio::test]

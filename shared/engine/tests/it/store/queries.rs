@@ -32,9 +32,12 @@ pub async fn rows_are_found_by_their_fields(store: &dyn Store) -> Outcome {
 
 pub async fn rows_are_found_by_text_in_any_case(store: &dyn Store) -> Outcome {
     fill(store).await?;
-    let text = |text: &str| Query { text: Some(text.to_owned()), ..all() };
+    let text = |text: &str| Query { texts: vec![text.to_owned()], ..all() };
     assert_eq!(find(store, text("LISTED\":TRUE")).await?, ["a", "c"]);
     assert_eq!(find(store, text("\"pieces\":30")).await?, ["d"]);
+    let both = |texts: [&str; 2]| Query { texts: texts.map(str::to_owned).to_vec(), ..all() };
+    assert_eq!(find(store, both(["pieces\":30", "LISTED"])).await?, ["d"]);
+    assert_eq!(find(store, both(["pieces\":30", "listed\":true"])).await?, [""; 0]);
     for harmless in ["%", "_", "' OR 1=1 --", "\\"] {
         assert_eq!(find(store, text(harmless)).await?.len(), usize::from(harmless == "_") * 4, "{harmless}");
     }
@@ -81,7 +84,7 @@ pub async fn text_with_nul_character_matches_nothing(store: &dyn Store) -> Outco
         assert_eq!(find(store, Query { equals: vec![(field, value())], ..all() }).await?, [""; 0]);
         assert_eq!(find(store, Query { one_of: vec![(field, vec![value()])], ..all() }).await?, [""; 0]);
     }
-    assert_eq!(find(store, Query { text: Some(zero()), ..all() }).await?, [""; 0]);
+    assert_eq!(find(store, Query { texts: vec![zero()], ..all() }).await?, [""; 0]);
     assert_eq!(find(store, Query { after: Some(zero()), ..all() }).await?, ["b", "c", "d"]);
     assert_eq!(find(store, Query { after: Some(zero()), descending: true, ..all() }).await?, ["a"]);
     let nothing = |loaded: Loaded| {
