@@ -1,6 +1,7 @@
 //! Pure: one change to many dead letters, or to the sagas behind them.
 
 use garde::Validate;
+use jiff::Timestamp;
 use saga_core::text::{trimmed, trimmed_if_any};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -123,6 +124,9 @@ pub struct ExtendOne {
 /// Outcome of a change to many.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BulkOutcome {
+    /// New deadline of extended orders; absent for other changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
     /// Number of changed dead letters or sagas.
     pub done: u64,
     /// Rejections, at most 1000.

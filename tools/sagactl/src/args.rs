@@ -52,6 +52,14 @@ pub fn operator_name(text: &str) -> Result<String, String> {
     }
 }
 
+/// Parses a reason.
+pub fn reason(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("a reason needs words".to_owned()),
+        reason => Ok(reason.to_owned()),
+    }
+}
+
 /// Parses a path. Rejects JSON, which is meant for another option.
 pub fn folder(text: &str) -> Result<PathBuf, String> {
     match text {

@@ -11,7 +11,7 @@ use client::http::Http;
 use client::reconciliation::{Extent, MAX_WAIT, baseline_text, reconcile, report_text};
 
 use crate::admin::{Admin, Form, show};
-use crate::args::duration;
+use crate::args::{self, duration};
 
 #[derive(Debug, Args)]
 pub struct ReconcileOptions {
@@ -29,7 +29,7 @@ pub struct ReconcileOptions {
     #[arg(long, value_name = "STEP", requires = "reason", conflicts_with = "wait")]
     pub accept: Option<String>,
     /// Reason, for the audit log.
-    #[arg(long, requires = "accept")]
+    #[arg(long, requires = "accept", value_parser = args::reason)]
     reason: Option<String>,
 }
 

@@ -265,7 +265,9 @@ async fn extended(
 ) -> Result<Json<BulkOutcome>, Problem> {
     let until = admin.app.clock.now().saturating_add(SignedDuration::from_secs(seconds.into()));
     let until = until.map_err(|error| Problem::internal(&error))?;
-    admin.change_each(by, Action::SagaExtend, selection, |orders| CommandKind::Extend { orders, until }).await
+    let part = |orders| CommandKind::Extend { orders, until };
+    let Json(outcome) = admin.change_each(by, Action::SagaExtend, selection, part).await?;
+    Ok(Json(BulkOutcome { until: Some(until), ..outcome }))
 }
 
 /// Returns the sagas of dead letters, each once.

@@ -83,12 +83,18 @@ async fn resolve_payment(
     Change { admin, path: order, operator, body }: Change<Uuid, Reason>,
 ) -> Result<Json<SagaItem>, Problem> {
     let reason = required_reason(body.reason, ReasonRule::GivesUp)?;
-    item_of(&admin, order).await?;
+    let saga = item_of(&admin, order).await?;
     let states = states_of(&admin.app, &admin.services, &BTreeSet::from([order])).await?;
     if !states.get(&order).is_some_and(|state| state.has_open_call) {
-        return Err(Problem::conflict(
-            "payment has no open call to the bank for this order: there is nothing to resolve",
-        ));
+        let advice = match saga.dead_letters.is_empty() {
+            true => "there is nothing to resolve".to_owned(),
+            false => format!(
+                "a dead letter blocks it; replay that, or resolve the saga: sagactl saga resolve {order} --reason \"…\""
+            ),
+        };
+        return Err(Problem::conflict(format!(
+            "payment has no open call to the bank for this order: {advice}"
+        )));
     }
     admin.resolve_saga(Direction::Resolve, Actor { operator, reason }, order, &states).await.map(Json)
 }

@@ -260,8 +260,12 @@ pub(crate) async fn missed_by(app: &AdminApp, services: &ServiceClient, step: &s
             format!("messages may still arrive, because work is in flight: {}", in_flight.join("; "));
         return Err(Problem::conflict(detail));
     }
-    let known = missed(&stats.service_stats).find(|(known, _)| known.step == step);
-    known.map(|(_, missed)| missed).ok_or_else(|| Problem::field("step", "there is no such step"))
+    let known: BTreeMap<&str, i64> =
+        missed(&stats.service_stats).map(|(known, missed)| (known.step.as_str(), missed)).collect();
+    known.get(step).copied().ok_or_else(|| {
+        let steps: Vec<_> = known.keys().copied().collect();
+        Problem::field("step", format!("there is no step {step:?}; there are {}", steps.join(", ")))
+    })
 }
 
 /// Reads accepted baselines by step. They are in the audit log, and the newest entry of a step counts.

@@ -121,6 +121,18 @@ async fn log_is_filtered_by_the_order_that_a_change_touched() {
 }
 
 #[tokio::test]
+async fn blank_reason_is_rejected() {
+    let admin = admin_with(1).await;
+    let path = format!("/dlq/{}", numbered(0).id);
+    for blank in ["", "%20%20"] {
+        let query = format!("{path}?reason={blank}");
+        let rejected = answered(admin.request(Method::DELETE, &query), 422).await;
+        assert_eq!(rejected["errors"][0]["field"], "reason", "{rejected}");
+        answered(admin.request(Method::DELETE, &path).json(&json!({"reason": "  "})), 422).await;
+    }
+}
+
+#[tokio::test]
 async fn outcome_of_a_change_is_reported_by_its_operator_only() {
     let admin = AdminHarness::new().await;
     let mut change = process_change("ada", Timestamp::now());

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::admin::{Admin, Form, OrList, Page, Unreachable, show};
+use crate::args;
 
 #[derive(Debug, Subcommand)]
 pub enum BreakerCommand {
@@ -28,7 +29,7 @@ pub enum BreakerCommand {
         #[arg(value_name = "SERVICE/NAME")]
         breaker: BreakerName,
         /// Reason, for the audit log.
-        #[arg(long)]
+        #[arg(long, value_parser = args::reason)]
         reason: Option<String>,
         #[command(flatten)]
         form: Form,
@@ -41,7 +42,7 @@ pub struct ForceOptions {
     #[arg(value_name = "SERVICE/NAME")]
     breaker: BreakerName,
     /// Reason, for the audit log.
-    #[arg(long)]
+    #[arg(long, value_parser = args::reason)]
     reason: String,
     #[command(flatten)]
     form: Form,

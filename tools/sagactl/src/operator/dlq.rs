@@ -47,6 +47,7 @@ pub enum DlqCommand {
     /// Resolve dead letters manually: their work was done by other means. A saga is resolved with its last dead letter
     Resolve(ChangeOptions),
     /// Withdraw the resolution: the dead letters are pending again, and their sagas are open again
+    #[command(mut_arg("reason", |reason| reason.help("Reason, for the audit log")))]
     WithdrawResolution(ChangeOptions),
     /// Add a note to dead letters
     Note(NoteOptions),

@@ -7,15 +7,17 @@ use std::process::ExitCode;
 use admin_api::actor::Reason;
 use admin_api::faults::{AllFaults, ClearedFaults, InjectFault, ServiceFault};
 use admin_api::text::counted;
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use cli::table::{Column, left, removable, right, truncatable};
 use cli::text::or_none;
 use cli::view::View;
+use contract::topology::PARTICIPANTS;
 use saga_core::fault::FaultKind;
 use serde::Serialize;
 
 use crate::admin::{Admin, Form, OrList, Page, Unreachable, show};
-use crate::args::delay_ms;
+use crate::args::{self, delay_ms};
 
 #[derive(Debug, Subcommand)]
 pub enum FaultCommand {
@@ -26,12 +28,13 @@ pub enum FaultCommand {
     /// Clear one fault, all of a service, or all
     Clear {
         /// Service whose faults to clear; without it, all faults of all services.
+        #[arg(value_parser = PossibleValuesParser::new(service_names()))]
         service: Option<String>,
         /// Number of the fault; without it, all of the service.
         #[arg(requires = "service")]
         id: Option<u64>,
         /// Reason, for the audit log.
-        #[arg(long)]
+        #[arg(long, value_parser = args::reason)]
         reason: Option<String>,
         #[command(flatten)]
         form: Form,
@@ -43,8 +46,10 @@ pub enum FaultCommand {
 #[derive(Debug, Args)]
 pub struct InjectOptions {
     /// Service that the fault strikes.
+    #[arg(value_parser = PossibleValuesParser::new(service_names()))]
     service: String,
     /// Kind of fault; sagactl faults kinds explains them.
+    #[arg(value_parser = PossibleValuesParser::new(kind_names()), hide_possible_values = true)]
     kind: String,
     /// Only at this step.
     #[arg(long)]
@@ -62,7 +67,7 @@ pub struct InjectOptions {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Reason, for the audit log.
-    #[arg(long)]
+    #[arg(long, value_parser = args::reason)]
     reason: Option<String>,
     #[command(flatten)]
     form: Form,
@@ -176,6 +181,14 @@ const KINDS: [Column<Kind>; 3] = [
     left("target", |kind| kind.target.to_owned()),
     truncatable(left("effect", |kind| kind.effect.to_owned())),
 ];
+
+fn service_names() -> impl Iterator<Item = &'static str> {
+    PARTICIPANTS.iter().map(|participant| participant.name)
+}
+
+fn kind_names() -> impl Iterator<Item = &'static str> {
+    FaultKind::OF_A_SERVICE.into_iter().chain(contract::bank::FAULTS).map(|kind| kind.name)
+}
 
 fn kinds() -> Page<Kind> {
     let of = |target| move |kind: FaultKind| Kind { kind: kind.name, target, effect: kind.effect };

@@ -7,7 +7,8 @@ use admin_api::actor::Reason;
 use admin_api::notifications::{NotificationsView, OpenFinding, SentNotification, TestNotification};
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use cli::table::{Column, left, removable, time, truncatable};
+use cli::table::{Column, left, removable, time};
+use cli::text::wrapped;
 use cli::view::View;
 use saga_core::breaker::{BreakerView, State};
 use serde::Serialize;
@@ -15,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::breakers::state_name;
 use crate::admin::{Admin, Form, OrList, Page, show};
-use crate::args::duration;
+use crate::args::{self, duration};
 
 #[derive(Debug, Subcommand)]
 pub enum NotificationCommand {
@@ -31,7 +32,7 @@ pub struct TestOptions {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     wait: Duration,
     /// Reason, for the audit log.
-    #[arg(long)]
+    #[arg(long, value_parser = args::reason)]
     reason: Option<String>,
     #[command(flatten)]
     form: Form,
@@ -124,17 +125,19 @@ fn error(sent: &SentNotification) -> Option<&str> {
     sent.given_up.as_deref().or(sent.failure.as_deref())
 }
 
-const COLUMNS: [Column<SentNotification>; 6] = [
+const COLUMNS: [Column<SentNotification>; 5] = [
     time("decided", |sent| Some(sent.at)),
     left("kind", |sent| sent.kind.to_string()),
     left("delivery", |sent| Delivery::of(sent).to_string()),
     removable(2, time("delivered", |sent| sent.delivered_at)),
-    truncatable(left("text", |sent| match error(sent) {
-        None => sent.text.clone(),
-        Some(error) => format!("({error}) {}", sent.text),
-    })),
     removable(1, left("webhook-id", |sent| sent.id.to_string())),
 ];
+
+/// Wraps all but the table, which fits.
+fn wrapped_lines(lines: &[String], view: &View) -> String {
+    let wrap = |line: &String| wrapped(line, view.width).trim_end().to_owned();
+    lines.iter().map(wrap).collect::<Vec<_>>().join("\n")
+}
 
 fn text(list: &List, view: &View) -> String {
     let breaker = list.breaker.as_ref().filter(|breaker| breaker.state != State::Closed);
@@ -147,7 +150,12 @@ fn text(list: &List, view: &View) -> String {
         format!("  {reported}: {}, since {}", finding.text, view.time(finding.since))
     }));
     lines.push(list.page.text("no notifications yet", &COLUMNS, view));
-    lines.join("\n")
+    let sent = list.page.items.iter().map(|sent| {
+        let error = error(sent).map(|error| format!("({error}) ")).unwrap_or_default();
+        format!("  {}  {error}{}", view.time(sent.at), sent.text)
+    });
+    lines.extend(sent);
+    wrapped_lines(&lines, view)
 }
 
 #[cfg(test)]
@@ -173,6 +181,12 @@ mod tests {
             ],
         }))
         .expect("notifications");
-        insta::assert_snapshot!("notifications", text(&state.into(), &View::FILE));
+        let list = List::from(state);
+        insta::assert_snapshot!("notifications", text(&list, &View::FILE));
+        let narrow = text(&list, &View { width: Some(80), now: None });
+        let words = narrow.split_whitespace().collect::<Vec<_>>().join(" ");
+        let whole = "(the receiver of notifications answered 503) a human is needed: 1 dead letter";
+        assert!(words.contains(whole), "{narrow}");
+        assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
     }
 }

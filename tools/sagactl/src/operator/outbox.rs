@@ -15,7 +15,7 @@ use saga_core::outbox::{OutboxItem, Republished};
 use serde::Serialize;
 
 use crate::admin::{Admin, Form, ItemOutcome, OrList, Page, Unreachable, for_each, show};
-use crate::args::past_time;
+use crate::args::{self, past_time};
 
 #[derive(Debug, Subcommand)]
 pub enum OutboxCommand {
@@ -28,7 +28,7 @@ pub enum OutboxCommand {
         /// Position of one entry; without it, all rejected entries, which needs a --reason.
         seq: Option<i64>,
         /// Reason, for the audit log.
-        #[arg(long, required_unless_present = "seq")]
+        #[arg(long, required_unless_present = "seq", value_parser = args::reason)]
         reason: Option<String>,
         #[command(flatten)]
         form: Form,
@@ -41,7 +41,7 @@ pub enum OutboxCommand {
         #[arg(long, value_name = "WHEN", value_parser = past_time)]
         since: Timestamp,
         /// Reason, for the audit log.
-        #[arg(long)]
+        #[arg(long, value_parser = args::reason)]
         reason: String,
         #[command(flatten)]
         form: Form,

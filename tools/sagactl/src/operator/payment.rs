@@ -9,6 +9,7 @@ use cli::text::{fields, one_line, wrapped};
 use cli::time::clock;
 use cli::view::View;
 use contract::bank::ChargeView;
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::dead_letter::change::{RESOLVE, WITHDRAW_RESOLUTION};
@@ -31,6 +32,7 @@ pub enum PaymentCommand {
     /// Rejected without an open call
     Resolve(OrderOptions),
     /// Withdraw the resolution: payment calls the bank again
+    #[command(mut_arg("reason", |reason| reason.help("Reason, for the audit log")))]
     WithdrawResolution(OrderOptions),
 }
 
@@ -50,8 +52,47 @@ pub async fn run(admin: &Admin, command: PaymentCommand) -> anyhow::Result<ExitC
 const HISTORY: [Column<PaymentEntry>; 3] = [
     left("at", |entry| clock(entry.at)),
     left("event", |entry| entry.event.clone()),
-    removable(1, truncatable(left("data", |entry| one_line(&entry.data)))),
+    removable(1, truncatable(left("what happened", event_text))),
 ];
+
+/// Describes an event in words.
+fn event_text(PaymentEntry { event, data, .. }: &PaymentEntry) -> String {
+    let member = data.get(event).unwrap_or(data);
+    let word = one_line(member).replace('_', " ");
+    match event.as_str() {
+        "Requested" => request_text("a charge was requested", member),
+        "Expired" if member["may_be_sent"] == true => {
+            "the deadline passed, and the charge may have been sent".to_owned()
+        }
+        "Expired" => "the deadline passed before the charge was sent".to_owned(),
+        "Doomed" => "the order was cancelled while the bank may have been called".to_owned(),
+        "ClosureRequested" => {
+            "the bank is asked for the outcome of a charge that may be forgotten".to_owned()
+        }
+        "Voided" => "nothing is captured, now or later".to_owned(),
+        "ReversalRequested" => "the charge is not needed any more, and is to be reversed".to_owned(),
+        "Captured" => format!("the bank captured the money as {}", one_line(member)),
+        "Refused" => format!("the bank refused it: {word}"),
+        "GivenUp" => "no attempt got a clear answer: the charge is to be reversed".to_owned(),
+        "Reversed" => "the charge is reversed".to_owned(),
+        "RefundRequested" => format!("a refund was requested: {word}"),
+        "Refunded" => "the bank refunded the money".to_owned(),
+        "ResolvedManually" => "an operator resolved the open call manually".to_owned(),
+        "ResolutionWithdrawn" => "an operator withdrew the resolution".to_owned(),
+        "CallAbandoned" => "the open call ended without being made".to_owned(),
+        _ => one_line(member),
+    }
+}
+
+/// Describes a request with its customer and amount.
+fn request_text(what: &str, context: &Value) -> String {
+    let member =
+        |name: &str, before: &str| context.get(name).map(|value| format!("{before}{}", one_line(value)));
+    [Some(what.to_owned()), member("total", " of "), member("customer", " by ")]
+        .into_iter()
+        .flatten()
+        .collect()
+}
 
 fn detail_text(detail: &PaymentDetail, view: &View) -> String {
     let payment = &detail.payment;
@@ -124,6 +165,20 @@ mod tests {
             detail_text(&from_value(detail.clone()).expect("a payment"), &View::FILE)
         };
         insta::assert_snapshot!("payment_show", text(&detail));
+        for (event, data, wanted) in [
+            ("Doomed", json!("Doomed"), "the order was cancelled while the bank may have been called"),
+            ("Refused", json!({"Refused": "insufficient_funds"}), "the bank refused it: insufficient funds"),
+            (
+                "RefundRequested",
+                json!({"RefundRequested": "order_cancelled"}),
+                "a refund was requested: order cancelled",
+            ),
+            ("New", json!({"New": {"a": 1}}), "a 1"),
+        ] {
+            let entry = json!({"at": "2026-11-20T14:18:36Z", "event": event, "data": data});
+            detail["history"][1] = entry;
+            assert!(text(&detail).contains(wanted), "{}", text(&detail));
+        }
         detail["dead_letters"] = json!([]);
         detail["manual_resolution"] = json!({
             "operator": "nina", "reason": "cheque 4711", "at": "2026-11-20T14:19:00Z",

@@ -19,7 +19,7 @@ pub struct OrderOptions {
     #[arg(required = true, value_parser = args::id)]
     id: Vec<Uuid>,
     /// Reason, and means by which the rest was done, for the audit log.
-    #[arg(long)]
+    #[arg(long, value_parser = args::reason)]
     reason: String,
     #[command(flatten)]
     form: Form,

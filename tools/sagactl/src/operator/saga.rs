@@ -11,7 +11,7 @@ use cli::exit::{self, ExitError, rejected};
 use cli::note;
 use cli::table::{Column, left, removable, right, table, time, truncatable};
 use cli::text::{fields, one_line, or_none, wrapped};
-use cli::time::{clock, offset};
+use cli::time::{clock, offset, timestamp};
 use cli::view::View;
 use contract::manual_resolution::ManualResolution;
 use contract::saga::SagaStatus;
@@ -45,6 +45,7 @@ pub enum SagaCommand {
     /// Reconciliation accepts their current discrepancies, and no others
     Resolve(OrderOptions),
     /// Withdraw the resolution: the sagas are open again, and the bank is called again
+    #[command(mut_arg("reason", |reason| reason.help("Reason, for the audit log")))]
     WithdrawResolution(OrderOptions),
 }
 
@@ -59,7 +60,7 @@ pub struct ExtendOptions {
     #[arg(long = "for", value_name = "TIME", value_parser = seconds)]
     seconds: u32,
     /// Reason, for the audit log.
-    #[arg(long)]
+    #[arg(long, value_parser = args::reason)]
     reason: String,
     #[command(flatten)]
     form: Form,
@@ -138,7 +139,9 @@ async fn extend(admin: &Admin, options: ExtendOptions) -> anyhow::Result<ExitCod
                 match outcome.rejected.first() {
                     Some(rejection) => Err(rejected(format!("not extended: {}", rejection.detail))),
                     None => {
-                        let text = format!("{id}: the order service is asked to extend the deadline");
+                        let until = outcome.until.map(|until| format!(" to {}", timestamp(until)));
+                        let until = until.unwrap_or_default();
+                        let text = format!("{id}: the order service is asked to extend the deadline{until}");
                         ItemOutcome::new(&outcome, text)
                     }
                 }

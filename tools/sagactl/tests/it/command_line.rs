@@ -126,6 +126,49 @@ fn invalid_command_is_rejected_with_a_suggestion() {
 }
 
 #[test]
+fn blank_reason_is_rejected_by_every_command() {
+    let id = "01890000-0000-7000-8000-000000000001";
+    for line in [
+        format!("dlq replay {id}"),
+        format!("dlq edit {id} --new-data {{}}"),
+        format!("dlq discard {id}"),
+        format!("dlq restore {id}"),
+        format!("dlq resolve {id}"),
+        "dlq redrive --step payment-processing".to_owned(),
+        format!("redrive pause {id}"),
+        format!("redrive cancel {id}"),
+        format!("saga extend {id} --for 1m"),
+        format!("saga resolve {id}"),
+        format!("payment withdraw-resolution {id}"),
+        "breakers open payment/bank".to_owned(),
+        "breakers reset payment/bank".to_owned(),
+        "faults inject bank bank_error".to_owned(),
+        "faults clear".to_owned(),
+        "outbox retry order".to_owned(),
+        "outbox republish --since 1h".to_owned(),
+        "notifications test".to_owned(),
+        "reconcile --accept payment-processing".to_owned(),
+    ] {
+        for blank in ["", "  "] {
+            let words: Vec<_> = line.split(' ').chain(["--reason", blank]).collect();
+            let output = alone(&words, &[("SAGA_ADMIN", "http://localhost:1")]);
+            let errors = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{line}: {errors}");
+            assert!(errors.contains("--reason"), "{line}: {errors}");
+        }
+    }
+}
+
+#[test]
+fn help_of_a_withdrawal_is_not_that_of_a_resolution() {
+    for command in ["payment", "saga", "dlq"] {
+        let help = text(&alone(&[command, "withdraw-resolution", "--help"], &[]).stdout);
+        assert!(help.contains("Withdraw") && help.contains("--reason"), "{help}");
+        assert!(!help.contains("means by which"), "{help}");
+    }
+}
+
+#[test]
 fn closed_pipe_is_no_failure() {
     let program = programs().join("sagactl");
     for words in ["faults kinds --json", "faults kinds", "completions bash", "--help"] {

@@ -76,6 +76,22 @@ async fn permanently_rejected_refund_is_resolved_manually_and_reopened() {
     system.assert_rejected(&["saga", "resolve", id, "--reason", "x"], 2, "there is nothing to resolve");
 }
 
+/// Payment has not even read the cancellation, so it has nothing to resolve.
+#[tokio::test]
+async fn payment_with_a_dead_lettered_cancellation_is_resolved_with_its_saga() {
+    let system = System::start(&[]);
+    system.list("pen", 10).await;
+    let order = system.order(&[("pen", 1)], "tok_ok").await;
+    let id = order["id"].as_str().expect("an id");
+    system.sagactl(&["faults", "inject", "payment", "fail_permanently", "--step", "payment-refund"]);
+    let cancel = system.post("order", &format!("/api/orders/{id}/cancel")).json(&json!({}));
+    assert!(cancel.send().await.expect("an answer").status().is_success());
+    system.wait_for_dead_letters(1).await;
+    let resolve = format!("sagactl saga resolve {id}");
+    system.assert_rejected(&["payment", "resolve", id, "--reason", "cheque"], 2, &resolve);
+    system.sagactl(&["saga", "resolve", id, "--reason", "cheque"]);
+}
+
 /// The bank answers no call, so nothing is dead-lettered and the call would be repeated for ever.
 #[tokio::test]
 async fn unanswered_call_is_resolved_while_open() {

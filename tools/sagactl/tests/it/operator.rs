@@ -162,16 +162,19 @@ async fn faults_are_injected_listed_and_cleared() {
     assert_eq!(system.sagactl_json(&["faults"])["items"], Value::Array(vec![]));
 
     system.assert_rejected(&["faults", "clear", "bank", "4711"], 4, "4711");
-    system.assert_rejected(&["faults", "clear", "nobody"], 4, "nobody");
+    system.assert_rejected(&["faults", "clear", "paymnt"], 2, "'payment'");
+    system.assert_rejected(&["faults", "inject", "paymnt", "delay"], 2, "'payment'");
     system.assert_rejected(
         &["faults", "inject", "payment", "delay", "--delay", "1s", "--step", "nope"],
         2,
         STEP,
     );
     system.assert_rejected(&["saga", "list", "--stuck-at", "nope"], 2, STEP);
+    system.assert_rejected(&["reconcile", "--accept", "nope", "--reason", "x"], 2, STEP);
     system.assert_rejected(&["faults", "inject", "payment", "bank_hang"], 2, "kind");
     system.assert_rejected(&["faults", "inject", "payment", "delay", "--step", STEP], 2, "--delay");
-    system.assert_rejected(&["faults", "inject", "payment", "explode"], 2, "faults kinds");
+    system.assert_rejected(&["faults", "inject", "payment", "dealy"], 2, "'delay'");
+    system.assert_rejected(&["faults", "inject", "bank", "delay"], 2, "bank_latency");
     system.assert_rejected(&["faults", "inject", "inventory", "pause"], 2, "faults.enabled");
     assert_eq!(system.order(&[("pen", 1)], "tok_ok").await["status"], "CONFIRMED");
     system.assert_reconciled().await;

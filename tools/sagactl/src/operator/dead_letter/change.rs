@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use clap::Args;
 use cli::exit::{self, rejected};
 use cli::print_error;
+use cli::time::timestamp;
 
 use super::selection::{FilterOptions, Selection, SelectionOptions};
 use crate::admin::{Admin, Form, ItemOutcome, for_each, show};
@@ -41,7 +42,7 @@ pub struct ChangeOptions {
     #[command(flatten)]
     selection: SelectionOptions,
     /// Reason (and means by which the work was done, if it was), for the audit log.
-    #[arg(long)]
+    #[arg(long, value_parser = args::reason)]
     reason: String,
     #[command(flatten)]
     form: Form,
@@ -52,7 +53,7 @@ pub struct RestoreOptions {
     #[command(flatten)]
     selection: SelectionOptions,
     /// Reason, for the audit log; required with a filter.
-    #[arg(long)]
+    #[arg(long, value_parser = args::reason)]
     reason: Option<String>,
     #[command(flatten)]
     form: Form,
@@ -159,11 +160,15 @@ pub fn outcome_text(outcome: &BulkOutcome, done: &str) -> String {
     if outcome.total() == 0 {
         return format!("no dead letter matches: nothing was {done}");
     }
+    let until = match outcome.until {
+        Some(until) if outcome.done > 0 => format!(" until {}", timestamp(until)),
+        Some(_) | None => String::new(),
+    };
     let ended = match outcome.ended() {
         0 => String::new(),
         ended => format!(", {ended} had ended already"),
     };
-    format!("{} {done}, {} rejected{ended}", outcome.done, outcome.failed())
+    format!("{} {done}{until}, {} rejected{ended}", outcome.done, outcome.failed())
 }
 
 #[cfg(test)]
@@ -179,8 +184,14 @@ mod tests {
         let ended = BulkOutcome { done: 196, rejected: vec![rejection(true)], ..BulkOutcome::default() };
         assert_eq!(text(&ended), "196 extended, 0 rejected, 1 had ended already");
         let rejected = vec![rejection(true), rejection(false)];
-        let some = BulkOutcome { done: 1, rejected, more_rejected: 9, more_ended: 7 };
+        let some =
+            BulkOutcome { done: 1, rejected, more_rejected: 9, more_ended: 7, ..BulkOutcome::default() };
         assert_eq!(text(&some), "1 extended, 3 rejected, 8 had ended already");
+        let until = "2026-11-20T14:18:36Z".parse().ok();
+        assert_eq!(
+            text(&BulkOutcome { done: 2, until, ..BulkOutcome::default() }),
+            "2 extended until 2026-11-20 14:18:36Z, 0 rejected"
+        );
         assert_eq!(text(&BulkOutcome::default()), "no dead letter matches: nothing was extended");
     }
 }

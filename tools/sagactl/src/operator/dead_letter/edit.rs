@@ -31,7 +31,7 @@ pub struct EditOptions {
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
     /// Reason, for the audit log; optional with --preview.
-    #[arg(long, required_unless_present = "preview")]
+    #[arg(long, required_unless_present = "preview", value_parser = args::reason)]
     reason: Option<String>,
     /// Show the changes, and replay nothing.
     #[arg(long)]

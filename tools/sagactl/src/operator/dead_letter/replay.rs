@@ -18,7 +18,7 @@ use super::change::{outcome_text, print_rejections, report, status_outcome};
 use super::replay_value::{effect_text, value_text};
 use super::selection::{Selection, SelectionOptions, list_params};
 use crate::admin::{Admin, Form, ItemOutcome, ItemResults, for_each};
-use crate::args::duration;
+use crate::args::{self, duration};
 
 /// Pause between two checks of a replay.
 const POLL: Duration = Duration::from_millis(200);
@@ -34,7 +34,7 @@ pub struct ReplayOptions {
     #[arg(long, requires = "reason")]
     force: bool,
     /// Reason, for the audit log; required with a filter, and with --force.
-    #[arg(long)]
+    #[arg(long, value_parser = args::reason)]
     reason: Option<String>,
     /// Wait for the effect of all replays, 30s if no time is given. Exit code 0 if all took effect, 2 if one failed again or
     /// changed nothing, 1 if a result is not known in time.

@@ -40,7 +40,7 @@ pub enum RedriveCommand {
         #[arg(value_parser = args::id)]
         id: Uuid,
         /// Reason, for the audit log.
-        #[arg(long)]
+        #[arg(long, value_parser = args::reason)]
         reason: String,
         #[command(flatten)]
         form: Form,
@@ -62,7 +62,7 @@ pub struct ChangeOptions {
     #[arg(value_parser = args::id)]
     id: Uuid,
     /// Reason, for the audit log.
-    #[arg(long)]
+    #[arg(long, value_parser = args::reason)]
     reason: Option<String>,
     #[command(flatten)]
     form: Form,
@@ -79,7 +79,7 @@ pub struct RedriveOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rate: Option<u32>,
     /// Reason, for the audit log.
-    #[arg(long, required_unless_present = "preview")]
+    #[arg(long, required_unless_present = "preview", value_parser = args::reason)]
     reason: Option<String>,
     /// Replay even dead letters of which three replays have failed.
     #[arg(long, requires = "reason")]

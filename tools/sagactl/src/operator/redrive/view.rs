@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use admin_api::dead_letters::Filter;
-use admin_api::redrives::{Preview, RedriveView};
+use admin_api::redrives::{Preview, RedriveStatus, RedriveView};
 use cli::table::{Column, left, removable, right, time, truncatable};
 use cli::text::{fields, one_line};
 use cli::view::View;
@@ -36,6 +36,11 @@ pub fn progress(redrive: &RedriveView) -> String {
         return format!("{status}: {counts}, {remaining} remaining");
     }
     let RedriveView { round, round_sent, round_matching, .. } = redrive;
+    if *status == RedriveStatus::Stopped && *round_sent == 0 {
+        return format!(
+            "{status} again: round {round} replayed nothing, {remaining} remaining; all rounds: {counts}"
+        );
+    }
     format!(
         "{status}: round {round}: {round_sent} of {round_matching} replayed, {remaining} remaining; all rounds: {counts}"
     )
@@ -96,7 +101,6 @@ pub fn preview(preview: &Preview, view: &View) -> String {
 
 #[cfg(test)]
 pub mod tests {
-    use admin_api::redrives::RedriveStatus;
     use serde_json::{from_value, json};
 
     use super::*;
@@ -111,6 +115,16 @@ pub mod tests {
             "updated_at": "2026-11-20T14:18:40Z",
         });
         from_value(redrive).expect("a redrive")
+    }
+
+    #[test]
+    fn round_that_stops_before_its_first_replay_has_the_counts_of_all() {
+        let stopped = redrive(RedriveStatus::Stopped);
+        let stopped = RedriveView { round: 2, round_sent: 0, round_matching: 7, ..stopped };
+        assert_eq!(
+            progress(&stopped),
+            "STOPPED again: round 2 replayed nothing, 7 remaining; all rounds: 5 replayed, 3 resolved, 1 failed, 1 in flight"
+        );
     }
 
     #[test]
