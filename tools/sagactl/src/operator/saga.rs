@@ -17,6 +17,7 @@ use contract::manual_resolution::ManualResolution;
 use contract::saga::SagaStatus;
 use contract::saga_fact::DeadLetterRef;
 use contract::saga_view::Owed;
+use jiff::Timestamp;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -139,9 +140,7 @@ async fn extend(admin: &Admin, options: ExtendOptions) -> anyhow::Result<ExitCod
                 match outcome.rejected.first() {
                     Some(rejection) => Err(rejected(format!("not extended: {}", rejection.detail))),
                     None => {
-                        let until = outcome.until.map(|until| format!(" to {}", timestamp(until)));
-                        let until = until.unwrap_or_default();
-                        let text = format!("{id}: the order service is asked to extend the deadline{until}");
+                        let text = extended(admin, id, outcome.until).await?;
                         ItemOutcome::new(&outcome, text)
                     }
                 }
@@ -155,7 +154,13 @@ async fn extend(admin: &Admin, options: ExtendOptions) -> anyhow::Result<ExitCod
         Some(step) if outcome.total() == 0 => {
             Err(ExitError::new(exit::NOT_FOUND, format!("no saga waits for {step}")).into())
         }
-        Some(_) => report(&outcome, "extended", form),
+        Some(step) => {
+            let code = report(&outcome, "extended", form)?;
+            note(&format!(
+                "the order service extends those that have not ended: sagactl saga list --stuck-at {step}"
+            ));
+            Ok(code)
+        }
         None => {
             let code = report(&outcome, "extended", form)?;
             if outcome.total() == 0 {
@@ -164,6 +169,30 @@ async fn extend(admin: &Admin, options: ExtendOptions) -> anyhow::Result<ExitCod
             Ok(code)
         }
     }
+}
+
+/// Number of looks at a saga after its extension was requested, and the time between two.
+const EXTENSION_CHECKS: u32 = 20;
+const EXTENSION_INTERVAL: Duration = Duration::from_millis(150);
+
+/// Waits a moment for the order service, which extends the deadline or rejects that, and describes the outcome.
+async fn extended(admin: &Admin, id: &str, until: Option<Timestamp>) -> anyhow::Result<String> {
+    for _ in 0..EXTENSION_CHECKS {
+        let Ok(SagaDetail { saga, .. }) = admin.get(&["sagas", id], &()).await else { break };
+        if saga.deadline >= until {
+            let deadline = saga.deadline.map(timestamp).unwrap_or_default();
+            return Ok(format!("{id}: its deadline is {deadline}"));
+        }
+        if !saga.status.can_be_overdue() || saga.status.is_cancelled() {
+            return Err(rejected(format!(
+                "not extended: the order has ended, its saga is {}",
+                saga.status.as_str()
+            )));
+        }
+        tokio::time::sleep(EXTENSION_INTERVAL).await;
+    }
+    let until = until.map(|until| format!(" to {}", timestamp(until))).unwrap_or_default();
+    Ok(format!("{id}: the order service is asked to extend the deadline{until}, and has not answered yet"))
 }
 
 const COLUMNS: [Column<SagaItem>; 10] = [

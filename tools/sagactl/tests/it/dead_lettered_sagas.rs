@@ -45,6 +45,8 @@ async fn extended_order_is_saved_by_replay_and_ended_one_is_not() {
     let extended = system.sagactl(&extend);
     assert!(extended.starts_with("1 extended until "), "{extended}");
     assert!(extended.trim().ends_with("Z, 0 rejected, 1 had ended already"), "{extended}");
+    let one = system.sagactl(&["saga", "extend", saved, "--for", "20m", "--reason", "more time"]);
+    assert!(one.starts_with(&format!("{saved}: its deadline is 2")), "{one}");
     let nobody = ["saga", "extend", "--step", "order-confirmation", "--for", "10m", "--reason", "x"];
     let nothing = system.try_sagactl(&nobody);
     assert_eq!(nothing.status.code(), Some(4));
