@@ -31,9 +31,11 @@ async fn load_report_matches_the_reconciliation() {
     let mut complaints = report["reasons"].as_array().expect("a list").clone();
     assert_eq!(run.status.success(), complaints.is_empty(), "{report:#}");
     // A machine with other things to do may well be too slow even for this.
-    complaints.retain(|complaint| {
-        report["backlog_grew"] == false || complaint != "the backlog grew: the system did not keep up"
-    });
+    let is_of_the_machine = |complaint: &Value| {
+        let text = complaint.as_str().unwrap_or_default();
+        text.starts_with("the backlog grew") || text.starts_with("the generator could not keep its rate")
+    };
+    complaints.retain(|complaint| !is_of_the_machine(complaint));
     assert!(complaints.is_empty(), "{report:#}");
     let counts = ["started", "completed", "compensated", "failed", "unfinished", "errors", "unexpected"];
     assert_eq!(counts.map(|name| report[name].as_u64().expect("a count")), [100, 80, 20, 0, 0, 0, 0]);
