@@ -2,6 +2,7 @@
 //! notification is a task in the same commit.
 
 use admin_api::notifications::NotificationKind;
+use contract::metrics as names;
 use saga_core::retry::error_chain;
 use saga_engine::runtime::clock::Clock as _;
 use tokio::time::sleep;
@@ -27,6 +28,8 @@ pub(crate) async fn run(app: AdminApp) {
     let services = ServiceClient::of(&app.settings.service, app.http_client.clone());
     let mut problem = String::new();
     let mut metrics = OverviewMetrics::new(&app.metrics);
+    let links = &app.settings.service.links;
+    app.metrics.set(&names::LINKS, &[&links.admin, &links.runbooks], 1.0);
     let handler = webhook::handler(&app.settings.service.notifications, &app.settings.http);
     let mut storeless = handler.map(Storeless::new).ok();
     loop {
@@ -55,9 +58,8 @@ async fn check(
     storeless: Option<&mut Storeless>,
 ) -> Result<Option<Notification>, String> {
     let settings = &app.settings.service.notifications;
-    let (overview, open_amounts) =
-        tokio::join!(snapshot::read(app, services, LIMITS), snapshot::open_amounts(app));
-    metrics.export(&overview, open_amounts.as_ref(), &app.metrics);
+    let (overview, open) = tokio::join!(snapshot::read(app, services, LIMITS), snapshot::open_sagas(app));
+    metrics.export(&overview, open.as_ref(), &app.metrics);
     let (findings, unknown) = (notifiable(&overview), unknown_keys(&overview));
     let seen = Observation {
         findings,

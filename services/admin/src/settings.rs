@@ -26,9 +26,27 @@ pub struct AdminSettings {
     pub full_verification_below: u64,
     #[serde(default)]
     pub notifications: NotificationSettings,
+    #[serde(default)]
+    pub links: Links,
     /// Addresses of the other services: `order = "http://…"` and so on.
     #[serde(flatten)]
     pub addresses: Addresses,
+}
+
+/// Base addresses of the links on dashboards.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Links {
+    /// This service, as a browser reaches it.
+    pub admin: String,
+    /// The runbooks, where the team reads them.
+    pub runbooks: String,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self { admin: "http://localhost:8080".to_owned(), runbooks: "docs/runbooks".to_owned() }
+    }
 }
 
 const fn a_day() -> Duration {

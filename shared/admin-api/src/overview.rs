@@ -214,6 +214,12 @@ pub struct SagaSummary {
     pub ended_counted: bool,
     /// Sagas past their deadline and the grace period, without those whose compensation is stuck.
     pub overdue: u64,
+    /// Number of sagas that wait for each step, in all that have not ended.
+    #[serde(default)]
+    pub waiting: BTreeMap<String, u64>,
+    /// Next deadline of an order; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_deadline: Option<Timestamp>,
     /// Oldest saga that has not ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest: Option<OldestSaga>,
@@ -303,6 +309,8 @@ pub struct GroupSummary {
     pub newest: Uuid,
     /// Time of the newest failure.
     pub newest_at: Timestamp,
+    /// Time of the oldest failure of those that are pending.
+    pub oldest_at: Timestamp,
     /// Dead letters that a saga still waits for.
     pub awaited: u64,
     /// Dead letters whose saga has ended without them: a replay changes nothing.

@@ -76,6 +76,25 @@ pub const OVERDUE: Metric = Metric::gauge(
     &[],
     "Sagas that should have ended a while ago and have not, but for those with a stuck compensation; NaN while not known",
 );
+/// Number of open sagas, by the step that they wait for.
+pub const WAITING: Metric = Metric::gauge(
+    "saga_waiting",
+    &["owner", "step"],
+    "Sagas that have not ended, by the step that they wait for and its service, also while that service is down; NaN while \
+     not known",
+);
+/// Age of the oldest open saga.
+pub const OLDEST_AGE: Metric = Metric::gauge(
+    "saga_oldest_open_age_seconds",
+    &[],
+    "Age of the oldest saga that has not ended; 0 without one; NaN while not known",
+);
+/// Time of the next deadline.
+pub const NEXT_DEADLINE: Metric = Metric::gauge(
+    "saga_next_deadline_seconds",
+    &[],
+    "Time until the next deadline of an order that has not ended; NaN without one",
+);
 /// Total amount of open sagas, by currency.
 pub const OPEN_AMOUNT: Metric = Metric::gauge(
     "saga_open_amount_minor",
@@ -104,7 +123,7 @@ pub const ORDER_DURATION: Metric = Metric::histogram(
     "Time from placing an order until it was confirmed, or cancelled for the reason: confirmed, out_of_stock, \
      payment_failed, timed_out, customer_request, operator",
 )
-.knowing(&[&["confirmed"], &["out_of_stock"], &["payment_failed"]]);
+.knowing(&[&["confirmed"], &["out_of_stock"], &["payment_failed"], &["timed_out"]]);
 /// Outcomes of orders that every service has processed.
 pub const FULL_PATH_OUTCOMES: &[&str] = &["confirmed", "payment_failed"];
 
@@ -120,27 +139,50 @@ pub const DEAD_LETTERS: Metric = Metric::gauge(
 /// Number of pending dead letters, by step.
 pub const DEAD_LETTERS_BY_STEP: Metric = Metric::gauge(
     "dead_letter_pending",
-    &["service", "step"],
+    &["owner", "step"],
     "Dead letters that wait for a human, by service and the step that failed; of the 200 largest groups",
 );
-/// Sizes of the largest groups of pending dead letters.
-pub const DEAD_LETTER_GROUPS: Metric = Metric::gauge(
-    "dead_letter_group_size",
-    &["rank", "service", "step"],
-    "Size of the five largest groups of pending dead letters of one cause, by rank: 1 is the largest",
-);
-/// Number of new causes of dead letters.
-pub const FINGERPRINTS: Metric = Metric::counter(
-    "dead_letter_fingerprint_total",
+/// Number of pending dead letters that orders wait for.
+pub const DEAD_LETTERS_AWAITED: Metric = Metric::gauge(
+    "dead_letter_awaited",
     &[],
-    "Causes of pending dead letters that were not among those seen before, since admin started",
+    "Pending dead letters that their sagas wait for; the others are left to clean up; of the 200 largest groups; NaN while \
+     not known",
 );
-
+/// Time of the first failure of the newest cause.
+pub const NEWEST_CAUSE: Metric = Metric::gauge(
+    "dead_letter_newest_cause_timestamp_seconds",
+    &[],
+    "Time at which the newest cause of pending dead letters failed first; 0 without any; NaN while not known",
+);
 /// Number of findings, by code.
 pub const FINDINGS: Metric = Metric::gauge(
     "finding_open",
     &["code"],
     "Problems that need a human, by code, as sagactl status lists them",
+);
+/// Start of each finding.
+pub const FINDING_START: Metric = Metric::gauge(
+    "finding_start_timestamp_seconds",
+    &["key", "code", "owner", "state", "text"],
+    "Time since which a finding has been open, with its text as first seen; its state is open, or clean_up if nobody waits \
+     any more",
+);
+/// Number of orders that wait while a finding is open.
+pub const FINDING_ORDERS: Metric =
+    Metric::gauge("finding_orders", &["key"], "Orders that wait while a finding is open");
+/// Money in orders that a finding affects.
+pub const FINDING_AMOUNT: Metric = Metric::gauge(
+    "finding_amount_minor",
+    &["key", "currency"],
+    "Money in the orders that a finding affects, in minor units (cents) of its currency",
+);
+
+/// Base addresses of the links on dashboards.
+pub const LINKS: Metric = Metric::gauge(
+    "dashboard_link_info",
+    &["admin", "runbooks"],
+    "Always 1; the labels are the base addresses of the links on dashboards (service.links)",
 );
 
 // Results of the last reconciliation.
@@ -192,7 +234,7 @@ pub const MONEY: Metric = Metric::counter(
 );
 
 /// Metrics that the admin service exports.
-pub const OF_ADMIN: [&Metric; 19] = [
+pub const OF_ADMIN: [&Metric; 26] = [
     &STARTED,
     &COMPLETED,
     &CANCELLED,
@@ -203,12 +245,19 @@ pub const OF_ADMIN: [&Metric; 19] = [
     &COMPENSATION_DURATION,
     &OPEN,
     &OVERDUE,
+    &WAITING,
+    &OLDEST_AGE,
+    &NEXT_DEADLINE,
     &OPEN_AMOUNT,
     &DEAD_LETTERS,
+    &DEAD_LETTERS_AWAITED,
+    &NEWEST_CAUSE,
     &DEAD_LETTERS_BY_STEP,
-    &DEAD_LETTER_GROUPS,
-    &FINGERPRINTS,
     &FINDINGS,
+    &FINDING_START,
+    &FINDING_ORDERS,
+    &FINDING_AMOUNT,
+    &LINKS,
     &RECONCILIATION_VERDICT,
     &RECONCILIATION_DISCREPANCIES,
     &RECONCILIATION_AGE,

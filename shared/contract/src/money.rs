@@ -1,5 +1,6 @@
 //! Pure: money as integer minor units with an ISO 4217 currency, without floats.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 pub use iso_currency::Currency;
@@ -64,6 +65,17 @@ impl Money {
     pub fn minor_per_major(currency: Currency) -> i64 {
         10_i64.pow(u32::from(currency.exponent().unwrap_or(0)))
     }
+}
+
+/// Sums amounts, one sum for each currency, in the order of their codes.
+#[must_use]
+pub fn total_by_currency(amounts: impl IntoIterator<Item = Money>) -> Vec<Money> {
+    let mut totals: BTreeMap<&str, Money> = BTreeMap::new();
+    for amount in amounts {
+        let total = totals.entry(amount.currency.code()).or_insert(Money::new(0, amount.currency));
+        total.amount_minor = total.amount_minor.saturating_add(amount.amount_minor);
+    }
+    totals.into_values().collect()
 }
 
 impl fmt::Display for Money {

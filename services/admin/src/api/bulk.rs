@@ -28,6 +28,7 @@ use crate::commands::{BulkChange, CommandKind, Reply};
 use crate::dead_letters::events::Replay;
 use crate::dead_letters::filter::Selection;
 use crate::dead_letters::reading;
+use crate::overview::waiting_orders::MAX_EXTENDED;
 use crate::rows::id_of;
 use admin_api::actor::Actor;
 
@@ -38,7 +39,7 @@ pub(super) struct Limit {
     pub(super) otherwise: &'static str,
 }
 
-const MAX_CHANGED: Limit = Limit { number: 100_000, otherwise: "narrow it down" };
+const MAX_CHANGED: Limit = Limit { number: MAX_EXTENDED, otherwise: "narrow it down" };
 
 /// More replays are the work of a redrive, which can be watched and stops automatically.
 const MAX_REPLAYED: Limit = Limit { number: 1_000, otherwise: "use a redrive" };

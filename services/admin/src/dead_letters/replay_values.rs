@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use admin_api::dead_letters::{DeadLetterItem, Filter};
 use admin_api::replay_value::{ReplayValue, ReplayValues};
+use contract::money::Money;
 use contract::saga::SagaStatus;
 use contract::saga_view::SagaView;
 use jiff::Timestamp;
@@ -19,7 +20,7 @@ use super::filter::Selection;
 use super::reading::{find, readable};
 use super::view::{DeadLetterView, Report};
 use crate::rows::{id_of, parsed};
-use crate::sagas::summary::{Amounts, amounts};
+use crate::sagas::summary::amounts;
 
 /// Rows of one query with a text filter.
 const CHUNK: usize = 500;
@@ -116,7 +117,7 @@ pub(crate) async fn by_cause(
 pub(crate) async fn cancelled_amounts(
     store: &dyn Queries,
     fingerprint: &str,
-) -> Result<Option<Amounts>, StoreFault> {
+) -> Result<Option<Vec<Money>>, StoreFault> {
     let filter = Filter { fingerprint: Some(fingerprint.to_owned()), ..Filter::default() };
     let found = find(store, &Selection::pending(filter), false, None, CHUNK).await?;
     if found.next.is_some() {

@@ -86,6 +86,7 @@ fn group_summary(group: DeadLetterGroup) -> GroupSummary {
         foreign: group.origin == DeadLetterOrigin::Foreign,
         newest: group.sample,
         newest_at: group.last_failed_at,
+        oldest_at: group.first_failed_at,
         awaited: group.replay_values.awaited,
         ended: group.replay_values.ended,
         cancelled: group.replay_values.cancelled,

@@ -1,7 +1,7 @@
 //! Pure: the content of a notification, for people and for programs.
 
 use admin_api::notifications::NotificationKind;
-use admin_api::text::{counted, listed_at_least};
+use admin_api::text::{listed_at_least, waiting_text};
 use contract::money::Money;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,12 @@ pub struct Line {
     /// Number of orders that wait while it lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orders: Option<u64>,
+    /// True if there may be more of them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub orders_partial: bool,
+    /// Number of cancelled orders that are not undone while it lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelled_orders: Option<u64>,
     /// Money in affected orders, one amount for each currency.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub amounts: Vec<Money>,
@@ -66,8 +72,9 @@ impl Line {
     /// Describes the finding with its money, first deadline and command.
     fn with_impact(&self) -> String {
         let mut text = self.text.clone();
-        if let Some(orders) = self.orders {
-            text.push_str(&format!(", {}", counted(orders, "order waits", "orders wait")));
+        let waiting = waiting_text(self.orders, self.orders_partial, self.cancelled_orders);
+        if !waiting.is_empty() {
+            text.push_str(&format!(", {waiting}"));
         }
         if !self.amounts.is_empty() {
             text.push_str(&format!(", {}", listed_at_least(&self.amounts, self.amounts_partial)));

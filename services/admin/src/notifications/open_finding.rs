@@ -80,6 +80,8 @@ impl Open {
             text: finding.map_or_else(|| self.text.clone(), text_of),
             count: finding.and_then(|finding| finding.count),
             orders: finding.and_then(|finding| finding.orders),
+            orders_partial: finding.is_some_and(|finding| finding.orders_partial),
+            cancelled_orders: finding.and_then(|finding| finding.cancelled_orders),
             amounts: finding.map(|finding| finding.amounts.clone()).unwrap_or_default(),
             amounts_partial: finding.is_some_and(|finding| finding.amounts_partial),
             deadline: finding.and_then(|finding| finding.deadline),
@@ -103,7 +105,7 @@ fn name_of(receiver: Option<&String>) -> &str {
 }
 
 /// Describes a finding in one short line without control characters, as it may quote anything.
-fn text_of(finding: &Finding) -> String {
+pub fn text_of(finding: &Finding) -> String {
     let cause = finding.explanation.lines().next().filter(|line| line.starts_with("Cause: "));
     let text = cause.map_or_else(|| finding.text.clone(), |cause| format!("{}. {cause}", finding.text));
     let is_between = |letter: char| letter.is_whitespace() || letter.is_control();

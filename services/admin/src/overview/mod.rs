@@ -5,10 +5,11 @@
 //! - [`notifiable`]: which findings people are notified of
 //! - [`waiting_orders`]: the orders that wait while a finding is open
 //! - `snapshot`: reads the state of everything within two seconds
-//! - `metrics`: exports it for Prometheus
+//! - `metrics`, `finding_metrics`: export it for Prometheus
 
 pub mod affected;
 mod dead_letter_findings;
+mod finding_metrics;
 pub mod findings;
 pub(crate) mod metrics;
 pub mod notifiable;

@@ -100,7 +100,7 @@ fn overrides_unreadable(service: &str, check: &FailingCheck) -> Finding {
 }
 
 /// Check of a service that rejects new requests.
-const OVERLOAD: &str = "overload";
+pub(super) const OVERLOAD: &str = "overload";
 
 fn not_ready(status: &ServiceStatus, check: &FailingCheck) -> Finding {
     let FailingCheck { check: name, text, since, .. } = check;

@@ -10,11 +10,9 @@ use admin_api::overview::{
 };
 use contract::money::Money;
 use contract::saga::SagaStatus;
-use contract::saga_view::SagaView;
 use futures::future::join_all;
 use saga_core::breaker::{self, BreakerView};
 use saga_core::dead_letter::DeadLetterStatus;
-use saga_core::decider::Decider as _;
 use saga_core::health::{Check, CheckState};
 use saga_core::query::Query;
 use saga_engine::host::health_report::HealthReport;
@@ -25,14 +23,12 @@ use tokio::time::timeout;
 
 use super::affected::Affected;
 use super::findings::{HALF_OPEN, with_findings};
-use super::waiting_orders::{self, WaitingOrders, delayed_steps, with_waiting_orders};
+use super::waiting_orders::{delayed_steps, with_waiting_orders};
 use crate::app::AdminApp;
 use crate::dead_letters::filter::Selection;
 use crate::dead_letters::reading;
 use crate::ledgers::state::{RECONCILIATION_STATE, ReconciliationState};
-use crate::sagas::summary::{
-    self, Amounts, amounts, in_status, overdue, sums, unfinished, waiting_for, waiting_for_dead_letter,
-};
+use crate::sagas::summary::{self, in_status, overdue, sums, unfinished, waiting_for_dead_letter};
 use crate::sagas::sums::SagaSums;
 use crate::service_client::{ServiceClient, all, each};
 use crate::topology::NAME;
@@ -106,19 +102,15 @@ pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, limits: Limit
         unavailable,
     };
     let overview = with_findings(overview, &affected);
-    let waiting = waiting_orders(app, delayed_steps(&overview.findings)).await;
-    with_waiting_orders(overview, &waiting)
-}
-
-/// Reads the orders that wait for these steps.
-async fn waiting_orders(app: &AdminApp, steps: BTreeSet<&'static str>) -> waiting_orders::ByStep {
-    let store = app.store.as_ref();
-    let of_step = async |step: &'static str| {
-        let count = summary::count_soon(store, SagaView::KIND, "next_step", waiting_for(step));
-        let (count, sums) = tokio::join!(count, sums_soon(app, Some(waiting_for(step))));
-        Some((step, WaitingOrders { count: count?, sums }))
-    };
-    join_all(steps.into_iter().map(of_step)).await.into_iter().flatten().collect()
+    let delayed = delayed_steps(&overview.findings);
+    if delayed.is_empty() {
+        return overview;
+    }
+    let waiting = summary::waiting_orders(app.store.as_ref(), &delayed, app.clock.now());
+    match timeout(AMOUNTS_TIMEOUT, waiting).await {
+        Ok(Ok(waiting)) => with_waiting_orders(overview, &waiting),
+        Ok(Err(_)) | Err(_) => overview,
+    }
 }
 
 /// Reads the money in sagas that findings are about.
@@ -168,7 +160,7 @@ async fn cancelled_amounts(
     let groups = groups.filter(|group| group.cancelled > 0).take(limit).map(async |group| {
         let amounts = dead_letters::replay_values::cancelled_amounts(app.store.as_ref(), &group.fingerprint);
         let amounts = timeout(AMOUNTS_TIMEOUT, amounts).await.ok()?.ok()??;
-        Some((group.fingerprint.clone(), amounts.into_values().collect()))
+        Some((group.fingerprint.clone(), amounts))
     });
     join_all(groups).await.into_iter().flatten().collect()
 }
@@ -176,13 +168,13 @@ async fn cancelled_amounts(
 /// Sums the sagas that a query finds, unless that takes long.
 async fn sums_soon(app: &AdminApp, query: Option<Query>) -> SagaSums {
     let Some(query) = query else { return SagaSums::default() };
-    let found = timeout(AMOUNTS_TIMEOUT, sums(app.store.as_ref(), query, app.clock.now())).await;
+    let found = timeout(AMOUNTS_TIMEOUT, sums(app.store.as_ref(), query)).await;
     found.ok().and_then(Result::ok).unwrap_or_default()
 }
 
-/// Sums the totals of unfinished sagas; `None` when that takes long. Reads many rows: only for callers that can wait.
-pub(crate) async fn open_amounts(app: &AdminApp) -> Option<Amounts> {
-    timeout(TIMEOUT, amounts(app.store.as_ref(), unfinished())).await.ok()?.ok()
+/// Sums the unfinished sagas; `None` when that takes long. Reads many rows: only for callers that can wait.
+pub(crate) async fn open_sagas(app: &AdminApp) -> Option<SagaSums> {
+    timeout(TIMEOUT, sums(app.store.as_ref(), unfinished())).await.ok()?.ok()
 }
 
 fn too_slow(who: &str) -> String {

@@ -3,18 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use admin_api::overview::{Finding, FindingCode, Overview};
-use contract::money::Money;
-use contract::saga::{ORDER_SAGA, steps};
-use contract::topology::{OPERATOR, PARTICIPANTS};
+use contract::money::total_by_currency;
+use contract::saga::{ORDER_SAGA, StepRole, role_of, steps};
+use contract::topology::{OPERATOR, named};
 
-use crate::sagas::sums::SagaSums;
+use super::readiness_findings::OVERLOAD;
+use crate::sagas::sums::WaitingOrders;
 
-/// Orders that wait for one step.
-#[derive(Debug, Clone, Default)]
-pub struct WaitingOrders {
-    pub count: u64,
-    pub sums: SagaSums,
-}
+/// Number of orders that one request extends at most.
+pub const MAX_EXTENDED: usize = 100_000;
 
 /// Waiting orders by the step that they wait for.
 pub type ByStep = BTreeMap<&'static str, WaitingOrders>;
@@ -39,16 +36,22 @@ fn with_waiting(mut finding: Finding, waiting: &ByStep, can_extend: bool) -> Fin
     if delayed.is_empty() {
         return finding;
     }
-    finding.orders = Some(delayed.iter().map(|(_, orders)| orders.count).sum());
-    finding.amounts = total(delayed.iter().flat_map(|(_, orders)| &orders.sums.amounts));
-    finding.amounts_partial = delayed.iter().any(|(_, orders)| orders.sums.is_partial);
-    finding.deadline = delayed.iter().filter_map(|(_, orders)| orders.sums.first_deadline).min();
-    for (step, orders) in delayed {
+    let (pending, cancelled): (Vec<_>, Vec<_>) =
+        delayed.into_iter().partition(|(step, _)| role_of(step) == StepRole::Forward);
+    let count = |of: &[(&str, &WaitingOrders)]| of.iter().map(|(_, orders)| orders.count).sum::<u64>();
+    finding.orders = Some(count(&pending));
+    finding.cancelled_orders = Some(count(&cancelled)).filter(|count| *count > 0);
+    // Admin does not hear of orders that are accepted meanwhile.
+    finding.orders_partial = finding.code == FindingCode::BrokerUnavailable;
+    finding.amounts = total_by_currency(pending.iter().flat_map(|(_, orders)| &orders.amounts).copied());
+    finding.amounts_partial =
+        finding.orders_partial || pending.iter().any(|(_, orders)| orders.amounts_partial);
+    finding.deadline = pending.iter().filter_map(|(_, orders)| orders.first_deadline).min();
+    for (step, orders) in pending.into_iter().chain(cancelled) {
         let list = format!("saga list --stuck-at {step}");
-        let extend =
-            orders.sums.first_deadline.filter(|_| can_extend).map(|_| {
-                format!("saga extend --stuck-at {step} --for 10m --reason \"time to fix the cause\"")
-            });
+        let extend = orders.first_deadline.filter(|_| can_extend && orders.count <= MAX_EXTENDED as u64);
+        let extend = extend
+            .map(|_| format!("saga extend --stuck-at {step} --for 10m --reason \"time to fix the cause\""));
         for command in extend.into_iter().chain([list]) {
             if !finding.commands.contains(&command) {
                 finding.commands.push(command);
@@ -58,33 +61,21 @@ fn with_waiting(mut finding: Finding, waiting: &ByStep, can_extend: bool) -> Fin
     finding
 }
 
-fn total<'a>(amounts: impl Iterator<Item = &'a Money>) -> Vec<Money> {
-    let mut total: BTreeMap<&str, Money> = BTreeMap::new();
-    for amount in amounts {
-        let sum = total.entry(amount.currency.code()).or_insert(Money::new(0, amount.currency));
-        sum.amount_minor = sum.amount_minor.saturating_add(amount.amount_minor);
-    }
-    total.into_values().collect()
-}
-
 /// Steps that do not complete while a finding is open: the one that it is about, or all of its service and of the services that
-/// call it.
+/// call it. A finding about some messages or requests of a service that works delays no step.
 fn steps_of(finding: &Finding) -> Vec<&'static str> {
+    let subject = finding.key.rsplit(['/', ':']).next().unwrap_or_default();
     match finding.code {
         FindingCode::BrokerUnavailable => steps().collect(),
-        FindingCode::Unreachable
-        | FindingCode::NotReady
-        | FindingCode::ConsumerStall
-        | FindingCode::MessagesRejected
-        | FindingCode::BreakerOpen
-        | FindingCode::TasksOverdue
-        | FindingCode::BankLedgerRejected
-        | FindingCode::RetriesOverdue
-        | FindingCode::CrashLoop => {
-            let subject = finding.key.rsplit(['/', ':']).next().unwrap_or_default();
+        FindingCode::NotReady if subject == OVERLOAD => vec![],
+        FindingCode::Unreachable | FindingCode::NotReady | FindingCode::BankLedgerRejected => {
+            finding.service.as_deref().map(steps_at).unwrap_or_default()
+        }
+        FindingCode::ConsumerStall | FindingCode::BreakerOpen => {
             match steps().find(|step| *step == subject) {
                 Some(step) => vec![step],
-                None => finding.service.as_deref().map(steps_at).unwrap_or_default(),
+                // A breaker of a service that is called. Other steps delay no order.
+                None => steps_at(subject),
             }
         }
         FindingCode::CompensationStuck
@@ -92,7 +83,11 @@ fn steps_of(finding: &Finding) -> Vec<&'static str> {
         | FindingCode::MoreDeadLetters
         | FindingCode::ManyDeadLetters
         | FindingCode::ReplaysOverdue
+        | FindingCode::MessagesRejected
+        | FindingCode::TasksOverdue
+        | FindingCode::RetriesOverdue
         | FindingCode::DiskSpaceLow
+        | FindingCode::CrashLoop
         | FindingCode::OverridesUnreadable
         | FindingCode::SagasOverdue
         | FindingCode::LedgersUnbalanced
@@ -103,11 +98,7 @@ fn steps_of(finding: &Finding) -> Vec<&'static str> {
 
 /// Steps of a service, and of those that call it. Admin calls every service for its views, and delays no order.
 fn steps_at(service: &str) -> Vec<&'static str> {
-    let calls = |owner: &str| {
-        PARTICIPANTS
-            .iter()
-            .any(|participant| participant.name == owner && participant.calls.contains(&service))
-    };
+    let calls = |owner: &str| named(owner).is_some_and(|owner| owner.calls.contains(&service));
     let is_delayed = |owner: &str| owner == service || (owner != OPERATOR && calls(owner));
     let stages = ORDER_SAGA.iter().filter(|stage| is_delayed(stage.owner));
     stages.flat_map(|stage| [Some(stage.step), stage.compensation_step]).flatten().collect()

@@ -1,31 +1,31 @@
 //! Shell: counts of sagas by indexed fields. Ended sagas are counted only if that is fast.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use admin_api::overview::{OldestSaga, SagaSummary, StepDuration};
-use contract::money::Money;
-use contract::saga::{SagaStatus, steps};
+use contract::money::{Money, total_by_currency};
+use contract::saga::{SagaStatus, StepRole, role_of, steps};
 use contract::saga_view::SagaView;
 use jiff::Timestamp;
-use saga_core::decider::Decider as _;
+use saga_core::decider::{Decider as _, FieldValue};
 use saga_core::query::{FoundRow, Query};
 use saga_engine::store::StoreFault;
 use saga_engine::store::roles::Queries;
 use tokio::time::timeout;
 
 use super::overdue::GRACE;
-use super::sums::SagaSums;
+use super::sums::{SagaSums, WaitingOrders};
 use crate::rows::parsed;
 
 /// Time limit of a count that a response can do without. The store interrupts it.
 const COUNT_TIMEOUT: Duration = Duration::from_millis(250);
 
+/// Number of steps that sagas may wait for, at most.
+const MAX_STEPS: usize = 100;
+
 /// Number of sagas, oldest first, whose amounts are summed. Each row is read.
 const MAX_SUMMED: usize = 1_000;
-
-/// Money in minor units, by currency.
-pub(crate) type Amounts = BTreeMap<&'static str, Money>;
 
 /// Counts rows; `None` when that takes long.
 pub(crate) async fn count_soon(
@@ -47,18 +47,33 @@ pub(crate) async fn summary(
     let all = timeout(COUNT_TIMEOUT, store.counts(SagaView::KIND, "status", Query::default()));
     let oldest = store.find(SagaView::KIND, Query { limit: 1, ..unfinished() });
     let overdue = store.counts(SagaView::KIND, "status", overdue(now));
+    let steps = || vec![("next_step", steps().map(FieldValue::from).collect::<Vec<_>>())];
+    let waiting = store.counts(SagaView::KIND, "next_step", Query { one_of: steps(), ..Query::default() });
+    let has_deadline = [SagaStatus::Started, SagaStatus::InProgress, SagaStatus::DeadLettered];
+    let has_deadline = has_deadline.iter().map(|status| status.as_str().into()).collect();
+    let coming = Query {
+        one_of: [steps(), vec![("status", has_deadline)]].concat(),
+        from: vec![("deadline", now.as_microsecond().into())],
+        limit: MAX_STEPS,
+        ..Query::default()
+    };
+    let coming = store.groups(SagaView::KIND, "next_step", "deadline", coming);
     let newest = async {
         let query = Query { limit: newest, descending: true, ..Query::default() };
         if newest == 0 { Ok(vec![]) } else { store.find(SagaView::KIND, query).await }
     };
-    let (all, oldest, overdue, newest) = tokio::join!(all, oldest, overdue, newest);
+    let (all, oldest, overdue, waiting, coming, newest) =
+        tokio::join!(all, oldest, overdue, waiting, coming, newest);
+    let next_deadline = coming?.iter().map(|group| group.first).min();
+    let next_deadline = next_deadline.and_then(|at| Timestamp::from_microsecond(at).ok());
     let (by_status, ended_counted) = match all {
         Ok(all) => (all?, true),
         Err(_) => (store.counts(SagaView::KIND, "status", unfinished()).await?, false),
     };
     let oldest = oldest?.first().map(oldest_saga);
     let steps = step_durations(&newest?);
-    Ok(SagaSummary { by_status, ended_counted, overdue: overdue?.values().sum(), oldest, steps })
+    let (overdue, waiting) = (overdue?.values().sum(), waiting?);
+    Ok(SagaSummary { by_status, ended_counted, overdue, waiting, next_deadline, oldest, steps })
 }
 
 fn step_durations(newest: &[FoundRow]) -> Vec<StepDuration> {
@@ -88,9 +103,40 @@ pub(crate) fn in_status(status: SagaStatus) -> Query {
     Query { equals: vec![("status", status.as_str().into())], ..Query::default() }
 }
 
-/// Finds sagas that wait for a step. Those that have ended wait for none.
-pub(crate) fn waiting_for(step: &str) -> Query {
-    Query { equals: vec![("next_step", step.into())], ..Query::default() }
+/// Finds sagas that wait for these steps, without those whose message is a dead letter.
+fn waiting_for(steps: impl IntoIterator<Item = &'static str>) -> Query {
+    let statuses =
+        [SagaStatus::Started, SagaStatus::InProgress, SagaStatus::TimedOut, SagaStatus::Compensating];
+    let statuses = statuses.iter().map(|status| status.as_str().into()).collect();
+    let steps = steps.into_iter().map(FieldValue::from).collect();
+    Query { one_of: vec![("next_step", steps), ("status", statuses)], limit: MAX_STEPS, ..Query::default() }
+}
+
+/// Reads the orders that wait for these steps, by step.
+pub(crate) async fn waiting_orders(
+    store: &dyn Queries,
+    wanted: &BTreeSet<&'static str>,
+    now: Timestamp,
+) -> Result<BTreeMap<&'static str, WaitingOrders>, StoreFault> {
+    let query = || waiting_for(wanted.iter().copied());
+    let coming = Query { from: vec![("deadline", now.as_microsecond().into())], ..query() };
+    let all = store.groups(SagaView::KIND, "next_step", "deadline", query());
+    let coming = store.groups(SagaView::KIND, "next_step", "deadline", coming);
+    let (all, coming) = tokio::join!(all, coming);
+    let (all, coming) = (all?, coming?);
+    let mut waiting = BTreeMap::new();
+    for group in all {
+        let Some(step) = steps().find(|step| *step == group.value) else { continue };
+        let mut orders = WaitingOrders { count: group.count, ..WaitingOrders::default() };
+        if role_of(step) == StepRole::Forward {
+            let first = coming.iter().find(|coming| coming.value == step).map(|coming| coming.first);
+            orders.first_deadline = first.and_then(|first| Timestamp::from_microsecond(first).ok());
+            let sums = sums(store, waiting_for([step])).await?;
+            (orders.amounts, orders.amounts_partial) = (sums.amounts, sums.is_partial);
+        }
+        waiting.insert(step, orders);
+    }
+    Ok(waiting)
 }
 
 /// Finds sagas that wait for a dead letter of a step.
@@ -121,32 +167,21 @@ pub(crate) fn overdue_before(now: Timestamp) -> Timestamp {
 }
 
 /// Sums the totals of the oldest sagas that a query finds, by currency.
-pub(crate) async fn amounts(store: &dyn Queries, query: Query) -> Result<Amounts, StoreFault> {
-    let oldest = store.find(SagaView::KIND, Query { limit: MAX_SUMMED, ..query }).await?;
-    Ok(total_amounts(oldest.iter().filter_map(|row| parsed(row).ok())))
+pub(crate) async fn amounts(store: &dyn Queries, query: Query) -> Result<Vec<Money>, StoreFault> {
+    Ok(sums(store, query).await?.amounts)
 }
 
 /// Sums the oldest sagas that a query finds. Damaged sagas, and those without an order so far, are left out.
-pub(crate) async fn sums(store: &dyn Queries, query: Query, now: Timestamp) -> Result<SagaSums, StoreFault> {
+pub(crate) async fn sums(store: &dyn Queries, query: Query) -> Result<SagaSums, StoreFault> {
     let found = store.find(SagaView::KIND, Query { limit: MAX_SUMMED + 1, ..query }).await?;
     let read = &found[..found.len().min(MAX_SUMMED)];
-    let views: Vec<SagaView> = read.iter().filter_map(|row| parsed(row).ok()).collect();
-    let deadlines = views.iter().filter_map(|view| Wait::of(view).until);
+    let totals: Vec<Money> = read.iter().filter_map(|row| parsed::<SagaView>(row).ok()?.total).collect();
     Ok(SagaSums {
-        first_deadline: deadlines.filter(|deadline| *deadline > now).min(),
-        amounts: total_amounts(views.into_iter()).into_values().collect(),
-        is_partial: found.len() > MAX_SUMMED,
+        is_partial: found.len() > totals.len(),
+        amounts: total_by_currency(totals),
         oldest: found.first().map(|row| row.id.clone()),
+        oldest_at: found.first().map(|row| row.created_at),
     })
-}
-
-fn total_amounts(sagas: impl Iterator<Item = SagaView>) -> Amounts {
-    let mut amounts = Amounts::new();
-    for total in sagas.filter_map(|saga| saga.total) {
-        let amount = amounts.entry(total.currency.code()).or_insert(Money::new(0, total.currency));
-        amount.amount_minor = amount.amount_minor.saturating_add(total.amount_minor);
-    }
-    amounts
 }
 
 fn oldest_saga(row: &FoundRow) -> OldestSaga {

@@ -8,10 +8,22 @@ use jiff::Timestamp;
 pub struct SagaSums {
     /// Money in their orders, one amount for each currency.
     pub amounts: Vec<Money>,
-    /// True if there are more of them than were read.
+    /// True if there is more money than that: not all of them were read.
     pub is_partial: bool,
     /// Id of the oldest.
     pub oldest: Option<String>,
-    /// Earliest deadline that is not past.
+    /// Start of the oldest.
+    pub oldest_at: Option<Timestamp>,
+}
+
+/// Orders that wait for one step, without those whose message is a dead letter.
+#[derive(Debug, Clone, Default)]
+pub struct WaitingOrders {
+    pub count: u64,
+    /// Earliest deadline that is not past; `None` for a compensation, which has none.
     pub first_deadline: Option<Timestamp>,
+    /// Money in the oldest of them, one amount for each currency.
+    pub amounts: Vec<Money>,
+    /// True if there is more money than that.
+    pub amounts_partial: bool,
 }

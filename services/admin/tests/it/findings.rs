@@ -7,8 +7,8 @@ use admin::notifications::settings::RECEIVER;
 use admin::overview::affected::Affected;
 use admin::overview::findings::with_findings;
 use admin::overview::notifiable::{notifiable, unknown_keys};
-use admin::overview::waiting_orders::{ByStep, WaitingOrders, delayed_steps, with_waiting_orders};
-use admin::sagas::sums::SagaSums;
+use admin::overview::waiting_orders::{ByStep, delayed_steps, with_waiting_orders};
+use admin::sagas::sums::{SagaSums, WaitingOrders};
 use admin_api::overview::{
     DeadLetterSummary, FailingCheck, FaultSummary, FindingCode, GroupSummary, OpenBreaker, OutboxSummary,
     OverdueReplays, Overview, SagaSummary, ServiceStatus, StepStatus, TaskSummary, Unavailable,
@@ -41,6 +41,7 @@ fn group(service: &str, step: &str) -> GroupSummary {
         foreign: false,
         newest: Uuid::nil(),
         newest_at: NOW,
+        oldest_at: NOW,
         awaited: 1,
         ended: 1,
         cancelled: 1,
@@ -292,7 +293,9 @@ fn finding_that_delays_orders_counts_them_and_suggests_to_extend_those_with_a_de
     let euro: Money = serde_json::from_str(r#"{"amount_minor": 1299, "currency": "EUR"}"#).expect("money");
     let orders = |count, until: Option<Timestamp>| WaitingOrders {
         count,
-        sums: SagaSums { amounts: vec![euro], first_deadline: until, is_partial: count > 2, oldest: None },
+        first_deadline: until,
+        amounts: vec![euro],
+        amounts_partial: count > 2,
     };
     let waiting = ByStep::from([
         ("inventory-stock-reservation", orders(7, Some(before(3)))),
@@ -315,8 +318,8 @@ fn finding_that_delays_orders_counts_them_and_suggests_to_extend_those_with_a_de
         all.services.push(ServiceStatus { problem: gone.clone(), ..service("bank") });
     });
     assert_eq!(delayed, of_payment, "payment calls the bank");
-    assert_eq!((bank.orders, bank.amounts_partial, bank.deadline), (Some(5), true, Some(NOW)));
-    assert_eq!(bank.amounts.iter().map(|sum| sum.amount_minor).collect::<Vec<_>>(), [2 * 1299]);
+    assert_eq!((bank.orders, bank.cancelled_orders, bank.deadline), (Some(2), Some(3), Some(NOW)));
+    assert_eq!((&bank.amounts, bank.amounts_partial), (&vec![euro], false), "of those that may be confirmed");
     assert_eq!(bank.commands, [extend, list, "saga list --stuck-at payment-refund"]);
 
     let (delayed, stall) = found(&|all| all.services[1].steps = vec![stalled("payment-processing", false)]);
@@ -325,10 +328,29 @@ fn finding_that_delays_orders_counts_them_and_suggests_to_extend_those_with_a_de
 
     let overview = evaluated(|all| all.services[1].failing_checks = vec![check("broker", true)]);
     let overview = with_waiting_orders(overview, &waiting);
-    let orders: Vec<_> = overview.findings.iter().map(|found| (found.code, found.orders)).collect();
-    assert_eq!(orders, [(FindingCode::NotReady, Some(5)), (FindingCode::BrokerUnavailable, Some(12))]);
+    let counted: Vec<_> = overview.findings.iter().map(|found| (found.code, found.orders)).collect();
+    assert_eq!(counted, [(FindingCode::NotReady, Some(2)), (FindingCode::BrokerUnavailable, Some(9))]);
+    assert!(overview.findings[1].orders_partial, "admin does not hear of more");
     let mut commands = overview.findings.iter().flat_map(|found| &found.commands);
     assert!(!commands.any(|command| command.contains("extend")), "order does not hear of it");
+
+    // A step that no order waits for, some messages, new requests.
+    for change in [
+        &(|all: &mut Overview| all.services[1].steps = vec![stalled("payment-extension", false)])
+            as &dyn Fn(&mut _),
+        &|all: &mut Overview| all.services[1].failing_checks = vec![check("overload", false)],
+        &|all: &mut Overview| all.services[1].failing_checks = vec![check("crashes", false)],
+        &|all: &mut Overview| {
+            (all.services[1].retries, all.services[1].retrying_since) = (Some(1), Some(before(400)))
+        },
+    ] {
+        assert_eq!(found(change).0, [""; 0], "it delays no order");
+    }
+
+    let many = ByStep::from([("payment-processing", orders(100_001, Some(NOW)))]);
+    let overview = evaluated(|all| all.services[1].problem = gone.clone());
+    let found_many = with_waiting_orders(overview, &many);
+    assert_eq!(found_many.findings[0].commands, [list], "too many for one request");
 
     let (delayed, admin) = found(&|all| all.services[0].problem = gone.clone());
     assert_eq!((delayed.as_slice(), admin.orders, admin.amounts.len()), ([].as_slice(), None, 0));

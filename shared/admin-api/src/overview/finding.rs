@@ -28,9 +28,15 @@ pub struct Finding {
     /// Number of affected sagas, dead letters, entries, calls or discrepancies at this time, where they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// Number of orders that wait while it lasts, where they are counted; absent without any.
+    /// Number of orders that wait while it lasts; absent without any, and while they are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orders: Option<u64>,
+    /// True if there may be more of them, of which admin has not heard.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub orders_partial: bool,
+    /// Number of cancelled orders that are not undone while it lasts; absent without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelled_orders: Option<u64>,
     /// Money in affected orders, one amount for each currency, where it is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub amounts: Vec<Money>,
@@ -66,6 +72,8 @@ impl Finding {
             since: None,
             count: None,
             orders: None,
+            orders_partial: false,
+            cancelled_orders: None,
             amounts: vec![],
             amounts_partial: false,
             deadline: None,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use admin_api::overview::{Finding, FindingCode, UNTRUSTED};
-use admin_api::text::{counted, listed_at_least};
+use admin_api::text::{listed_at_least, waiting_text};
 use contract::topology::{OPERATOR, PARTICIPANTS};
 use serde::Serialize;
 
@@ -70,8 +70,11 @@ pub fn line(finding: &Finding, view: &View) -> String {
 
 /// Describes the orders that wait while a finding lasts; empty without any.
 fn waiting(finding: &Finding, view: &View) -> String {
-    let Some(orders) = finding.orders else { return String::new() };
-    let mut text = format!("; {}", counted(orders, "order waits", "orders wait"));
+    if finding.orders.is_none() {
+        return String::new();
+    }
+    let waiting = waiting_text(finding.orders, finding.orders_partial, finding.cancelled_orders);
+    let mut text = format!("; {waiting}");
     if !finding.amounts.is_empty() {
         let _ = write!(text, ", {}", listed_at_least(&finding.amounts, finding.amounts_partial));
     }
@@ -158,8 +161,8 @@ pub mod tests {
 
     use admin::overview::affected::Affected;
     use admin::overview::findings::with_findings;
-    use admin::overview::waiting_orders::{ByStep, WaitingOrders, with_waiting_orders};
-    use admin::sagas::sums::SagaSums;
+    use admin::overview::waiting_orders::{ByStep, with_waiting_orders};
+    use admin::sagas::sums::{SagaSums, WaitingOrders};
     use admin_api::overview::{
         DeadLetterSummary, FailingCheck, FaultSummary, GroupSummary, OldestSaga, OpenBreaker, OutboxSummary,
         OverdueReplays, Overview, SagaSummary, ServiceStatus, StepDuration, StepStatus, TaskSummary,
@@ -195,6 +198,7 @@ pub mod tests {
             foreign: fingerprint == "foreign",
             newest: Uuid::from_u128(7),
             newest_at: at(30),
+            oldest_at: at(0),
             awaited,
             ended: 1_234 - awaited,
             cancelled: 1_234 - awaited,
@@ -270,6 +274,8 @@ pub mod tests {
             sagas: Some(SagaSummary {
                 by_status,
                 overdue: 2,
+                next_deadline: Some(at(410)),
+                waiting: BTreeMap::from([("payment-processing".to_owned(), 150)]),
                 oldest: Some(oldest),
                 ended_counted: true,
                 steps: vec![StepDuration {
@@ -308,8 +314,10 @@ pub mod tests {
             dead_letter_threshold: 100,
             ..Affected::default()
         };
-        let sums = SagaSums { amounts: vec![euro], first_deadline: Some(at(410)), ..SagaSums::default() };
-        let waiting = ByStep::from([("payment-processing", WaitingOrders { count: 150, sums })]);
+        let (amounts, first_deadline) = (vec![euro], Some(at(410)));
+        let charges = WaitingOrders { count: 150, first_deadline, amounts, amounts_partial: true };
+        let refunds = WaitingOrders { count: 3, ..WaitingOrders::default() };
+        let waiting = ByStep::from([("payment-processing", charges), ("payment-refund", refunds)]);
         with_waiting_orders(with_findings(overview, &affected), &waiting)
     }
 

@@ -225,6 +225,10 @@ pub fn saga_lines(sagas: &SagaSummary, view: &View) -> String {
     if sagas.overdue > 0 {
         let _ = writeln!(text, "  {} OVERDUE", grouped(sagas.overdue));
     }
+    if !sagas.waiting.is_empty() {
+        let waiting = sagas.waiting.iter().map(|(step, count)| format!("{step} {}", grouped(*count)));
+        let _ = writeln!(text, "  waiting for: {}", waiting.collect::<Vec<_>>().join(" · "));
+    }
     if let Some(OldestSaga { id, status, waits_for, waits_since, waits_until }) = &sagas.oldest {
         let step = waits_for.as_ref().map(|step| format!(" waits for {step}")).unwrap_or_default();
         let since = waits_since.map(|since| format!(" since {}", view.time(since))).unwrap_or_default();
