@@ -128,6 +128,9 @@ export_nats_server() {
   export NATS_SERVER_BIN=$program
 }
 
+# chromium_program: prints the path of Chromium, or fails.
+chromium_program() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
+
 # prometheus_program NAME: prints the path of prometheus or promtool; fails if it is missing.
 prometheus_program() {
   command -v "$1" && return

@@ -41,10 +41,11 @@ check_rust() {
 }
 
 # The C compiler builds SQLite; the demo uses curl and jq. The tests use strace to check disk syncs, unshare to give the broker
-# a small disk, and faketime to give a service a wrong clock.
+# a small disk, faketime to give a service a wrong clock, and Node.js, npm and Chromium to draw the dashboards.
 get_tools() {
   local tool tools=(curl jq cc) missing=()
-  [[ ${1:-} != --tests || $(uname) != Linux ]] || tools+=(strace unshare faketime)
+  [[ ${1:-} != --tests || $(uname) != Linux ]] || tools+=(strace unshare faketime node npm)
+  [[ ${1:-} != --tests ]] || chromium_program >/dev/null || missing+=(chromium)
   for tool in "${tools[@]}"; do
     have "$tool" || missing+=("$tool")
   done
@@ -79,6 +80,7 @@ package_of() {
     apk:cc) echo build-base ;;
     *:cc) echo gcc ;;
     *:unshare) echo util-linux ;;
+    *:node) echo nodejs ;;
     dnf:faketime | apk:faketime) echo libfaketime ;;
     apk:pip) echo py3-pip ;;
     brew:pip) echo python ;;

@@ -135,11 +135,26 @@ check_descriptions() {
   RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 }
 
-# Both checks start a system of their own. The check of the dashboards mostly waits.
-start_in_background check_descriptions
+# check_incidents: plays incidents, and checks what is reported and what the drawn dashboards show.
+check_incidents() {
+  local folder
+  folder=$(mktemp -d)
+  scripts/incidents.sh "$folder" --hold 25 --calm 5 --draw --check quiet bank broker dead_letters ||
+    die "incidents are not shown as they should be; pictures are in $folder"
+  rm -rf "$folder"
+}
+
+# check_descriptions_and_incidents: one after the other, in the background.
+check_descriptions_and_incidents() {
+  check_descriptions
+  check_incidents
+}
+
+# All these checks start a system of their own. Those of dashboards and incidents mostly wait.
+start_in_background check_descriptions_and_incidents
 
 step "dashboards, alerts and runbooks, with the fault of each alert"
 scripts/check-dashboards.sh
 
-step "OpenAPI descriptions and Rust documentation"
+step "OpenAPI descriptions, Rust documentation, and incidents with the dashboards drawn"
 await_background

@@ -39,7 +39,7 @@ def steps(root, server):
     keys = [name for name in left if name.startswith("secrets/saga-order-")]
     if len(keys) != 1 or keys[0] in first:
         yield f"k8s-apply.sh does not replace a key: {', '.join(keys)}"
-    removed = ["networkpolicies/to-collector", "servicemonitors/saga", "configmaps/dashboard-saga-business"]
+    removed = ["networkpolicies/to-collector", "servicemonitors/saga", "configmaps/dashboard-saga-overview"]
     if kept := [name for name in removed if name in left or name not in first]:
         yield f"k8s-apply.sh does not delete the objects of removed components: {', '.join(kept)}"
     if not {"secrets/other", "namespaces/saga", "statefulsets/order"} <= left:

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Draws the dashboards with Grafana's own components, from a running Prometheus: a picture of each, and a list of what its panels
+# show. Needs Node.js, npm and Chromium; the packages are kept in target/tools/draw.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+usage() {
+  echo "usage: scripts/draw-dashboards.sh PROMETHEUS FOLDER [--to SECONDS_SINCE_1970] [--minutes N (15)] [--closed]"
+}
+
+[[ ${1:-} == -h || ${1:-} == --help ]] && usage && exit 0
+[[ -n ${2:-} ]] || { usage >&2 && exit 2; }
+tools=$target_dir/tools/draw
+mkdir -p "$tools"
+# Renewed when a version changes.
+if ! cmp --silent "$root/scripts/draw/package.json" "$tools/installed.json"; then
+  cp "$root/scripts/draw/package.json" "$tools/"
+  (cd "$tools" && npm install --no-audit --no-fund --no-package-lock --silent) || die "the packages of Grafana cannot be installed from npm"
+  cp "$tools/package.json" "$tools/installed.json"
+fi
+CHROMIUM=$(chromium_program) || die "no Chromium: scripts/setup.sh --tests installs it"
+export CHROMIUM
+cp "$root"/scripts/draw/*.mjs "$root"/scripts/draw/*.jsx "$tools/"
+exec node "$tools/draw.mjs" "$root/grafana/dashboards" "$@"
