@@ -238,7 +238,8 @@ pub struct LogPage {
     /// Ids of damaged entries of this page, which cannot be shown; absent without any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<String>,
-    /// `cursor` of the next page; absent on the last.
+    /// `cursor` of the next page; absent on the last. A page may have fewer entries than `limit`, or none, before the whole log
+    /// is searched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }

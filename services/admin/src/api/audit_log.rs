@@ -5,7 +5,8 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use jiff::{SignedDuration, Timestamp};
 use saga_core::decider::{Decider as _, FieldValue};
-use saga_core::query::{FoundRow, Order, Query, text_in_json};
+use saga_core::ids::began_at;
+use saga_core::query::{FoundRow, Query, text_in_json};
 use saga_engine::host::http::{Body, Params, Problem};
 use saga_engine::host::queries::readable_rows;
 use saga_engine::runtime::clock::Clock as _;
@@ -15,8 +16,9 @@ use utoipa_axum::routes;
 use uuid::{Uuid, Variant, Version};
 
 use super::Admin;
+use super::audit_search::{BOUNDS, Found, newest_after, search};
 use super::extract::TokenHolder;
-use super::paging::{checked_limit, cut};
+use super::paging::checked_limit;
 use admin_api::actor::Actor;
 use admin_api::audit_log::{Entry, LogEntry, LogPage, LogParams, ProcessChange};
 
@@ -47,41 +49,66 @@ async fn log(
 ) -> Result<Json<LogPage>, Problem> {
     let LogParams { operator, action, target, since, until, text, limit, cursor } = params;
     let limit = checked_limit(limit)?;
+    let store = admin.app.store.as_ref();
     // The id of an order may also be in the detail.
-    let order = target.as_ref().and_then(|target| target.parse::<Uuid>().ok()).map(|id| id.to_string());
+    let order = target.as_ref().and_then(|target| target.parse::<Uuid>().ok());
     let target = target.filter(|_| order.is_none());
     let wanted = [("action", action.map(|action| action.to_string())), ("target", target)];
     let equals = wanted.into_iter().filter_map(|(field, text)| Some((field, FieldValue::Text(text?))));
-    let time = |at: Option<Timestamp>| at.map(|at| ("at", at.as_microsecond().into())).into_iter().collect();
+    let times = |times: &[Option<Timestamp>]| -> Vec<(&'static str, FieldValue)> {
+        times.iter().flatten().map(|at| ("at", at.as_microsecond().into())).collect()
+    };
+    let order_text = order.map(|order| order.to_string());
     // Entries of changes at other services have ids of the time of their order.
     let last = match cursor {
-        Some(cursor) => rows::row::<AuditEntry>(admin.app.store.as_ref(), cursor).await?,
+        Some(cursor) => {
+            let equals = vec![("id", FieldValue::Text(cursor.to_string()))];
+            let query = Query { equals, order: Some(newest_after(None)), limit: 1, ..Query::default() };
+            store.find(AuditEntry::KIND, query).await?.pop()
+        }
         None => None,
     };
-    let after = last.and_then(|AuditEntry(entry)| entry).map(|entry| entry.at.as_microsecond());
     let query = Query {
         equals: equals.collect(),
-        from: time(since),
-        below: time(until),
-        texts: [&text, &operator, &order].into_iter().flatten().map(|text| text_in_json(text)).collect(),
-        order: Some(Order { field: "at", after }),
+        from: times(&[since, order.and_then(earliest_change)]),
+        below: times(&[until]),
+        texts: [&text, &order_text].into_iter().flatten().map(|text| text_in_json(text)).collect(),
+        order: Some(newest_after(last.as_ref())),
         after: cursor.map(|cursor| cursor.to_string()),
-        descending: true,
-        limit: limit + 1,
         ..Query::default()
+    };
+    let queries = match &operator {
+        Some(name) => by_operator(&query, name).into(),
+        None => vec![query],
     };
     let is_wanted = |entry: &Entry| {
         operator.as_ref().is_none_or(|name| is_by(entry, name))
-            && order.as_ref().is_none_or(|order| concerns(entry, order))
+            && order_text.as_ref().is_none_or(|order| concerns(entry, order))
     };
-    let (page, next) = admin.matching_entries(query, limit, is_wanted).await?;
+    let find = |query| store.find(AuditEntry::KIND, query);
+    let Found { rows, next, read } = search(find, queries, is_wanted, limit, BOUNDS).await?;
+    tracing::debug!(rows = read, found = rows.len(), "searched the audit log");
     let entry = |row: &FoundRow| {
         let AuditEntry(entry) = rows::parsed(row)?;
         Ok(entry.map(|entry| LogEntry { id: row.id.clone(), entry }))
     };
-    let (entries, unreadable) = readable_rows(&page, entry);
+    let (entries, unreadable) = readable_rows(&rows, entry);
     let entries = entries.into_iter().flatten().collect();
     Ok(Json(LogPage { entries, unreadable, next }))
+}
+
+/// Earliest time at which an order may have been changed, if its id has a time: clocks differ.
+fn earliest_change(order: Uuid) -> Option<Timestamp> {
+    let is_timed = order.get_version() == Some(Version::SortRand);
+    is_timed.then(|| began_at(order)).and_then(|began| began.checked_sub(MAX_ID_LEAD).ok())
+}
+
+/// Queries for entries whose operator's name contains a text, and for those whose reported operator may.
+fn by_operator(query: &Query, name: &str) -> [Query; 2] {
+    let (mut author, mut reported) = (query.clone(), query.clone());
+    author.contains.push(("operator", name.to_owned()));
+    reported.texts.extend(["\"reported_operator\":\"".to_owned(), text_in_json(name)]);
+    [author, reported]
 }
 
 /// True if the name of the operator, or the one reported, contains a text, whatever the case of ASCII letters.
@@ -95,35 +122,6 @@ fn is_by(entry: &Entry, name: &str) -> bool {
 /// True if an order, or something else with an id, is the target of a change or in its detail.
 fn concerns(entry: &Entry, id: &str) -> bool {
     entry.target == id || entry.detail.as_ref().is_some_and(|detail| detail.to_string().contains(id))
-}
-
-impl Admin {
-    /// Reads pages until enough of their entries match, and the `cursor` of the next page. Damaged entries count as matching.
-    async fn matching_entries(
-        &self,
-        mut query: Query,
-        limit: usize,
-        is_wanted: impl Fn(&Entry) -> bool,
-    ) -> Result<(Vec<FoundRow>, Option<String>), Problem> {
-        let matches = |row: &FoundRow| match rows::parsed(row) {
-            Ok(AuditEntry(entry)) => entry.is_some_and(|entry| is_wanted(&entry)),
-            Err(_) => true,
-        };
-        let mut found = vec![];
-        loop {
-            let page = self.app.store.find(AuditEntry::KIND, query.clone()).await?;
-            let last = page.last().filter(|_| page.len() == query.limit);
-            let last = last.map(|row| (row.id.clone(), row.ordered_by.clone()));
-            found.extend(page.into_iter().filter(matches));
-            match last {
-                Some((id, FieldValue::Integer(at))) if found.len() <= limit => {
-                    query.after = Some(id);
-                    query.order = Some(Order { field: "at", after: Some(at) });
-                }
-                Some(_) | None => return Ok(cut(found, limit, |row| row.id.clone())),
-            }
-        }
-    }
 }
 
 /// Checks that an id is a UUIDv7 of about now.
@@ -182,4 +180,17 @@ async fn record_process_change(
     let entry = Entry { at, by: by.clone(), action: change.into(), target: process, detail, outcome };
     admin.ask_as(id, by, CommandKind::RecordEntry(entry)).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_is_not_changed_before_the_time_in_its_id() {
+        let id = uuid::Timestamp::from_unix(uuid::NoContext, 1_800_000_000, 0);
+        assert_eq!(earliest_change(Uuid::new_v7(id)), Timestamp::from_second(1_800_000_000 - 3_600).ok());
+        let derived = saga_core::ids::derived(&["a dead letter"]);
+        assert_eq!([derived, Uuid::from_u128(1), Uuid::max()].map(earliest_change), [None; 3]);
+    }
 }

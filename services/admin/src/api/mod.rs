@@ -1,6 +1,7 @@
 //! Shell: the routes of the admin service, and what they share: executing commands, and audit entries.
 
 mod audit_log;
+mod audit_search;
 mod breakers;
 mod bulk;
 mod dead_letter_changes;
