@@ -9,6 +9,7 @@ use admin_api::bulk::{BulkOutcome, ChangeMany};
 use admin_api::dead_letters::DeadLetterItem;
 use admin_api::sagas::SagaItem;
 use axum::Json;
+use contract::saga_fact::DeadLetterRef;
 use contract::saga_view::SagaView;
 use saga_core::dead_letter::DeadLetterStatus;
 use saga_engine::host::http::Problem;
@@ -86,17 +87,43 @@ async fn resolve_payment(
     let saga = item_of(&admin, order).await?;
     let states = states_of(&admin.app, &admin.services, &BTreeSet::from([order])).await?;
     if !states.get(&order).is_some_and(|state| state.has_open_call) {
-        let advice = match saga.dead_letters.is_empty() {
-            true => "there is nothing to resolve".to_owned(),
-            false => format!(
-                "a dead letter blocks it; replay that, or resolve the saga: sagactl saga resolve {order} --reason \"…\""
-            ),
+        let advice = match blocked_payment(&admin, &saga).await? {
+            None => "there is nothing to resolve".to_owned(),
+            Some(blocked) => {
+                format!("{blocked}, or resolve the saga: sagactl saga resolve {order} --reason \"…\"")
+            }
         };
         return Err(Problem::conflict(format!(
             "payment has no open call to the bank for this order: {advice}"
         )));
     }
     admin.resolve_saga(Direction::Resolve, Actor { operator, reason }, order, &states).await.map(Json)
+}
+
+/// Describes the first dead letter of payment that blocks a saga, and what to do with it.
+async fn blocked_payment(admin: &Admin, saga: &SagaItem) -> Result<Option<String>, Problem> {
+    for DeadLetterRef { dead_letter: id, .. } in &saga.dead_letters {
+        let dead_letter = match rows::row::<DeadLetterView>(admin.app.store.as_ref(), id).await {
+            Ok(dead_letter) => dead_letter.unwrap_or_default(),
+            Err(StoreFault::Unusable(_)) => continue,
+            Err(fault) => return Err(fault.into()),
+        };
+        if dead_letter.report().is_none_or(|report| report.service != "payment") {
+            continue;
+        }
+        let advice = match dead_letter.status() {
+            Some(DeadLetterStatus::Pending) => format!("blocks it; replay it: sagactl dlq replay {id}"),
+            Some(DeadLetterStatus::Replaying) => "is being replayed; wait for the outcome".to_owned(),
+            Some(DeadLetterStatus::Discarded) => {
+                format!(
+                    "is discarded; restore it, then replay it: sagactl dlq restore {id} && sagactl dlq replay {id}"
+                )
+            }
+            Some(DeadLetterStatus::Resolved | DeadLetterStatus::ResolvedManually) | None => continue,
+        };
+        return Ok(Some(format!("dead letter {id} {advice}")));
+    }
+    Ok(None)
 }
 
 /// Withdraw the manual resolution of a payment, as for its saga. Needs a reason.

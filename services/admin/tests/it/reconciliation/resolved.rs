@@ -240,6 +240,30 @@ async fn balanced_or_continuing_saga_cannot_be_resolved() {
 }
 
 #[tokio::test]
+async fn payment_without_open_call_is_blocked_by_its_own_dead_letters_only() {
+    let harness = ReconciliationHarness::of(quiet_shop()).await;
+    let advice = async || {
+        let path = format!("/payments/{}/resolve", id(CANCELLED));
+        let answer = harness.admin.post(&path, &why(), 409).await;
+        answer["detail"].as_str().expect("a detail").to_owned()
+    };
+    let refund = dead_letter("payment-refund", Some(id(CANCELLED)), 0);
+    let release = DeadLettered {
+        id: Uuid::from_u128(77),
+        service: "inventory".to_owned(),
+        ..dead_letter("inventory-stock-release", Some(id(CANCELLED)), 0)
+    };
+    harness.admin.receives(&announced(&release)).await;
+    assert!(advice().await.contains("nothing to resolve"), "{}", advice().await);
+    harness.admin.receives(&announced(&refund)).await;
+    let replay = format!("sagactl dlq replay {}", refund.id);
+    assert!(advice().await.contains(&format!("blocks it; replay it: {replay}")), "{}", advice().await);
+    harness.admin.delete(&format!("/dlq/{}?reason=hopeless", refund.id), 200).await;
+    let restore = format!("sagactl dlq restore {} && {replay}", refund.id);
+    assert!(advice().await.contains(&restore), "{}", advice().await);
+}
+
+#[tokio::test]
 async fn resolution_needs_answers_of_all_services() {
     let (harness, dead) = stuck().await;
     harness.played.lock().away = Some(("bank", false));
