@@ -17,6 +17,7 @@ use futures::future;
 use jiff::{SignedDuration, Timestamp};
 use reqwest::{Method, StatusCode};
 use saga_core::access::Token;
+use saga_core::ids::began_at;
 use uuid::Uuid;
 
 use super::component::Component;
@@ -45,6 +46,8 @@ const LONGEST_CHANGE: SignedDuration = SignedDuration::from_secs(60);
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Changes that one command sends.
 const MAX_SENT: usize = 100;
+/// Age of an id from which admin never takes it.
+const MAX_ID_AGE: SignedDuration = SignedDuration::from_hours(365 * 24);
 /// Maximum length of an outcome, in characters.
 const MAX_OUTCOME: usize = 500;
 
@@ -167,11 +170,12 @@ fn file_of(system: &System, id: Uuid) -> PathBuf {
     folder_of(system).join(format!("{id}.json"))
 }
 
-/// Sends recorded changes to admin, oldest first, and forgets those that it has. Those that cannot be sent are kept for a
-/// later command, and those that admin rejects for a human.
+/// Sends recorded changes to admin, and forgets those that it has. Others are kept for a later command, also those that
+/// admin rejects: an older one may not know a member. Those that are too old for admin are kept for a human.
 pub async fn deliver(system: &System) {
     let mut pending = pending(&folder_of(system));
-    pending.truncate(MAX_SENT);
+    // The newest: those that admin rejects must not keep others from being sent.
+    pending.drain(..pending.len().saturating_sub(MAX_SENT));
     let is_admin = |component: &Component| component.kind() == Component::ADMIN;
     let is_running = |component| process::find(system, component).is_some();
     if pending.is_empty() || !system.components().filter(is_admin).any(is_running) {
@@ -184,10 +188,7 @@ pub async fn deliver(system: &System) {
         let request = http.request(Method::POST, url).timeout(TIMEOUT).json(entry);
         let Ok(answer) = fetch(request, url).await else { return };
         if matches!(answer.status, StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY) {
-            let (file, why) = (file_of(system, entry.id), answer.error_text());
-            let kept = file.with_extension("rejected");
-            let _ = fs::rename(file, &kept);
-            note(&format!("the audit log will miss {}, which admin rejects: {why}", kept.display()));
+            rejected(&file_of(system, entry.id), entry, &answer.error_text());
         }
         let is_taken = answer.status.is_success();
         let is_over = entry.outcome != ASKED || Timestamp::now().duration_since(entry.at) > LONGEST_CHANGE;
@@ -197,6 +198,21 @@ pub async fn deliver(system: &System) {
         }
     });
     future::join_all(sent).await;
+}
+
+/// Renames the file of a rejected change that is too old for admin, and says what is missing in the audit log.
+fn rejected(file: &Path, entry: &ProcessChange, why: &str) {
+    let name = |file: &Path| file.display().to_string();
+    if Timestamp::now().duration_since(began_at(entry.id)) > MAX_ID_AGE {
+        let kept = file.with_extension("rejected");
+        let _ = fs::rename(file, &kept);
+        note(&format!("the audit log will miss {}, which admin rejects: {why}", name(&kept)));
+    } else {
+        note(&format!(
+            "the audit log misses {}, which admin rejects: {why}; later commands send it again",
+            name(file)
+        ));
+    }
 }
 
 /// Recorded changes, oldest first. A file that cannot be read stays for a human.

@@ -86,6 +86,31 @@ fn changes_of_processes_are_logged_once_also_while_admin_is_down() {
     assert_eq!(stopped, [change("ada", "stop", "bank", "down")]);
 }
 
+/// An older admin may reject what a newer one takes.
+#[test]
+fn rejected_change_is_sent_again_until_it_is_too_old() {
+    let system = System::start(&[]);
+    let old = uuid::Timestamp::from_unix(uuid::NoContext, 1_700_000_000, 0);
+    let ids = [Uuid::now_v7(), Uuid::new_v7(old)];
+    let write = |id: &Uuid, process: &str| {
+        let change = json!({
+            "id": id, "at": Timestamp::now(), "operator": "ada", "change": "stop", "process": process,
+            "command": "stop", "outcome": "done",
+        });
+        fs::write(system.path().join(format!("audit/{id}.json")), change.to_string()).expect("written");
+    };
+    let is_file = |id: &Uuid, extension: &str| system.path().join(format!("audit/{id}.{extension}")).exists();
+    ids.iter().for_each(|id| write(id, &"x".repeat(101)));
+    let said = text(&system.try_sagactl(&["stop", "bank"]).stderr);
+    assert!(said.contains("later commands send it again"), "{said}");
+    assert_eq!(ids.each_ref().map(|id| is_file(id, "json")), [true, false]);
+    assert_eq!(ids.each_ref().map(|id| is_file(id, "rejected")), [false, true]);
+    write(&ids[0], "order-9");
+    system.sagactl(&["start", "bank"]);
+    assert!(!is_file(&ids[0], "json"));
+    assert_eq!(logged(&system, &["--target", "order-9"]), [change("ada", "stop", "order-9", "stop")]);
+}
+
 #[test]
 fn operator_of_a_process_change_is_the_token_that_reports_it() {
     let system = System::not_started();
