@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::dead_letter::change::{RESOLVE, WITHDRAW_RESOLUTION, report};
+use super::dead_letter::change::{RESOLVE, WITHDRAW_RESOLUTION, outcome_text, rejections_text, report_as};
 use super::dead_letter::selection::{Selection, SelectionOptions};
 use super::resolution::{self, OrderOptions};
 use crate::admin::{Admin, Form, ItemOutcome, Page, PageOptions, for_each, show};
@@ -154,21 +154,33 @@ async fn extend(admin: &Admin, options: ExtendOptions) -> anyhow::Result<ExitCod
         Some(step) if outcome.total() == 0 => {
             Err(ExitError::new(exit::NOT_FOUND, format!("no saga waits for {step}")).into())
         }
-        Some(step) => {
-            let code = report(&outcome, "extended", form)?;
-            note(&format!(
-                "the order service extends those that have not ended: sagactl saga list --stuck-at {step}"
-            ));
-            Ok(code)
-        }
-        None => {
-            let code = report(&outcome, "extended", form)?;
+        step => {
+            let code = report_as(&outcome, "extended", form, &extension_text(&outcome))?;
+            let waiting = match step {
+                Some(step) => format!("--stuck-at {step}"),
+                None => format!("--status {}", SagaStatus::DeadLettered.as_str()),
+            };
             if outcome.total() == 0 {
                 note("orders without a dead letter are extended by their ids, or by --stuck-at STEP");
+            } else if outcome.done > 0 {
+                note(&format!(
+                    "the order service extends those that have not ended and are not past their deadline; the deadlines of \
+                     those that still wait: sagactl saga list {waiting}"
+                ));
             }
             Ok(code)
         }
     }
+}
+
+/// Summarises what the order service was asked to extend.
+fn extension_text(outcome: &BulkOutcome) -> String {
+    if outcome.total() == 0 {
+        return outcome_text(outcome, "extended");
+    }
+    let until = outcome.until.filter(|_| outcome.done > 0);
+    let until = until.map(|until| format!(" until {}", timestamp(until))).unwrap_or_default();
+    format!("asked to extend {}{until}, {}", outcome.done, rejections_text(outcome))
 }
 
 /// Number of looks at a saga after its extension was requested, and the time between two.
@@ -179,15 +191,13 @@ const EXTENSION_INTERVAL: Duration = Duration::from_millis(150);
 async fn extended(admin: &Admin, id: &str, until: Option<Timestamp>) -> anyhow::Result<String> {
     for _ in 0..EXTENSION_CHECKS {
         let Ok(SagaDetail { saga, .. }) = admin.get(&["sagas", id], &()).await else { break };
-        if saga.deadline >= until {
-            let deadline = saga.deadline.map(timestamp).unwrap_or_default();
-            return Ok(format!("{id}: its deadline is {deadline}"));
+        if let (Some(deadline), Some(until)) = (saga.deadline, until)
+            && deadline >= until
+        {
+            return Ok(format!("{id}: its deadline is {}", timestamp(deadline)));
         }
         if !saga.status.can_be_overdue() || saga.status.is_cancelled() {
-            return Err(rejected(format!(
-                "not extended: the order has ended, its saga is {}",
-                saga.status.as_str()
-            )));
+            return Err(rejected(format!("not extended: its saga is {}", saga.status.as_str())));
         }
         tokio::time::sleep(EXTENSION_INTERVAL).await;
     }
@@ -275,6 +285,17 @@ mod tests {
             "deadline": "2026-11-20T14:19:36.5Z", "overdue": true, "last_fact_at": "2026-11-20T14:18:36.123456Z",
             "waits_since": "2026-11-20T14:18:36.123456Z", "waits_until": "2026-11-20T14:19:36.5Z",
         })
+    }
+
+    #[test]
+    fn extension_of_many_is_asked_for() {
+        let until = "2026-11-20T14:18:36Z".parse().ok();
+        let asked = BulkOutcome { done: 2, until, ..BulkOutcome::default() };
+        assert_eq!(extension_text(&asked), "asked to extend 2 until 2026-11-20 14:18:36Z, 0 rejected");
+        assert_eq!(
+            extension_text(&BulkOutcome { done: 0, more_rejected: 3, until, ..BulkOutcome::default() }),
+            "asked to extend 0, 3 rejected"
+        );
     }
 
     #[test]

@@ -30,7 +30,10 @@ async fn extended_order_is_saved_by_replay_and_ended_one_is_not() {
     let before = saga(saved).await["deadline"].clone();
     let extend = ["saga", "extend", "--fingerprint", &cause, "--for", "10m", "--reason", "the bank mends it"];
     let extended = system.sagactl(&extend);
-    assert!(extended.starts_with("2 extended until 2") && extended.contains("Z, 0 rejected"), "{extended}");
+    assert!(
+        extended.starts_with("asked to extend 2 until 2") && extended.contains("Z, 0 rejected"),
+        "{extended}"
+    );
     wait_until("the order waits longer", async || {
         let deadline = saga(saved).await["deadline"].clone();
         deadline != before
@@ -43,7 +46,7 @@ async fn extended_order_is_saved_by_replay_and_ended_one_is_not() {
     let group = system.sagactl_json(&["dlq", "groups"])["items"][0].clone();
     assert_eq!([&group["awaited"], &group["ended"]], [1, 1]);
     let extended = system.sagactl(&extend);
-    assert!(extended.starts_with("1 extended until "), "{extended}");
+    assert!(extended.starts_with("asked to extend 1 until "), "{extended}");
     assert!(extended.trim().ends_with("Z, 0 rejected, 1 had ended already"), "{extended}");
     let one = system.sagactl(&["saga", "extend", saved, "--for", "20m", "--reason", "more time"]);
     assert!(one.starts_with(&format!("{saved}: its deadline is 2")), "{one}");
@@ -157,7 +160,10 @@ async fn all_orders_that_wait_for_a_step_are_extended() {
     })
     .await;
     let extended = system.sagactl(&extend);
-    assert!(extended.starts_with("2 extended until 2") && extended.contains("Z, 0 rejected"), "{extended}");
+    assert!(
+        extended.starts_with("asked to extend 2 until 2") && extended.contains("Z, 0 rejected"),
+        "{extended}"
+    );
     let entries = system.get("admin", "/api/admin/audit?action=saga.extend").await["entries"].take();
     let entries = entries.as_array().expect("entries").iter();
     let outcomes: Vec<_> = entries.map(|entry| json!([entry["target"], entry["outcome"]])).collect();

@@ -9,7 +9,6 @@ use anyhow::Context as _;
 use clap::Args;
 use cli::exit::{self, rejected};
 use cli::print_error;
-use cli::time::timestamp;
 
 use super::selection::{FilterOptions, Selection, SelectionOptions};
 use crate::admin::{Admin, Form, ItemOutcome, for_each, show};
@@ -135,7 +134,12 @@ pub fn status_outcome(dead_letter: &DeadLetterItem) -> anyhow::Result<ItemOutcom
 
 /// Prints the outcome of a change to many, and returns the exit code.
 pub fn report(outcome: &BulkOutcome, done: &str, form: Form) -> anyhow::Result<ExitCode> {
-    let code = show(outcome, form, |outcome, _| outcome_text(outcome, done))?;
+    report_as(outcome, done, form, &outcome_text(outcome, done))
+}
+
+/// Prints the outcome of a change to many in these words, and returns the exit code.
+pub fn report_as(outcome: &BulkOutcome, done: &str, form: Form, text: &str) -> anyhow::Result<ExitCode> {
+    let code = show(outcome, form, |_, _| text.to_owned())?;
     print_rejections(outcome, done);
     Ok(match (outcome.total(), outcome.failed()) {
         (0, _) => ExitCode::from(exit::NOT_FOUND),
@@ -160,15 +164,16 @@ pub fn outcome_text(outcome: &BulkOutcome, done: &str) -> String {
     if outcome.total() == 0 {
         return format!("no dead letter matches: nothing was {done}");
     }
-    let until = match outcome.until {
-        Some(until) if outcome.done > 0 => format!(" until {}", timestamp(until)),
-        Some(_) | None => String::new(),
-    };
+    format!("{} {done}, {}", outcome.done, rejections_text(outcome))
+}
+
+/// Counts what was not done.
+pub fn rejections_text(outcome: &BulkOutcome) -> String {
     let ended = match outcome.ended() {
         0 => String::new(),
         ended => format!(", {ended} had ended already"),
     };
-    format!("{} {done}{until}, {} rejected{ended}", outcome.done, outcome.failed())
+    format!("{} rejected{ended}", outcome.failed())
 }
 
 #[cfg(test)]
@@ -180,18 +185,13 @@ mod tests {
     #[test]
     fn outcome_counts_ended_sagas_apart_from_rejections() {
         let rejection = |has_ended| Rejected { id: Uuid::nil(), detail: "x".to_owned(), has_ended };
-        let text = |outcome: &BulkOutcome| outcome_text(outcome, "extended");
+        let text = |outcome: &BulkOutcome| outcome_text(outcome, "replayed");
         let ended = BulkOutcome { done: 196, rejected: vec![rejection(true)], ..BulkOutcome::default() };
-        assert_eq!(text(&ended), "196 extended, 0 rejected, 1 had ended already");
+        assert_eq!(text(&ended), "196 replayed, 0 rejected, 1 had ended already");
         let rejected = vec![rejection(true), rejection(false)];
         let some =
             BulkOutcome { done: 1, rejected, more_rejected: 9, more_ended: 7, ..BulkOutcome::default() };
-        assert_eq!(text(&some), "1 extended, 3 rejected, 8 had ended already");
-        let until = "2026-11-20T14:18:36Z".parse().ok();
-        assert_eq!(
-            text(&BulkOutcome { done: 2, until, ..BulkOutcome::default() }),
-            "2 extended until 2026-11-20 14:18:36Z, 0 rejected"
-        );
-        assert_eq!(text(&BulkOutcome::default()), "no dead letter matches: nothing was extended");
+        assert_eq!(text(&some), "1 replayed, 3 rejected, 8 had ended already");
+        assert_eq!(text(&BulkOutcome::default()), "no dead letter matches: nothing was replayed");
     }
 }
