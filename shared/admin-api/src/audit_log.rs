@@ -205,7 +205,8 @@ pub struct LogParams {
     #[param(inline)]
     pub action: Option<Action>,
     /// Only this subject: a dead letter, a redrive, a service, a step, a breaker as `service/name`. The id of an order also finds
-    /// changes of its dead letters, and of up to 1000 dead letters or orders at once; not those of redrives.
+    /// changes of its dead letters, and of up to 1000 dead letters or orders at once; not those of redrives, nor those of its dead
+    /// letters by older versions.
     pub target: Option<String>,
     /// Only changes from this time on.
     pub since: Option<Timestamp>,

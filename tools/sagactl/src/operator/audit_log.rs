@@ -28,7 +28,7 @@ pub struct LogOptions {
     #[arg(long, value_parser = action)]
     action: Option<Action>,
     /// Only changes of this dead letter, redrive, order, service, step, or breaker (SERVICE/NAME). An order is also found in
-    /// changes of its dead letters, unless a redrive or a change of more than 1,000 at once made them.
+    /// changes of its dead letters, unless a redrive, a change of more than 1,000 at once or an older version made them.
     #[arg(long)]
     target: Option<String>,
     /// Only changes by operators whose name, or reported name, contains this, whatever its case.
@@ -61,16 +61,21 @@ pub async fn run(
     let is_of_an_id = target.as_ref().is_some_and(|target| args::id(target).is_ok());
     let params = LogParams { operator, action, target, since, until, text: sought, limit, cursor };
     let LogPage { entries, unreadable, next } = admin.get(&["audit"], &params).await?;
-    show(&Page { next, unreadable, ..Page::from_iter(entries) }, page.form, |page, view| {
-        let text = text(page, view);
+    let page_of = Page { next, unreadable, ..Page::from_iter(entries) };
+    show(&page_of, page.form, |page, view| {
+        let text = text(page, limit.unwrap_or(DEFAULT_LIMIT), view);
         if is_of_an_id { format!("{text}\n{}", not_found_by_order()) } else { text }
     })
 }
 
+/// Entries of a page, unless another number is given.
+const DEFAULT_LIMIT: usize = 50;
+
 /// Names the changes of an order that its id does not find.
 fn not_found_by_order() -> String {
     format!(
-        "not found by the id of an order: replays of redrives, and changes of more than {} dead letters or orders at once",
+        "the id of an order does not find replays of redrives, changes of its dead letters by older versions, and changes of \
+         more than {} dead letters or orders at once",
         grouped(MAX_LISTED_SAGAS as u64)
     )
 }
@@ -112,6 +117,7 @@ fn member_text(name: &str, value: &Value) -> Option<String> {
         ("id", _) => format!("fault {line}"),
         ("matching", _) => format!("{line} matched"),
         ("missed", missed) => missed.as_i64().map_or(line, baseline_text),
+        ("next", number) if number == 1 => "next occasion".to_owned(),
         ("next", _) => format!("next {line} occasions"),
         ("probability", _) => format!("probability {line} %"),
         ("quantity", _) => format!("{line} units added"),
@@ -130,7 +136,10 @@ fn member_text(name: &str, value: &Value) -> Option<String> {
 
 /// Describes an edited member of a message.
 fn change_text(change: &Value) -> String {
-    let value = |name: &str| change.get(name).map_or_else(|| "nothing".to_owned(), one_line);
+    let value = |name: &str| match change.get(name) {
+        None | Some(Value::Null) => "nothing".to_owned(),
+        Some(value) => one_line(value),
+    };
     format!("{} changed from {} to {}", value("path"), value("before"), value("after"))
 }
 
@@ -139,11 +148,17 @@ fn accepted_text(accepted: &Value) -> String {
     let member = |name: &str| accepted[name].as_str();
     let difference = member("difference").map(|by| format!(", difference {by}")).unwrap_or_default();
     let [saga, rule, detail] = ["saga", "rule", "detail"].map(|name| member(name).unwrap_or_default());
-    format!("accepted of order {saga}: {rule} ({detail}{difference})")
+    format!("accepted discrepancy of order {saga}: {rule} ({detail}{difference})")
 }
 
-fn text(page: &Page<LogEntry>, view: &View) -> String {
-    page.text("no changes", &COLUMNS, view)
+fn text(page: &Page<LogEntry>, limit: usize, view: &View) -> String {
+    let is_partial = page.next.is_some() && page.items.len() + page.unreadable.len() < limit;
+    let text = page.text(if is_partial { "no changes found so far" } else { "no changes" }, &COLUMNS, view);
+    if is_partial {
+        format!("{text}\nolder changes have not been searched yet: the next page goes on with them")
+    } else {
+        text
+    }
 }
 
 #[cfg(test)]
@@ -160,7 +175,7 @@ mod tests {
             (json!({"accepted": [], "with": []}), String::new()),
             (
                 json!({"accepted": [{"saga": saga, "rule": rule, "detail": "payment OPEN", "difference": null}]}),
-                format!("accepted of order {saga}: {rule} (payment OPEN)"),
+                format!("accepted discrepancy of order {saga}: {rule} (payment OPEN)"),
             ),
             (
                 json!({"filter": {"service": "payment", "step": "bank-refund"}, "canary": 1, "rate": null, "force": false, "matching": 3}),
@@ -179,6 +194,12 @@ mod tests {
                 json!({"changes": [{"path": "card", "before": "tok_bad", "after": "tok_ok"}]}),
                 "card changed from tok_bad to tok_ok".to_owned(),
             ),
+            (
+                json!({"changes": [{"path": "card", "before": null, "after": "tok_ok"}]}),
+                "card changed from nothing to tok_ok".to_owned(),
+            ),
+            (json!({"next": 1}), "next occasion".to_owned()),
+            (json!({"next": 2}), "next 2 occasions".to_owned()),
             (json!({"missed": -2}), "2 messages processed that no producer remembers".to_owned()),
         ] {
             assert_eq!(detail_text(&detail), text);
@@ -195,6 +216,11 @@ mod tests {
         ]))
         .expect("entries");
         let page = Page { next: Some("abc".to_owned()), ..Page::from_iter(entries) };
-        insta::assert_snapshot!("log", text(&page, &View::FILE));
+        insta::assert_snapshot!("log", text(&page, 2, &View::FILE));
+        let partial = "not been searched yet";
+        assert!(text(&page, 3, &View::FILE).contains(partial));
+        let empty = Page { next: Some("abc".to_owned()), ..Page::from_iter([]) };
+        let empty = text(&empty, 3, &View::FILE);
+        assert!(empty.starts_with("no changes found so far") && empty.contains(partial), "{empty}");
     }
 }
