@@ -60,7 +60,7 @@ fn event_text(PaymentEntry { event, data, .. }: &PaymentEntry) -> String {
     let member = data.get(event).unwrap_or(data);
     let word = one_line(member).replace('_', " ");
     match event.as_str() {
-        "Requested" => request_text("a charge was requested", member),
+        "Requested" => request_text(member),
         "Expired" if member["may_be_sent"] == true => {
             "the deadline passed, and the charge may have been sent".to_owned()
         }
@@ -84,14 +84,12 @@ fn event_text(PaymentEntry { event, data, .. }: &PaymentEntry) -> String {
     }
 }
 
-/// Describes a request with its customer and amount.
-fn request_text(what: &str, context: &Value) -> String {
+/// Describes a request for a charge with its amount and customer.
+fn request_text(context: &Value) -> String {
     let member =
         |name: &str, before: &str| context.get(name).map(|value| format!("{before}{}", one_line(value)));
-    [Some(what.to_owned()), member("total", " of "), member("customer", " by ")]
-        .into_iter()
-        .flatten()
-        .collect()
+    let (total, customer) = (member("total", " of "), member("customer", " for "));
+    format!("a charge{}{} was requested", total.unwrap_or_default(), customer.unwrap_or_default())
 }
 
 fn detail_text(detail: &PaymentDetail, view: &View) -> String {
@@ -172,6 +170,11 @@ mod tests {
                 "RefundRequested",
                 json!({"RefundRequested": "order_cancelled"}),
                 "a refund was requested: order cancelled",
+            ),
+            (
+                "Requested",
+                json!({"Requested": {"customer": "ada", "total": {"amount_minor": 1_899, "currency": "EUR"}}}),
+                "a charge of 18.99 EUR for ada was requested",
             ),
             ("New", json!({"New": {"a": 1}}), "a 1"),
         ] {
