@@ -257,7 +257,7 @@ def overview():
                 column("Alert", {"id": "links", "value": [
                     {"title": "Runbook", "url": "${runbooks}/${__value.raw}.md", "targetBlank": True},
                     {"title": "Panel", "url": "/d/${__data.fields.Panel}", "targetBlank": True}]}),
-                column("Service", {"id": "custom.width", "value": 90}), column("Since", since, {"id": "custom.width", "value": 110}),
+                column("Service", {"id": "custom.width", "value": 90}), column("Since", since, {"id": "custom.width", "value": 140}),
                 column("Panel", {"id": "custom.hidden", "value": True})])
     d.table("What is broken", "The findings of sagactl status, with the orders that wait and their money. State clean_up: nobody waits any more. sagactl doctor "
             "says what to do.", [
@@ -267,7 +267,7 @@ def overview():
             [("state", "State"), ("text", "Problem"), ("Value #A", "Since"), ("Value #B", "Orders"), ("Value #C", "Money")], "overview", (14, 7), join="key", overrides=[
                 column("State", {"id": "mappings", "value": [value_mapping({"open": ("open", RED), "clean_up": ("to clean up", GREY)})]},
                        {"id": "custom.cellOptions", "value": {"type": "color-text"}}, {"id": "custom.width", "value": 90}),
-                column("Since", since, {"id": "custom.width", "value": 110}), column("Orders", {"id": "custom.width", "value": 70}),
+                column("Since", since, {"id": "custom.width", "value": 140}), column("Orders", {"id": "custom.width", "value": 70}),
                 column("Money", {"id": "unit", "value": "currencyEUR"}, {"id": "custom.width", "value": 90})])
     d.graph("Orders placed, confirmed and cancelled", "orders/s", "Of the last minute. Confirmed follows placed within a second. The rest is cancelled, for "
             "the reasons below.", [
