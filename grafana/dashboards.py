@@ -111,7 +111,7 @@ def column(name, *properties):
 
 
 STATES = {UNKNOWN: ("unknown", GREY), 0: ("ok", GREEN), 1: ("degraded", YELLOW), 2: ("down", RED)}
-LINE_COLOURS = [override(f"^{name}( |$)", fixed(colour)) for name, colour in LINES.items()]
+LINE_COLOURS = [override(f"^({'|'.join(name for name in LINES if LINES[name] == colour)})( |$)", fixed(colour)) for colour in sorted({*LINES.values()})]
 # The median beside a high percentile.
 DASHED = override(" p50$", {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [6, 4]}})
 
