@@ -43,6 +43,11 @@ ALERTS = 'ALERTS{alertstate="firing", system="saga"}'
 ADMIN, ORDER, SAGA = 'job="saga", service="admin"', 'job="saga", service="order"', 'job="saga"'
 
 
+# A row that says that there is no table of findings.
+UNKNOWN_FINDINGS = (f'label_replace(label_replace(label_replace(absent(finding_open{{{ADMIN}}}) * time(), "text", "unknown: admin does not answer", "", ""), '
+                    '"state", "unknown", "", ""), "key", "unknown", "", "")')
+
+
 def known(expression, nothing=None):
     """An expression whose value is UNKNOWN when it is NaN or has no series."""
     return f"({expression} >= 0) or {f'({nothing}) or ' if nothing else ''}vector({UNKNOWN})"
@@ -113,7 +118,7 @@ def column(name, *properties):
 STATES = {UNKNOWN: ("unknown", GREY), 0: ("ok", GREEN), 1: ("degraded", YELLOW), 2: ("down", RED)}
 LINE_COLOURS = [override(f"^({'|'.join(name for name in LINES if LINES[name] == colour)})( |$)", fixed(colour)) for colour in sorted({*LINES.values()})]
 # The median beside a high percentile.
-DASHED = override(" p50$", {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [6, 4]}})
+DASHED = override("(^| )p50$", {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [6, 4]}})
 
 
 class Dashboard:
@@ -233,15 +238,17 @@ def overview():
            ((None, GREEN), (1, RED)))
     d.stat("Findings", "short", "Problems that need a human, as sagactl status lists them. Normally 0. sagactl doctor says what to do.",
            f"sum(max by (code) (finding_open{{{ADMIN}}}))", "overview", ((None, GREEN), (1, RED)), alerts=["FindingWithoutAlert", "SagaCountsUnavailable"])
-    d.stat("Orders in flight", "short", "Sagas that have not ended. Normally as many as arrive within a few milliseconds.",
-           f"sum(max by (status) (saga_open{{{ADMIN}}}))", "sagas?status=IN_PROGRESS")
+    d.stat("Orders in flight", "short", "Neither confirmed nor cancelled, as order has them. Normally as many as arrive within a few milliseconds.",
+           f"max(saga_in_flight{{{ORDER}}})", "sagas?status=IN_PROGRESS")
     d.stat("Money in flight", "currencyEUR", "Of the sagas that have not ended; beyond 1,000 of them, of the 1,000 oldest.",
            f'max(saga_open_amount_minor{{{ADMIN}, currency="EUR"}}) / 100', "sagas?status=IN_PROGRESS", decimals=0)
-    d.stat("Oldest in flight", "s", "Normally milliseconds. The deadline of an order is 60 s by default.",
-           f"max(saga_oldest_open_age_seconds{{{ADMIN}}})", "sagas?status=IN_PROGRESS", ((None, GREEN), (30, ORANGE), (90, RED)), decimals=0)
-    d.stat("Next deadline in", "s", "An order in flight is cancelled at its deadline. To extend: sagactl saga extend.",
-           f"max(saga_next_deadline_seconds{{{ADMIN}}})", "sagas?status=IN_PROGRESS", decimals=0, texts={-2: ("none", BLUE)},
-           nothing=f"max(saga_oldest_open_age_seconds{{{ADMIN}}}) * 0 - 2")
+    d.stat("Lost in a minute", "short", "Orders that were cancelled at their deadline within the last minute: a step did not work. Normally 0.",
+           f'sum(increase(order_duration_seconds_count{{{ORDER}, outcome="timed_out"}}[1m]))', "sagas?status=COMPENSATED", ((None, GREEN), (1, RED)), decimals=0,
+           alerts=["OrdersTimeOut"])
+    d.stat("Next deadline in", "s", "An order in flight is cancelled at its deadline. Normally nearly the whole time that an order has, 60 s by default. To extend: "
+           "sagactl saga extend.",
+           f"max(saga_next_deadline_seconds{{{ADMIN}}})", "sagas?status=IN_PROGRESS", ((None, RED), (15, ORANGE), (30, BLUE)), decimals=0, texts={-2: ("none", BLUE)},
+           nothing=f"max(saga_overdue{{{ADMIN}}}) * 0 - 2")
     d.stat("Awaited dead letters", "short", "Dead letters that orders wait for. Normally 0. Others are left to clean up.",
            f"max(dead_letter_awaited{{{ADMIN}}})", "dlq/groups", ((None, GREEN), (1, RED)), alerts=["DeadLettersPending", "NewFingerprint"])
     d.stat("Books", "short", "Whether orders, stock, money and messages agree, by the last reconciliation.", f"max(reconciliation_verdict{{{ADMIN}}})",
@@ -261,12 +268,14 @@ def overview():
                 column("Panel", {"id": "custom.hidden", "value": True})])
     d.table("What is broken", "The findings of sagactl status, with the orders that wait and their money. State clean_up: nobody waits any more. sagactl doctor "
             "says what to do.", [
-                f"sort(max by (key, state, owner, text) (finding_start_timestamp_seconds{{{ADMIN}}})) * 1000",
-                f"max by (key) (finding_orders{{{ADMIN}}})",
+                f"(sort(max by (key, state, text) (finding_start_timestamp_seconds{{{ADMIN}}})) or {UNKNOWN_FINDINGS}) * 1000",
+                # A column of its own also when no order waits.
+                f"max by (key) (finding_orders{{{ADMIN}}}) or max by (key) (finding_start_timestamp_seconds{{{ADMIN}}}) * 0",
                 f'max by (key) (finding_amount_minor{{{ADMIN}, currency="EUR"}}) / 100'],
             [("state", "State"), ("text", "Problem"), ("Value #A", "Since"), ("Value #B", "Orders"), ("Value #C", "Money")], "overview", (14, 7), join="key", overrides=[
-                column("State", {"id": "mappings", "value": [value_mapping({"open": ("open", RED), "clean_up": ("to clean up", GREY)})]},
+                column("State", {"id": "mappings", "value": [value_mapping({"open": ("open", RED), "clean_up": ("to clean up", GREY), "unknown": ("unknown", GREY)})]},
                        {"id": "custom.cellOptions", "value": {"type": "color-text"}}, {"id": "custom.width", "value": 90}),
+                column("Problem", {"id": "custom.cellOptions", "value": {"type": "auto", "wrapText": True}}),
                 column("Since", since, {"id": "custom.width", "value": 140}), column("Orders", {"id": "custom.width", "value": 70}),
                 column("Money", {"id": "unit", "value": "currencyEUR"}, {"id": "custom.width", "value": 90})])
     d.graph("Orders placed, confirmed and cancelled", "orders/s", "Of the last minute. Confirmed follows placed within a second. The rest is cancelled, for "
@@ -277,7 +286,7 @@ def overview():
             "sagas", trace=None, alerts=["NoOrderConfirmed", "SuccessRateLow"])
     d.graph("Orders in flight by the step that they wait for", "orders", "Also while the service of a step is down. Normally few. A step that grows is the one "
             "that does not work.", [(some(f"max by (step) (saga_waiting{{{ADMIN}}})"), "{{step}}")], "sagas?status=IN_PROGRESS",
-            trace=None, stacked=True, alerts=["SagasOverdue"], none="no order waits")
+            trace=None, alerts=["SagasOverdue"], none="no order waits")
     d.graph("Cancelled orders by reason", "orders/s", "Of the last minute. payment_failed points to the bank, timed_out to a step that does not work.",
             [(some(f'sum by (outcome) (rate(order_duration_seconds_count{{{ORDER}, outcome!="confirmed"}}[1m]))'), "{{outcome}}")],
             "sagas?status=COMPENSATED", trace=None, alerts=["OrdersTimeOut"], none="no order is cancelled")
@@ -297,6 +306,8 @@ def overview():
             "sagas", trace=None)
     d.quantiles("Time to confirmation or cancellation", "As order measures it. Well below a second under any load.", "order_duration_seconds", "outcome", "sagas", trace=None)
     d.quantiles("Duration of sagas", "With the compensation of cancelled ones.", "saga_duration_seconds", "outcome", "sagas", trace=None)
+    d.graph("Age of the oldest order in flight", "s", "Normally milliseconds. The deadline of an order is 60 s by default.",
+            [(f"max(saga_oldest_open_age_seconds{{{ADMIN}}})", "age")], "sagas?status=IN_PROGRESS", trace=None)
     d.quantiles("Duration of compensations", "From the cancellation until stock and money are back.", "saga_compensation_duration_seconds", "", "sagas?status=COMPENSATING", trace=None)
     d.row("Money and stock")
     d.graph("Order value", "€/s", "Euros per second. taken_back was confirmed before it was cancelled.",
@@ -323,7 +334,9 @@ def component_queries():
     unknown = f"(0 * max by (service) (last_over_time(up{{{SAGA}}}[1h])) + {UNKNOWN})"
     queries = [(f"({processes} > 1) or ({checks} > 0) or {processes} or {unknown}", "{{service}}")]
     for name, names in (("broker", "broker|publish_stall"), ("databases", "store|database"), ("disks", "disk")):
-        queries.append((f'max(readiness_check{{{SAGA}, check=~"{names}"}}) or vector({UNKNOWN})', name))
+        # Who cannot use the broker goes on and is degraded; the broker is down.
+        state = "2 * ({} > bool 0)" if name == "broker" else "{}"
+        queries.append((state.format(f'max(readiness_check{{{SAGA}, check=~"{names}"}})') + f" or vector({UNKNOWN})", name))
     return queries
 
 
@@ -338,7 +351,7 @@ def flow():
             [(some(f"max by (service) (outbox_oldest_pending_age_seconds{{{SAGA}}})"), "{{service}}")], "outbox", alerts=["OutboxTooOld"], none="all is published")
     d.quantiles("Duration of steps", "From an input to its commit. Normally a few milliseconds.", "step_duration_seconds", "step", "services", trace=None)
     d.graph("Orders in flight by the step that they wait for", "orders", "Also while the service of a step is down.",
-            [(some(f"max by (step) (saga_waiting{{{ADMIN}}})"), "{{step}}")], "sagas?status=IN_PROGRESS", trace=None, stacked=True, none="no order waits")
+            [(some(f"max by (step) (saga_waiting{{{ADMIN}}})"), "{{step}}")], "sagas?status=IN_PROGRESS", trace=None, none="no order waits")
     d.graph("Failures by step", "messages/s", "Retried is repeated by itself; dead_lettered needs a human.",
             [(some('sum by (outcome, step) (rate(saga_input_total{job="saga", outcome=~"retried|dead_lettered"}[1m]))'), "{{outcome}} {{step}}")], "dlq/groups",
             trace=None, alerts=["NewFingerprint"], none="nothing fails")

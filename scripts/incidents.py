@@ -69,7 +69,7 @@ def replay_messages(system):
 
 WELL = {"Pages": GREEN, "Findings": GREEN, "Awaited dead letters": GREEN}
 ILL = {"Pages": RED, "Findings": RED}
-UNKNOWN = {"Pages": RED, "Findings": GREY, "Orders in flight": GREY, "Money in flight": GREY, "Awaited dead letters": GREY, "Books": GREY}
+UNKNOWN = {"Pages": RED, "Findings": GREY, "Money in flight": GREY, "Awaited dead letters": GREY, "Books": GREY}
 ACTS = [
     Act("quiet", tiles=WELL),
     Act("burst", lambda system: load(system, BURST, 20), tiles=WELL),

@@ -80,6 +80,9 @@ pub struct ServiceStatus {
     /// Unpublished entries; absent when the service cannot count them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outbox: Option<OutboxSummary>,
+    /// Sagas that have begun and not ended, by the service's own data; absent for services that do not count them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<u64>,
     /// Open calls to the outside; absent when the service cannot count them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<TaskSummary>,

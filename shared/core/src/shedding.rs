@@ -144,6 +144,12 @@ impl Shedding {
         (self.started, self.ended_here) = (recount.in_flight, 0);
     }
 
+    /// Number of pieces of work that have begun and not ended.
+    #[must_use]
+    pub const fn started(&self) -> u64 {
+        self.started
+    }
+
     /// Number of pieces of work in flight.
     #[must_use]
     pub const fn in_flight(&self) -> u64 {

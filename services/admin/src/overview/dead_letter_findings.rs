@@ -115,10 +115,7 @@ fn dead_letter_group(overview: &Overview, group: &GroupSummary, affected: &Affec
         }
     }
     let text = format!("{} at {step} of {service}", counted(*count, "dead letter", "dead letters"));
-    let state = match group.awaited {
-        0 => "to clean up, nobody waits".to_owned(),
-        awaited => counted(awaited, "order waits", "orders wait"),
-    };
+    let state = if group.awaited == 0 { ": to clean up, nobody waits" } else { "" };
     let is_awaited = group.awaited > 0;
     let awaited = affected.awaited.get(step).filter(|_| is_awaited);
     Finding {
@@ -130,13 +127,14 @@ fn dead_letter_group(overview: &Overview, group: &GroupSummary, affected: &Affec
         service: Some(service.clone()),
         since: Some(group.newest_at),
         count: Some(*count),
+        orders: Some(group.awaited).filter(|_| is_awaited),
         deadline: group.first_until,
         explanation: format!("Cause: {}\n{}", group.reason, replay_value_text(group, affected)),
         commands,
         ..Finding::new(
             FindingCode::DeadLetters,
             fingerprint,
-            format!("{text}, fingerprint {fingerprint}: {state}"),
+            format!("{text}, fingerprint {fingerprint}{state}"),
         )
     }
 }

@@ -24,7 +24,7 @@ impl FindingMetrics {
         let shown = &overview.findings[..overview.findings.len().min(MAX_FINDINGS)];
         self.seen.retain(|key, _| shown.iter().any(|finding| finding.key == *key));
         for finding in shown {
-            let first = || (finding.since.unwrap_or(overview.at), text_of(finding));
+            let first = || (finding.since.unwrap_or(overview.at), without_count(&text_of(finding)));
             self.seen.entry(finding.key.clone()).or_insert_with(first);
         }
         let starts = shown.iter().filter_map(|finding| {
@@ -49,6 +49,12 @@ impl FindingMetrics {
         });
         metrics.replace(&names::FINDING_AMOUNT, &amounts.collect::<Vec<_>>());
     }
+}
+
+/// The text without the count that it begins with, which changes.
+fn without_count(text: &str) -> String {
+    let rest = text.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == ',');
+    rest.trim_start().to_owned()
 }
 
 /// True if the count of a finding is one of sagas.

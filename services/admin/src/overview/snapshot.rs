@@ -202,13 +202,14 @@ fn status_of(service: &str, answer: Result<HealthReport, String>) -> ServiceStat
         Ok(condition) => condition,
         Err(problem) => return ServiceStatus { service, problem: Some(problem), ..ServiceStatus::default() },
     };
-    let HealthReport { version, readiness, stats, breakers, steps, faults } = condition;
+    let HealthReport { version, readiness, stats, in_flight, breakers, steps, faults } = condition;
     ServiceStatus {
         service,
         ready: readiness.ready,
         degraded: readiness.degraded,
         problem: None,
         version,
+        in_flight,
         failing_checks: readiness.checks.iter().filter_map(failing_check).collect(),
         checks: readiness.checks,
         remarks: readiness.remarks,

@@ -25,9 +25,15 @@ pub fn delayed_steps(findings: &[Finding]) -> BTreeSet<&'static str> {
 pub fn with_waiting_orders(overview: Overview, waiting: &ByStep) -> Overview {
     // Without the broker, order does not hear of an extension in time.
     let can_extend = !overview.findings.iter().any(|found| found.code == FindingCode::BrokerUnavailable);
-    let findings = overview.findings.into_iter();
-    let findings = findings.map(|finding| with_waiting(finding, waiting, can_extend)).collect();
-    Overview { findings, ..overview }
+    let in_flight = overview.services.iter().find_map(|status| status.in_flight);
+    let findings = overview.findings.into_iter().map(|finding| match in_flight {
+        // Admin does not hear of orders that are accepted meanwhile, and order counts its own.
+        Some(orders @ 1..) if finding.code == FindingCode::BrokerUnavailable => {
+            Finding { orders: Some(orders), ..finding }
+        }
+        Some(_) | None => with_waiting(finding, waiting, can_extend),
+    });
+    Overview { findings: findings.collect(), ..overview }
 }
 
 fn with_waiting(mut finding: Finding, waiting: &ByStep, can_extend: bool) -> Finding {

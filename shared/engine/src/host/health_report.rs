@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use super::app::App;
 use super::http::Readiness;
+use super::in_flight::InFlight;
 use super::metrics::names;
 use super::readiness;
 use crate::runtime::admission::BreakerView;
@@ -32,6 +33,9 @@ pub struct HealthReport {
     pub readiness: Readiness,
     /// Statistics of the store; `None` while the check `store` fails.
     pub stats: Option<StoreStats>,
+    /// Sagas that have begun and not ended; `None` for a service that does not count them.
+    #[serde(default)]
+    pub in_flight: Option<u64>,
     /// Breakers that are not closed, or that an operator holds closed.
     pub breakers: Vec<BreakerView>,
     /// Waiting messages of each step, and what holds it back.
@@ -62,7 +66,8 @@ impl HealthReport {
         let readiness = readiness::of(app, &stats);
         let breakers = app.controls.admission.breakers().into_iter().filter(is_reported).collect();
         let (version, faults) = (Some(names::VERSION.to_owned()), app.controls.faults.view().faults);
-        Self { version, readiness, stats: stats.ok(), breakers, steps, faults }
+        let in_flight = app.in_flight.as_ref().map(InFlight::count);
+        Self { version, readiness, stats: stats.ok(), in_flight, breakers, steps, faults }
     }
 }
 

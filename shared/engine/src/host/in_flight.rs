@@ -144,6 +144,12 @@ impl InFlight {
         self.with(Shedding::admit).map(|()| InFlightPermit(self.clone()))
     }
 
+    /// Number of sagas that have begun and not ended, of all replicas.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.shedding.lock().started()
+    }
+
     fn with<T>(&self, act: impl FnOnce(&mut Shedding, Duration) -> T) -> T {
         let mut shedding = self.0.shedding.lock();
         // The clock is read under the lock, so that the time of one call is never before that of the last.

@@ -37,6 +37,9 @@ pub(super) async fn run<S: Service, X: Send + Sync + 'static>(app: App<S, X>) {
     loop {
         // Recorded even while the store fails, because then the queue grows.
         app.metrics.record_queue(app.engine.queued());
+        if let Some(in_flight) = &app.in_flight {
+            app.metrics.record_in_flight(in_flight.count());
+        }
         let stats = stats(&app).await;
         record_checks(&of(&app, &stats), &app.metrics);
         if let Ok(stats) = &stats {

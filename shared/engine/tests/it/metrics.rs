@@ -213,6 +213,7 @@ fn gauge_is_nan_while_value_is_unknown() {
     metrics.record_clock_offset(Some(SignedDuration::ZERO));
     metrics.consumer_backlog("shelf-filling", Some(3));
     metrics.record_queue(0);
+    metrics.record_in_flight(0);
     let text = metrics.text().expect("metrics");
     assert!(!text.lines().any(|line| line.ends_with(" NaN")), "{text}");
     metrics.record_stats(None, at(1));

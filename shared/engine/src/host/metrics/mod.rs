@@ -214,6 +214,11 @@ impl Metrics {
         }
     }
 
+    /// Records the number of sagas that have begun and not ended.
+    pub fn record_in_flight(&self, sagas: u64) {
+        self.set(&names::IN_FLIGHT, &[], count(sagas));
+    }
+
     /// Records the number of inputs that wait for a transaction.
     pub fn record_queue(&self, inputs: usize) {
         self.set(&names::ENGINE_QUEUE, &[], size(inputs));

@@ -58,6 +58,11 @@ pub const OUTBOX_REJECTED: Metric = Metric::counter(
     &[],
     "Messages that the broker rejected while it accepted others; they wait for an operator",
 );
+pub const IN_FLIGHT: Metric = Metric::gauge(
+    "saga_in_flight",
+    &[],
+    "Sagas of this service that have begun and not ended, of all replicas, as its own database has them; NaN where they are not counted",
+);
 pub const OUTBOX_PENDING: Metric =
     Metric::gauge("outbox_pending", &[], "Messages of the outbox that wait to be published");
 pub const OUTBOX_FAILED: Metric = Metric::gauge(
@@ -200,7 +205,7 @@ pub const PROCESS_START: Metric =
     Metric::gauge("process_start_time_seconds", &[], "Start time of this process, in seconds since 1970");
 
 /// Metrics of every service, except those of the [process](PROCESS).
-pub const ALL: [&Metric; 36] = [
+pub const ALL: [&Metric; 37] = [
     &INPUTS,
     &STEP_DURATION,
     &FOREIGN_MESSAGES,
@@ -211,6 +216,7 @@ pub const ALL: [&Metric; 36] = [
     &OUTBOX_WRITTEN,
     &OUTBOX_PUBLISHED,
     &OUTBOX_REJECTED,
+    &IN_FLIGHT,
     &OUTBOX_PENDING,
     &OUTBOX_FAILED,
     &OUTBOX_OLDEST_AGE,
