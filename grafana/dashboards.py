@@ -53,6 +53,11 @@ def known(expression, nothing=None):
     return f"({expression} >= 0) or {f'({nothing}) or ' if nothing else ''}vector({UNKNOWN})"
 
 
+def heard(expression):
+    """A count of admin's that is unknown while admin cannot use the broker, as it then hears of no order."""
+    return f'({expression} unless max(readiness_check{{{ADMIN}, check="broker"}}) > 0)'
+
+
 def rate(metric, by="", labels=SAGA):
     return f"sum{f' by ({by})' if by else ''} (rate({metric}{{{labels}}}[1m]))"
 
@@ -241,14 +246,14 @@ def overview():
     d.stat("Orders in flight", "short", "Neither confirmed nor cancelled, as order has them. Normally as many as arrive within a few milliseconds.",
            f"max(saga_in_flight{{{ORDER}}})", "sagas?status=IN_PROGRESS")
     d.stat("Money in flight", "currencyEUR", "Of the sagas that have not ended; beyond 1,000 of them, of the 1,000 oldest.",
-           f'max(saga_open_amount_minor{{{ADMIN}, currency="EUR"}}) / 100', "sagas?status=IN_PROGRESS", decimals=0)
+           heard(f'max(saga_open_amount_minor{{{ADMIN}, currency="EUR"}}) / 100'), "sagas?status=IN_PROGRESS", decimals=0)
     d.stat("Lost in a minute", "short", "Orders that were cancelled at their deadline within the last minute: a step did not work. Normally 0.",
            f'sum(increase(order_duration_seconds_count{{{ORDER}, outcome="timed_out"}}[1m]))', "sagas?status=COMPENSATED", ((None, GREEN), (1, RED)), decimals=0,
            alerts=["OrdersTimeOut"])
     d.stat("Next deadline in", "s", "An order in flight is cancelled at its deadline. Normally nearly the whole time that an order has, 60 s by default. To extend: "
            "sagactl saga extend.",
-           f"max(saga_next_deadline_seconds{{{ADMIN}}})", "sagas?status=IN_PROGRESS", ((None, RED), (15, ORANGE), (30, BLUE)), decimals=0, texts={-2: ("none", BLUE)},
-           nothing=f"max(saga_overdue{{{ADMIN}}}) * 0 - 2")
+           heard(f"max(saga_next_deadline_seconds{{{ADMIN}}})"), "sagas?status=IN_PROGRESS", ((None, RED), (15, ORANGE), (30, BLUE)), decimals=0, texts={-2: ("none", BLUE)},
+           nothing=heard(f"max(saga_overdue{{{ADMIN}}}) * 0 - 2"))
     d.stat("Awaited dead letters", "short", "Dead letters that orders wait for. Normally 0. Others are left to clean up.",
            f"max(dead_letter_awaited{{{ADMIN}}})", "dlq/groups", ((None, GREEN), (1, RED)), alerts=["DeadLettersPending", "NewFingerprint"])
     d.stat("Books", "short", "Whether orders, stock, money and messages agree, by the last reconciliation.", f"max(reconciliation_verdict{{{ADMIN}}})",
