@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 mod finding;
 
-pub use finding::{Finding, FindingCode, UNTRUSTED};
+pub use finding::{Finding, FindingCode, Impact, UNTRUSTED};
 
 use crate::reconciliation::ReconciliationSummary;
 use crate::text::counted;

@@ -12,22 +12,6 @@ pub fn listed(amounts: &[Money]) -> String {
     amounts.iter().map(Money::to_string).collect::<Vec<_>>().join(" and ")
 }
 
-/// Lists amounts like [`listed`], and says where there is more than they say.
-pub fn listed_at_least(amounts: &[Money], is_partial: bool) -> String {
-    if is_partial { format!("at least {}", listed(amounts)) } else { listed(amounts) }
-}
-
-/// Describes the orders that wait while a finding lasts; empty without any.
-pub fn waiting_text(orders: Option<u64>, is_partial: bool, cancelled: Option<u64>) -> String {
-    let at_least = if is_partial { "at least " } else { "" };
-    let orders = orders.filter(|orders| *orders > 0);
-    let orders = orders.map(|orders| format!("{at_least}{}", counted(orders, "order waits", "orders wait")));
-    let cancelled = cancelled.map(|orders| {
-        format!("{} not undone", counted(orders, "cancelled order is", "cancelled orders are"))
-    });
-    orders.into_iter().chain(cancelled).collect::<Vec<_>>().join(", ")
-}
-
 /// Formats a number with thousands separators: `1,234`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();

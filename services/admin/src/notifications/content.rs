@@ -1,8 +1,7 @@
 //! Pure: the content of a notification, for people and for programs.
 
 use admin_api::notifications::NotificationKind;
-use admin_api::text::{listed_at_least, waiting_text};
-use contract::money::Money;
+use admin_api::overview::Impact;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -27,24 +26,9 @@ pub struct Line {
     /// Number of affected sagas, dead letters, entries, calls or discrepancies, where they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// Number of orders that wait while it lasts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub orders: Option<u64>,
-    /// True if there may be more of them.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub orders_partial: bool,
-    /// Number of cancelled orders that are not undone while it lasts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cancelled_orders: Option<u64>,
-    /// Money in affected orders, one amount for each currency.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub amounts: Vec<Money>,
-    /// True if there is more money than that.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub amounts_partial: bool,
-    /// First deadline of an affected order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline: Option<Timestamp>,
+    /// Orders and money that it affects.
+    #[serde(flatten)]
+    pub impact: Impact,
     /// Command to go on with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
@@ -59,28 +43,22 @@ pub struct Line {
 }
 
 /// Count by which a finding escalates. One that counts nothing is one problem.
-pub(super) fn size(count: Option<u64>, orders: Option<u64>) -> u64 {
-    count.max(orders).unwrap_or(1).max(1)
+pub(super) fn size(count: Option<u64>, impact: &Impact) -> u64 {
+    count.max(impact.orders).unwrap_or(1).max(1)
 }
 
 impl Line {
     /// Count that it names; `None` if the finding is not urgent.
     pub(super) fn urgent_count(&self) -> Option<u64> {
-        self.urgent.then(|| size(self.count, self.orders))
+        self.urgent.then(|| size(self.count, &self.impact))
     }
 
     /// Describes the finding with its money, first deadline and command.
     fn with_impact(&self) -> String {
         let mut text = self.text.clone();
-        let waiting = waiting_text(self.orders, self.orders_partial, self.cancelled_orders);
-        if !waiting.is_empty() {
-            text.push_str(&format!(", {waiting}"));
-        }
-        if !self.amounts.is_empty() {
-            text.push_str(&format!(", {}", listed_at_least(&self.amounts, self.amounts_partial)));
-        }
-        if let Some(deadline) = self.deadline {
-            text.push_str(&format!(", first deadline {deadline:.0}"));
+        let impact = self.impact.text(|deadline| format!("{deadline:.0}"));
+        if !impact.is_empty() {
+            text.push_str(&format!(", {impact}"));
         }
         if let Some(command) = &self.command {
             text.push_str(&format!(" (sagactl {command})"));

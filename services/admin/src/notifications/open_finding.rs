@@ -79,12 +79,7 @@ impl Open {
             key: key.to_owned(),
             text: finding.map_or_else(|| self.text.clone(), text_of),
             count: finding.and_then(|finding| finding.count),
-            orders: finding.and_then(|finding| finding.orders),
-            orders_partial: finding.is_some_and(|finding| finding.orders_partial),
-            cancelled_orders: finding.and_then(|finding| finding.cancelled_orders),
-            amounts: finding.map(|finding| finding.amounts.clone()).unwrap_or_default(),
-            amounts_partial: finding.is_some_and(|finding| finding.amounts_partial),
-            deadline: finding.and_then(|finding| finding.deadline),
+            impact: finding.map(|finding| finding.impact.clone()).unwrap_or_default(),
             command: finding.and_then(|finding| finding.commands.first().cloned()),
             urgent: finding.is_some_and(|finding| finding.urgent),
             since: self.since,
@@ -95,7 +90,7 @@ impl Open {
 
 /// True if an urgent finding was not reported as urgent, or has become much worse since.
 pub(super) fn is_escalated(reported: Option<u64>, finding: &Finding) -> bool {
-    let count = size(finding.count, finding.orders);
+    let count = size(finding.count, &finding.impact);
     finding.urgent && reported.is_none_or(|reported| count >= reported.saturating_mul(ESCALATION))
 }
 

@@ -1,9 +1,12 @@
 //! Pure: the rules by which dead letters need a human.
 
-use admin_api::overview::{Finding, FindingCode, GroupSummary, OverdueReplays, Overview, ServiceStatus};
+use admin_api::overview::{
+    Finding, FindingCode, GroupSummary, Impact, OverdueReplays, Overview, ServiceStatus,
+};
 use admin_api::text::{counted, grouped, listed};
 
 use super::affected::Affected;
+use crate::sagas::sums::SagaSums;
 use crate::topology::NAME;
 
 /// Evaluates the pending dead letters, one finding for each listed cause.
@@ -122,13 +125,14 @@ fn dead_letter_group(overview: &Overview, group: &GroupSummary, affected: &Affec
         // The deadline cancels orders that could still be confirmed.
         urgent: is_awaited && group.first_until.is_some(),
         to_clean_up: !is_awaited,
-        amounts: awaited.map(|sagas| sagas.amounts.clone()).unwrap_or_default(),
-        amounts_partial: awaited.is_some_and(|sagas| sagas.is_partial),
         service: Some(service.clone()),
         since: Some(group.newest_at),
         count: Some(*count),
-        orders: Some(group.awaited).filter(|_| is_awaited),
-        deadline: group.first_until,
+        impact: Impact {
+            orders: Some(group.awaited).filter(|_| is_awaited),
+            deadline: group.first_until,
+            ..awaited.map(SagaSums::impact).unwrap_or_default()
+        },
         explanation: format!("Cause: {}\n{}", group.reason, replay_value_text(group, affected)),
         commands,
         ..Finding::new(

@@ -37,7 +37,8 @@ impl FindingMetrics {
         });
         metrics.replace(&names::FINDING_START, &starts.collect::<Vec<_>>());
         let orders = shown.iter().filter_map(|finding| {
-            let orders = finding.orders.or_else(|| finding.count.filter(|_| counts_orders(finding)))?;
+            let orders =
+                finding.impact.orders.or_else(|| finding.count.filter(|_| counts_orders(finding)))?;
             Some((vec![finding.key.clone()], orders as f64))
         });
         metrics.replace(&names::FINDING_ORDERS, &orders.collect::<Vec<_>>());
@@ -45,7 +46,7 @@ impl FindingMetrics {
             let of_currency = |amount: &contract::money::Money| {
                 (vec![finding.key.clone(), amount.currency.code().to_owned()], amount.amount_minor as f64)
             };
-            finding.amounts.iter().map(of_currency)
+            finding.impact.amounts.iter().map(of_currency)
         });
         metrics.replace(&names::FINDING_AMOUNT, &amounts.collect::<Vec<_>>());
     }

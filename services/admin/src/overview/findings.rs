@@ -65,8 +65,7 @@ fn compensation_stuck(overview: &Overview, affected: &Affected) -> Option<Findin
     );
     let found = Finding {
         count: Some(count),
-        amounts: affected.stuck.amounts.clone(),
-        amounts_partial: affected.stuck.is_partial,
+        impact: affected.stuck.impact(),
         urgent: true,
         ..Finding::new(FindingCode::CompensationStuck, "", text)
     };
@@ -259,8 +258,7 @@ fn sagas_overdue(overview: &Overview, affected: &Affected) -> Option<Finding> {
     let text = format!("{} overdue: past the deadline and not ended", counted(count, "saga", "sagas"));
     let found = Finding {
         count: Some(count),
-        amounts: affected.overdue.amounts.clone(),
-        amounts_partial: affected.overdue.is_partial,
+        impact: affected.overdue.impact(),
         urgent: true,
         ..Finding::new(FindingCode::SagasOverdue, "", text)
     };

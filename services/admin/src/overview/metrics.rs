@@ -145,7 +145,7 @@ fn number(count: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use admin_api::overview::{Finding, FindingCode, GroupSummary, Unavailable};
+    use admin_api::overview::{Finding, FindingCode, GroupSummary, Impact, Unavailable};
     use contract::metrics::OF_ADMIN;
 
     use crate::overview::affected::Affected;
@@ -240,8 +240,7 @@ mod tests {
             exported.export(&seen, None, &metrics);
         };
         let orders = |count, text: &str| Finding {
-            orders: Some(count),
-            amounts: vec![money(1_299, "EUR")],
+            impact: Impact { orders: Some(count), amounts: vec![money(1_299, "EUR")], ..Impact::default() },
             since: Some(Timestamp::constant(7, 0)),
             service: Some("bank".to_owned()),
             ..Finding::new(FindingCode::Unreachable, "bank", text.to_owned())

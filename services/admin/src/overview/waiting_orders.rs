@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use admin_api::overview::{Finding, FindingCode, Overview};
+use admin_api::overview::{Finding, FindingCode, Impact, Overview};
 use contract::money::total_by_currency;
 use contract::saga::{ORDER_SAGA, StepRole, role_of, steps};
 use contract::topology::{OPERATOR, named};
@@ -29,7 +29,8 @@ pub fn with_waiting_orders(overview: Overview, waiting: &ByStep) -> Overview {
     let findings = overview.findings.into_iter().map(|finding| match in_flight {
         // Admin does not hear of orders that are accepted meanwhile, and order counts its own.
         Some(orders @ 1..) if finding.code == FindingCode::BrokerUnavailable => {
-            Finding { orders: Some(orders), ..finding }
+            let impact = Impact { orders: Some(orders), ..finding.impact };
+            Finding { impact, ..finding }
         }
         Some(_) | None => with_waiting(finding, waiting, can_extend),
     });
@@ -45,14 +46,16 @@ fn with_waiting(mut finding: Finding, waiting: &ByStep, can_extend: bool) -> Fin
     let (pending, cancelled): (Vec<_>, Vec<_>) =
         delayed.into_iter().partition(|(step, _)| role_of(step) == StepRole::Forward);
     let count = |of: &[(&str, &WaitingOrders)]| of.iter().map(|(_, orders)| orders.count).sum::<u64>();
-    finding.orders = Some(count(&pending));
-    finding.cancelled_orders = Some(count(&cancelled)).filter(|count| *count > 0);
     // Admin does not hear of orders that are accepted meanwhile.
-    finding.orders_partial = finding.code == FindingCode::BrokerUnavailable;
-    finding.amounts = total_by_currency(pending.iter().flat_map(|(_, orders)| &orders.amounts).copied());
-    finding.amounts_partial =
-        finding.orders_partial || pending.iter().any(|(_, orders)| orders.amounts_partial);
-    finding.deadline = pending.iter().filter_map(|(_, orders)| orders.first_deadline).min();
+    let orders_partial = finding.code == FindingCode::BrokerUnavailable;
+    finding.impact = Impact {
+        orders: Some(count(&pending)),
+        orders_partial,
+        cancelled_orders: Some(count(&cancelled)).filter(|count| *count > 0),
+        amounts: total_by_currency(pending.iter().flat_map(|(_, orders)| &orders.amounts).copied()),
+        amounts_partial: orders_partial || pending.iter().any(|(_, orders)| orders.amounts_partial),
+        deadline: pending.iter().filter_map(|(_, orders)| orders.first_deadline).min(),
+    };
     for (step, orders) in pending.into_iter().chain(cancelled) {
         let list = format!("saga list --stuck-at {step}");
         let extend = orders.first_deadline.filter(|_| can_extend && orders.count <= MAX_EXTENDED as u64);

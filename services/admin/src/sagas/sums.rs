@@ -1,9 +1,10 @@
 //! Pure: sums of some sagas.
 
+use admin_api::overview::Impact;
 use contract::money::Money;
 use jiff::Timestamp;
 
-/// What is known of some sagas, of which only the oldest are read.
+/// Sums of some sagas, of which only the oldest are read.
 #[derive(Debug, Clone, Default)]
 pub struct SagaSums {
     /// Money in their orders, one amount for each currency.
@@ -14,6 +15,13 @@ pub struct SagaSums {
     pub oldest: Option<String>,
     /// Start of the oldest.
     pub oldest_at: Option<Timestamp>,
+}
+
+impl SagaSums {
+    /// Money of the sagas, for a finding about them.
+    pub(crate) fn impact(&self) -> Impact {
+        Impact { amounts: self.amounts.clone(), amounts_partial: self.is_partial, ..Impact::default() }
+    }
 }
 
 /// Orders that wait for one step, without those whose message is a dead letter.

@@ -283,8 +283,11 @@ fn finding_has_money_deadline_and_count_of_what_it_affects() {
     let affected = Affected { stuck, dead_letter_threshold: 1_000, ..Affected::default() };
     let findings = with_findings(overview, &affected).findings;
     let of = |key: &str| findings.iter().find(|finding| finding.key == key).expect("a finding");
-    assert_eq!((&of("compensation_stuck").amounts, of("compensation_stuck").count), (&vec![euro], Some(1)));
-    assert_eq!((of("dead_letters:f").deadline, of("dead_letters:f").count), (Some(NOW), Some(2)));
+    assert_eq!(
+        (&of("compensation_stuck").impact.amounts, of("compensation_stuck").count),
+        (&vec![euro], Some(1))
+    );
+    assert_eq!((of("dead_letters:f").impact.deadline, of("dead_letters:f").count), (Some(NOW), Some(2)));
     assert!(findings.iter().all(|finding| finding.key != "many_dead_letters"), "below the threshold");
 }
 
@@ -318,19 +321,26 @@ fn finding_that_delays_orders_counts_them_and_suggests_to_extend_those_with_a_de
         all.services.push(ServiceStatus { problem: gone.clone(), ..service("bank") });
     });
     assert_eq!(delayed, of_payment, "payment calls the bank");
-    assert_eq!((bank.orders, bank.cancelled_orders, bank.deadline), (Some(2), Some(3), Some(NOW)));
-    assert_eq!((&bank.amounts, bank.amounts_partial), (&vec![euro], false), "of those that may be confirmed");
+    assert_eq!(
+        (bank.impact.orders, bank.impact.cancelled_orders, bank.impact.deadline),
+        (Some(2), Some(3), Some(NOW))
+    );
+    assert_eq!(
+        (&bank.impact.amounts, bank.impact.amounts_partial),
+        (&vec![euro], false),
+        "of those that may be confirmed"
+    );
     assert_eq!(bank.commands, [extend, list, "saga list --stuck-at payment-refund"]);
 
     let (delayed, stall) = found(&|all| all.services[1].steps = vec![stalled("payment-processing", false)]);
-    assert_eq!((delayed.as_slice(), stall.orders), (["payment-processing"].as_slice(), Some(2)));
+    assert_eq!((delayed.as_slice(), stall.impact.orders), (["payment-processing"].as_slice(), Some(2)));
     assert_eq!(stall.commands, ["faults", list, extend], "each once");
 
     let overview = evaluated(|all| all.services[1].failing_checks = vec![check("broker", true)]);
     let overview = with_waiting_orders(overview, &waiting);
-    let counted: Vec<_> = overview.findings.iter().map(|found| (found.code, found.orders)).collect();
+    let counted: Vec<_> = overview.findings.iter().map(|found| (found.code, found.impact.orders)).collect();
     assert_eq!(counted, [(FindingCode::NotReady, Some(2)), (FindingCode::BrokerUnavailable, Some(9))]);
-    assert!(overview.findings[1].orders_partial, "admin does not hear of more");
+    assert!(overview.findings[1].impact.orders_partial, "admin does not hear of more");
     let mut commands = overview.findings.iter().flat_map(|found| &found.commands);
     assert!(!commands.any(|command| command.contains("extend")), "order does not hear of it");
 
@@ -353,7 +363,10 @@ fn finding_that_delays_orders_counts_them_and_suggests_to_extend_those_with_a_de
     assert_eq!(found_many.findings[0].commands, [list], "too many for one request");
 
     let (delayed, admin) = found(&|all| all.services[0].problem = gone.clone());
-    assert_eq!((delayed.as_slice(), admin.orders, admin.amounts.len()), ([].as_slice(), None, 0));
+    assert_eq!(
+        (delayed.as_slice(), admin.impact.orders, admin.impact.amounts.len()),
+        ([].as_slice(), None, 0)
+    );
 }
 
 #[test]

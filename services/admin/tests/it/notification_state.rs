@@ -8,7 +8,7 @@ use admin::notifications::state::{
     Intervals, NotificationCommand, NotificationEvent, NotificationState, Observation,
 };
 use admin_api::notifications::NotificationKind;
-use admin_api::overview::{Finding, FindingCode};
+use admin_api::overview::{Finding, FindingCode, Impact};
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use saga_core::decider::Decider as _;
@@ -283,7 +283,8 @@ fn notification_says_money_deadline_and_command() {
     let amounts =
         vec![serde_json::from_str(r#"{"amount_minor": 840000, "currency": "EUR"}"#).expect("money")];
     let (deadline, commands) = (Some(Timestamp::UNIX_EPOCH), vec!["dlq show 7".to_owned()]);
-    let findings = vec![Finding { amounts, deadline, commands, ..finding("a") }];
+    let impact = Impact { amounts, deadline, ..Impact::default() };
+    let findings = vec![Finding { impact, commands, ..finding("a") }];
     let sent = notifier.observe_all(0, Observation { findings, ..seen(&[]) }).expect("a notification");
     let wanted = "shop: a human is needed: a is wrong, 8400.00 EUR, first deadline 1970-01-01T00:00:00Z (sagactl dlq show 7)";
     assert_eq!(sent.text(), wanted);
@@ -295,13 +296,9 @@ fn notification_says_how_many_orders_wait_and_is_repeated_when_they_grow_tenfold
     let amounts =
         vec![serde_json::from_str(r#"{"amount_minor": 840000, "currency": "EUR"}"#).expect("money")];
     let mut delivers = |at, orders| {
-        let waiting = Finding {
-            orders: Some(orders),
-            amounts: amounts.clone(),
-            amounts_partial: true,
-            urgent: true,
-            ..finding("a")
-        };
+        let (orders, amounts) = (Some(orders), amounts.clone());
+        let impact = Impact { orders, amounts, amounts_partial: true, ..Impact::default() };
+        let waiting = Finding { impact, urgent: true, ..finding("a") };
         let sent = notifier.observe_all(at, Observation { findings: vec![waiting], ..seen(&[]) })?;
         notifier.execute(NotificationCommand::Deliver(sent.id));
         Some(sent.text())

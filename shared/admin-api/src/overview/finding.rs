@@ -5,8 +5,55 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::text::{counted, listed};
+
 /// Words in the text of a finding about a certificate that the calling side does not trust. A restart does not help.
 pub const UNTRUSTED: &str = "is not trusted here";
+
+/// Orders and money that a problem affects.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Impact {
+    /// Number of orders that wait while it lasts; absent without any, and while they are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub orders: Option<u64>,
+    /// True if there may be more of them, of which admin has not heard.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub orders_partial: bool,
+    /// Number of cancelled orders that are not undone while it lasts; absent without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelled_orders: Option<u64>,
+    /// Money in affected orders, one amount for each currency, where it is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub amounts: Vec<Money>,
+    /// True if there is more money than that: only the oldest orders are summed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub amounts_partial: bool,
+    /// Next deadline of an affected order, when there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+}
+
+impl Impact {
+    /// Lists the waiting orders, the money and the first deadline, which `time` formats; empty without any.
+    pub fn text(&self, time: impl FnOnce(Timestamp) -> String) -> String {
+        let at_least = if self.orders_partial { "at least " } else { "" };
+        let orders = self.orders.filter(|orders| *orders > 0);
+        let orders =
+            orders.map(|orders| format!("{at_least}{}", counted(orders, "order waits", "orders wait")));
+        let cancelled = self.cancelled_orders.map(|orders| {
+            format!("{} not undone", counted(orders, "cancelled order is", "cancelled orders are"))
+        });
+        let deadline = self.deadline.map(|deadline| format!("first deadline {}", time(deadline)));
+        let parts = [orders, cancelled, self.money(), deadline];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    }
+
+    /// Lists the money, and says where there is more than that; `None` without any.
+    pub fn money(&self) -> Option<String> {
+        let at_least = if self.amounts_partial { "at least " } else { "" };
+        (!self.amounts.is_empty()).then(|| format!("{at_least}{}", listed(&self.amounts)))
+    }
+}
 
 /// A problem that does not resolve itself: what is wrong, how much depends on it, and how to go on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -28,24 +75,9 @@ pub struct Finding {
     /// Number of affected sagas, dead letters, entries, calls or discrepancies at this time, where they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// Number of orders that wait while it lasts; absent without any, and while they are not counted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub orders: Option<u64>,
-    /// True if there may be more of them, of which admin has not heard.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub orders_partial: bool,
-    /// Number of cancelled orders that are not undone while it lasts; absent without any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cancelled_orders: Option<u64>,
-    /// Money in affected orders, one amount for each currency, where it is known.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub amounts: Vec<Money>,
-    /// True if there is more money than that: only the oldest orders are summed.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub amounts_partial: bool,
-    /// Next deadline of an affected order, when there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline: Option<Timestamp>,
+    /// Orders and money that it affects.
+    #[serde(flatten)]
+    pub impact: Impact,
     /// Commands to go on with, in this order, without the leading `sagactl`. `ORDER` stands for the id of an order.
     pub commands: Vec<String>,
     /// True if orders or money are at risk now, and not only delayed.
@@ -71,12 +103,7 @@ impl Finding {
             explanation: String::new(),
             since: None,
             count: None,
-            orders: None,
-            orders_partial: false,
-            cancelled_orders: None,
-            amounts: vec![],
-            amounts_partial: false,
-            deadline: None,
+            impact: Impact::default(),
             commands: vec![],
             urgent: false,
             to_clean_up: false,

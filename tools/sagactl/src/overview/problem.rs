@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use admin_api::overview::{Finding, FindingCode, UNTRUSTED};
-use admin_api::text::{listed_at_least, waiting_text};
 use contract::topology::{OPERATOR, PARTICIPANTS};
 use serde::Serialize;
 
@@ -70,32 +69,23 @@ pub fn line(finding: &Finding, view: &View) -> String {
 
 /// Describes the orders that wait while a finding lasts; empty without any.
 fn waiting(finding: &Finding, view: &View) -> String {
-    if finding.orders.is_none() {
-        return String::new();
+    match finding.impact.orders {
+        Some(_) => format!("; {}", finding.impact.text(|deadline| view.time(deadline))),
+        None => String::new(),
     }
-    let waiting = waiting_text(finding.orders, finding.orders_partial, finding.cancelled_orders);
-    let mut text = format!("; {waiting}");
-    if !finding.amounts.is_empty() {
-        let _ = write!(text, ", {}", listed_at_least(&finding.amounts, finding.amounts_partial));
-    }
-    if let Some(deadline) = finding.deadline {
-        let _ = write!(text, ", first deadline {}", view.time(deadline));
-    }
-    text
 }
 
 fn explanation(finding: &Finding, view: &View) -> String {
     let mut text = finding.explanation.clone();
     // Where orders wait, the line of the problem says so.
-    if finding.orders.is_some() {
+    if finding.impact.orders.is_some() {
         return text;
     }
-    if let Some(deadline) = finding.deadline {
+    if let Some(deadline) = finding.impact.deadline {
         let _ = write!(text, "\nNext deadline: {}", view.time(deadline));
     }
-    if !finding.amounts.is_empty() {
-        let amounts = listed_at_least(&finding.amounts, finding.amounts_partial);
-        let _ = write!(text, "\nAffected money: {amounts}");
+    if let Some(money) = finding.impact.money() {
+        let _ = write!(text, "\nAffected money: {money}");
     }
     text
 }
