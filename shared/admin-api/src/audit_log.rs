@@ -3,7 +3,7 @@
 use std::fmt;
 
 use garde::Validate;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -136,6 +136,9 @@ pub struct Entry {
     pub outcome: String,
 }
 
+/// Age up to which admin accepts the id of a [`ProcessChange`]. It waits in the data folder of a local system while that is down.
+pub const MAX_ID_AGE: SignedDuration = SignedDuration::from_hours(365 * 24);
+
 /// Start, stop or kill of a process of a local system, or a change of its tokens. `sagactl` records it where it happens, as
 /// admin itself may be down, and sends it later, perhaps repeatedly.
 #[derive(Debug, Clone, Serialize, Deserialize, Validate, ToSchema)]
@@ -205,8 +208,8 @@ pub struct LogParams {
     #[param(inline)]
     pub action: Option<Action>,
     /// Only this subject: a dead letter, a redrive, a service, a step, a breaker as `service/name`. The id of an order also finds
-    /// changes of its dead letters, and of up to 1000 dead letters or orders at once; not those of redrives, nor those of its dead
-    /// letters by older versions.
+    /// changes of its dead letters, and of up to 1000 dead letters or orders at once. It does not find those of redrives, nor
+    /// those of its dead letters by older versions.
     pub target: Option<String>,
     /// Only changes from this time on.
     pub since: Option<Timestamp>,

@@ -164,6 +164,21 @@ impl SagaStatus {
         }
     }
 
+    /// True if the deadline of the order ends a saga of this status.
+    #[must_use]
+    pub const fn has_deadline(self) -> bool {
+        match self {
+            Self::Started | Self::InProgress | Self::DeadLettered => true,
+            Self::Unknown
+            | Self::Completed
+            | Self::TimedOut
+            | Self::Compensating
+            | Self::Compensated
+            | Self::CompensationStuck
+            | Self::ResolvedManually => false,
+        }
+    }
+
     /// True if a saga of this status counts as overdue after its deadline. One whose compensation is stuck is
     /// reported as that instead.
     #[must_use]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::time::Duration;
 
-use admin_api::audit_log::{ASKED, DONE, ProcessChange, ProcessChangeKind};
+use admin_api::audit_log::{ASKED, DONE, MAX_ID_AGE, ProcessChange, ProcessChangeKind};
 use cli::note;
 use cli::text::short;
 use client::http::{Http, fetch};
@@ -46,8 +46,6 @@ const LONGEST_CHANGE: SignedDuration = SignedDuration::from_secs(60);
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Changes that one command sends.
 const MAX_SENT: usize = 100;
-/// Age of an id from which admin never takes it.
-const MAX_ID_AGE: SignedDuration = SignedDuration::from_hours(365 * 24);
 /// Maximum length of an outcome, in characters.
 const MAX_OUTCOME: usize = 500;
 

@@ -20,7 +20,7 @@ use super::audit_search::{BOUNDS, Found, newest_after, search};
 use super::extract::TokenHolder;
 use super::paging::checked_limit;
 use admin_api::actor::Actor;
-use admin_api::audit_log::{Entry, LogEntry, LogPage, LogParams, ProcessChange};
+use admin_api::audit_log::{Entry, LogEntry, LogPage, LogParams, MAX_ID_AGE, ProcessChange};
 
 use crate::audit_log::AuditEntry;
 use crate::commands::CommandKind;
@@ -28,9 +28,6 @@ use crate::rows;
 
 /// Age up to which the reported time of a change counts. Commands of a local system report what they did while admin was down.
 const MAX_REPORT_AGE: SignedDuration = SignedDuration::from_hours(1);
-
-/// Age up to which the id of a report is accepted. Reports wait in the data folder of a local system while it is down.
-const MAX_ID_AGE: SignedDuration = SignedDuration::from_hours(365 * 24);
 
 /// Time by which the id of a report may be in the future, as clocks differ.
 const MAX_ID_LEAD: SignedDuration = SignedDuration::from_hours(1);
@@ -99,8 +96,13 @@ async fn log(
 
 /// Earliest time at which an order may have been changed, if its id has a time: clocks differ.
 fn earliest_change(order: Uuid) -> Option<Timestamp> {
-    let is_timed = order.get_version() == Some(Version::SortRand);
-    is_timed.then(|| began_at(order)).and_then(|began| began.checked_sub(MAX_ID_LEAD).ok())
+    made_at(order)?.checked_sub(MAX_ID_LEAD).ok()
+}
+
+/// Time in an id; `None` if it is no UUIDv7.
+fn made_at(id: Uuid) -> Option<Timestamp> {
+    let is_v7 = id.get_variant() == Variant::RFC4122 && id.get_version() == Some(Version::SortRand);
+    is_v7.then(|| began_at(id))
 }
 
 /// Queries for entries whose operator's name contains a text, and for those whose reported operator may.
@@ -130,11 +132,7 @@ fn concerns(entry: &Entry, id: &str) -> bool {
 /// Returns 400 for another one.
 fn check_id(id: Uuid, now: Timestamp) -> Result<(), Problem> {
     let invalid = |why: &str| Err(Problem::new(StatusCode::BAD_REQUEST, format!("the id {id} {why}")));
-    let is_v7 = id.get_variant() == Variant::RFC4122 && id.get_version() == Some(Version::SortRand);
-    let made = id.get_timestamp().filter(|_| is_v7).map(|made| made.to_unix().0);
-    let Some(made) = made.and_then(|made| Timestamp::from_second(made.try_into().ok()?).ok()) else {
-        return invalid("is no UUIDv7");
-    };
+    let Some(made) = made_at(id) else { return invalid("is no UUIDv7") };
     if now.duration_since(made) > MAX_ID_AGE || made.duration_since(now) > MAX_ID_LEAD {
         return invalid(&format!("is of {made}, which is too far from now"));
     }

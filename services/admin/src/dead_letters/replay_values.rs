@@ -20,7 +20,7 @@ use super::filter::Selection;
 use super::reading::{find, readable};
 use super::view::{DeadLetterView, Report};
 use crate::rows::{id_of, parsed};
-use crate::sagas::summary::amounts;
+use crate::sagas::summary::sums;
 
 /// Rows of one query with a text filter.
 const CHUNK: usize = 500;
@@ -129,7 +129,7 @@ pub(crate) async fn cancelled_amounts(
     let cancelled = SagaStatus::ALL.iter().filter(|status| status.is_cancelled());
     let cancelled = cancelled.map(|status| status.as_str().into()).collect();
     let query = Query { one_of: vec![("id", orders), ("status", cancelled)], ..Query::default() };
-    amounts(store, query).await.map(Some)
+    Ok(Some(sums(store, query).await?.amounts))
 }
 
 /// Finds the causes of foreign messages. All dead letters of a cause have the same origin, so that a sample is enough.

@@ -17,7 +17,7 @@ pub struct ResolvedItems {
     /// At most 200, those to check first.
     pub listed: Vec<ResolvedItem>,
     pub count: u64,
-    /// Those to check: money may have been returned twice.
+    /// Number of those to check, as money may have been returned twice.
     pub to_check: u64,
 }
 

@@ -47,25 +47,18 @@ pub(crate) async fn summary(
     let all = timeout(COUNT_TIMEOUT, store.counts(SagaView::KIND, "status", Query::default()));
     let oldest = store.find(SagaView::KIND, Query { limit: 1, ..unfinished() });
     let overdue = store.counts(SagaView::KIND, "status", overdue(now));
-    let steps = || vec![("next_step", steps().map(FieldValue::from).collect::<Vec<_>>())];
-    let waiting = store.counts(SagaView::KIND, "next_step", Query { one_of: steps(), ..Query::default() });
-    let has_deadline = [SagaStatus::Started, SagaStatus::InProgress, SagaStatus::DeadLettered];
-    let has_deadline = has_deadline.iter().map(|status| status.as_str().into()).collect();
-    let coming = Query {
-        one_of: [steps(), vec![("status", has_deadline)]].concat(),
-        from: vec![("deadline", now.as_microsecond().into())],
-        limit: MAX_STEPS,
-        ..Query::default()
-    };
-    let coming = store.groups(SagaView::KIND, "next_step", "deadline", coming);
+    let all_steps = steps().map(FieldValue::from).collect();
+    let waiting = Query { one_of: vec![("next_step", all_steps)], ..Query::default() };
+    let waiting = store.counts(SagaView::KIND, "next_step", waiting);
+    let with_deadline = SagaStatus::ALL.iter().filter(|status| status.has_deadline());
+    let coming = first_deadlines(store, waiting_for(steps(), with_deadline.copied()), now);
     let newest = async {
         let query = Query { limit: newest, descending: true, ..Query::default() };
         if newest == 0 { Ok(vec![]) } else { store.find(SagaView::KIND, query).await }
     };
     let (all, oldest, overdue, waiting, coming, newest) =
         tokio::join!(all, oldest, overdue, waiting, coming, newest);
-    let next_deadline = coming?.iter().map(|group| group.first).min();
-    let next_deadline = next_deadline.and_then(|at| Timestamp::from_microsecond(at).ok());
+    let next_deadline = coming?.into_values().min();
     let (by_status, ended_counted) = match all {
         Ok(all) => (all?, true),
         Err(_) => (store.counts(SagaView::KIND, "status", unfinished()).await?, false),
@@ -103,40 +96,56 @@ pub(crate) fn in_status(status: SagaStatus) -> Query {
     Query { equals: vec![("status", status.as_str().into())], ..Query::default() }
 }
 
-/// Finds sagas that wait for these steps, without those whose message is a dead letter.
-fn waiting_for(steps: impl IntoIterator<Item = &'static str>) -> Query {
-    let statuses =
-        [SagaStatus::Started, SagaStatus::InProgress, SagaStatus::TimedOut, SagaStatus::Compensating];
-    let statuses = statuses.iter().map(|status| status.as_str().into()).collect();
+/// Finds sagas in these statuses that wait for these steps.
+fn waiting_for(
+    steps: impl IntoIterator<Item = &'static str>,
+    statuses: impl IntoIterator<Item = SagaStatus>,
+) -> Query {
     let steps = steps.into_iter().map(FieldValue::from).collect();
+    let statuses = statuses.into_iter().map(|status| status.as_str().into()).collect();
     Query { one_of: vec![("next_step", steps), ("status", statuses)], limit: MAX_STEPS, ..Query::default() }
 }
 
-/// Reads the orders that wait for these steps, by step.
+/// Reads the earliest deadline that is not past, of the sagas that a query finds, by the step that they wait for.
+async fn first_deadlines(
+    store: &dyn Queries,
+    query: Query,
+    now: Timestamp,
+) -> Result<BTreeMap<String, Timestamp>, StoreFault> {
+    let coming = Query { from: vec![("deadline", now.as_microsecond().into())], ..query };
+    let groups = store.groups(SagaView::KIND, "next_step", "deadline", coming).await?;
+    let first = groups.into_iter();
+    let first = first.filter_map(|group| Some((group.value, Timestamp::from_microsecond(group.first).ok()?)));
+    Ok(first.collect())
+}
+
+/// Reads the orders that wait for these steps, by step, without those whose message is a dead letter.
 pub(crate) async fn waiting_orders(
     store: &dyn Queries,
     wanted: &BTreeSet<&'static str>,
     now: Timestamp,
 ) -> Result<BTreeMap<&'static str, WaitingOrders>, StoreFault> {
-    let query = || waiting_for(wanted.iter().copied());
-    let coming = Query { from: vec![("deadline", now.as_microsecond().into())], ..query() };
-    let all = store.groups(SagaView::KIND, "next_step", "deadline", query());
-    let coming = store.groups(SagaView::KIND, "next_step", "deadline", coming);
-    let (all, coming) = tokio::join!(all, coming);
-    let (all, coming) = (all?, coming?);
-    let mut waiting = BTreeMap::new();
-    for group in all {
-        let Some(step) = steps().find(|step| *step == group.value) else { continue };
-        let mut orders = WaitingOrders { count: group.count, ..WaitingOrders::default() };
+    let waiting = |steps: &[&'static str]| {
+        let statuses =
+            [SagaStatus::Started, SagaStatus::InProgress, SagaStatus::TimedOut, SagaStatus::Compensating];
+        waiting_for(steps.iter().copied(), statuses)
+    };
+    let wanted: Vec<_> = wanted.iter().copied().collect();
+    let counts = store.counts(SagaView::KIND, "next_step", waiting(&wanted));
+    let (counts, deadlines) = tokio::join!(counts, first_deadlines(store, waiting(&wanted), now));
+    let (counts, deadlines) = (counts?, deadlines?);
+    let mut found = BTreeMap::new();
+    for step in wanted {
+        let Some(count) = counts.get(step).copied() else { continue };
+        let mut orders = WaitingOrders { count, ..WaitingOrders::default() };
         if role_of(step) == StepRole::Forward {
-            let first = coming.iter().find(|coming| coming.value == step).map(|coming| coming.first);
-            orders.first_deadline = first.and_then(|first| Timestamp::from_microsecond(first).ok());
-            let sums = sums(store, waiting_for([step])).await?;
+            let sums = sums(store, waiting(&[step])).await?;
+            orders.first_deadline = deadlines.get(step).copied();
             (orders.amounts, orders.amounts_partial) = (sums.amounts, sums.is_partial);
         }
-        waiting.insert(step, orders);
+        found.insert(step, orders);
     }
-    Ok(waiting)
+    Ok(found)
 }
 
 /// Finds sagas that wait for a dead letter of a step.
@@ -164,11 +173,6 @@ pub(crate) fn only_overdue(query: &mut Query, now: Timestamp) {
 /// Deadlines before this time are overdue.
 pub(crate) fn overdue_before(now: Timestamp) -> Timestamp {
     now.saturating_sub(GRACE).unwrap_or(now)
-}
-
-/// Sums the totals of the oldest sagas that a query finds, by currency.
-pub(crate) async fn amounts(store: &dyn Queries, query: Query) -> Result<Vec<Money>, StoreFault> {
-    Ok(sums(store, query).await?.amounts)
 }
 
 /// Sums the oldest sagas that a query finds. Damaged sagas, and those without an order so far, are left out.
@@ -210,19 +214,9 @@ pub(crate) struct Wait {
 impl Wait {
     pub(crate) fn of(view: &SagaView) -> Self {
         let status = view.status();
-        let has_deadline = match status {
-            SagaStatus::Started | SagaStatus::InProgress | SagaStatus::DeadLettered => true,
-            SagaStatus::Unknown
-            | SagaStatus::Completed
-            | SagaStatus::TimedOut
-            | SagaStatus::Compensating
-            | SagaStatus::Compensated
-            | SagaStatus::CompensationStuck
-            | SagaStatus::ResolvedManually => false,
-        };
         Self {
             since: view.last_progress_at().filter(|_| !status.is_terminal()),
-            until: view.deadline.filter(|_| has_deadline),
+            until: view.deadline.filter(|_| status.has_deadline()),
         }
     }
 }

@@ -28,7 +28,7 @@ pub struct LogOptions {
     #[arg(long, value_parser = action)]
     action: Option<Action>,
     /// Only changes of this dead letter, redrive, order, service, step, or breaker (SERVICE/NAME). An order is also found in
-    /// changes of its dead letters, unless a redrive, a change of more than 1,000 at once or an older version made them.
+    /// changes of its dead letters. Not in those by redrives, of more than 1,000 at once, or by older versions.
     #[arg(long)]
     target: Option<String>,
     /// Only changes by operators whose name, or reported name, contains this, whatever its case.
