@@ -43,13 +43,7 @@ def fail(text):
 
 def wait_until(what, condition, limit=SOON):
     """Waits until `condition` returns something true, and returns its last value."""
-    until = time.time() + limit
-    while not (found := condition()):
-        if time.time() > until:
-            fail(f"{what}: not within {limit} s")
-            return found
-        time.sleep(0.1)
-    return found
+    return live_system.wait_until(what, condition, limit, fail)
 
 
 class Collector(BaseHTTPRequestHandler):

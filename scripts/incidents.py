@@ -19,12 +19,10 @@ import subprocess
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from live_system import ROOT, Prometheus, System, free_ports, serve, temporary_folder
+from live_system import ROOT, Prometheus, Receiver, System, free_ports, temporary_folder
 
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 FIRING = 'ALERTS{alertstate="firing", system="saga"}'
 # Orders per second: all the time, and in a burst.
 RATE, BURST = 20, 300
@@ -79,21 +77,6 @@ ACTS = [
     Act("admin", kill("admin"), start("admin"), page="ServiceDown", tiles=UNKNOWN, down="admin", told=False),
     Act("dead_letters", messages_fail, replay_messages, page="DeadLettersPending", tiles=ILL | {"Awaited dead letters": RED}, waits="payment-processing"),
 ]
-
-
-class Receiver(BaseHTTPRequestHandler):
-    """Takes notifications, and keeps the time of each with its kind."""
-
-    told = []
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.told.append((time.time(), body["type"], body["data"]["text"]))
-        self.send_response(204)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
 
 
 class Watch(threading.Thread):
@@ -160,7 +143,7 @@ def pages(firing):
 
 def play(act, system, watch, hold, calm):
     """Plays an act. Returns its times and what was reported."""
-    began, told = time.time(), len(Receiver.told)
+    began, told = time.time(), len(Receiver.taken)
     act.begin(system)
     time.sleep(max(0, began + hold - time.time()))
     held = time.time()
@@ -176,7 +159,8 @@ def play(act, system, watch, hold, calm):
     is_shown, is_firing = (lambda needed, _: needed is None or bool(needed)), (lambda _, firing: bool(firing))
     # One of the act before may still fire.
     is_page = lambda _, firing: any(alert["alertname"] == act.page for alert in firing or [])
-    notified = [at for at, kind, _ in Receiver.told[told:] if kind == "saga.needs_human"]
+    notices = Receiver.taken[told:]
+    notified = [at for at, body in notices if body["type"] == "saga.needs_human"]
     during = [firing for at, _, firing in seen if firing is not None and at <= held]
     return {
         "act": act.name, "began": began, "held": held, "mended": mended, "ended": time.time(),
@@ -185,7 +169,7 @@ def play(act, system, watch, hold, calm):
         "pages": sorted({name for firing in during for name in pages(firing)}), "pages_at_the_end": pages(during[-1]) if during else [],
         "alerts": sorted({alert["alertname"] for firing in during for alert in firing}),
         "findings": sorted({text for _, needed, _ in seen for text in needed or []}),
-        "notices": [text for _, _, text in Receiver.told[told:]],
+        "notices": [body["data"]["text"] for _, body in notices],
     }
 
 
@@ -259,7 +243,7 @@ def main():
     wanted.folder.mkdir(parents=True, exist_ok=True)
     system = System(wanted.programs, temporary_folder("incidents-") / "data", base, fail=lambda why: print(why, file=sys.stderr))
     prometheus = Prometheus(wanted.prometheus, wanted.folder, base + 6, system, scrape="5s", evaluate="5s")
-    system.start(f"admin.service.notifications.webhook.url={serve(Receiver)}/hook", f"admin.service.notifications.webhook.secret={SECRET}")
+    system.start(*Receiver.settings())
     load(system, RATE, int(60 + len(acts) * (wanted.hold + wanted.calm + 30)))
     watch = Watch(system, prometheus)
     watch.start()

@@ -12,10 +12,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from http.server import ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,6 +38,23 @@ def ask(url, method="GET", body=None, headers=None):
         return status, json.loads(text)
     except ValueError:
         return status, text.decode(errors="replace")
+
+
+def get(url):
+    """The JSON of an answer; an empty object if there is none."""
+    status, answer = ask(url)
+    return answer if status == 200 else {}
+
+
+def wait_until(what, condition, limit=60, fail=sys.exit):
+    """Waits until `condition` returns something true, and returns its last value. `fail` is called with the text of what took too long."""
+    until = time.time() + limit
+    while not (found := condition()):
+        if time.time() > until:
+            fail(f"{what}: not within {limit} s")
+            return found
+        time.sleep(0.05)
+    return found
 
 
 def free_ports(first):
@@ -68,6 +86,29 @@ def serve(handler):
     return f"http://127.0.0.1:{server.server_port}"
 
 
+class Receiver(BaseHTTPRequestHandler):
+    """Takes notifications, and keeps the time of each with its body."""
+
+    taken, changed = [], threading.Condition()
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.changed:
+            self.taken.append((time.time(), body))
+            self.changed.notify_all()
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+    @classmethod
+    def settings(cls):
+        """Starts it. Returns the settings by which admin notifies it."""
+        webhook = "admin.service.notifications.webhook"
+        return f"{webhook}.url={serve(cls)}/hook", f"{webhook}.secret=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
 class System:
     """A local system in its own folder. `fail` is called with the text of what fails."""
 
@@ -97,8 +138,7 @@ class System:
 
     def admin(self, path):
         """The JSON of admin's answer; an empty object if there is none."""
-        status, answer = ask(f"{self.url['admin']}/api/admin/{path}")
-        return answer if status == 200 else {}
+        return get(f"{self.url['admin']}/api/admin/{path}")
 
 
 class Prometheus:

@@ -7,76 +7,42 @@ the notification, and removes the cause. What is a finding only after a time by 
 minute) is made that old in the database or counts from then.
 """
 
-import json
 import shutil
 import sqlite3
 import sys
-import threading
 import time
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import live_system
-from live_system import ask, free_ports, serve, temporary_folder
+from live_system import ask, free_ports, get, temporary_folder, wait_until
 
 PROGRAMS = Path(sys.argv[1])
 # Time limit from cause to notification, in seconds.
 LIMIT = 10
-# Time limit for everything else.
-SOON = 60
-SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
-class Receiver(BaseHTTPRequestHandler):
-    """Takes notifications, and remembers when it was first told of each finding since the last `forget`."""
-
-    told, changed = {}, threading.Condition()
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with self.changed:
-            for line in body["data"].get("new", []):
-                self.told.setdefault(line["key"], time.time())
-            self.changed.notify_all()
-        self.send_response(204)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
+class Receiver(live_system.Receiver):
+    """Remembers when it was first told of each finding since the last `forget`."""
 
     @classmethod
     def forget(cls):
         with cls.changed:
-            cls.told.clear()
+            cls.taken.clear()
 
     @classmethod
     def wait_for(cls, prefix, limit):
         """The key and the time of the first notification of a finding whose key begins so."""
-        found = lambda: next(((key, at) for key, at in cls.told.items() if key.startswith(prefix)), None)
+        def found():
+            told = ((line["key"], at) for at, body in cls.taken for line in body["data"].get("new", []))
+            return next(((key, at) for key, at in told if key.startswith(prefix)), None)
         with cls.changed:
             cls.changed.wait_for(found, limit)
             return found()
 
 
-def get(url):
-    """The JSON of an answer; an empty object if there is none."""
-    status, found = ask(url)
-    return found if status == 200 else {}
-
-
-def wait_until(what, condition, limit=SOON):
-    until = time.time() + limit
-    while not (found := condition()):
-        if time.time() > until:
-            sys.exit(f"{what}: not within {limit} s")
-        time.sleep(0.05)
-    return found
-
-
 class System(live_system.System):
-    def start(self, receiver):
-        super().start(f"admin.service.notifications.webhook.url={receiver}/hook",
-                      f"admin.service.notifications.webhook.secret={SECRET}", "order.service.deadline=10m",
+    def start(self):
+        super().start(*Receiver.settings(), "order.service.deadline=10m",
                       # A message becomes a dead letter at once.
                       "order.retry.max_attempts=1", "payment.retry.max_attempts=1")
 
@@ -88,7 +54,7 @@ class System(live_system.System):
         return order["id"]
 
     def findings(self):
-        return get(f"{self.url['admin']}/api/admin/overview").get("findings") or []
+        return self.admin("overview").get("findings") or []
 
     def is_quiet(self):
         return not [finding for finding in self.findings() if not finding.get("to_clean_up")]
@@ -163,7 +129,7 @@ def sagas_overdue(system):
     """A saga whose deadline and grace period are over."""
     system.sagactl("faults", "inject", "payment", "pause", "--step", "payment-processing")
     order = system.place()
-    wait_until("admin shows the order", lambda: get(f"{system.url['admin']}/api/admin/sagas/{order}").get("next"))
+    wait_until("admin shows the order", lambda: system.admin(f"sagas/{order}").get("next"))
     system.change("admin", "UPDATE row_saga SET deadline = deadline - 1000000000 WHERE finished = 0")
     yield time.time()
     system.change("admin", "UPDATE row_saga SET deadline = deadline + 1000000000 WHERE finished = 0")
@@ -220,7 +186,7 @@ def measure(system, kind):
 
 def main():
     system = System(PROGRAMS, temporary_folder("notices-") / "data", free_ports(24080))
-    system.start(serve(Receiver))
+    system.start()
     wanted = sys.argv[2:]
     late = []
     for kind in KINDS:
