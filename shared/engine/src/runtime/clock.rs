@@ -284,6 +284,47 @@ mod tests {
         SignedDuration::from_secs(seconds)
     }
 
+    #[test]
+    fn system_clock_shows_the_time_and_is_never_in_doubt() {
+        assert!(SystemClock.now() > "2026-01-01T00:00:00Z".parse().expect("a time"));
+        assert!(!SystemClock.is_doubtful());
+    }
+
+    #[test]
+    fn moment_is_older_once_more_than_the_limit_has_passed() {
+        let (limit, moment) = (Duration::from_secs(60), Moment::now(&SystemClock));
+        let after = |passed: Duration| moment.is_older(limit, moment.instant + passed);
+        assert!(!after(Duration::ZERO) && !after(limit));
+        assert!(after(limit + Duration::from_nanos(1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn small_offset_is_ignored_and_one_up_to_the_largest_step_is_corrected_at_once() {
+        let corrected = |offset: SignedDuration| {
+            let (_machine, clock) = clocks();
+            assert_eq!(clock.correct(secs(0), None), None);
+            assert_eq!(clock.correct(offset, None), None, "{offset:?} is no jump");
+            assert!(clock.may_purge(), "{offset:?} delays no purge");
+            clock.now()
+        };
+        let start = corrected(secs(0));
+        let ahead = |offset: SignedDuration| corrected(offset).duration_since(start);
+        assert_eq!(ahead(TOLERANCE - SignedDuration::from_millis(1)), secs(0));
+        assert_eq!(ahead(TOLERANCE), TOLERANCE);
+        assert_eq!(ahead(MAX_STEP), MAX_STEP);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_is_trusted_from_the_first_correction_on() {
+        let (_machine, clock) = clocks();
+        let trusted = clock.trusted().expect("a wait");
+        let waiting = tokio::spawn(trusted);
+        advance(Duration::from_hours(1)).await;
+        assert!(!waiting.is_finished());
+        clock.correct(secs(0), None);
+        waiting.await.expect("trusted");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn jump_that_the_machine_contradicts_is_ignored_and_casts_no_doubt() {
         let (_machine, clock) = clocks();
