@@ -55,7 +55,7 @@ def known(expression, nothing=None):
 
 def heard(expression):
     """A count of admin's that is unknown while admin cannot use the broker, as it then hears of no order."""
-    return f'({expression} unless max(readiness_check{{{ADMIN}, check="broker"}}) > 0)'
+    return f'({expression} unless on () max(readiness_check{{{ADMIN}, check="broker"}}) > 0)'
 
 
 def rate(metric, by="", labels=SAGA):
@@ -63,8 +63,9 @@ def rate(metric, by="", labels=SAGA):
 
 
 def largest(expression, most=MOST_SERIES):
-    """The series that were largest in the displayed time range. topk() alone chooses others at each moment."""
-    return f"topk({most}, max_over_time(({expression})[$__range:30s] @ end()))"
+    """The series that were largest in the displayed time range. topk() alone chooses others at each moment. A series that has just begun is
+    between two steps of the subquery."""
+    return f"topk({most}, max_over_time(({expression})[$__range:30s] @ end()) > 0 or ({expression}))"
 
 
 def some(expression):
@@ -212,7 +213,8 @@ class Dashboard:
         organize = {"id": "organize", "options": {
             "includeByName": {name: True for name in names}, "excludeByName": {}, "indexByName": {name: index for index, name in enumerate(names)},
             "renameByName": dict(columns)}}
-        transformations = [organize] if join is None else [{"id": "joinByField", "options": {"byField": join, "mode": "outer"}}, organize]
+        transformations = [organize] if join is None else [{"id": "joinByField", "options": {"byField": join, "mode": "outer"}}, organize,
+                                                        {"id": "sortBy", "options": {"fields": {}, "sort": [{"field": "Since"}]}}]
         self._add("table", title, "short", about, [(expr, "") for expr in queries], size, rows, trace, {
             "showHeader": True, "cellHeight": "sm", "footer": {"show": False, "reducer": ["sum"], "countRows": False, "fields": ""}},
             instant=True, form="table", overrides=overrides, transformations=transformations, none=none, **more)
@@ -247,7 +249,7 @@ def overview():
            f"max(saga_in_flight{{{ORDER}}})", "sagas?status=IN_PROGRESS")
     d.stat("Money in flight", "currencyEUR", "Of the sagas that have not ended; beyond 1,000 of them, of the 1,000 oldest.",
            heard(f'max(saga_open_amount_minor{{{ADMIN}, currency="EUR"}}) / 100'), "sagas?status=IN_PROGRESS", decimals=0)
-    d.stat("Lost in a minute", "short", "Orders that were cancelled at their deadline within the last minute: a step did not work. Normally 0.",
+    d.stat("Timed out, last minute", "short", "Orders that were cancelled at their deadline within the last minute: a step did not work. Normally 0.",
            f'sum(increase(order_duration_seconds_count{{{ORDER}, outcome="timed_out"}}[1m]))', "sagas?status=COMPENSATED", ((None, GREEN), (1, RED)), decimals=0,
            alerts=["OrdersTimeOut"])
     d.stat("Next deadline in", "s", "An order in flight is cancelled at its deadline. Normally nearly the whole time that an order has, 60 s by default. To extend: "
@@ -255,12 +257,12 @@ def overview():
            heard(f"max(saga_next_deadline_seconds{{{ADMIN}}})"), "sagas?status=IN_PROGRESS", ((None, RED), (15, ORANGE), (30, BLUE)), decimals=0, texts={-2: ("none", BLUE)},
            nothing=heard(f"max(saga_overdue{{{ADMIN}}}) * 0 - 2"))
     d.stat("Awaited dead letters", "short", "Dead letters that orders wait for. Normally 0. Others are left to clean up.",
-           f"max(dead_letter_awaited{{{ADMIN}}})", "dlq/groups", ((None, GREEN), (1, RED)), alerts=["DeadLettersPending", "NewFingerprint"])
-    d.stat("Books", "short", "Whether orders, stock, money and messages agree, by the last reconciliation.", f"max(reconciliation_verdict{{{ADMIN}}})",
+           heard(f"max(dead_letter_awaited{{{ADMIN}}})"), "dlq/groups", ((None, GREEN), (1, RED)), alerts=["DeadLettersPending", "NewFingerprint"])
+    d.stat("Books", "short", "Whether orders, stock, money and messages agree, by the last reconciliation. Undecided: what is in flight may explain the differences.", f"max(reconciliation_verdict{{{ADMIN}}})",
            "reconciliation?wait=10", ((None, GREEN), (1, BLUE), (2, RED)), alerts=["LedgersUnbalanced"],
-           texts={0: ("balanced", GREEN), 1: ("in flight", BLUE), 2: ("unbalanced", RED)})
+           texts={0: ("balanced", GREEN), 1: ("undecided", BLUE), 2: ("unbalanced", RED)})
 
-    since = {"id": "unit", "value": "dateTimeFromNow"}
+    since = {"id": "unit", "value": "time:D MMM HH:mm:ss"}
     d.table("Firing alerts", "Alerts by severity: a page justifies waking somebody, a ticket waits for working hours. Click one for its runbook and panel.",
             [f'sort(ALERTS_FOR_STATE{{system="saga"}} and ignoring (alertstate) {ALERTS}) * 1000'],
             [("severity", "Severity"), ("alertname", "Alert"), ("service", "Service"), ("Value", "Since"), ("panel", "Panel")], "overview", (10, 7), overrides=[
@@ -275,13 +277,13 @@ def overview():
             "says what to do.", [
                 f"(sort(max by (key, state, text) (finding_start_timestamp_seconds{{{ADMIN}}})) or {UNKNOWN_FINDINGS}) * 1000",
                 # A column of its own also when no order waits.
-                f"max by (key) (finding_orders{{{ADMIN}}}) or max by (key) (finding_start_timestamp_seconds{{{ADMIN}}}) * 0",
+                f"max by (key) (finding_orders{{{ADMIN}}}) or max by (key) (finding_start_timestamp_seconds{{{ADMIN}}}) * 0 - 1",
                 f'max by (key) (finding_amount_minor{{{ADMIN}, currency="EUR"}}) / 100'],
             [("state", "State"), ("text", "Problem"), ("Value #A", "Since"), ("Value #B", "Orders"), ("Value #C", "Money")], "overview", (14, 7), join="key", overrides=[
                 column("State", {"id": "mappings", "value": [value_mapping({"open": ("open", RED), "clean_up": ("to clean up", GREY), "unknown": ("unknown", GREY)})]},
                        {"id": "custom.cellOptions", "value": {"type": "color-text"}}, {"id": "custom.width", "value": 90}),
                 column("Problem", {"id": "custom.cellOptions", "value": {"type": "auto", "wrapText": True}}),
-                column("Since", since, {"id": "custom.width", "value": 140}), column("Orders", {"id": "custom.width", "value": 70}),
+                column("Since", since, {"id": "custom.width", "value": 140}), column("Orders", {"id": "custom.width", "value": 70}, {"id": "mappings", "value": [value_mapping({-1: ("–", GREY)})]}),
                 column("Money", {"id": "unit", "value": "currencyEUR"}, {"id": "custom.width", "value": 90})])
     d.graph("Orders placed, confirmed and cancelled", "orders/s", "Of the last minute. Confirmed follows placed within a second. The rest is cancelled, for "
             "the reasons below.", [
@@ -290,7 +292,7 @@ def overview():
                 (f'sum(rate(order_duration_seconds_count{{{ORDER}, outcome!="confirmed"}}[1m]))', "cancelled")],
             "sagas", trace=None, alerts=["NoOrderConfirmed", "SuccessRateLow"])
     d.graph("Orders in flight by the step that they wait for", "orders", "Also while the service of a step is down. Normally few. A step that grows is the one "
-            "that does not work.", [(some(f"max by (step) (saga_waiting{{{ADMIN}}})"), "{{step}}")], "sagas?status=IN_PROGRESS",
+            "that does not work.", [(some(heard(f"max by (step) (saga_waiting{{{ADMIN}}})")), "{{step}}")], "sagas?status=IN_PROGRESS",
             trace=None, alerts=["SagasOverdue"], none="no order waits")
     d.graph("Cancelled orders by reason", "orders/s", "Of the last minute. payment_failed points to the bank, timed_out to a step that does not work.",
             [(some(f'sum by (outcome) (rate(order_duration_seconds_count{{{ORDER}, outcome!="confirmed"}}[1m]))'), "{{outcome}}")],
@@ -356,7 +358,7 @@ def flow():
             [(some(f"max by (service) (outbox_oldest_pending_age_seconds{{{SAGA}}})"), "{{service}}")], "outbox", alerts=["OutboxTooOld"], none="all is published")
     d.quantiles("Duration of steps", "From an input to its commit. Normally a few milliseconds.", "step_duration_seconds", "step", "services", trace=None)
     d.graph("Orders in flight by the step that they wait for", "orders", "Also while the service of a step is down.",
-            [(some(f"max by (step) (saga_waiting{{{ADMIN}}})"), "{{step}}")], "sagas?status=IN_PROGRESS", trace=None, none="no order waits")
+            [(some(heard(f"max by (step) (saga_waiting{{{ADMIN}}})")), "{{step}}")], "sagas?status=IN_PROGRESS", trace=None, none="no order waits")
     d.graph("Failures by step", "messages/s", "Retried is repeated by itself; dead_lettered needs a human.",
             [(some('sum by (outcome, step) (rate(saga_input_total{job="saga", outcome=~"retried|dead_lettered"}[1m]))'), "{{outcome}} {{step}}")], "dlq/groups",
             trace=None, alerts=["NewFingerprint"], none="nothing fails")

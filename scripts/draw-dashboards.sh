@@ -5,7 +5,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 usage() {
-  echo "usage: scripts/draw-dashboards.sh PROMETHEUS FOLDER [--to SECONDS_SINCE_1970] [--minutes N (15)] [--closed]"
+  echo "usage: scripts/draw-dashboards.sh PROMETHEUS FOLDER [--to SECONDS_SINCE_1970] [--minutes N (15)] [--closed] [--light]"
+  echo "         [--vision protanopia|deuteranopia|tritanopia|achromatopsia|none]"
 }
 
 [[ ${1:-} == -h || ${1:-} == --help ]] && usage && exit 0

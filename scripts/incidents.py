@@ -72,7 +72,7 @@ ACTS = [
     Act("quiet", tiles=WELL),
     Act("burst", lambda system: load(system, BURST, 20), tiles=WELL),
     Act("bank", kill("bank"), start("bank"), page="ServiceDown", tiles=ILL, down="bank", waits="payment-processing"),
-    Act("broker", kill("nats"), start("nats"), page="BrokerUnhealthy", tiles=ILL, down="broker"),
+    Act("broker", kill("nats"), start("nats"), page="BrokerUnhealthy", tiles=ILL | {"Awaited dead letters": GREY}, down="broker"),
     Act("inventory", kill("inventory"), start("inventory"), page="ServiceDown", tiles=ILL, down="inventory", waits="inventory-stock-reservation"),
     Act("admin", kill("admin"), start("admin"), page="ServiceDown", tiles=UNKNOWN, down="admin", told=False),
     Act("dead_letters", messages_fail, replay_messages, page="DeadLettersPending", tiles=ILL | {"Awaited dead letters": RED}, waits="payment-processing"),

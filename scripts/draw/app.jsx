@@ -14,7 +14,7 @@ import { BigValue, GlobalStyles, PanelChrome, PanelContextProvider, Table, Theme
 const url = new URLSearchParams(location.search);
 const from = 1000 * url.get('from'), to = 1000 * url.get('to'), prometheus = url.get('prometheus');
 const WIDTH = 1600, GAP = 8, ROW = 30;
-const theme = createTheme({ colors: { mode: 'dark' } });
+const theme = createTheme({ colors: { mode: url.get('theme') } });
 const range = { from: dateTime(from), to: dateTime(to), raw: { from: dateTime(from), to: dateTime(to) } };
 const bus = new EventBusSrv();
 window.shown = { panels: [], errors: [], marks: [], height: 0, done: false };
@@ -196,8 +196,8 @@ function States({ panel, frames, width, height, note }) {
       }
     });
     draw.fillStyle = theme.colors.text.secondary; draw.textAlign = 'center';
-    const every = (to - from) / 6;
-    for (let at = from + every / 2; at < to; at += every) draw.fillText(new Date(at).toISOString().slice(11, 16), place(at), height - 8);
+    const every = 60_000 * Math.ceil((to - from) / 6 / 60_000);
+    for (let at = every * Math.ceil(from / every); at < to; at += every) draw.fillText(new Date(at).toISOString().slice(11, 16), place(at), height - 8);
   });
   return data.length === 0 ? <Nothing {...{ panel, width, height }} /> : <canvas ref={canvas} style={{ width, height }} />;
 }

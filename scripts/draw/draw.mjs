@@ -1,9 +1,10 @@
 // Draws dashboards with Grafana's own components, from a running Prometheus, in headless Chromium.
 //
-//   node draw.mjs DASHBOARDS PROMETHEUS OUT --to SECONDS [--minutes N] [--closed]
+//   node draw.mjs DASHBOARDS PROMETHEUS OUT --to SECONDS [--minutes N] [--closed] [--light] [--vision DEFICIENCY]
 //
 // Writes OUT/NAME.png and OUT/NAME.json, which lists what each panel shows. --closed leaves closed rows closed, as a reader meets
-// them. The variable CHROMIUM names the browser. scripts/draw-dashboards.sh calls it.
+// them; --vision shows them as, for example, people with deuteranopia see them. The variable CHROMIUM names the browser.
+// scripts/draw-dashboards.sh calls it.
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { basename, dirname, join } from 'node:path';
@@ -13,7 +14,10 @@ import puppeteer from 'puppeteer-core';
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { to: { type: 'string' }, minutes: { type: 'string', default: '15' }, closed: { type: 'boolean', default: false } },
+  options: {
+    to: { type: 'string' }, minutes: { type: 'string', default: '15' }, closed: { type: 'boolean', default: false },
+    light: { type: 'boolean', default: false }, vision: { type: 'string', default: 'none' },
+  },
 });
 const [dashboards, prometheus, out] = positionals;
 const here = import.meta.dirname;
@@ -82,6 +86,7 @@ try {
     const name = basename(file, '.json');
     const tab = await browser.newPage();
     await tab.setViewport({ width: 1600, height: 1000 });
+    await tab.emulateVisionDeficiency(values.vision);
     tab.on('pageerror', (error) => console.error(`${name}: ${error.message}`));
     const to = Number(values.to ?? Date.now() / 1000);
     // "2 minutes ago" is as seen from the end of the range.
@@ -92,7 +97,7 @@ try {
         static now() { return Clock.now() + ahead; }
       };
     }, to * 1000 - Date.now());
-    const query = new URLSearchParams({ name, prometheus, to, from: to - 60 * Number(values.minutes), closed: values.closed });
+    const query = new URLSearchParams({ name, prometheus, to, from: to - 60 * Number(values.minutes), closed: values.closed, theme: values.light ? 'light' : 'dark' });
     await tab.goto(`http://127.0.0.1:${server.address().port}/?${query}`);
     await tab.waitForFunction('window.shown?.done', { timeout: 60_000 });
     const shown = await tab.evaluate('window.shown');

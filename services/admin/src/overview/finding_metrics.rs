@@ -24,7 +24,7 @@ impl FindingMetrics {
         let shown = &overview.findings[..overview.findings.len().min(MAX_FINDINGS)];
         self.seen.retain(|key, _| shown.iter().any(|finding| finding.key == *key));
         for finding in shown {
-            let first = || (finding.since.unwrap_or(overview.at), without_count(&text_of(finding)));
+            let first = || (finding.since.unwrap_or(overview.at), label_of(finding));
             self.seen.entry(finding.key.clone()).or_insert_with(first);
         }
         let starts = shown.iter().filter_map(|finding| {
@@ -52,8 +52,13 @@ impl FindingMetrics {
     }
 }
 
-/// The text without the count that it begins with, which changes.
-fn without_count(text: &str) -> String {
+/// The text without the count that it begins with, which changes, and without a fingerprint, so that a cause fits in a cell.
+fn label_of(finding: &Finding) -> String {
+    let text = text_of(finding);
+    let text = match finding.key.split_once(':') {
+        Some((_, fingerprint)) => text.replace(&format!(", fingerprint {fingerprint}"), ""),
+        None => text,
+    };
     let rest = text.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == ',');
     rest.trim_start().to_owned()
 }

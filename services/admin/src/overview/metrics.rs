@@ -255,6 +255,12 @@ mod tests {
         assert_eq!((value(&metrics, series), value(&metrics, of_orders)), (Some(7.0), Some(200.0)));
         export(&[]);
         assert_eq!((value(&metrics, series), value(&metrics, of_orders)), (None, None));
+        let text = "1,200 dead letters at payment-processing of payment, fingerprint a1".to_owned();
+        let cause = "Cause: cannot parse\nNobody waits.".to_owned();
+        export(&[Finding { explanation: cause, ..Finding::new(FindingCode::DeadLetters, "a1", text) }]);
+        let series = "finding_start_timestamp_seconds{key=\"dead_letters:a1\",code=\"dead_letters\",owner=\"\",state=\"open\",\
+            text=\"dead letters at payment-processing of payment. Cause: cannot parse\"}";
+        assert!(value(&metrics, series).is_some(), "{}", metrics.text().expect("metrics"));
     }
 
     #[test]
