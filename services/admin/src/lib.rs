@@ -22,16 +22,20 @@
 //! - [`overview`]: the state of everything, and the findings that follow from it
 //! - `notification_loop`: the loop that notifies people of findings
 //! - [`reconciliation`]: reads the ledgers of all services, on request and periodically
+//! - `live`: what open pages are told as it happens
 //! - [`api`]: the routes
+//! - `console`: the pages
 
 pub mod api;
 mod app;
 pub mod audit_log;
 mod command_handler;
 pub mod commands;
+mod console;
 pub mod dead_letters;
 mod kept_traces;
 pub mod ledgers;
+mod live;
 mod notification_loop;
 pub mod notifications;
 pub mod overview;
@@ -75,6 +79,7 @@ pub fn program() -> Program<AdminService, AdminSettings> {
         handler: |settings| notifications::webhook::handler(&settings.service.notifications, &settings.http),
         tasks: &[notifications::content::NOTIFICATION_TASK],
         metrics: &contract::metrics::OF_ADMIN,
+        pages: console::pages,
         background: |app| {
             vec![
                 Box::pin(redrive_driver::run(app.clone())),

@@ -10,6 +10,7 @@
 //! - [`reconciliation`]: whether the ledgers of all services agree
 //! - [`notifications`]: what people are notified of
 //! - [`overview`]: the state of everything now, with [`findings`](overview::Finding) that need a human
+//! - [`live`]: what open pages are told as it happens, and what their readers may do
 //! - [`text`]: counts in words
 //! - [`services`], [`breakers`], [`faults`], [`outbox`]: the state of each service, and operator actions on it
 
@@ -21,6 +22,7 @@ pub mod breakers;
 pub mod bulk;
 pub mod dead_letters;
 pub mod faults;
+pub mod live;
 pub mod notifications;
 pub mod outbox;
 pub mod overview;

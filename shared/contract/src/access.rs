@@ -13,7 +13,7 @@ pub static ACCESS: Access = Access { rules: &RULES };
 ///
 /// A forced replay requires an admin too, which admin checks where it is forced. Operators may resolve manually:
 /// reconciliation accepts only the discrepancies known then, and lists who accepted them.
-const RULES: [Rule; 95] = [
+const RULES: [Rule; 97] = [
     // Requests of customers, who know the id of their order and no other.
     open("POST", "/api/orders"),
     open("GET", "/api/orders/{id}"),
@@ -43,6 +43,8 @@ const RULES: [Rule; 95] = [
     rule(Viewer, "GET", "/v1/ledger"),
     // Requests of operators to admin: read,
     rule(Viewer, "GET", "/api/admin/overview"),
+    rule(Viewer, "GET", "/api/admin/live"),
+    rule(Viewer, "GET", "/api/admin/session"),
     rule(Viewer, "GET", "/api/admin/services"),
     rule(Viewer, "GET", "/api/admin/sagas"),
     rule(Viewer, "GET", "/api/admin/sagas/{id}"),

@@ -9,6 +9,7 @@ mod dead_letter_edits;
 mod dead_letters;
 mod extract;
 mod faults;
+mod live;
 mod notifications;
 mod outbox;
 mod overview;
@@ -20,6 +21,7 @@ mod redrives;
 mod resolution;
 mod sagas;
 mod services;
+mod session;
 
 use std::sync::Arc;
 
@@ -42,6 +44,7 @@ use admin_api::dead_letters::DeadLetterItem;
 use crate::audit_log::DONE;
 use crate::commands::{Command, CommandKind, Rejection, Reply};
 use crate::dead_letters::events::DeadLetterRejection;
+use crate::live::Live;
 use crate::redrive::events::RedriveRejection;
 use crate::service::AdminService;
 use crate::service_client::ServiceClient;
@@ -50,6 +53,9 @@ use admin_api::actor::Actor;
 
 /// Maximum number of open event streams. The limit of requests does not apply to them, as it ends with the response head.
 const MAX_STREAMS: usize = 64;
+
+/// Maximum number of open pages, which share what is read for them.
+const MAX_PAGES: usize = 1_000;
 
 #[derive(OpenApi)]
 #[openapi(info(
@@ -64,11 +70,15 @@ struct Admin {
     app: AdminApp,
     services: ServiceClient,
     streams: Arc<Semaphore>,
+    live: Live,
+    pages: Arc<Semaphore>,
 }
 
 pub fn routes(app: AdminApp) -> OpenApiRouter {
     let services = ServiceClient::of(&app.settings.service, app.http_client.clone());
     let streams = Arc::new(Semaphore::new(MAX_STREAMS));
+    let live = Live::new(app.clone(), services.clone());
+    let pages = Arc::new(Semaphore::new(MAX_PAGES));
     OpenApiRouter::with_openapi(Api::openapi())
         .merge(sagas::routes())
         .merge(payments::routes())
@@ -86,8 +96,10 @@ pub fn routes(app: AdminApp) -> OpenApiRouter {
         .merge(services::routes())
         .merge(reconciliation::routes())
         .merge(overview::routes())
+        .merge(live::routes())
+        .merge(session::routes())
         .merge(notifications::routes())
-        .with_state(Admin { app, services, streams })
+        .with_state(Admin { app, services, streams, live, pages })
 }
 
 impl Admin {

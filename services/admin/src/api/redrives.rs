@@ -6,7 +6,6 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use saga_core::query::Query;
 use saga_engine::host::http::{Params, Problem, Segment};
-use saga_engine::host::queries::readable_rows;
 use saga_engine::runtime::clock::Clock as _;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -26,7 +25,6 @@ use crate::dead_letters::replay_values;
 use crate::redrive::decider::Redrive;
 use crate::redrive::events::{Plan, RedriveCommand};
 use crate::redrive::progress;
-use crate::rows;
 
 /// Maximum number of groups in a preview.
 const PREVIEWED_GROUPS: usize = 50;
@@ -97,14 +95,7 @@ async fn list(
     Params(params): Params<RedriveParams>,
 ) -> Result<Json<RedrivePage>, Problem> {
     let (page, next) = admin.page::<Redrive>(Query::default(), params.limit, params.cursor).await?;
-    let (drives, unreadable) =
-        readable_rows(&page, |row| Ok((rows::id_of(row)?, rows::parsed::<Redrive>(row)?)));
-    let mut redrives = Vec::with_capacity(drives.len());
-    for (id, redrive) in drives {
-        if let Some(drive) = redrive.drive() {
-            redrives.push(progress::view_of(admin.app.store.as_ref(), id, drive.clone()).await?);
-        }
-    }
+    let (redrives, unreadable) = progress::views(admin.app.store.as_ref(), &page).await?;
     Ok(Json(RedrivePage { redrives, unreadable, next }))
 }
 

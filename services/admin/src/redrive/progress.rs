@@ -3,7 +3,8 @@
 use admin_api::redrives::{RedriveStatus, RedriveView};
 use saga_core::dead_letter::DeadLetterStatus;
 use saga_core::decider::{Decider, FieldValue};
-use saga_core::query::Query;
+use saga_core::query::{FoundRow, Query};
+use saga_engine::host::queries::readable_rows;
 use saga_engine::store::StoreFault;
 use saga_engine::store::roles::Queries;
 use uuid::Uuid;
@@ -13,7 +14,7 @@ use crate::dead_letters::events::{AGAIN, IN_VAIN, Tag};
 use crate::dead_letters::filter::Selection;
 use crate::dead_letters::reading;
 use crate::dead_letters::view::DeadLetterView;
-use crate::rows::{parsed, row};
+use crate::rows::{id_of, parsed, row};
 
 /// Number of earlier rounds whose replays are counted. An operator starts each round.
 const MAX_ROUNDS: usize = 100;
@@ -24,6 +25,21 @@ pub(crate) async fn view(store: &dyn Queries, id: Uuid) -> Result<Option<Redrive
         Some(drive) => view_of(store, id, drive.clone()).await.map(Some),
         None => Ok(None),
     }
+}
+
+/// Counts the progress of each redrive of a page. Returns the ids of damaged ones too.
+pub(crate) async fn views(
+    store: &dyn Queries,
+    page: &[FoundRow],
+) -> Result<(Vec<RedriveView>, Vec<String>), StoreFault> {
+    let (redrives, unreadable) = readable_rows(page, |row| Ok((id_of(row)?, parsed::<Redrive>(row)?)));
+    let mut views = Vec::with_capacity(redrives.len());
+    for (id, redrive) in redrives {
+        if let Some(drive) = redrive.drive() {
+            views.push(view_of(store, id, drive.clone()).await?);
+        }
+    }
+    Ok((views, unreadable))
 }
 
 /// Counts the progress of a redrive.

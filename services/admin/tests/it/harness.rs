@@ -135,6 +135,7 @@ impl AdminHarness {
         let ready: http::ReadinessProbe = Arc::new(|| Box::pin(async { Readiness::of(BTreeMap::new()) }));
         let router = http::router(
             routes,
+            (program.pages)(),
             &app.settings.http,
             authorization,
             ready,

@@ -5,6 +5,7 @@ mod audit_log;
 mod bad_input;
 mod bulk;
 mod canaries;
+mod console;
 mod damaged;
 mod damaged_redrives;
 mod described;

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use axum::Router;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use saga_core::access::Access;
@@ -43,6 +44,8 @@ pub struct Program<S: Service, X> {
     pub handler: fn(&Settings<X>) -> anyhow::Result<Arc<dyn TaskHandler>>,
     /// Routes of this service; those of the internal API are added.
     pub routes: fn(App<S, X>) -> OpenApiRouter,
+    /// Static pages, which need no token.
+    pub pages: fn() -> Router,
     /// Roles that the routes of this service require.
     pub access: &'static Access,
     /// Kinds of tasks that the service schedules.
@@ -73,6 +76,7 @@ impl<S: Service, X> Program<S, X> {
             service,
             handler: |_| Ok(Arc::new(NoTasks)),
             routes,
+            pages: Router::new,
             access,
             tasks: &[],
             metrics: &[],

@@ -292,7 +292,8 @@ fn serve<S: Service, X: Serialize + Send + Sync + 'static>(
         warn!("{remark}");
     }
     let (health, metrics) = (readiness::health(app.clone()), app.metrics.clone());
-    let router = http::router(routes, settings, authorization, health, metrics, tracing.tracer.clone())
+    let (pages, tracer) = ((program.pages)(), tracing.tracer.clone());
+    let router = http::router(routes, pages, settings, authorization, health, metrics, tracer)
         // Problems quote no secret of a body.
         .layer(Extension(S::SECRETS));
     server.late.open(router);

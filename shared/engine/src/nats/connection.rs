@@ -161,7 +161,8 @@ impl NatsBus {
     }
 
     /// True if another replica may be served first.
-    pub(crate) fn is_follower(&self) -> bool {
+    #[must_use]
+    pub fn is_follower(&self) -> bool {
         self.leads.as_ref().is_some_and(|leads| !*leads.borrow())
     }
 

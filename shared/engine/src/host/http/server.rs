@@ -34,9 +34,10 @@ struct Operations {
     metrics: Metrics,
 }
 
-/// Adds health, metrics, documentation, limits, problems and authorization to `routes`.
+/// Adds health, metrics, documentation, limits, problems and authorization to `routes`. `pages` are served to everybody.
 pub fn router(
     routes: OpenApiRouter,
+    pages: Router,
     settings: &HttpSettings,
     authorization: Authorization,
     health: ReadinessProbe,
@@ -68,6 +69,7 @@ pub fn router(
         .merge(operations)
         // Inside the router, which has matched the route by then.
         .layer(from_fn(move |request, next| authorize_request(authorization.clone(), request, next)))
+        .merge(pages)
         .merge(SwaggerUi::new("/docs").external_url_unchecked("/openapi.json", description))
         .fallback(
             |request: Request| async move { Problem::not_found(format!("route {}", request.uri().path())) },

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::Extension;
 use axum::extract::State;
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use saga_core::access::Access;
 use saga_engine::host::http::{
     self, Authorization, Body, Caller, HttpSettings, Problem, Readiness, ReadinessProbe, TimeLimit,
@@ -110,7 +110,8 @@ impl Server {
             .with_state(pending.clone());
         let health: ReadinessProbe = Arc::new(|| Box::pin(async { Readiness::of(BTreeMap::new()) }));
         let authorization = Authorization::new(&settings, access).expect("tokens");
-        let router = http::router(routes, &settings, authorization, health, Metrics::default(), tracer);
+        let router =
+            http::router(routes, Router::new(), &settings, authorization, health, Metrics::default(), tracer);
         let serving = http::spawn(listener, router, settings, stop.clone());
         Self { address, stop, pending, serving }
     }

@@ -298,7 +298,10 @@ fn runtime_config_takes_every_setting() {
         (opening.service, opening.check_within, opening.accept_loss, opening.max_connections),
         ("till", Duration::from_secs(20), "some", 21)
     );
-    assert_eq!((opening.instance, opening.wait), (settings.instance.as_str(), settings.store.connect_timeout));
+    assert_eq!(
+        (opening.instance, opening.wait),
+        (settings.instance.as_str(), settings.store.connect_timeout)
+    );
     assert_ne!((opening.instance, opening.wait), ("", Duration::ZERO));
     let DbLocation::File(path) = settings.store.location().expect("a place") else { panic!("it is a file") };
     assert_eq!(path, PathBuf::from("/somewhere/till.db"));

@@ -1,0 +1,4 @@
+// DeadLetters.
+import { html } from '../lib/html.js';
+
+export const DeadLetters = () => html`<h1>DeadLetters</h1>`;

@@ -1,0 +1,4 @@
+// Map.
+import { html } from '../lib/html.js';
+
+export const SystemMap = () => html`<h1>Map</h1>`;

@@ -1,0 +1,4 @@
+// Order.
+import { html } from '../lib/html.js';
+
+export const Order = () => html`<h1>Order</h1>`;
