@@ -249,7 +249,7 @@ def overview():
            f"max(saga_in_flight{{{ORDER}}})", "sagas?status=IN_PROGRESS")
     d.stat("Money in flight", "currencyEUR", "Of the sagas that have not ended; beyond 1,000 of them, of the 1,000 oldest.",
            heard(f'max(saga_open_amount_minor{{{ADMIN}, currency="EUR"}}) / 100'), "sagas?status=IN_PROGRESS", decimals=0)
-    d.stat("Timed out, last minute", "short", "Orders that were cancelled at their deadline within the last minute: a step did not work. Normally 0.",
+    d.stat("Timed out in 1 min", "short", "Orders that were cancelled at their deadline within the last minute: a step did not work. Normally 0.",
            f'sum(increase(order_duration_seconds_count{{{ORDER}, outcome="timed_out"}}[1m]))', "sagas?status=COMPENSATED", ((None, GREEN), (1, RED)), decimals=0,
            alerts=["OrdersTimeOut"])
     d.stat("Next deadline in", "s", "An order in flight is cancelled at its deadline. Normally nearly the whole time that an order has, 60 s by default. To extend: "
@@ -258,9 +258,9 @@ def overview():
            nothing=heard(f"max(saga_overdue{{{ADMIN}}}) * 0 - 2"))
     d.stat("Awaited dead letters", "short", "Dead letters that orders wait for. Normally 0. Others are left to clean up.",
            heard(f"max(dead_letter_awaited{{{ADMIN}}})"), "dlq/groups", ((None, GREEN), (1, RED)), alerts=["DeadLettersPending", "NewFingerprint"])
-    d.stat("Books", "short", "Whether orders, stock, money and messages agree, by the last reconciliation. Undecided: what is in flight may explain the differences.", f"max(reconciliation_verdict{{{ADMIN}}})",
+    d.stat("Books", "short", "Whether orders, stock, money and messages agree, by the last reconciliation. Pending: what is in flight may explain the differences.", f"max(reconciliation_verdict{{{ADMIN}}})",
            "reconciliation?wait=10", ((None, GREEN), (1, BLUE), (2, RED)), alerts=["LedgersUnbalanced"],
-           texts={0: ("balanced", GREEN), 1: ("undecided", BLUE), 2: ("unbalanced", RED)})
+           texts={0: ("balanced", GREEN), 1: ("pending", BLUE), 2: ("unbalanced", RED)})
 
     since = {"id": "unit", "value": "time:D MMM HH:mm:ss"}
     d.table("Firing alerts", "Alerts by severity: a page justifies waking somebody, a ticket waits for working hours. Click one for its runbook and panel.",

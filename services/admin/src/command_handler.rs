@@ -162,6 +162,10 @@ impl Command {
             NotificationCommand::Test(system) => {
                 Some(Notification::test(self.id, system.clone(), work.now()))
             }
+            NotificationCommand::Acknowledge { key, time, .. } => {
+                self.log(key, Some(json!({ "seconds": time.as_secs() })), DONE, work);
+                return Ok(Reply::Done);
+            }
             NotificationCommand::Observe(..)
             | NotificationCommand::Deliver(_)
             | NotificationCommand::GiveUp(..) => state.in_flight().filter(|sent| sent.id == self.id).cloned(),

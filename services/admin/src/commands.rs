@@ -175,6 +175,7 @@ impl Command {
             CommandKind::RecordEntry(entry) => Some(entry.action),
             CommandKind::Notify(command) => match command {
                 NotificationCommand::Test(_) => Some(Action::NotificationTest),
+                NotificationCommand::Acknowledge { .. } => Some(Action::FindingAcknowledge),
                 NotificationCommand::Observe(..)
                 | NotificationCommand::Deliver(_)
                 | NotificationCommand::GiveUp(..) => None,

@@ -76,7 +76,8 @@ impl Policy<AdminMessage> for NotificationState {
             }
             NotificationEvent::Changed { .. }
             | NotificationEvent::Delivered(..)
-            | NotificationEvent::GivenUp(..) => {}
+            | NotificationEvent::GivenUp(..)
+            | NotificationEvent::Acknowledged(..) => {}
         }
     }
 }

@@ -47,6 +47,7 @@ pub fn routes(app: InventoryApp) -> OpenApiRouter {
         .routes(routes!(change_price))
         .routes(routes!(events))
         .routes(routes!(reservation))
+        .routes(routes!(reservation_events))
         .route("/internal/ledger/stock", axum::routing::get(stock_ledger))
         .route("/internal/ledger/reservations", axum::routing::get(reservation_ledger))
         .with_state(app)
@@ -315,6 +316,17 @@ async fn reservation(
     let reservation = parse_reservation(&row)?;
     let (status, lines) = (reservation.status(), reservation.lines().to_vec());
     Ok(Json(ReservationView { order: row.id, status, lines }))
+}
+
+/// Show the history of a reservation, oldest event first, page by page.
+#[utoipa::path(get, operation_id = "reservation_events", path = "/api/reservations/{order}/events",
+    params(("order" = Uuid, Path), HistoryParams), responses((status = 200, body = EventPage), (status = 404)))]
+async fn reservation_events(
+    State(app): State<InventoryApp>,
+    Segment(order): Segment<Uuid>,
+    Params(params): Params<HistoryParams>,
+) -> Result<Json<EventPage>, Problem> {
+    history(app.store.as_ref(), RowKey::of::<Reservation>(order), params, SECRETS).await.map(Json)
 }
 
 fn parse_reservation(row: &FoundRow) -> Result<Reservation, Problem> {

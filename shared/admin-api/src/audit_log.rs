@@ -87,6 +87,8 @@ pub enum Action {
     AcceptBaseline,
     #[serde(rename = "notifications.test")]
     NotificationTest,
+    #[serde(rename = "finding.acknowledge")]
+    FindingAcknowledge,
     #[serde(rename = "payment.refund")]
     PaymentRefund,
     #[serde(rename = "product.list")]

@@ -6,7 +6,7 @@
 //!   would still change
 //! - [`redrives`]: replays of many dead letters under control
 //! - [`sagas`]: the state and timeline of sagas
-//! - [`payments`]: the payment of an order, and its charge at the bank
+//! - [`payments`]: the payment of an order, and its charge at the bank; [`records`]: what each service has stored of an order
 //! - [`reconciliation`]: whether the ledgers of all services agree
 //! - [`notifications`]: what people are notified of
 //! - [`overview`]: the state of everything now, with [`findings`](overview::Finding) that need a human
@@ -28,6 +28,7 @@ pub mod outbox;
 pub mod overview;
 pub mod payments;
 pub mod reconciliation;
+pub mod records;
 pub mod redrives;
 pub mod replay_value;
 pub mod sagas;

@@ -1,10 +1,15 @@
 //! Pure: notifications: what people are told of findings, and whether it was delivered.
 
+use garde::Validate;
 use jiff::Timestamp;
 use saga_core::breaker::BreakerView;
+use saga_core::text::trimmed_if_any;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
+
+use crate::actor::Actor;
+use crate::text::one_line;
 
 /// State of the notifications.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -39,6 +44,50 @@ pub struct OpenFinding {
     /// Time since which it is gone; absent while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cleared_at: Option<Timestamp>,
+    /// Who works on it; absent if nobody has said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acknowledged: Option<Acknowledgement>,
+}
+
+/// Maximum time for which a finding may be acknowledged, in seconds: a week.
+pub const MAX_ACKNOWLEDGEMENT_S: u32 = 7 * 86_400;
+
+/// Statement that somebody works on a finding. Until it ends, nobody is reminded of the finding.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Acknowledgement {
+    /// Who works on it, with a note as the reason.
+    #[serde(flatten)]
+    pub by: Actor,
+    /// Time of the statement.
+    pub at: Timestamp,
+    /// Time at which it ends.
+    pub until: Timestamp,
+}
+
+impl Acknowledgement {
+    /// Describes who works on the finding, until when and how. `time` formats a time.
+    pub fn text(&self, time: impl FnOnce(Timestamp) -> String) -> String {
+        let note = self.by.reason.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
+        format!("{} works on it until {}{note}", self.by.operator, time(self.until))
+    }
+}
+
+/// Request to acknowledge a finding, or to end its acknowledgement.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, Validate, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[garde(allow_unvalidated)]
+pub struct Acknowledge {
+    /// Key of the finding, such as `breaker_open:payment/bank`.
+    pub key: String,
+    /// Time for which it is acknowledged, in seconds: 0 to 604800, a week. 0 ends an acknowledgement.
+    #[garde(range(max = MAX_ACKNOWLEDGEMENT_S))]
+    #[schema(maximum = 604_800)]
+    pub seconds: u32,
+    /// Note, 1 to 500 characters; kept in the audit log.
+    #[garde(inner(length(chars, min = 1, max = 500), custom(one_line)))]
+    #[schema(min_length = 1, max_length = 500, format = "trimmed-line")]
+    #[serde(default, deserialize_with = "trimmed_if_any", skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// Kind of notification.

@@ -4,10 +4,10 @@ use contract::bank::ChargeView;
 use contract::manual_resolution::ManualResolution;
 use contract::payment::PaymentView;
 use contract::saga_fact::DeadLetterRef;
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use utoipa::ToSchema;
+
+use crate::records::RecordedEvent;
 
 /// Payment of an order, with all that is known of it.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -28,17 +28,5 @@ pub struct PaymentDetail {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dead_letters: Vec<DeadLetterRef>,
     /// Events of the payment, oldest first.
-    pub history: Vec<PaymentEntry>,
-}
-
-/// Event of a payment.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct PaymentEntry {
-    /// Time at which it was recorded.
-    pub at: Timestamp,
-    /// Name of the event.
-    pub event: String,
-    /// Event as JSON, without secrets.
-    #[schema(value_type = Object)]
-    pub data: Value,
+    pub history: Vec<RecordedEvent>,
 }

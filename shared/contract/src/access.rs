@@ -13,7 +13,7 @@ pub static ACCESS: Access = Access { rules: &RULES };
 ///
 /// A forced replay requires an admin too, which admin checks where it is forced. Operators may resolve manually:
 /// reconciliation accepts only the discrepancies known then, and lists who accepted them.
-const RULES: [Rule; 97] = [
+const RULES: [Rule; 100] = [
     // Requests of customers, who know the id of their order and no other.
     open("POST", "/api/orders"),
     open("GET", "/api/orders/{id}"),
@@ -25,6 +25,7 @@ const RULES: [Rule; 97] = [
     rule(Viewer, "GET", "/api/orders/{id}/events"),
     rule(Viewer, "GET", "/api/products/{sku}/events"),
     rule(Viewer, "GET", "/api/reservations/{order}"),
+    rule(Viewer, "GET", "/api/reservations/{order}/events"),
     rule(Viewer, "GET", "/api/payments"),
     rule(Viewer, "GET", "/api/payments/{id}"),
     rule(Viewer, "GET", "/api/payments/{id}/events"),
@@ -48,6 +49,7 @@ const RULES: [Rule; 97] = [
     rule(Viewer, "GET", "/api/admin/services"),
     rule(Viewer, "GET", "/api/admin/sagas"),
     rule(Viewer, "GET", "/api/admin/sagas/{id}"),
+    rule(Viewer, "GET", "/api/admin/sagas/{id}/records"),
     rule(Viewer, "GET", "/api/admin/payments/{order}"),
     rule(Viewer, "GET", "/api/admin/dlq"),
     rule(Viewer, "GET", "/api/admin/dlq/count"),
@@ -88,6 +90,7 @@ const RULES: [Rule; 97] = [
     rule(Operator, "POST", "/api/admin/outbox/{service}/retry"),
     rule(Operator, "POST", "/api/admin/outbox/{service}/republish"),
     rule(Operator, "POST", "/api/admin/notifications/test"),
+    rule(Operator, "POST", "/api/admin/findings/acknowledge"),
     // overrule
     rule(Admin, "POST", "/api/admin/audit/processes"),
     rule(Admin, "POST", "/api/admin/dlq/{id}/edit"),

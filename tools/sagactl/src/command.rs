@@ -230,6 +230,7 @@ mod tests {
             "notifications",
             "notifications list --json",
             "notifications test --wait 5s --reason new",
+            "notifications acknowledge breaker_open:payment/bank --for 30m --reason calling",
             "log list --action dlq.replay",
             "dlq list --status all --wide --color never",
             "faults clear payment",

@@ -16,6 +16,7 @@ mod overview;
 mod paging;
 mod payments;
 mod reconciliation;
+mod records;
 mod redrive_events;
 mod redrives;
 mod resolution;
@@ -45,6 +46,7 @@ use crate::audit_log::DONE;
 use crate::commands::{Command, CommandKind, Rejection, Reply};
 use crate::dead_letters::events::DeadLetterRejection;
 use crate::live::Live;
+use crate::notifications::state::NotificationRejection;
 use crate::redrive::events::RedriveRejection;
 use crate::service::AdminService;
 use crate::service_client::ServiceClient;
@@ -82,6 +84,7 @@ pub fn routes(app: AdminApp) -> OpenApiRouter {
     OpenApiRouter::with_openapi(Api::openapi())
         .merge(sagas::routes())
         .merge(payments::routes())
+        .merge(records::routes())
         .merge(dead_letters::routes())
         .merge(dead_letter_changes::routes())
         .merge(dead_letter_edits::routes())
@@ -171,6 +174,7 @@ fn problem_of(rejection: &Rejection) -> Problem {
         Rejection::DeadLetter(DeadLetterRejection::Unknown) => Problem::not_found("such dead letter"),
         Rejection::Redrive(RedriveRejection::Unknown) => Problem::not_found("such redrive"),
         Rejection::Saga(ResolutionRejection::Unknown) => Problem::not_found("such saga"),
+        Rejection::Notification(not_open @ NotificationRejection::NotOpen) => Problem::not_found(not_open),
         Rejection::DeadLetter(_)
         | Rejection::Redrive(_)
         | Rejection::ActiveRedrives(_)

@@ -1,11 +1,15 @@
 //! Shell: the routes of notifications.
 
 use admin_api::actor::{Actor, Reason};
-use admin_api::notifications::{NotificationsView, OpenFinding, SentNotification, TestNotification};
+use admin_api::notifications::{
+    Acknowledge, NotificationsView, OpenFinding, SentNotification, TestNotification,
+};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use jiff::{SignedDuration, Timestamp};
 use saga_engine::host::http::Problem;
+use saga_engine::runtime::clock::Clock as _;
 use saga_engine::store::FailingTask;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -17,7 +21,9 @@ use crate::commands::{CommandKind, Reply};
 use crate::notifications::content::Notification;
 use crate::notifications::open_finding::Open;
 use crate::notifications::settings::RECEIVER;
-use crate::notifications::state::{NOTIFICATION_STATE, NotificationCommand, NotificationState};
+use crate::notifications::state::{
+    NOTIFICATION_STATE, NotificationCommand, NotificationRejection, NotificationState,
+};
 use crate::notifications::webhook;
 use crate::rows;
 
@@ -25,7 +31,10 @@ use crate::rows;
 const MAX_FAILING: usize = 100;
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
-    OpenApiRouter::new().routes(routes!(notifications)).routes(routes!(test_notification))
+    OpenApiRouter::new()
+        .routes(routes!(notifications))
+        .routes(routes!(test_notification))
+        .routes(routes!(acknowledge))
 }
 
 /// Show the state of the notifications, and the last ones with their delivery.
@@ -38,19 +47,20 @@ async fn notifications(State(admin): State<Admin>) -> Result<Json<NotificationsV
     let failing: Vec<_> = failing.filter_map(|failing| Some((id(&failing)?.id, failing))).collect();
     let state = rows::row::<NotificationState>(store, NOTIFICATION_STATE).await?.unwrap_or_default();
     let breakers = admin.app.controls.admission.breakers();
+    let now = admin.app.clock.now();
     Ok(Json(NotificationsView {
         to: webhook::shown(&admin.app.settings.service.notifications.webhook.url),
         breaker: breakers.into_iter().find(|breaker| breaker.name == RECEIVER),
         in_flight: state.in_flight().map(|sent| sent.id),
-        open: state.open().iter().map(|(key, open)| open_finding(key, open)).collect(),
+        open: state.open().iter().map(|(key, open)| open_finding(key, open, now)).collect(),
         notifications: state.recent().map(|sent| with_failure(sent, &failing)).collect(),
     }))
 }
 
-fn open_finding(key: &str, open: &Open) -> OpenFinding {
-    let notified_at = open.notified_at();
+fn open_finding(key: &str, open: &Open, now: Timestamp) -> OpenFinding {
+    let (notified_at, acknowledged) = (open.notified_at(), open.acknowledged(now).cloned());
     let Open { text, since, cleared_at, .. } = open.clone();
-    OpenFinding { key: key.to_owned(), text, since, notified_at, cleared_at }
+    OpenFinding { key: key.to_owned(), text, since, notified_at, cleared_at, acknowledged }
 }
 
 fn with_failure(sent: &SentNotification, failing: &[(Uuid, FailingTask)]) -> SentNotification {
@@ -77,4 +87,21 @@ async fn test_notification(
             Err(Problem::internal(&"a test without a notification"))
         }
     }
+}
+
+/// Say that somebody works on a finding: until then, nobody is reminded of it, unless it becomes much worse.
+#[utoipa::path(post, operation_id = "acknowledge_finding", path = "/api/admin/findings/acknowledge", params(Operator), request_body = Acknowledge,
+    responses((status = 200, body = OpenFinding), (status = 404, description = "no finding of this key is open")))]
+async fn acknowledge(
+    Change { admin, path: (), operator, body }: Change<(), Acknowledge>,
+) -> Result<Json<OpenFinding>, Problem> {
+    let Acknowledge { key, seconds, reason } = body;
+    let by = Actor { operator, reason };
+    let time = SignedDuration::from_secs(seconds.into());
+    let acknowledge = NotificationCommand::Acknowledge { key: key.clone(), by: by.clone(), time };
+    admin.ask(by, CommandKind::Notify(acknowledge)).await?;
+    let state = rows::row::<NotificationState>(admin.app.store.as_ref(), NOTIFICATION_STATE).await?;
+    let open = state.as_ref().and_then(|state| state.open().get(&key));
+    let open = open.ok_or_else(|| Problem::not_found(NotificationRejection::NotOpen))?;
+    Ok(Json(open_finding(&key, open, admin.app.clock.now())))
 }

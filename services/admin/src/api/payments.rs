@@ -1,17 +1,18 @@
 //! Shell: the route of payments.
 
-use admin_api::payments::{PaymentDetail, PaymentEntry};
+use admin_api::payments::PaymentDetail;
 use axum::Json;
 use axum::extract::State;
 use contract::bank::ChargeView;
 use contract::payment::PaymentView;
 use saga_engine::host::http::{Problem, Segment};
-use saga_engine::host::queries::{EventPage, EventView};
+use saga_engine::host::queries::EventPage;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::Admin;
+use super::records::recorded;
 use super::sagas::item_of;
 
 const NOT_FOUND: u16 = 404;
@@ -45,8 +46,6 @@ async fn payment(
         Err(problem) if problem.status == NOT_FOUND => (None, None),
         Err(problem) => (None, Some(problem.detail)),
     };
-    let entry =
-        |event: EventView| PaymentEntry { at: event.recorded_at, event: event.event, data: event.data };
     // Admin may not have heard of the order yet.
     let (manual_resolution, dead_letters) =
         saga.map(|saga| (saga.manual_resolution, saga.dead_letters)).unwrap_or_default();
@@ -56,6 +55,6 @@ async fn payment(
         bank_problem,
         dead_letters: if manual_resolution.is_some() { vec![] } else { dead_letters },
         manual_resolution,
-        history: history?.events.into_iter().map(entry).collect(),
+        history: history?.events.into_iter().map(recorded).collect(),
     }))
 }

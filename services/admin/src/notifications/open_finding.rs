@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use admin_api::notifications::Acknowledgement;
 use admin_api::overview::Finding;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,9 @@ pub struct Open {
     reports: BTreeMap<String, Delivery>,
     /// Time since which it is gone.
     pub cleared_at: Option<Timestamp>,
+    /// Who works on it. It may be over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    acknowledged: Option<Acknowledgement>,
 }
 
 /// Last delivered notification of a finding to one receiver.
@@ -42,7 +46,17 @@ pub(super) struct Delivery {
 
 impl Open {
     pub(super) fn new(finding: &Finding, since: Timestamp, report_from: Timestamp) -> Self {
-        Self { text: text_of(finding), since, report_from, reports: BTreeMap::new(), cleared_at: None }
+        let (text, reports) = (text_of(finding), BTreeMap::new());
+        Self { text, since, report_from, reports, cleared_at: None, acknowledged: None }
+    }
+
+    /// Who works on it at this time.
+    pub fn acknowledged(&self, now: Timestamp) -> Option<&Acknowledgement> {
+        self.acknowledged.as_ref().filter(|acknowledged| acknowledged.until > now)
+    }
+
+    pub(super) fn set_acknowledged(&mut self, acknowledged: Option<Acknowledgement>) {
+        self.acknowledged = acknowledged;
     }
 
     /// Time of the last delivered notification of it.

@@ -3,11 +3,13 @@
 //! A finding is reported once it has lasted long enough, and again after a while as long as it is open. There is one
 //! notification at a time, and a minimum interval between two. An urgent finding waits for neither: its notification replaces
 //! the one in flight. Findings count as reported only when the notification is delivered: after a permanent failure they are
-//! reported again. What is only left to clean up is not reported, and ends what was reported.
+//! reported again. What is only left to clean up is not reported, and ends what was reported. Nobody is reminded of what somebody
+//! works on, but it is reported when it has become much worse.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use admin_api::notifications::{NotificationKind, SentNotification};
+use admin_api::actor::Actor;
+use admin_api::notifications::{Acknowledgement, NotificationKind, SentNotification};
 use admin_api::overview::{Finding, FindingCode};
 use jiff::{SignedDuration, Timestamp};
 use saga_core::decider::{Decider, RetentionPolicy};
@@ -89,6 +91,8 @@ pub enum NotificationCommand {
     Observe(Observation, Intervals),
     /// Sends a test notification, with the name of the system.
     Test(String),
+    /// Records who works on a finding, and for how long; with no time, that nobody does.
+    Acknowledge { key: String, by: Actor, time: SignedDuration },
     /// Records that a notification was delivered.
     Deliver(Uuid),
     /// Records that a notification cannot be delivered, and why.
@@ -99,6 +103,8 @@ pub enum NotificationCommand {
 pub enum NotificationRejection {
     #[error("the test notification of {0} has not been delivered yet")]
     TestInFlight(Timestamp),
+    #[error("no finding of this key is open: it may have ended, or has not been noticed yet")]
+    NotOpen,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
@@ -116,11 +122,18 @@ pub enum NotificationEvent {
     Tested(Notification),
     Delivered(Uuid, Timestamp),
     GivenUp(Uuid, String),
+    /// Somebody works on a finding, or nobody does any more.
+    Acknowledged(String, Option<Acknowledgement>),
 }
 
 impl NotificationState {
     pub const fn open(&self) -> &BTreeMap<String, Open> {
         &self.open
+    }
+
+    /// Who works on a finding at this time.
+    pub fn acknowledged(&self, key: &str, now: Timestamp) -> Option<&Acknowledgement> {
+        self.open.get(key)?.acknowledged(now)
     }
 
     /// Last notifications, newest first.
@@ -209,9 +222,11 @@ impl NotificationState {
                 (None, Some(last))
                     if !finding.is_some_and(|finding| is_escalated(last.urgent_count, finding)) =>
                 {
-                    needs_reminder |= has_passed(intervals.remind_after, last.at, now);
+                    let is_acknowledged = open.acknowledged(now).is_some();
+                    needs_reminder |= !is_acknowledged && has_passed(intervals.remind_after, last.at, now);
                     still.push(open.line(key, finding));
                 }
+                (None, None) if open.acknowledged(now).is_some() => all_gone = false,
                 (None, _) if is_over(open.report_from, now, intervals.grace_period) => {
                     is_urgent |= finding.is_some_and(|finding| self.is_urgent(key, finding));
                     new.push(open.line(key, finding));
@@ -332,6 +347,15 @@ impl Decider for NotificationState {
                 }
                 vec![NotificationEvent::Tested(Notification::test(*id, system.clone(), *now))]
             }
+            NotificationCommand::Acknowledge { key, by, time } => {
+                let is_open = self.open.get(key).is_some_and(|open| open.cleared_at.is_none());
+                let acknowledged = Acknowledgement { by: by.clone(), at: *now, until: later(*now, *time) };
+                let acknowledged = Some(acknowledged).filter(|_| time.is_positive());
+                match is_open {
+                    true => vec![NotificationEvent::Acknowledged(key.clone(), acknowledged)],
+                    false => return Err(NotificationRejection::NotOpen),
+                }
+            }
             NotificationCommand::Deliver(id) if self.is_undelivered(*id) => {
                 vec![NotificationEvent::Delivered(*id, *now)]
             }
@@ -365,6 +389,10 @@ impl Decider for NotificationState {
                 if let Some(sent) = self.recent_mut(*id) {
                     sent.delivered_at = Some(*at);
                 }
+            }
+            NotificationEvent::Acknowledged(key, acknowledged) => {
+                let open = self.open.entry(key.clone());
+                open.and_modify(|open| open.set_acknowledged(acknowledged.clone()));
             }
             NotificationEvent::GivenUp(id, why) => {
                 self.in_flight.take_if(|sent| sent.id == *id);

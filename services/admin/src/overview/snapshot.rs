@@ -28,6 +28,7 @@ use crate::app::AdminApp;
 use crate::dead_letters::filter::Selection;
 use crate::dead_letters::reading;
 use crate::ledgers::state::{RECONCILIATION_STATE, ReconciliationState};
+use crate::notifications::state::{NOTIFICATION_STATE, NotificationState};
 use crate::sagas::summary::{self, in_status, overdue, sums, unfinished, waiting_for_dead_letter};
 use crate::sagas::sums::SagaSums;
 use crate::service_client::{ServiceClient, all, each};
@@ -65,8 +66,9 @@ pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, limits: Limit
     let dead_letters = timeout(TIMEOUT, dead_letters::summary::summary(store, limits.groups, now));
     let reconciliation = timeout(TIMEOUT, rows::row::<ReconciliationState>(store, RECONCILIATION_STATE));
     let bank_ledger = timeout(TIMEOUT, services.get_soon(PAYMENT, "/internal/bank-ledger"));
-    let (own, others, sagas, dead_letters, reconciliation, bank_ledger) =
-        tokio::join!(own, others, sagas, dead_letters, reconciliation, bank_ledger);
+    let notified = timeout(TIMEOUT, rows::row::<NotificationState>(store, NOTIFICATION_STATE));
+    let (own, others, sagas, dead_letters, reconciliation, bank_ledger, notified) =
+        tokio::join!(own, others, sagas, dead_letters, reconciliation, bank_ledger, notified);
     let own = own.map_err(|_| too_slow(NAME));
     let unconsumed = own.as_ref().ok().and_then(|own| own.steps.iter().map(|step| step.waiting).sum());
     let mut services = vec![status_of(NAME, own)];
@@ -101,7 +103,12 @@ pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, limits: Limit
         unconsumed,
         unavailable,
     };
-    let overview = with_findings(overview, &affected);
+    let mut overview = with_findings(overview, &affected);
+    if let Ok(Ok(Some(notified))) = notified {
+        for finding in &mut overview.findings {
+            finding.acknowledged = notified.acknowledged(&finding.key, now).cloned();
+        }
+    }
     let delayed = delayed_steps(&overview.findings);
     if delayed.is_empty() {
         return overview;

@@ -1,6 +1,7 @@
 //! The admin service: its settings, its tables, its policy, its properties; and its routes and driver over a real
 //! store.
 
+mod acknowledgements;
 mod audit_log;
 mod bad_input;
 mod bulk;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use admin::notifications::content::{Line, Notification};
 use admin::notifications::settings::WebhookSettings;
 use admin::notifications::state::{
-    Intervals, NotificationCommand, NotificationEvent, NotificationState, Observation,
+    Intervals, NotificationCommand, NotificationEvent, NotificationRejection, NotificationState, Observation,
 };
 use admin_api::notifications::NotificationKind;
 use admin_api::overview::{Finding, FindingCode, Impact};
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use saga_core::decider::Decider as _;
 use uuid::Uuid;
 
-const INTERVALS: Intervals = Intervals {
+pub const INTERVALS: Intervals = Intervals {
     min_interval: SignedDuration::from_secs(60),
     remind_after: SignedDuration::from_secs(3_600),
     grace_period: SignedDuration::from_secs(30),
@@ -41,7 +41,7 @@ pub fn finding(key: &str) -> Finding {
     }
 }
 
-fn seen(keys: &[&str]) -> Observation {
+pub fn seen(keys: &[&str]) -> Observation {
     Observation {
         findings: keys.iter().copied().map(finding).collect(),
         system: "shop".to_owned(),
@@ -50,21 +50,29 @@ fn seen(keys: &[&str]) -> Observation {
 }
 
 #[derive(Default)]
-struct Notifier {
-    state: NotificationState,
-    second: i64,
+pub struct Notifier {
+    pub state: NotificationState,
+    pub second: i64,
     id: u128,
 }
 
 impl Notifier {
-    fn now(&self) -> Timestamp {
+    pub fn now(&self) -> Timestamp {
         Timestamp::UNIX_EPOCH + SignedDuration::from_secs(self.second)
     }
 
     /// Executes a command, and returns the resulting notification.
-    fn execute(&mut self, command: NotificationCommand) -> Option<Notification> {
+    pub fn execute(&mut self, command: NotificationCommand) -> Option<Notification> {
+        self.try_execute(command).expect("accepted")
+    }
+
+    /// Executes a command, unless it is rejected.
+    pub fn try_execute(
+        &mut self,
+        command: NotificationCommand,
+    ) -> Result<Option<Notification>, NotificationRejection> {
         self.id += 1;
-        let events = self.state.decide(&(command, Uuid::from_u128(self.id), self.now())).expect("accepted");
+        let events = self.state.decide(&(command, Uuid::from_u128(self.id), self.now()))?;
         let mut notification = None;
         for event in events {
             self.state.evolve(&event);
@@ -72,7 +80,7 @@ impl Notifier {
                 assert!(notification.replace(sent).is_none(), "one at a time");
             }
         }
-        notification
+        Ok(notification)
     }
 
     /// Observes at this second. The resulting notification is not delivered yet.
@@ -86,11 +94,15 @@ impl Notifier {
     }
 
     /// Observes, and delivers the resulting notification: its kind and new findings.
-    fn delivers(&mut self, second: i64, keys: &[&str]) -> Option<(NotificationKind, Vec<String>)> {
+    pub fn delivers(&mut self, second: i64, keys: &[&str]) -> Option<(NotificationKind, Vec<String>)> {
         self.delivers_all(second, seen(keys))
     }
 
-    fn delivers_all(&mut self, second: i64, seen: Observation) -> Option<(NotificationKind, Vec<String>)> {
+    pub fn delivers_all(
+        &mut self,
+        second: i64,
+        seen: Observation,
+    ) -> Option<(NotificationKind, Vec<String>)> {
         let notification = self.observe_all(second, seen)?;
         self.execute(NotificationCommand::Deliver(notification.id));
         Some((notification.kind, keys_of(&notification.new)))
@@ -101,12 +113,12 @@ fn keys_of(lines: &[Line]) -> Vec<String> {
     lines.iter().map(|line| line.key.clone()).collect()
 }
 
-fn needed(keys: &[&str]) -> Option<(NotificationKind, Vec<String>)> {
+pub fn needed(keys: &[&str]) -> Option<(NotificationKind, Vec<String>)> {
     Some((NotificationKind::NeedsHuman, keys.iter().map(|key| (*key).to_owned()).collect()))
 }
 
-const RECOVERED: Option<(NotificationKind, Vec<String>)> = Some((NotificationKind::Recovered, vec![]));
-const REMINDER: Option<(NotificationKind, Vec<String>)> = Some((NotificationKind::Reminder, vec![]));
+pub const RECOVERED: Option<(NotificationKind, Vec<String>)> = Some((NotificationKind::Recovered, vec![]));
+pub const REMINDER: Option<(NotificationKind, Vec<String>)> = Some((NotificationKind::Reminder, vec![]));
 
 #[test]
 fn finding_is_reported_once_and_its_end_after_the_minimum_interval() {

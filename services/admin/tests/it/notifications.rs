@@ -21,7 +21,7 @@ use crate::given::{announced, dead_letter, handled};
 use crate::harness::{AdminHarness, PATIENCE, each};
 use crate::receiver::{Manner, Received, Receiver, SECRET};
 
-fn dead_lettered(fingerprint: &str, number: u128) -> DeadLettered {
+pub fn dead_lettered(fingerprint: &str, number: u128) -> DeadLettered {
     let id = uuid::Uuid::from_u128(number);
     DeadLettered { id, fingerprint: fingerprint.to_owned(), ..dead_letter("payment-processing", None, 0) }
 }
@@ -37,7 +37,7 @@ async fn admin_over(store: Arc<dyn Store>, receiver: &Receiver, more: &[&str]) -
     AdminHarness::over(store, &flags).await
 }
 
-async fn admin_for(receiver: &Receiver) -> AdminHarness {
+pub async fn admin_for(receiver: &Receiver) -> AdminHarness {
     admin_over(database(), receiver, &[]).await
 }
 

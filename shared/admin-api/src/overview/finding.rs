@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::notifications::Acknowledgement;
 use crate::text::{counted, listed};
 
 /// Words in the text of a finding about a certificate that the calling side does not trust. A restart does not help.
@@ -86,6 +87,9 @@ pub struct Finding {
     /// True if nobody waits for it any more, and only cleaning up is left. It needs no human now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub to_clean_up: bool,
+    /// Who works on it; absent if nobody has said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acknowledged: Option<Acknowledgement>,
     /// True for problems that a restart causes too. Notifications report them after a grace period.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_pass: bool,
@@ -107,6 +111,7 @@ impl Finding {
             commands: vec![],
             urgent: false,
             to_clean_up: false,
+            acknowledged: None,
             may_pass: false,
         }
     }

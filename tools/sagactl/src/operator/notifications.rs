@@ -4,7 +4,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use admin_api::actor::Reason;
-use admin_api::notifications::{NotificationsView, OpenFinding, SentNotification, TestNotification};
+use admin_api::notifications::{
+    Acknowledge, NotificationsView, OpenFinding, SentNotification, TestNotification,
+};
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use cli::table::{Column, left, removable, time};
@@ -24,6 +26,22 @@ pub enum NotificationCommand {
     List(Form),
     /// Send a test notification, and wait until it is delivered
     Test(TestOptions),
+    /// Say that you work on a finding: nobody is reminded of it, unless it becomes much worse
+    Acknowledge(AcknowledgeOptions),
+}
+
+#[derive(Debug, Args)]
+pub struct AcknowledgeOptions {
+    /// Key of the finding, as `sagactl status --json` shows it.
+    key: String,
+    /// Time from now on, e.g. 30m; at most 7d. 0s ends it.
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    time: Duration,
+    /// Note on what you do.
+    #[arg(long, value_parser = args::reason)]
+    reason: Option<String>,
+    #[command(flatten)]
+    form: Form,
 }
 
 #[derive(Debug, Args)]
@@ -50,6 +68,7 @@ pub async fn run(
             show(&List::from(admin.get::<NotificationsView>(&["notifications"], &()).await?), form, text)
         }
         NotificationCommand::Test(options) => test(admin, options).await,
+        NotificationCommand::Acknowledge(options) => acknowledge(admin, options).await,
     }
 }
 
@@ -77,6 +96,17 @@ async fn test(admin: &Admin, TestOptions { wait, reason, form }: TestOptions) ->
             Delivery::Pending => sleep(POLL).await,
         }
     }
+}
+
+async fn acknowledge(admin: &Admin, options: AcknowledgeOptions) -> anyhow::Result<ExitCode> {
+    let AcknowledgeOptions { key, time, reason, form } = options;
+    let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+    let body = Acknowledge { key, seconds, reason };
+    let finding: OpenFinding = admin.post(&["findings", "acknowledge"], &body).await?;
+    show(&finding, form, |finding, view| match &finding.acknowledged {
+        Some(acknowledged) => format!("{}: {}", finding.text, acknowledged.text(|until| view.time(until))),
+        None => format!("{}: nobody works on it", finding.text),
+    })
 }
 
 fn receiver(to: Option<&str>) -> String {
@@ -147,7 +177,14 @@ fn text(list: &List, view: &View) -> String {
     let open = list.open.iter().filter(|finding| finding.cleared_at.is_none());
     lines.extend(open.map(|finding| {
         let reported = if finding.notified_at.is_some() { "reported" } else { "not reported yet" };
-        format!("  {reported}: {}, since {}", finding.text, view.time(finding.since))
+        let working = finding.acknowledged.as_ref().map(|it| it.text(|until| view.time(until)));
+        let working = working.map(|working| format!("; {working}")).unwrap_or_default();
+        format!(
+            "  {reported}: {}: {}, since {}{working}",
+            finding.key,
+            finding.text,
+            view.time(finding.since)
+        )
     }));
     lines.push(list.page.text("no notifications yet", &COLUMNS, view));
     let sent = list.page.items.iter().map(|sent| {

@@ -77,6 +77,9 @@ fn waiting(finding: &Finding, view: &View) -> String {
 
 fn explanation(finding: &Finding, view: &View) -> String {
     let mut text = finding.explanation.clone();
+    if let Some(acknowledged) = &finding.acknowledged {
+        let _ = write!(text, "\n{}", acknowledged.text(|until| view.time(until)));
+    }
     // Where orders wait, the line of the problem says so.
     if finding.impact.orders.is_some() {
         return text;
