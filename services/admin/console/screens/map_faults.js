@@ -1,0 +1,79 @@
+// Injected faults: what runs, and its end.
+import { operator, session } from '../lib/api.js';
+import { counted, countdown } from '../lib/format.js';
+import { html, useState } from '../lib/html.js';
+import { now, overview } from '../lib/live.js';
+import { address, Link } from '../lib/router.js';
+import { Action, confirmChange, Failure, tell } from '../lib/ui.js';
+import { describe } from './map_kinds.js';
+import { schedule, stopSchedule } from './map_schedule_run.js';
+import { endAllFaults, endFault, timed } from './map_timed.js';
+
+/** @typedef {import('../types.js').Schemas['AllFaults']} AllFaults @typedef {import('../types.js').Schemas['ServiceFault']} ServiceFault */
+
+/** @param {{ cleared: number, unreachable: string[] }} answer */
+function tellCleared({ cleared, unreachable }) {
+  const rest = unreachable.length > 0 ? `. Faults stay at ${unreachable.join(', ')}, which does not answer` : '';
+  tell(`${counted(cleared, 'fault')} ended${rest}`, { isBad: rest !== '' });
+}
+
+/** Makes a change at one click, unless the name of the operator is missing. @param {{ title: string, effect: string, run: () => Promise<unknown> }} change */
+async function atOneClick({ title, effect, run }) {
+  if (session.value?.requires_operator && !operator.value) {
+    confirmChange({ title, effect: html`<p>${effect}</p>`, label: title, run });
+    return;
+  }
+  try {
+    await run();
+  } catch (problem) {
+    tell(`${title}: ${problem instanceof Error ? problem.message : problem}`, { isBad: true });
+  }
+}
+
+/** Ends all faults at one click, and the schedule that would inject more. */
+const endAll = () => atOneClick({
+  title: 'End all faults', effect: 'Every injected fault of every service and the bank ends, and the schedule stops.',
+  run: async () => {
+    await stopSchedule().catch(() => {});
+    tellCleared(await endAllFaults());
+  },
+});
+
+/** Running faults, for the frame of every screen: nothing without any. */
+export function RunningFaults() {
+  const faults = (overview.value?.services ?? []).flatMap((one) => (one.faults ?? []).map((fault) => ({ service: one.service, ...fault })));
+  const running = schedule.value?.isRunning ? schedule.value : null;
+  if (faults.length === 0 && !running) return null;
+  const done = running?.faults.filter((one) => one.progress !== 'planned').length ?? 0;
+  return html`<div class="running-faults" role="status">
+    <span><b>${faults.length > 0 ? `${counted(faults.length, 'injected fault')}: ` : 'No fault is active now'}</b>${faults.slice(0, 3).map((one) => `${one.kind} at ${one.step ?? one.service}`).join(', ')}${faults.length > 3 ? ` and ${faults.length - 3} more` : ''}${running && ` · schedule: ${done} of ${running.faults.length}`}</span>
+    <${Link} href=${address('/map', { faults: true })}>Show<//>
+    <${Action} needs="admin" onClick=${endAll}>End all faults<//>
+  </div>`;
+}
+
+/** @param {{ fault: ServiceFault, reload: () => void }} properties */
+function FaultRow({ fault, reload }) {
+  const until = timed.value.find((one) => one.service === fault.service && one.id === fault.id)?.until;
+  const end = () => atOneClick({ title: 'Clear', effect: `${describe(fault)}: this ends.`, run: () => endFault(fault).then(reload) });
+  return html`<tr>
+    <th scope="row">${fault.service}</th>
+    <td>${describe(fault)} <small>${fault.kind}</small></td>
+    <td class="right">${counted(fault.hits, 'time')}</td>
+    <td class="right">${until ? countdown(until - now.value) || 'now' : html`<span class="quiet">when cleared</span>`}</td>
+    <td class="right"><${Action} needs="admin" onClick=${end}>Clear<//></td>
+  </tr>`;
+}
+
+/** @param {{ data: AllFaults | null, problem: unknown, reload: () => void }} properties */
+export function FaultList({ data, problem, reload }) {
+  const [isEnding, setEnding] = useState(false);
+  const clear = async () => { setEnding(true); await endAll(); reload(); setEnding(false); };
+  return html`<${Failure} problem=${problem} />
+    ${data && data.unreachable.length > 0 && html`<p class="warn">Unknown at ${data.unreachable.join(', ')}, which does not answer. Faults that last apply again after the start.</p>`}
+    ${data && data.faults.length === 0 && html`<p class="quiet">No fault is injected. Open an arrow or a service to break something there.</p>`}
+    ${data && data.faults.length > 0 && html`
+      <div class="scroll"><table><thead><tr><th>Service</th><th>What it does</th><th class="right">Struck</th><th class="right">Ends in</th><th></th></tr></thead>
+        <tbody>${data.faults.map((fault) => html`<${FaultRow} key=${`${fault.service} ${fault.id}`} fault=${fault} reload=${reload} />`)}</tbody></table></div>
+      <p><${Action} needs="admin" kind="danger" off=${isEnding ? 'they are being ended' : ''} onClick=${clear}>Clear all faults<//></p>`}`;
+}

@@ -1,0 +1,75 @@
+// The schedule that runs in this page, on whichever screen. It stops with the page.
+import { signal } from '../lib/html.js';
+import { endFault, injectFor, timed } from './map_timed.js';
+
+/**
+ * @typedef {import('./map_schedule.js').PlannedFault} PlannedFault
+ * @typedef {'planned' | 'active' | 'ended' | 'skipped' | 'failed'} Progress
+ * @typedef {PlannedFault & { progress: Progress, problem?: string, id?: number }} ScheduledFault
+ * @typedef {{ seed: number, startedAt: number, ends: number, isRunning: boolean, faults: ScheduledFault[] }} Schedule ends: seconds after the start
+ */
+
+/** Newest schedule; null before the first. @type {import('../vendor/signals.js').Signal<Schedule | null>} */
+export const schedule = signal(null);
+/** @type {ReturnType<typeof setInterval> | undefined} */
+let ticking;
+
+/** @param {number} index @param {Partial<ScheduledFault>} change */
+function note(index, change) {
+  if (schedule.value) schedule.value = { ...schedule.value, faults: schedule.value.faults.map((one, at) => (at === index ? { ...one, ...change } : one)) };
+}
+
+/** Warns before the page is closed. @param {BeforeUnloadEvent} event */
+const warn = (event) => event.preventDefault();
+
+/** @param {Schedule} of @param {number} index */
+async function inject(of, index) {
+  const { at, seconds, service, kind, step, probability, next, delay_ms } = of.faults[index];
+  note(index, { progress: 'active' });
+  const isMine = () => schedule.value?.startedAt === of.startedAt;
+  try {
+    const fault = { service, kind, step, probability, next, delay_ms, seed: of.seed + index, reason: `schedule with seed ${of.seed}, ${at} s after its start` };
+    const { id } = await injectFor(fault, seconds);
+    if (isMine()) note(index, { id });
+    if (!isMine() || !schedule.value?.isRunning) await endFault({ service, id });
+  } catch (problem) {
+    if (isMine()) note(index, { progress: 'failed', problem: problem instanceof Error ? problem.message : String(problem) });
+  }
+}
+
+function tick() {
+  const current = schedule.value;
+  if (!current) return;
+  const elapsed = (Date.now() - current.startedAt) / 1000;
+  current.faults.forEach((one, index) => {
+    if (one.progress === 'active' && one.id !== undefined && !timed.value.some((other) => other.service === one.service && other.id === one.id)) note(index, { progress: 'ended' });
+    if (one.progress !== 'planned' || one.at > elapsed) return;
+    // A hidden or sleeping tab was too late for it.
+    if (elapsed > one.at + one.seconds) note(index, { progress: 'skipped' });
+    else inject(current, index);
+  });
+  if (elapsed >= current.ends && !(schedule.value?.faults ?? []).some((one) => one.progress === 'active')) finish();
+}
+
+function finish() {
+  clearInterval(ticking);
+  removeEventListener('beforeunload', warn);
+  if (schedule.value) schedule.value = { ...schedule.value, isRunning: false };
+}
+
+/** @param {number} seed @param {PlannedFault[]} faults @param {number} seconds */
+export function startSchedule(seed, faults, seconds) {
+  finish();
+  schedule.value = { seed, startedAt: Date.now(), ends: seconds, isRunning: true, faults: faults.map((one) => ({ ...one, progress: 'planned' })) };
+  addEventListener('beforeunload', warn);
+  ticking = setInterval(tick, 500);
+  tick();
+}
+
+/** Stops the schedule, and ends its fault that is active. */
+export async function stopSchedule() {
+  const active = (schedule.value?.faults ?? []).filter((one) => one.progress === 'active');
+  finish();
+  await Promise.all(active.map(({ service, id }) => (id === undefined ? null : endFault({ service, id }))));
+  if (schedule.value) schedule.value = { ...schedule.value, faults: schedule.value.faults.map((one) => (one.progress === 'active' ? { ...one, progress: 'ended' } : one)) };
+}
