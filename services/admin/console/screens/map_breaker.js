@@ -31,5 +31,5 @@ export function BreakerPart({ service, breaker, problem, what, reload }) {
       <${Action} needs="admin" off=${breaker.state === 'FORCED_CLOSED' ? 'it is forced closed already' : ''} onClick=${() => change('closed')}>Force closed<//>
       <${Action} needs="admin" onClick=${() => change('reset')}>Reset<//>
     </p>
-    ${transitions.length > 0 && html`<details><summary>${counted(transitions.length, 'last change')} of state</summary><ul class="plain-list">${transitions.toReversed().map((one) => html`<li key=${one.at + one.to}><${Time} at=${one.at} /> <${Status} status=${one.to} /> ${one.why}</li>`)}</ul></details>`}`;
+    ${transitions.length > 0 && html`<details><summary>Last changes of state (${number(transitions.length)})</summary><ul class="plain-list">${transitions.toReversed().map((one) => html`<li key=${one.at + one.to}><${Time} at=${one.at} /> <${Status} status=${one.to} /> ${one.why}</li>`)}</ul></details>`}`;
 }

@@ -6,12 +6,12 @@ import { BANK_CALL, SERVICES, stepNamed, stepsOf } from './map_topology.js';
 
 /** @typedef {import('./map_state.js').ArrowState} ArrowState @typedef {import('./map_state.js').Overview} Overview @typedef {import('./map_state.js').Note} Note */
 
-const ROW = 54, FIRST = 34, INVENTORY_BOTTOM = 288, FLOW_BOTTOM = 524, ADMIN_TOP = 622;
-const WIDTH = 1280, HEIGHT = 716;
+const ROW = 56, FIRST = 32, INVENTORY_BOTTOM = 296, FLOW_BOTTOM = 534, ADMIN_TOP = 630;
+const WIDTH = 1270, HEIGHT = 724;
 
 /** Boxes of the services: x, y, width, height. @type {Record<string, [number, number, number, number]>} */
 const BOXES = {
-  order: [1, 1, 158, FLOW_BOTTOM], inventory: [420, 1, 158, INVENTORY_BOTTOM], payment: [830, 1, 158, FLOW_BOTTOM], bank: [1148, 1, 130, 172],
+  order: [1, 1, 140, FLOW_BOTTOM], inventory: [405, 1, 140, INVENTORY_BOTTOM], payment: [809, 1, 140, FLOW_BOTTOM], bank: [1119, 1, 150, 172],
   admin: [1, ADMIN_TOP, WIDTH - 2, HEIGHT - ADMIN_TOP - 1],
 };
 
@@ -23,7 +23,7 @@ const ROWS = [
 ];
 
 /** Y of a row's line. The rows that pass below inventory keep a distance from it. @param {number} row */
-const lineY = (row) => FIRST + row * ROW + (row > 4 ? 18 : 0);
+const lineY = (row) => FIRST + row * ROW + (row > 4 ? 16 : 0);
 
 /** @param {number} x @param {number} y @param {'left' | 'right' | 'up' | 'down'} to */
 function tip(x, y, to) {
@@ -54,10 +54,10 @@ function RowArrow({ from, to, row, name, arrow, selects, most }) {
   const [left, right] = isRight ? [from, to] : [to, from];
   const begin = BOXES[left][0] + BOXES[left][2] + 4, end = BOXES[right][0] - 4;
   return html`<${MapLink} to=${selects} class=${`arrow ${arrow.tone}`} label=${spoken(from, to, name, arrow)}>
-    <rect class="hit" x=${begin} y=${y - 23} width=${end - begin} height=${ROW - 2} rx="5" />
+    <rect class="hit" x=${begin} y=${y - 21} width=${end - begin} height=${ROW - 2} rx="5" />
     <line class="line" x1=${begin + (isRight ? 0 : 8)} x2=${end - (isRight ? 8 : 0)} y1=${y} y2=${y} stroke-width=${widthFor(arrow.waiting)} />
     ${isRight ? tip(end, y, 'right') : tip(begin, y, 'left')}
-    <${Label} x=${begin + 14} y=${y} name=${name} arrow=${arrow} most=${most} />
+    <${Label} x=${begin + 12} y=${y} name=${name} arrow=${arrow} most=${most} />
   <//>`;
 }
 
@@ -69,9 +69,9 @@ function Commands({ overview, service }) {
   const [x, , width] = BOXES[service];
   const steps = stepsOf(service).filter((one) => one.from.includes('admin'));
   return html`${steps.map((step, index) => {
-    const at = x + width - 20 - index * 14, y = FLOW_BOTTOM + 24 + index * 42, arrow = arrowState(overview, step);
+    const at = x + width - 20 - index * 14, y = FLOW_BOTTOM + 24 + index * 44, arrow = arrowState(overview, step);
     return html`<${MapLink} key=${step.step} to=${{ kind: 'step', name: step.step }} class=${`arrow ${arrow.tone}`} label=${spoken('admin', service, step.step, arrow)}>
-      <rect class="hit" x=${at - 5} y=${y - 20} width=${x + width + 245 - at} height="40" rx="5" />
+      <rect class="hit" x=${at - 5} y=${y - 20} width=${x + width + 225 - at} height="42" rx="5" />
       <line class="line" x1=${at} x2=${at} y1=${ADMIN_TOP - 3} y2=${bottomOf(service) + 10} stroke-width=${widthFor(arrow.waiting)} />
       ${tip(at, bottomOf(service) + 3, 'up')}
       <${Label} x=${x + width - 8} y=${y} name=${step.step} arrow=${arrow} gap=${14} />
@@ -92,6 +92,12 @@ function Mark({ x, y, tone }) {
   return html`<circle class="mark" cx=${x} cy=${y} r="5" />`;
 }
 
+/** Notes that fit into a box: the faults below a line of their own. @param {Note[]} notes */
+function shortNotes(notes) {
+  const texts = notes.map((one) => one.text), faults = texts.filter((text) => text.startsWith('fault: '));
+  return [...texts.filter((text) => !faults.includes(text)), ...(faults.length > 0 ? ['injected:', ...faults.map((text) => text.slice(7))] : [])];
+}
+
 /** @param {{ overview: Overview, name: string }} properties */
 function Box({ overview, name }) {
   const [x, y, width, height] = BOXES[name], service = serviceState(overview, name);
@@ -105,7 +111,7 @@ function Box({ overview, name }) {
     <text class="state" x=${x + 31} y=${y + 46}>${service.state}</text>
     ${isWide ? html`<text class="figures" x=${x + 14} y=${y + 66}>${lines.join(' · ')}</text>` : lines.map((line, index) => html`<text key=${line} class="figures" x=${x + 14} y=${y + 70 + index * 17}>${line}</text>`)}
     ${isWide ? html`<text class="notes" x=${x + 14} y=${y + 83}>${notesText(service.notes, 1)}</text>`
-      : service.notes.slice(0, 3).map((note, index) => html`<text key=${note.text} class="notes" x=${x + 14} y=${y + 78 + (lines.length + index) * 17}>${note.text}</text>`)}
+      : shortNotes(service.notes).slice(0, 4).map((text, index) => html`<text key=${text} class="notes" x=${x + 14} y=${y + 78 + (lines.length + index) * 17}>${text}</text>`)}
   <//>`;
 }
 
@@ -113,7 +119,7 @@ function Box({ overview, name }) {
 function AdminSteps({ overview }) {
   const [, y] = BOXES.admin;
   return html`${stepsOf('admin').map((step, index) => {
-    const x = 222 + index * 264, arrow = arrowState(overview, step);
+    const x = 212 + index * 264, arrow = arrowState(overview, step);
     return html`<${MapLink} key=${step.step} to=${{ kind: 'step', name: step.step }} class=${`arrow ${arrow.tone}`} label=${spoken(step.from.join(', '), 'admin', step.step, arrow)}>
       <rect class="hit chip" x=${x} y=${y + 12} width="252" height="68" rx="6" />
       <${Label} x=${x + 12} y=${y + 40} name=${step.step} arrow=${arrow} gap=${16} />

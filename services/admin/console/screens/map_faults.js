@@ -13,7 +13,7 @@ import { endAllFaults, endFault, timed } from './map_timed.js';
 
 /** @param {{ cleared: number, unreachable: string[] }} answer */
 function tellCleared({ cleared, unreachable }) {
-  const rest = unreachable.length > 0 ? `. Faults stay at ${unreachable.join(', ')}, which does not answer` : '';
+  const rest = unreachable.length > 0 ? `. Nobody answers, and faults may go on, at ${unreachable.join(', ')}` : '';
   tell(`${counted(cleared, 'fault')} ended${rest}`, { isBad: rest !== '' });
 }
 
@@ -34,7 +34,7 @@ async function atOneClick({ title, effect, run }) {
 const endAll = () => atOneClick({
   title: 'End all faults', effect: 'Every injected fault of every service and the bank ends, and the schedule stops.',
   run: async () => {
-    await stopSchedule().catch(() => {});
+    await stopSchedule({ endsFault: false });
     tellCleared(await endAllFaults());
   },
 });
@@ -56,13 +56,10 @@ export function RunningFaults() {
 function FaultRow({ fault, reload }) {
   const until = timed.value.find((one) => one.service === fault.service && one.id === fault.id)?.until;
   const end = () => atOneClick({ title: 'Clear', effect: `${describe(fault)}: this ends.`, run: () => endFault(fault).then(reload) });
-  return html`<tr>
-    <th scope="row">${fault.service}</th>
-    <td>${describe(fault)} <small>${fault.kind}</small></td>
-    <td class="right">${counted(fault.hits, 'time')}</td>
-    <td class="right">${until ? countdown(until - now.value) || 'now' : html`<span class="quiet">when cleared</span>`}</td>
-    <td class="right"><${Action} needs="admin" onClick=${end}>Clear<//></td>
-  </tr>`;
+  return html`<li>
+    <span>${describe(fault)}.<br /><small>${fault.service} · ${fault.kind} · struck ${counted(fault.hits, 'time')}${until ? ` · ends in ${countdown(until - now.value) || '0:00'}` : ''}</small></span>
+    <${Action} needs="admin" onClick=${end}>Clear<//>
+  </li>`;
 }
 
 /** @param {{ data: AllFaults | null, problem: unknown, reload: () => void }} properties */
@@ -70,10 +67,9 @@ export function FaultList({ data, problem, reload }) {
   const [isEnding, setEnding] = useState(false);
   const clear = async () => { setEnding(true); await endAll(); reload(); setEnding(false); };
   return html`<${Failure} problem=${problem} />
-    ${data && data.unreachable.length > 0 && html`<p class="warn">Unknown at ${data.unreachable.join(', ')}, which does not answer. Faults that last apply again after the start.</p>`}
+    ${data && data.unreachable.length > 0 && html`<p class="warn">Unknown where nobody answers: ${data.unreachable.join(', ')}. Faults without an end apply again after the start.</p>`}
     ${data && data.faults.length === 0 && html`<p class="quiet">No fault is injected. Open an arrow or a service to break something there.</p>`}
     ${data && data.faults.length > 0 && html`
-      <div class="scroll"><table><thead><tr><th>Service</th><th>What it does</th><th class="right">Struck</th><th class="right">Ends in</th><th></th></tr></thead>
-        <tbody>${data.faults.map((fault) => html`<${FaultRow} key=${`${fault.service} ${fault.id}`} fault=${fault} reload=${reload} />`)}</tbody></table></div>
+      <ul class="fault-list">${data.faults.map((fault) => html`<${FaultRow} key=${`${fault.service} ${fault.id}`} fault=${fault} reload=${reload} />`)}</ul>
       <p><${Action} needs="admin" kind="danger" off=${isEnding ? 'they are being ended' : ''} onClick=${clear}>Clear all faults<//></p>`}`;
 }

@@ -28,11 +28,17 @@ export const isSame = (one, other) => one.kind === other?.kind && one.name === o
 /** @param {Note} note */
 export const noteText = ({ text, since }) => (since ? `${text} ${duration(Math.max(0, serverNow.value - Date.parse(since)))}` : text);
 
+/** Median and 99th percentile, with their unit once if it is the same. @param {{ p50_us: number, p99_us: number }} took */
+function percentiles({ p50_us, p99_us }) {
+  const [p50, p99] = [duration(p50_us / 1000), duration(p99_us / 1000)], unit = p99.split(' ').at(-1);
+  return `${p50.endsWith(` ${unit}`) && p50.split(' ').length === 2 ? p50.split(' ')[0] : p50} / ${p99}`;
+}
+
 /** Messages that wait, orders that wait, median and 99th percentile. @param {ArrowState} arrow */
 export function arrowText({ waiting, what, orders, took }) {
-  const parts = [waiting === null ? `${what} unknown` : `${number(waiting)} ${what}`];
+  const parts = [waiting === null ? 'unknown' : `${number(waiting)} ${what}`];
   if (orders) parts.push(counted(orders, 'order'));
-  if (took) parts.push(`${duration(took.p50_us / 1000)} / ${duration(took.p99_us / 1000)}`);
+  if (took) parts.push(percentiles(took));
   return parts.join(' · ');
 }
 

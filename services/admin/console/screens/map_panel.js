@@ -93,7 +93,7 @@ function StepPart({ name, known }) {
     <dl class="rows">
       <${Fact} term="Messages waiting">${arrow.waiting !== null && number(arrow.waiting)}<//>
       ${step.isOfSaga && html`<${Fact} term="Orders stuck at it">${arrow.orders !== null && html`<${Link} href=${address('/orders', { stuck_at: name })}>${number(arrow.orders)}<//>`}<//>`}
-      ${arrow.took ? html`<${Fact} term="Takes, p50">${duration(arrow.took.p50_us / 1000)}<//><${Fact} term="Takes, p99">${duration(arrow.took.p99_us / 1000)} <small>of the newest ${counted(arrow.took.sagas, 'order')}</small><//>`
+      ${arrow.took ? html`<${Fact} term="Takes, p50">${duration(arrow.took.p50_us / 1000)}<//><${Fact} term="Takes, p99">${duration(arrow.took.p99_us / 1000)} <small>of ${counted(arrow.took.sagas, 'order')}</small><//>`
         : step.isOfSaga && html`<${Fact} term="Takes, p50 and p99" />`}
       <${Fact} term="Retries scheduled">${stats && number(stats.retrying)}<//>
       <${Fact} term="Processed">${stats && number(stats.handled)}<//>

@@ -38,10 +38,11 @@ export function plan(seed, { every, minutes, withCrashes = false }) {
   return Array.from({ length: count }, (_, index) => {
     const service = oneOf(TARGETS);
     const kind = oneOf(kindsAt(service).filter((one) => withCrashes || !one.endsProcess));
-    const steps = stepsOf(service);
+    // Steps that operators feed have nothing to do unless someone operates.
+    const steps = stepsOf(service).filter((one) => !one.from.includes('admin'));
     const seconds = Math.max(3, Math.floor(every * (0.3 + 0.4 * random())));
     return {
-      at: index * every, seconds, service, kind: kind.kind, probability: kind.endsProcess ? 100 : oneOf([30, 60, 100]),
+      at: index * every, seconds, service, kind: kind.kind, probability: kind.endsProcess || kind.kind === 'pause' ? 100 : oneOf([30, 60, 100]),
       ...(kind.takesStep && { step: oneOf(steps).step }),
       ...(kind.needsDelay && { delay_ms: oneOf([500, 1000, 3000]) }),
       ...(kind.endsProcess && { next: 1 }),

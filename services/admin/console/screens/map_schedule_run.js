@@ -66,10 +66,10 @@ export function startSchedule(seed, faults, seconds) {
   tick();
 }
 
-/** Stops the schedule, and ends its fault that is active. */
-export async function stopSchedule() {
+/** Stops the schedule, and ends its fault that is active unless something else does. @param {{ endsFault?: boolean }} [options] */
+export async function stopSchedule({ endsFault = true } = {}) {
   const active = (schedule.value?.faults ?? []).filter((one) => one.progress === 'active');
   finish();
-  await Promise.all(active.map(({ service, id }) => (id === undefined ? null : endFault({ service, id }))));
+  if (endsFault) await Promise.all(active.map(({ service, id }) => (id === undefined ? null : endFault({ service, id }))));
   if (schedule.value) schedule.value = { ...schedule.value, faults: schedule.value.faults.map((one) => (one.progress === 'active' ? { ...one, progress: 'ended' } : one)) };
 }

@@ -24,14 +24,18 @@ function forget({ service, id }) {
   });
 }
 
-/** Ends one fault. A fault that has ended already is no problem. @param {{ service: string, id: number }} fault */
-export async function endFault(fault) {
-  try {
-    await remove(pathOf(fault));
-  } catch (problem) {
+/** Ends that are asked for and not answered. @type {Map<string, Promise<void>>} */
+const ending = new Map();
+
+/** Ends one fault. A fault that has ended already is no problem. @param {{ service: string, id: number }} fault @returns {Promise<void>} */
+export function endFault(fault) {
+  const path = pathOf(fault), asked = ending.get(path);
+  if (asked) return asked;
+  const end = remove(path).catch((problem) => {
     if (!(problem instanceof Problem && problem.status === 404)) throw problem;
-  }
-  forget(fault);
+  }).then(() => forget(fault)).finally(() => ending.delete(path));
+  ending.set(path, end);
+  return end;
 }
 
 /** @param {{ service: string, id: number }} fault @param {number} ms */
