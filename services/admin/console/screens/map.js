@@ -32,7 +32,8 @@ export function SystemMap() {
     <header class="map-head"><h1>Map</h1><p>${sentence(state)}</p>${!isNarrow.value && html`<${ViewLink} isList=${isList} />`}</header>
     <div class=${`map-and-panel ${selected ? 'open' : ''}`}>
       <div class="map-holder">${isList ? html`<${MapList} overview=${state} />` : html`<${Drawing} overview=${state} />`}
-        <p class="quiet">Each arrow is a step: it takes messages of one service to another. Below its name: messages that wait, orders that wait for it, how long it takes (p50 / p99). Grey and dashed is unknown.</p>
+        <p class="quiet">Each arrow is a step: it takes messages of one service to another.
+          Below its name: messages that wait, orders that wait for it, how long it takes (p50 / p99). Grey and dashed is unknown.</p>
         <${Breaking} faults=${faults} />
       </div>
       ${selected && html`<${SidePanel} overview=${state} selected=${selected} disabled=${faults.data?.disabled ?? []} reloadFaults=${faults.reload} />`}
@@ -44,7 +45,9 @@ function Breaking({ faults }) {
   const { query } = route.value;
   return html`<div id="faults" class="columns">
     <${Panel} title="Injected faults"><${FaultList} ...${faults} /><//>
-    <${Panel} title="Break something again and again"><details open=${['every', 'minutes', 'seed'].some((name) => query.has(name)) || schedule.value !== null}><summary>A schedule, with a seed</summary><${ScheduleForm} /></details><//>
+    <${Panel} title="Break something again and again"><details
+      open=${['every', 'minutes', 'seed'].some((name) => query.has(name)) || schedule.value !== null}>
+      <summary>A schedule, with a seed</summary><${ScheduleForm} /></details><//>
   </div>`;
 }
 

@@ -4,7 +4,8 @@ import { arrowText, MapLink, noteText, serviceLines } from './map_figures.js';
 import { arrowState, callState, serviceState } from './map_state.js';
 import { BANK_CALL, SERVICES, stepNamed, stepsOf } from './map_topology.js';
 
-/** @typedef {import('./map_state.js').ArrowState} ArrowState @typedef {import('./map_state.js').Overview} Overview @typedef {import('./map_state.js').Note} Note */
+/** @typedef {import('./map_state.js').ArrowState} ArrowState @typedef {import('./map_state.js').Overview} Overview */
+/** @typedef {import('./map_state.js').Note} Note @typedef {import('./map_figures.js').Selection} Selection */
 
 const ROW = 56, FIRST = 32, INVENTORY_BOTTOM = 296, FLOW_BOTTOM = 534, ADMIN_TOP = 630;
 const WIDTH = 1270, HEIGHT = 724;
@@ -43,12 +44,18 @@ function notesText(notes, most = 2) {
 /** @param {string} from @param {string} to @param {string} name @param {ArrowState} arrow */
 const spoken = (from, to, name, arrow) => `${name}, from ${from} to ${to}: ${[arrowText(arrow), ...arrow.notes.map(noteText)].join(', ')}`;
 
-/** Name, figures and notes of an arrow. @param {{ x: number, y: number, name: string, arrow: ArrowState, gap?: number, most?: number }} properties gap: for a line between name and figures */
+/**
+ * Name, figures and notes of an arrow.
+ * @param {{ x: number, y: number, name: string, arrow: ArrowState, gap?: number, most?: number }} properties gap: from the name down to the figures
+ */
 const Label = ({ x, y, name, arrow, gap = 22, most }) => html`<text class="name" x=${x} y=${y - 7}>${name}</text>
   <text class="figures" x=${x} y=${y - 7 + gap}>${arrowText(arrow)}</text>
   ${arrow.notes.length > 0 && html`<text class="notes" x=${x} y=${y - 7 + gap + 14}>${notesText(arrow.notes, most)}</text>`}`;
 
-/** Horizontal arrow between two boxes. @param {{ from: string, to: string, row: number, name: string, arrow: ArrowState, selects: import('./map_figures.js').Selection, most?: number }} properties */
+/**
+ * Horizontal arrow between two boxes.
+ * @param {{ from: string, to: string, row: number, name: string, arrow: ArrowState, selects: Selection, most?: number }} properties
+ */
 function RowArrow({ from, to, row, name, arrow, selects, most }) {
   const y = lineY(row), isRight = BOXES[from][0] < BOXES[to][0];
   const [left, right] = isRight ? [from, to] : [to, from];
@@ -70,7 +77,8 @@ function Commands({ overview, service }) {
   const steps = stepsOf(service).filter((one) => one.from.includes('admin'));
   return html`${steps.map((step, index) => {
     const at = x + width - 20 - index * 14, y = FLOW_BOTTOM + 24 + index * 44, arrow = arrowState(overview, step);
-    return html`<${MapLink} key=${step.step} to=${{ kind: 'step', name: step.step }} class=${`arrow ${arrow.tone}`} label=${spoken('admin', service, step.step, arrow)}>
+    return html`<${MapLink} key=${step.step} to=${{ kind: 'step', name: step.step }} class=${`arrow ${arrow.tone}`}
+      label=${spoken('admin', service, step.step, arrow)}>
       <rect class="hit" x=${at - 5} y=${y - 20} width=${x + width + 225 - at} height="42" rx="5" />
       <line class="line" x1=${at} x2=${at} y1=${ADMIN_TOP - 3} y2=${bottomOf(service) + 10} stroke-width=${widthFor(arrow.waiting)} />
       ${tip(at, bottomOf(service) + 3, 'up')}
@@ -82,7 +90,8 @@ function Commands({ overview, service }) {
 /** Facts of a service, down to admin. @param {{ service: string }} properties */
 function Facts({ service }) {
   const x = BOXES[service][0] + 24;
-  return html`<g class="facts-line"><line class="line" x1=${x} x2=${x} y1=${bottomOf(service) + 3} y2=${ADMIN_TOP - 12} />${tip(x, ADMIN_TOP - 3, 'down')}<text class="figures" x=${x + 9} y=${ADMIN_TOP - 40}>facts</text></g>`;
+  return html`<g class="facts-line"><line class="line" x1=${x} x2=${x} y1=${bottomOf(service) + 3} y2=${ADMIN_TOP - 12} />${tip(x, ADMIN_TOP - 3, 'down')}
+    <text class="figures" x=${x + 9} y=${ADMIN_TOP - 40}>facts</text></g>`;
 }
 
 /** Mark of a state beside its colour. @param {{ x: number, y: number, tone: string }} properties */
@@ -109,9 +118,11 @@ function Box({ overview, name }) {
     <text class="title" x=${x + 14} y=${y + 26}>${name}</text>
     <${Mark} x=${x + 19} y=${y + 42} tone=${service.tone} />
     <text class="state" x=${x + 31} y=${y + 46}>${service.state}</text>
-    ${isWide ? html`<text class="figures" x=${x + 14} y=${y + 66}>${lines.join(' · ')}</text>` : lines.map((line, index) => html`<text key=${line} class="figures" x=${x + 14} y=${y + 70 + index * 17}>${line}</text>`)}
+    ${isWide ? html`<text class="figures" x=${x + 14} y=${y + 66}>${lines.join(' · ')}</text>` : lines.map((line, index) => html`<text key=${line}
+      class="figures" x=${x + 14} y=${y + 70 + index * 17}>${line}</text>`)}
     ${isWide ? html`<text class="notes" x=${x + 14} y=${y + 83}>${notesText(service.notes, 1)}</text>`
-      : shortNotes(service.notes).slice(0, 4).map((text, index) => html`<text key=${text} class="notes" x=${x + 14} y=${y + 78 + (lines.length + index) * 17}>${text}</text>`)}
+      : shortNotes(service.notes).slice(0, 4).map((text, index) => html`<text key=${text} class="notes" x=${x + 14} y=${y + 78 + (lines.length + index) * 17}>
+        ${text}</text>`)}
   <//>`;
 }
 
@@ -120,7 +131,8 @@ function AdminSteps({ overview }) {
   const [, y] = BOXES.admin;
   return html`${stepsOf('admin').map((step, index) => {
     const x = 212 + index * 264, arrow = arrowState(overview, step);
-    return html`<${MapLink} key=${step.step} to=${{ kind: 'step', name: step.step }} class=${`arrow ${arrow.tone}`} label=${spoken(step.from.join(', '), 'admin', step.step, arrow)}>
+    return html`<${MapLink} key=${step.step} to=${{ kind: 'step', name: step.step }} class=${`arrow ${arrow.tone}`}
+      label=${spoken(step.from.join(', '), 'admin', step.step, arrow)}>
       <rect class="hit chip" x=${x} y=${y + 12} width="252" height="68" rx="6" />
       <${Label} x=${x + 12} y=${y + 40} name=${step.step} arrow=${arrow} gap=${16} />
     <//>`;
@@ -128,14 +140,17 @@ function AdminSteps({ overview }) {
 }
 
 /** @param {{ overview: Overview }} properties */
-export const Drawing = ({ overview }) => html`<svg class="map" viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} role="group" aria-label="Services, and the steps between them">
+export const Drawing = ({ overview }) => html`<svg class="map" viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} role="group"
+  aria-label="Services, and the steps between them">
   ${['order', 'inventory', 'payment'].map((service) => html`<${Facts} key=${service} service=${service} />`)}
   ${SERVICES.map(({ name }) => html`<${Box} key=${name} overview=${overview} name=${name} />`)}
   ${ROWS.map(([name, from, row]) => {
     const step = stepNamed(name);
-    return step && html`<${RowArrow} key=${`${name} ${from}`} from=${from} to=${step.owner} row=${row} name=${name} arrow=${arrowState(overview, step)} selects=${{ kind: 'step', name }} />`;
+    return step && html`<${RowArrow} key=${`${name} ${from}`} from=${from} to=${step.owner} row=${row} name=${name} arrow=${arrowState(overview, step)}
+      selects=${{ kind: 'step', name }} />`;
   })}
-  <${RowArrow} from=${BANK_CALL.owner} to="bank" row=${0} name="calls of the bank" arrow=${callState(overview)} selects=${{ kind: 'call', name: BANK_CALL.name }} most=${1} />
+  <${RowArrow} from=${BANK_CALL.owner} to="bank" row=${0} name="calls of the bank" arrow=${callState(overview)}
+    selects=${{ kind: 'call', name: BANK_CALL.name }} most=${1} />
   ${['order', 'inventory', 'payment'].map((service) => html`<${Commands} key=${service} overview=${overview} service=${service} />`)}
   <${AdminSteps} overview=${overview} />
 </svg>`;

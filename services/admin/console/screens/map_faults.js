@@ -46,7 +46,9 @@ export function RunningFaults() {
   if (faults.length === 0 && !running) return null;
   const done = running?.faults.filter((one) => one.progress !== 'planned').length ?? 0;
   return html`<div class="running-faults" role="status">
-    <span><b>${faults.length > 0 ? `${counted(faults.length, 'injected fault')}: ` : 'No fault is active now'}</b>${faults.slice(0, 3).map((one) => `${one.kind} at ${one.step ?? one.service}`).join(', ')}${faults.length > 3 ? ` and ${faults.length - 3} more` : ''}${running && ` · schedule: ${done} of ${running.faults.length}`}</span>
+    <span><b>${faults.length > 0 ? `${counted(faults.length, 'injected fault')}: ` : 'No fault is active now'}</b>
+      ${faults.slice(0, 3).map((one) => `${one.kind} at ${one.step ?? one.service}`).join(', ')}
+      ${faults.length > 3 ? ` and ${faults.length - 3} more` : ''}${running && ` · schedule: ${done} of ${running.faults.length}`}</span>
     <${Link} href=${address('/map', { faults: true })}>Show<//>
     <${Action} needs="admin" onClick=${endAll}>End all faults<//>
   </div>`;
@@ -57,7 +59,9 @@ function FaultRow({ fault, reload }) {
   const until = timed.value.find((one) => one.service === fault.service && one.id === fault.id)?.until;
   const end = () => atOneClick({ title: 'Clear', effect: `${describe(fault)}: this ends.`, run: () => endFault(fault).then(reload) });
   return html`<li>
-    <span>${describe(fault)}.<br /><small>${fault.service} · ${fault.kind} · struck ${counted(fault.hits, 'time')}${until ? ` · ends in ${countdown(until - now.value) || '0:00'}` : ''}</small></span>
+    <span>${describe(fault)}.<br /><small>
+      ${fault.service} · ${fault.kind} · struck ${counted(fault.hits, 'time')}${until ? ` · ends in ${countdown(until - now.value) || '0:00'}` : ''}</small>
+      </span>
     <${Action} needs="admin" onClick=${end}>Clear<//>
   </li>`;
 }
@@ -67,7 +71,8 @@ export function FaultList({ data, problem, reload }) {
   const [isEnding, setEnding] = useState(false);
   const clear = async () => { setEnding(true); await endAll(); reload(); setEnding(false); };
   return html`<${Failure} problem=${problem} />
-    ${data && data.unreachable.length > 0 && html`<p class="warn">Unknown where nobody answers: ${data.unreachable.join(', ')}. Faults without an end apply again after the start.</p>`}
+    ${data && data.unreachable.length > 0 && html`<p
+      class="warn">Unknown where nobody answers: ${data.unreachable.join(', ')}. Faults without an end apply again after the start.</p>`}
     ${data && data.faults.length === 0 && html`<p class="quiet">No fault is injected. Open an arrow or a service to break something there.</p>`}
     ${data && data.faults.length > 0 && html`
       <ul class="fault-list">${data.faults.map((fault) => html`<${FaultRow} key=${`${fault.service} ${fault.id}`} fault=${fault} reload=${reload} />`)}</ul>

@@ -4,7 +4,8 @@ import { html } from '../lib/html.js';
 import { serverNow } from '../lib/live.js';
 import { address, go, route } from '../lib/router.js';
 
-/** @typedef {import('./map_state.js').ArrowState} ArrowState @typedef {import('./map_state.js').ServiceState} ServiceState @typedef {import('./map_state.js').Note} Note */
+/** @typedef {import('./map_state.js').ArrowState} ArrowState @typedef {import('./map_state.js').ServiceState} ServiceState */
+/** @typedef {import('./map_state.js').Note} Note */
 /** @typedef {{ kind: 'step' | 'service' | 'call', name: string }} Selection */
 
 /** What is selected, by the address; null if nothing is. @returns {Selection | null} */
@@ -63,5 +64,6 @@ export function MapLink({ to, label, class: name, children }) {
     event.preventDefault();
     go(href);
   };
-  return html`<a href=${href} class=${`${name} ${isSelected ? 'selected' : ''}`} aria-label=${label} aria-current=${isSelected ? 'true' : null} data-at=${`${to.kind}=${to.name}`} onClick=${follow}>${children}</a>`;
+  return html`<a href=${href} class=${`${name} ${isSelected ? 'selected' : ''}`} aria-label=${label} aria-current=${isSelected ? 'true' : null}
+    data-at=${`${to.kind}=${to.name}`} onClick=${follow}>${children}</a>`;
 }

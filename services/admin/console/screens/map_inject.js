@@ -15,6 +15,12 @@ export function faultsOff(service, disabled = []) {
 /** @param {FormData} form @param {string} name */
 const numberOf = (form, name) => (form.get(name) ? Number(form.get(name)) : undefined);
 
+/** How a fault ends. @param {number} seconds 0 for no limit @param {number} [next] */
+function endText(seconds, next) {
+  if (seconds > 0) return `This page ends it after ${seconds} s, and at once when you leave the console.`;
+  return next ? 'It ends after these occasions, or when it is cleared.' : 'It goes on until it is cleared, also after a restart.';
+}
+
 /** @param {{ service: string, step?: string, disabled?: string[], reload: () => void }} properties step: the place; without one, the whole service */
 export function BreakIt({ service, step, disabled, reload }) {
   const kinds = kindsAt(service, step), steps = step ? [] : stepsOf(service);
@@ -23,17 +29,20 @@ export function BreakIt({ service, step, disabled, reload }) {
   const id = useId(), off = faultsOff(service, disabled);
   useEffect(() => setName(kinds[0].kind), [service, step]);
   const element = useRef(/** @type {HTMLFormElement | null} */ (null));
+  const choose = (/** @type {Event} */ event) => setName(/** @type {HTMLSelectElement} */ (event.currentTarget).value);
   const ask = () => {
     if (!element.current?.reportValidity()) return;
     const form = new FormData(element.current), seconds = numberOf(form, 'seconds') ?? 0;
     const fault = {
-      service, kind: kind.kind, step: step ?? (String(form.get('step') ?? '') || undefined), probability: numberOf(form, 'probability'), next: numberOf(form, 'next'), delay_ms: numberOf(form, 'delay'),
+      service, kind: kind.kind, step: step ?? (String(form.get('step') ?? '') || undefined),
+      probability: numberOf(form, 'probability'), next: numberOf(form, 'next'), delay_ms: numberOf(form, 'delay'),
     };
     confirmChange({
       title: `Break it: ${kind.name.toLowerCase()}`, label: 'Inject the fault', kind: 'danger',
       effect: html`<p>From now on, ${describe(fault)}.</p>
-        <p>${seconds > 0 ? `This page ends it after ${seconds} s, and at once when you leave the console.` : fault.next ? 'It ends after these occasions, or when it is cleared.' : 'It goes on until it is cleared, also after a restart.'}</p>
-        ${kind.endsProcess && html`<p class="warn">The process of ${service} ends. Unless something starts it again, such as Kubernetes or an operator, the service stays down.</p>`}
+        <p>${endText(seconds, fault.next)}</p>
+        ${kind.endsProcess && html`<p class="warn">The process of ${service} ends.
+          Unless something starts it again, such as Kubernetes or an operator, the service stays down.</p>`}
         ${service === 'admin' && html`<p class="warn">Admin serves this console: it may stop answering.</p>`}`,
       run: (reason) => injectFor({ ...fault, reason: reason || undefined }, seconds).then(reload),
       done: () => `Injected: ${describe(fault)}`,
@@ -44,14 +53,20 @@ export function BreakIt({ service, step, disabled, reload }) {
     ${off && html`<p class="warn">${off}</p>`}
     <fieldset disabled=${off !== ''}>
       <label for=${`${id}k`}>Fault</label>
-      <select id=${`${id}k`} value=${kind.kind} onChange=${(/** @type {Event} */ event) => setName(/** @type {HTMLSelectElement} */ (event.currentTarget).value)}>${kinds.map((one) => html`<option key=${one.kind} value=${one.kind}>${one.name} (${one.kind})</option>`)}</select>
+      <select id=${`${id}k`} value=${kind.kind} onChange=${choose}>
+        ${kinds.map((one) => html`<option key=${one.kind} value=${one.kind}>${one.name} (${one.kind})</option>`)}</select>
       <p class="quiet">${step ?? (kind.takesStep ? 'A step' : `The ${service === 'bank' ? 'bank' : `process of ${service}`}`)} ${kind.effect}.</p>
-      ${steps.length > 0 && kind.takesStep && html`<label for=${`${id}s`}>Step</label><select id=${`${id}s`} name="step"><option value="">every step of ${service}</option>${steps.map((one) => html`<option key=${one.step}>${one.step}</option>`)}</select>`}
+      ${steps.length > 0 && kind.takesStep && html`<label for=${`${id}s`}>Step</label><select id=${`${id}s`} name="step"><option
+        value="">every step of ${service}</option>${steps.map((one) => html`<option key=${one.step}>${one.step}</option>`)}</select>`}
       <div class="fields">
-        ${kind.needsDelay && html`<div><label for=${`${id}d`}>Delay (ms)</label><input id=${`${id}d`} name="delay" type="number" min="1" max=${MOST_DELAY_MS} value="1000" required /></div>`}
-        ${kind.kind !== 'pause' && html`<div><label for=${`${id}p`}>Probability (%)</label><input id=${`${id}p`} name="probability" type="number" min="1" max="100" value="100" required /></div>
-          <div><label for=${`${id}n`}>Occasions</label><input id=${`${id}n`} name="next" type="number" min="1" max=${MOST_OCCASIONS} key=${kind.kind} value=${kind.endsProcess ? 1 : ''} placeholder="no limit" /></div>`}
-        ${!kind.endsProcess && html`<div><label for=${`${id}e`}>End after (s)</label><input id=${`${id}e`} name="seconds" type="number" min="1" max="3600" placeholder="when cleared" /></div>`}
+        ${kind.needsDelay && html`<div><label for=${`${id}d`}>Delay (ms)</label><input id=${`${id}d`} name="delay" type="number" min="1" max=${MOST_DELAY_MS}
+          value="1000" required /></div>`}
+        ${kind.kind !== 'pause' && html`<div><label for=${`${id}p`}>Probability (%)</label><input id=${`${id}p`} name="probability" type="number" min="1"
+          max="100" value="100" required /></div>
+          <div><label for=${`${id}n`}>Occasions</label><input id=${`${id}n`} name="next" type="number" min="1" max=${MOST_OCCASIONS} key=${kind.kind}
+            value=${kind.endsProcess ? 1 : ''} placeholder="no limit" /></div>`}
+        ${!kind.endsProcess && html`<div><label for=${`${id}e`}>End after (s)</label><input id=${`${id}e`} name="seconds" type="number" min="1" max="3600"
+          placeholder="when cleared" /></div>`}
       </div>
       <${Action} needs="admin" off=${off} kind="danger" onClick=${ask}>Inject…<//>
     </fieldset>

@@ -14,7 +14,8 @@ const STATUS = { ready: 'ok', degraded: 'degraded', down: 'down', unknown: 'unkn
 /** Link that opens the side panel. @param {{ to: Selection, children: any }} properties */
 function Open({ to, children }) {
   const isSelected = isSame(to, selection());
-  return html`<${Link} href=${mapAddress(isSelected ? null : to)} aria-current=${isSelected ? 'true' : null} data-at=${`${to.kind}=${to.name}`}>${children}<//>`;
+  return html`<${Link} href=${mapAddress(isSelected ? null : to)} aria-current=${isSelected ? 'true' : null} data-at=${`${to.kind}=${to.name}`}>${children}
+    <//>`;
 }
 
 /** @param {{ to: Selection, name: string, from: string, arrow: ArrowState }} properties */
@@ -28,10 +29,13 @@ export const MapList = ({ overview }) => html`<div class="map-list">${SERVICES.m
   const service = serviceState(overview, name);
   return html`<section key=${name} class="panel" aria-label=${name}>
     <h2><${Open} to=${{ kind: 'service', name }}>${name}<//> <${Status} status=${STATUS[service.state]} /></h2>
-    <p class="quiet">${serviceLines(service).join(' · ')}${service.notes.map((note) => html` <span key=${note.text} class=${`note ${note.tone}`}>${noteText(note)}</span>`)}</p>
+    <p class="quiet">${serviceLines(service).join(' · ')}${service.notes.map((note) => html` <span key=${note.text} class=${`note ${note.tone}`}>
+      ${noteText(note)}</span>`)}</p>
     <ul>
-      ${stepsOf(name).map((step) => html`<${ArrowItem} key=${step.step} to=${{ kind: 'step', name: step.step }} name=${step.step} from=${`from ${step.from.join(', ')}`} arrow=${arrowState(overview, step)} />`)}
-      ${name === BANK_CALL.owner && html`<${ArrowItem} to=${{ kind: 'call', name: BANK_CALL.name }} name="calls of the bank" from="to bank" arrow=${callState(overview)} />`}
+      ${stepsOf(name).map((step) => html`<${ArrowItem} key=${step.step} to=${{ kind: 'step', name: step.step }} name=${step.step}
+        from=${`from ${step.from.join(', ')}`} arrow=${arrowState(overview, step)} />`)}
+      ${name === BANK_CALL.owner && html`<${ArrowItem} to=${{ kind: 'call', name: BANK_CALL.name }} name="calls of the bank" from="to bank"
+        arrow=${callState(overview)} />`}
     </ul>
   </section>`;
 })}</div>`;

@@ -1,12 +1,13 @@
 // The schedule that runs in this page, on whichever screen. It stops with the page.
 import { signal } from '../lib/html.js';
+import { plan } from './map_schedule.js';
 import { endFault, injectFor, timed } from './map_timed.js';
 
 /**
  * @typedef {import('./map_schedule.js').PlannedFault} PlannedFault
  * @typedef {'planned' | 'active' | 'ended' | 'skipped' | 'failed'} Progress
  * @typedef {PlannedFault & { progress: Progress, problem?: string, id?: number }} ScheduledFault
- * @typedef {{ seed: number, startedAt: number, ends: number, isRunning: boolean, faults: ScheduledFault[] }} Schedule ends: seconds after the start
+ * @typedef {import('./map_schedule.js').Settings & { seed: number, startedAt: number, isRunning: boolean, faults: ScheduledFault[] }} Schedule
  */
 
 /** Newest schedule; null before the first. @type {import('../vendor/signals.js').Signal<Schedule | null>} */
@@ -42,13 +43,14 @@ function tick() {
   if (!current) return;
   const elapsed = (Date.now() - current.startedAt) / 1000;
   current.faults.forEach((one, index) => {
-    if (one.progress === 'active' && one.id !== undefined && !timed.value.some((other) => other.service === one.service && other.id === one.id)) note(index, { progress: 'ended' });
+    const isTimed = () => timed.value.some((other) => other.service === one.service && other.id === one.id);
+    if (one.progress === 'active' && one.id !== undefined && !isTimed()) note(index, { progress: 'ended' });
     if (one.progress !== 'planned' || one.at > elapsed) return;
     // A hidden or sleeping tab was too late for it.
     if (elapsed > one.at + one.seconds) note(index, { progress: 'skipped' });
     else inject(current, index);
   });
-  if (elapsed >= current.ends && !(schedule.value?.faults ?? []).some((one) => one.progress === 'active')) finish();
+  if (elapsed >= 60 * current.minutes && !(schedule.value?.faults ?? []).some((one) => one.progress === 'active')) finish();
 }
 
 function finish() {
@@ -57,10 +59,10 @@ function finish() {
   if (schedule.value) schedule.value = { ...schedule.value, isRunning: false };
 }
 
-/** @param {number} seed @param {PlannedFault[]} faults @param {number} seconds */
-export function startSchedule(seed, faults, seconds) {
+/** @param {number} seed @param {import('./map_schedule.js').Settings} settings */
+export function startSchedule(seed, settings) {
   finish();
-  schedule.value = { seed, startedAt: Date.now(), ends: seconds, isRunning: true, faults: faults.map((one) => ({ ...one, progress: 'planned' })) };
+  schedule.value = { ...settings, seed, startedAt: Date.now(), isRunning: true, faults: plan(seed, settings).map((one) => ({ ...one, progress: 'planned' })) };
   addEventListener('beforeunload', warn);
   ticking = setInterval(tick, 500);
   tick();
@@ -71,5 +73,5 @@ export async function stopSchedule({ endsFault = true } = {}) {
   const active = (schedule.value?.faults ?? []).filter((one) => one.progress === 'active');
   finish();
   if (endsFault) await Promise.all(active.map(({ service, id }) => (id === undefined ? null : endFault({ service, id }))));
-  if (schedule.value) schedule.value = { ...schedule.value, faults: schedule.value.faults.map((one) => (one.progress === 'active' ? { ...one, progress: 'ended' } : one)) };
+  schedule.value?.faults.forEach((one, index) => { if (one.progress === 'active') note(index, { progress: 'ended' }); });
 }

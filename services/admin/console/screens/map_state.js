@@ -9,7 +9,8 @@ import { BANK_CALL } from './map_topology.js';
  * @typedef {'good' | 'warn' | 'bad' | 'unknown'} Tone
  * @typedef {{ text: string, tone: Tone, since?: string }} Note
  * @typedef {{ name: string, tone: Tone, state: 'ready' | 'degraded' | 'down' | 'unknown', status?: ServiceStatus, notes: Note[] }} ServiceState
- * @typedef {{ tone: Tone, waiting: number | null, what: string, orders: number | null, took?: import('../types.js').Schemas['StepDuration'], breaker: string | null, notes: Note[] }} ArrowState
+ * @typedef {import('../types.js').Schemas['StepDuration']} Took
+ * @typedef {{ tone: Tone, waiting: number | null, what: string, orders: number | null, took?: Took, breaker: string | null, notes: Note[] }} ArrowState
  *   waiting: messages at the broker, or open calls; null while unknown; breaker: its state; null while unknown
  */
 
@@ -42,7 +43,11 @@ function breakerNotes(state, of = 'breaker') {
 }
 
 /** @param {Note[]} notes @param {boolean} isKnown @returns {Tone} */
-const worst = (notes, isKnown) => (notes.some((one) => one.tone === 'bad') ? 'bad' : notes.some((one) => one.tone === 'warn') ? 'warn' : isKnown ? 'good' : 'unknown');
+function worst(notes, isKnown) {
+  if (notes.some((one) => one.tone === 'bad')) return 'bad';
+  if (notes.some((one) => one.tone === 'warn')) return 'warn';
+  return isKnown ? 'good' : 'unknown';
+}
 
 /** @param {Overview} overview @param {Step} step @returns {ArrowState} */
 export function arrowState(overview, step) {
@@ -55,8 +60,10 @@ export function arrowState(overview, step) {
   if (at?.paused) notes.push({ text: 'paused', tone: 'warn' });
   notes.push(...breakerNotes(breaker));
   if (step.needs) notes.push(...breakerNotes(breakerOf(status, step.needs), `${step.needs} breaker`));
-  const strikes = (/** @type {{ kind: string, step?: string | null }} */ fault) => fault.step === step.step || (!fault.step && kindNamed(fault.kind)?.takesStep);
-  for (const fault of status?.faults ?? []) if (strikes(fault) && !(fault.kind === 'pause' && at?.paused)) notes.push({ text: `fault: ${fault.kind}`, tone: 'warn' });
+  for (const { kind, step: only } of status?.faults ?? []) {
+    const strikes = only ? only === step.step : kindNamed(kind)?.takesStep;
+    if (strikes && !(kind === 'pause' && at?.paused)) notes.push({ text: `fault: ${kind}`, tone: 'warn' });
+  }
   const orders = step.isOfSaga && overview.sagas ? overview.sagas.waiting?.[step.step] ?? 0 : null;
   const took = overview.sagas?.steps?.find((one) => one.step === step.step);
   return { tone: worst(notes, waiting !== null), waiting, what: 'waiting', orders, took, breaker, notes };
@@ -67,6 +74,7 @@ export function callState(overview) {
   const status = overview.services.find((one) => one.service === BANK_CALL.owner), bank = overview.services.find((one) => one.service === 'bank');
   const breaker = breakerOf(status, BANK_CALL.name), waiting = status?.tasks?.open ?? null;
   const notes = breakerNotes(breaker);
+  if (bank && !bank.ready) notes.push({ text: 'bank down', tone: 'bad' });
   if (status?.bank_ledger?.rejected) notes.push({ text: 'ledger rejected', tone: 'bad' });
   for (const fault of bank?.faults ?? []) notes.push({ text: `fault: ${fault.kind}`, tone: 'warn' });
   return { tone: worst(notes, waiting !== null), waiting, what: 'open calls', orders: null, breaker, notes };

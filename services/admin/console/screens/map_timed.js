@@ -48,7 +48,10 @@ function endLater({ service, id }, ms) {
   timed.value = [...timed.value, { service, id, until: Date.now() + ms, timer: setTimeout(end, ms) }];
 }
 
-/** Injects a fault, which this page ends after so many seconds; 0 for never. @param {InjectFault} fault @param {number} seconds @returns {Promise<ServiceFault>} */
+/**
+ * Injects a fault, which this page ends after so many seconds; 0 for never.
+ * @param {InjectFault} fault @param {number} seconds @returns {Promise<ServiceFault>}
+ */
 export async function injectFor(fault, seconds) {
   const active = await post('/api/admin/faults', fault);
   if (seconds > 0) endLater(active, seconds * 1000);
