@@ -49,3 +49,9 @@ export function clock(at, now, exact = false) {
 
 /** @param {string} id */
 export const shortId = (id) => (id.length > 14 ? `${id.slice(0, 8)}…${id.slice(-4)}` : id);
+
+/** Name of the API in words, such as `timed_out`. @param {string} name */
+export const inWords = (name) => name.toLowerCase().replaceAll('_', ' ');
+
+/** @param {string} text */
+export const isUuid = (text) => /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(text);

@@ -1,10 +1,10 @@
 // Order: what happened to one order and its money, what is still owed, and what an operator can do.
 import { get, session } from '../lib/api.js';
-import { counted, money } from '../lib/format.js';
+import { counted, inWords, isUuid, money } from '../lib/format.js';
 import { html, useEffect, useId, useRef } from '../lib/html.js';
 import { serverNow } from '../lib/live.js';
 import { address, go, Link, route } from '../lib/router.js';
-import { Copy, Countdown, Failure, isNotFound, Panel, Since, Status, Time, useLoaded } from '../lib/ui.js';
+import { Copy, Countdown, Failure, Id, isNotFound, Panel, Since, Status, Time, useLoaded } from '../lib/ui.js';
 import { Actions } from './order_actions.js';
 import { Diagram } from './order_diagram.js';
 import { Facts } from './order_facts.js';
@@ -34,13 +34,17 @@ async function readBeside(saga, abort) {
   const orElse = (what, reading, otherwise) => reading.catch((problem) => { problems.push(`${what}: ${text(problem)}`); return otherwise; });
   let paymentProblem = /** @type {unknown} */ (null);
   const ids = [...new Set(saga.timeline.flatMap(({ detail }) => (detail.dead_lettered ? [detail.dead_lettered.dead_letter] : [])))].slice(0, MAX_DEAD_LETTERS);
+  // Before these facts, payment knows nothing of the order.
+  const mayBePaid = saga.timeline.some(({ type }) => type === 'StockReserved' || type === 'OrderCancelled');
   const [payment, log, deadLetters] = await Promise.all([
-    get(`/api/admin/payments/${saga.id}`, abort).catch((problem) => { if (!isNotFound(problem)) paymentProblem = problem; return null; }),
+    mayBePaid && get(`/api/admin/payments/${saga.id}`, abort).catch((problem) => { if (!isNotFound(problem)) paymentProblem = problem; return null; }),
     orElse('the audit log', get(address('/api/admin/audit', { target: saga.id, limit: 200 }), abort).then((page) => page.entries), []),
     Promise.all(ids.map((id) => orElse(`dead letter ${id}`, get(`/api/admin/dlq/${id}`, abort), null))),
   ]);
+  // What was not read to its end is no answer.
+  abort.throwIfAborted();
   if (paymentProblem) problems.push(`the payment: ${text(/** @type {Error} */ (paymentProblem))}`);
-  return { payment, paymentProblem, log, deadLetters: deadLetters.filter((one) => one !== null), problems };
+  return { payment: payment || null, paymentProblem, log, deadLetters: deadLetters.filter((one) => one !== null), problems };
 }
 
 /** Reads an order; what stands beside the facts less often than the facts. @param {string} id */
@@ -53,10 +57,10 @@ function useOrder(id) {
     const isPaid = saga.timeline.some((fact) => fact.type === 'PaymentProcessed');
     return /** @type {Known} */ ({ saga, isPaid, ...beside.current.known });
   });
-  const isOpen = !data || data.saga.waits_since !== undefined;
+  const isOpen = data?.saga.waits_since !== undefined;
   useEffect(() => {
     if (!data && !problem) return undefined;
-    const timer = setTimeout(reload, isOpen ? OPEN_REFRESH : ENDED_REFRESH);
+    const timer = setTimeout(reload, !data ? BESIDE_REFRESH : isOpen ? OPEN_REFRESH : ENDED_REFRESH);
     return () => clearTimeout(timer);
   }, [data, problem]);
   return { known: data, problem, reload };
@@ -64,13 +68,19 @@ function useOrder(id) {
 
 /** @param {{ id: string }} properties */
 export function Order({ id }) {
+  if (!isUuid(id)) return html`<h1>${id} is no order id</h1><p>An order id is a UUID, such as 01a22307-2a79-7572-ab53-27c63fa25f1d. <${Link} href="/orders">All orders<//></p>`;
+  return html`<${KnownOrder} id=${id} />`;
+}
+
+/** @param {{ id: string }} properties */
+function KnownOrder({ id }) {
   const { known, problem, reload } = useOrder(id);
   if (!known) return html`<h1>Order <span class="id">${id}</span></h1>${isNotFound(problem) ? html`<${Unknown} />` : problem ? html`<${Failure} problem=${problem} />` : html`<p class="loading">Loading…</p>`}`;
   const { saga } = known, moments = momentsOf(known, serverNow.value), verdict = verdictOf(known);
   return html`
     <header class="order-head">
       <h1>Order <span class="id">${saga.id}</span></h1><${Copy} text=${saga.id} label="Copy id" />
-      <p><${Status} status=${saga.status} />${saga.overdue && html` <span class="status bad">overdue</span>`} ${saga.customer}, ${money(saga.total)}${saga.cancelled_because && html`, cancelled because ${saga.cancelled_because.replaceAll('_', ' ')}`}</p>
+      <p><${Status} status=${saga.status} />${saga.overdue && html` <span class="status bad">overdue</span>`} ${saga.customer}, ${money(saga.total)}${saga.cancelled_because && html`, cancelled because ${inWords(saga.cancelled_because)}`}</p>
       <${Actions} saga=${saga} verdict=${verdict} reload=${reload} />
     </header>
     <${Failure} problem=${problem} />
@@ -112,8 +122,8 @@ function Money({ known, verdict }) {
     <p class=${`verdict ${verdict.tone}`}>${verdict.text}</p>
     <table><tbody>
       <tr><th scope="row">Ordered</th><td class="right">${money(saga.total)}</td><td></td></tr>
-      <tr><th scope="row">Payment says</th><td class="right">${money(payment?.amount)}</td><td>${payment ? html`${payment.status.toLowerCase().replaceAll('_', ' ')}${payment.failure && html` <small>${payment.failure.replaceAll('_', ' ')}</small>`}` : paymentProblem ? 'unknown' : 'no payment'}</td></tr>
-      <tr><th scope="row">The bank says</th><td class="right">${money(charge?.amount)}</td><td>${charge ? html`${charge.status.toLowerCase().replaceAll('_', ' ')} <small class="id">${charge.id}</small>` : payment?.bank_problem ? html`unknown <small>${payment.bank_problem}</small>` : paymentProblem ? 'unknown' : 'no charge'}</td></tr>
+      <tr><th scope="row">Payment says</th><td class="right">${money(payment?.amount)}</td><td>${payment ? html`${inWords(payment.status)}${payment.failure && html` <small>${inWords(payment.failure)}</small>`}` : paymentProblem ? 'unknown' : 'no payment'}</td></tr>
+      <tr><th scope="row">The bank says</th><td class="right">${money(charge?.amount)}</td><td>${charge ? html`${inWords(charge.status)} <small><${Id} id=${charge.id} /></small>` : payment?.bank_problem ? html`unknown <small>${payment.bank_problem}</small>` : paymentProblem ? 'unknown' : 'no charge'}</td></tr>
       <tr><th scope="row">They agree</th><td colspan="2">${verdict.agreement}</td></tr>
     </tbody></table>
   <//>`;
@@ -123,7 +133,7 @@ function Money({ known, verdict }) {
 function StillOwed({ saga }) {
   return html`<${Panel} title="Still owed">
     <ol class="owed">${saga.remaining.map((one, index) => html`<li key=${one.step}><b>${one.owner}</b>: ${one.fact} <small>${one.step}</small>
-      ${(index === 0 || saga.cancelled_because) && html`<br />waits since <${Since} at=${saga.waits_since} />${saga.waits_until && html`, cancelled in <${Countdown} at=${saga.waits_until} />`}`}</li>`)}</ol>
+      ${(index === 0 || saga.cancelled_because) && html`<br />for <${Since} at=${saga.waits_since} />${saga.waits_until && html`, cancelled in <${Countdown} at=${saga.waits_until} />`}`}</li>`)}</ol>
   <//>`;
 }
 

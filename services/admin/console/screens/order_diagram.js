@@ -3,12 +3,12 @@ import { clock, countdown, duration } from '../lib/format.js';
 import { html } from '../lib/html.js';
 import { serverNow } from '../lib/live.js';
 import { go } from '../lib/router.js';
-import { lanesOf, workOf } from './order_story.js';
+import { lanesOf, withTimes, workOf } from './order_story.js';
 
 /** @typedef {import('./order_story.js').Moment} Moment @typedef {import('./order_story.js').SagaDetail} SagaDetail
  * @typedef {{ lanes: string[], x: (lane: string) => number, y: (key: string) => number, end: number }} Places */
 
-const AXIS = 96, LANE = 152, HEAD = 34, FIRST = 66, EVEN = 38, LEAST = 36;
+const AXIS = 96, LANE = 152, HEAD = 34, FIRST = 66, EVEN = 42, LEAST = 36;
 /** Room for the text of a pause. */
 const PAUSE_TEXT = 22;
 /** Milliseconds after which times of the clock stand at the moments. */
@@ -103,14 +103,14 @@ const BANK_REFERENCE = /, bank \S+$/;
 
 /** @param {{ moment: Moment, y: number, start: number, end: number | null, width: number }} properties */
 function Label({ moment, y, start, end, width }) {
-  const { kind, name } = moment, note = moment.note.replace(BANK_REFERENCE, '');
+  const { kind, name } = moment, note = withTimes(moment.note.replace(BANK_REFERENCE, ''), (at) => clock(at, Date.parse(moment.at)));
   if (end !== null) {
     return html`<text class=${`label ${kind}`} x=${(start + end) / 2} y=${y - 5} text-anchor="middle">${name}</text>
       ${note && html`<text class="note" x=${(start + end) / 2} y=${y + 12} text-anchor="middle">${shortened(note, Math.max(24, Math.round(Math.abs(end - start) / 6)))}</text>`}`;
   }
   const isAtEdge = start + LANE > width, x = start + (isAtEdge ? -12 : 12), anchor = isAtEdge ? 'end' : 'start';
   return html`<text class=${`label ${kind}`} x=${x} y=${y + (note ? -2 : 4)} text-anchor=${anchor}>${name}</text>
-    ${note && html`<text class="note" x=${x} y=${y + 11} text-anchor=${anchor}>${shortened(note, Math.max(28, Math.round((isAtEdge ? start : width - start) / 6.2)))}</text>`}`;
+    ${note && html`<text class="note" x=${x} y=${y + 11} text-anchor=${anchor}>${shortened(note, Math.max(28, Math.round((isAtEdge ? start : width - start) / 6.8)))}</text>`}`;
 }
 
 /** What the order waits for now. @param {{ saga: SagaDetail, places: Places, width: number, now: number }} properties */

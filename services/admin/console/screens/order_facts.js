@@ -1,7 +1,9 @@
 // The facts of an order as a table, which says what the diagram draws.
+import { clock } from '../lib/format.js';
 import { html, useState } from '../lib/html.js';
 import { Link } from '../lib/router.js';
 import { Id, Time } from '../lib/ui.js';
+import { withTimes } from './order_story.js';
 
 /** @typedef {import('./order_story.js').Moment} Moment */
 
@@ -30,7 +32,7 @@ function FactRow({ moment, moments }) {
       <td><${Time} at=${at} exact /></td>
       <td>${from}${!fact && to.length > 0 && ` → ${to.join(', ')}`}</td>
       <th scope="row">${fact?.type ?? name}${!fact && kind !== 'deadline' && html` <small>${kind === 'operator' ? 'operator' : kind === 'call' ? 'call' : 'no fact'}</small>`}</th>
-      <td>${note}${deadLetter && html` <${Link} href=${`/dead-letters/${deadLetter}`}>dead letter<//>`}</td>
+      <td>${withTimes(note, (time) => clock(time, Date.parse(at)))}${deadLetter && html` <${Link} href=${`/dead-letters/${deadLetter}`}>dead letter<//>`}</td>
       <td>${fact && html`<${Id} id=${fact.message_id} />`}</td>
       <td>${cause(moment, moments)}</td>
       <td>${fact && html`<button type="button" class="plain" aria-expanded=${isOpen} aria-label=${`${fact.type} as JSON`} onClick=${() => setOpen(!isOpen)}>JSON</button>`}</td>

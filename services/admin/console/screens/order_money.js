@@ -1,5 +1,5 @@
 // The money of an order: whether the order, payment and the bank agree.
-import { money } from '../lib/format.js';
+import { inWords, money } from '../lib/format.js';
 
 /** @typedef {import('./order_story.js').Known} Known @typedef {import('../types.js').Schemas['Money']} Money
  * @typedef {{ tone: 'good' | 'bad' | 'warn' | 'busy', text: string, agreement: string }} Verdict */
@@ -16,9 +16,9 @@ const isSame = (one, other) => !one || !other || (one.amount_minor === other.amo
 function outcome({ saga, payment }, bank) {
   const amount = money(payment?.charge?.amount ?? payment?.amount ?? saga.total);
   switch (bank) {
-    case 'CAPTURED': return `Charged ${amount}: the customer has paid.`;
+    case 'CAPTURED': return saga.cancelled_because ? `Charged ${amount} and not refunded: the customer does not have the money back.` : `Charged ${amount}: the customer has paid.`;
     case 'REFUNDED': return `Charged ${amount} and refunded: the customer has the money back.`;
-    case 'REFUSED': return `The bank declined ${amount}${payment?.failure ? ` (${payment.failure.replaceAll('_', ' ')})` : ''}: the customer has paid nothing.`;
+    case 'REFUSED': return `The bank declined ${amount}${payment?.failure ? ` (${inWords(payment.failure)})` : ''}: the customer has paid nothing.`;
     case 'BLOCKED': return 'Nothing was charged, and the bank blocks a late charge: the customer has paid nothing.';
     case 'FAILED_ONCE': return 'The bank failed at the first attempt and charged nothing: the customer has paid nothing.';
     default: return 'The bank has no charge for this order: the customer has paid nothing.';
@@ -47,13 +47,14 @@ export function verdictOf(known) {
   const bank = payment.charge?.status ?? 'none', text = outcome(known, bank), resolution = saga.manual_resolution;
   if (resolution) return { tone: 'warn', text: `${text} ${resolution.operator} resolved the rest by other means: ${resolution.reason}`, agreement: 'resolved manually' };
   if (!isSame(payment.charge?.amount, saga.total)) return { tone: 'bad', text: `${text} The order is ${money(saga.total)}.`, agreement: 'no, the amounts differ' };
+  if (saga.status === 'COMPENSATION_STUCK' && bank === 'CAPTURED') return { tone: 'bad', text: `${text} A dead letter blocks the compensation.`, agreement: 'not yet, the refund is not done' };
   if (OPEN.includes(payment.status)) {
     const goesBack = isCancelled || ['DOOMED', 'REVERSING', 'VOIDING', 'REFUNDING'].includes(payment.status);
     return { tone: 'busy', text: `${text} ${goesBack && bank === 'CAPTURED' ? 'The refund is not done yet.' : bank === 'REFUNDED' ? 'Payment has not learned of it yet.' : 'The call to the bank is still open.'}`, agreement: 'not yet, a call to the bank is open' };
   }
   if (!agrees(payment.status, bank, payment.failure)) return { tone: 'bad', text: `${text} But payment says ${payment.status}.`, agreement: 'no' };
   if (bank === 'CAPTURED' && isCancelled) {
-    return { tone: isOpen ? 'busy' : 'bad', text: `${text} The order is cancelled, and the refund is ${isOpen ? 'not done yet' : 'missing'}.`, agreement: isOpen ? 'yes, before the refund' : 'no, the order is cancelled' };
+    return { tone: isOpen ? 'busy' : 'bad', text: `${text} The refund is ${isOpen ? 'not requested yet' : 'missing'}.`, agreement: isOpen ? 'not yet, the refund is to come' : 'no, the order is cancelled' };
   }
   if (bank === 'CAPTURED' && isOpen) return { tone: 'busy', text: `${text} The order is not confirmed yet.`, agreement: 'yes' };
   if (saga.status === 'COMPLETED' && NOTHING_TAKEN.includes(bank)) return { tone: 'bad', text: `${text} But the order is confirmed.`, agreement: 'no, the order is confirmed' };

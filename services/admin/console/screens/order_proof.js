@@ -1,6 +1,7 @@
 // What happened to an order and its money, as a text for support and the customer.
-import { money } from '../lib/format.js';
+import { inWords, money } from '../lib/format.js';
 import { verdictOf } from './order_money.js';
+import { withTimes } from './order_story.js';
 
 /** @typedef {import('./order_story.js').Known} Known @typedef {import('./order_story.js').Moment} Moment */
 
@@ -12,7 +13,7 @@ const utc = (at) => `${new Date(at).toISOString().slice(0, 23).replace('T', ' ')
 
 /** @param {Moment} moment */
 function happened({ at, from, to, name, note }) {
-  return `${utc(at)}  ${[from, ...to].join(' > ')}: ${name}${note ? ` (${line(note)})` : ''}`;
+  return `${utc(at)}  ${from}${to.length > 0 ? ` > ${to.join(', ')}` : ''}: ${name}${note ? ` (${line(withTimes(note, utc))})` : ''}`;
 }
 
 /** @param {Known} known @param {Moment[]} moments @param {{ system: string, readAt: number }} source */
@@ -23,7 +24,7 @@ export function proofOf(known, moments, { system, readAt }) {
     `Order ${saga.id}`,
     `Customer: ${line(saga.customer ?? 'unknown')}`,
     `Ordered total: ${money(saga.total)}`,
-    `Status: ${saga.status}${saga.cancelled_because ? `, cancelled because: ${saga.cancelled_because.replaceAll('_', ' ')}` : ''}`,
+    `Status: ${saga.status}${saga.cancelled_because ? `, cancelled because: ${inWords(saga.cancelled_because)}` : ''}`,
     ...(saga.deadline ? [`Deadline: ${utc(saga.deadline)}`] : []),
     '',
     'Money',

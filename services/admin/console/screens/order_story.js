@@ -1,5 +1,7 @@
 // Story of an order: what happened when, between whom, from its facts, its payment, its dead letters and the audit log.
 
+import { inWords } from '../lib/format.js';
+
 /** @typedef {import('../types.js').Schemas} Schemas
  * @typedef {Schemas['SagaDetail']} SagaDetail @typedef {Schemas['TimelineEntry']} TimelineEntry @typedef {Schemas['PaymentDetail']} PaymentDetail
  * @typedef {Schemas['DeadLetterDetail']} DeadLetter @typedef {Schemas['LogEntry']} LogEntry
@@ -44,11 +46,11 @@ const OPERATOR_CHANGES = {
   'payment.refund': { to: BANK, name: 'refund' },
 };
 
-/** @param {string} reason */
-const words = (reason) => reason.replaceAll('_', ' ');
+/** Writes the times in a note in another way. @param {string} note @param {(at: string) => string} write */
+export const withTimes = (note, write) => note.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, write);
 
 /** @param {TimelineEntry} fact */
-export const noteOf = ({ detail }) => [detail.cancelled_because && words(detail.cancelled_because), detail.note && (detail.payment_failed_because ? words(detail.note) : detail.note)].filter(Boolean).join(', ');
+const noteOf = ({ detail }) => [detail.cancelled_because && inWords(detail.cancelled_because), detail.note && (detail.payment_failed_because ? inWords(detail.note) : detail.note)].filter(Boolean).join(', ');
 
 /** @param {TimelineEntry} fact @returns {Moment} */
 function factMoment(fact) {
@@ -69,7 +71,7 @@ function paymentMoments(payment) {
     const known = PAYMENT_EVENTS[isReversed ? 'Reversed' : event];
     if (!known) return [];
     const value = /** @type {Record<string, unknown>} */ (data)?.[event];
-    const note = typeof value === 'string' && event !== 'Captured' ? words(value) : '';
+    const note = typeof value === 'string' && event !== 'Captured' ? inWords(value) : '';
     return [{ key: `payment ${index}`, at, from: known.from, to: known.to ? [known.to] : [], name: known.name, note, kind: /** @type {Moment['kind']} */ (known.to ? 'call' : 'note') }];
   });
 }
@@ -102,7 +104,7 @@ function deadlineMoments(saga, now) {
   const deadlines = saga.timeline.flatMap((fact) => (fact.detail.deadline ? [fact.detail.deadline] : []));
   const last = deadlines.at(-1), ended = saga.timeline.at(-1)?.occurred_at ?? '';
   return [...new Set(deadlines)].filter((at) => Date.parse(at) <= now && (saga.waits_since || at <= ended))
-    .map((at) => ({ key: `deadline ${at}`, at, from: ORDER, to: [], name: at === last ? 'deadline' : 'first deadline, extended before', note: '', kind: /** @type {const} */ ('deadline') }));
+    .map((at) => ({ key: `deadline ${at}`, at, from: ORDER, to: [], name: at === last ? 'deadline' : 'old deadline, extended before', note: '', kind: /** @type {const} */ ('deadline') }));
 }
 
 /** Of what happened in the same instant, the cause first. @type {Moment['kind'][]} */
@@ -130,23 +132,32 @@ export function lanesOf(moments) {
   return [...LANES.filter((lane) => lane !== ADMIN && (lane !== BANK || involved.has(BANK))), ...others, ...(involved.has(ADMIN) ? [ADMIN] : [])];
 }
 
-/** Message that caused a fact: by its id, or for calls by what its service received last. @param {Moment} moment @param {Moment[]} before */
+/** Whether a service has to react to a moment. @param {Moment} moment @param {string} service */
+const asksFor = (moment, service) => moment.kind === 'fact' && moment.fact?.type !== 'DeadlineExtended' && moment.to.includes(service);
+
+/** Message that caused a fact: by its id, or after a call by what its service received last. @param {Moment} moment @param {Moment[]} before */
 function causeOf(moment, before) {
   const fact = moment.fact;
   if (!fact) return undefined;
   const named = before.find((one) => one.fact?.message_id === fact.causation_id);
-  return named ?? (fact.producer === PAYMENT ? before.findLast((one) => one.kind === 'fact' && one.to.includes(PAYMENT)) : undefined);
+  return named ?? (fact.producer === PAYMENT ? before.findLast((one) => asksFor(one, PAYMENT)) : undefined);
 }
 
-/** Time in which services worked: from the cause to the fact, and from the last cause until now for what is owed. @param {Moment[]} moments @param {SagaDetail} saga @returns {Work[]} */
+/** Time in which services worked: from the cause to the fact or the cancellation, and until now for what is owed. @param {Moment[]} moments @param {SagaDetail} saga @returns {Work[]} */
 export function workOf(moments, saga) {
+  /** @type {Set<string>} */
+  const answered = new Set();
   const done = moments.flatMap((moment, index) => {
     const cause = causeOf(moment, moments.slice(0, index));
+    if (cause) answered.add(`${cause.key} ${moment.from}`);
     return cause ? [{ lane: moment.from, from: cause.key, to: moment.key, isProblem: moment.kind === 'problem' }] : [];
   });
   const owed = saga.remaining.slice(0, saga.cancelled_because ? undefined : 1).flatMap(({ owner }) => {
-    const since = moments.findLast((one) => one.kind === 'fact' && one.to.includes(owner));
+    const since = moments.findLast((one) => asksFor(one, owner));
     return since ? [{ lane: owner, from: since.key, to: null }] : [];
   });
-  return [...done, ...owed];
+  const end = moments.findIndex((one) => one.fact?.type === 'OrderCancelled');
+  const cancelled = moments.slice(0, Math.max(0, end)).flatMap((moment) => moment.to.filter((lane) => asksFor(moment, lane) && !answered.has(`${moment.key} ${lane}`))
+    .map((lane) => ({ lane, from: moment.key, to: moments[end].key })));
+  return [...done, ...cancelled, ...owed];
 }

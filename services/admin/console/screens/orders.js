@@ -1,8 +1,8 @@
 // Orders: which sagas there are, and which of them need attention.
 import { get } from '../lib/api.js';
-import { clock, counted, money, number } from '../lib/format.js';
+import { counted, inWords, isUuid, money, number } from '../lib/format.js';
 import { html, useEffect, useId, useRef, useState } from '../lib/html.js';
-import { now, overview } from '../lib/live.js';
+import { overview } from '../lib/live.js';
 import { address, go, Link, route } from '../lib/router.js';
 import { Countdown, Failure, OrderLink, Since, Status, Time, useLoaded } from '../lib/ui.js';
 import { heldInPlace } from './orders_held.js';
@@ -15,12 +15,8 @@ const PAGE_SIZE = 50;
 /** Milliseconds without a key after which a text filters. */
 const TYPING = 400;
 const FILTERS = ['status', 'overdue', 'stuck_at', 'customer', 'text'];
-const ORDER_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 /** @type {Schemas['SagaStatus'][]} */
 const STATUSES = ['STARTED', 'IN_PROGRESS', 'DEAD_LETTERED', 'TIMED_OUT', 'COMPENSATING', 'COMPENSATION_STUCK', 'COMPLETED', 'COMPENSATED', 'RESOLVED_MANUALLY', 'UNKNOWN'];
-
-/** @param {string} name */
-export const inWords = (name) => name.toLowerCase().replaceAll('_', ' ');
 
 /** Filters in the address. @returns {Record<string, string>} */
 const filters = () => Object.fromEntries(FILTERS.flatMap((name) => { const value = route.value.query.get(name); return value ? [[name, value]] : []; }));
@@ -52,14 +48,14 @@ function useTyped(name, opensIds) {
   useEffect(() => () => clearTimeout(timer.current), []);
   const apply = (/** @type {string} */ value) => {
     clearTimeout(timer.current);
-    if (opensIds && ORDER_ID.test(value.trim())) go(`/orders/${value.trim().toLowerCase()}`);
+    if (opensIds && isUuid(value.trim())) go(`/orders/${value.trim().toLowerCase()}`);
     else if (value.trim() !== inAddress) filter({ [name]: value.trim() }, inAddress !== '');
   };
   const onInput = (/** @type {InputEvent} */ event) => {
     const { value } = /** @type {HTMLInputElement} */ (event.currentTarget);
     setText(value);
     clearTimeout(timer.current);
-    if (opensIds && ORDER_ID.test(value.trim())) apply(value);
+    if (opensIds && isUuid(value.trim())) apply(value);
     else timer.current = setTimeout(() => apply(value), TYPING);
   };
   return { text, onInput, apply: () => apply(text) };
@@ -123,8 +119,8 @@ function Count({ page, isFirst, given }) {
   const what = Object.keys(given).length > 0 ? 'matching order' : 'order';
   const lag = unconsumed === undefined ? 'How far admin is behind is unknown: the broker does not answer.'
     : unconsumed > 0 && `Admin has ${counted(unconsumed, 'message')} to consume: what is shown may be older than what happened.`;
-  return html`<p class="count"><b>${total === undefined ? `More ${what}s than can be counted quickly` : counted(total, what)}</b>
-    <span class="quiet">newest first${isFirst ? '' : '; this page stays as it is'}</span>${lag && html`<span class=${unconsumed === undefined ? 'warn' : 'quiet'}>${lag}</span>`}</p>`;
+  return html`<p class="count"><b>${total === undefined ? `More ${what}s than can be counted quickly` : counted(total, what)}</b>${' '}
+    <span class="quiet">newest first${isFirst ? '' : '; this page stays as it is'}</span>${' '}${lag && html`<span class=${unconsumed === undefined ? 'warn' : 'quiet'}>${lag}</span>`}</p>`;
 }
 
 /** @param {{ rows: SagaItem[], gone: Set<string> }} properties */
@@ -145,7 +141,7 @@ function open(event, id) {
 /** @param {{ saga: SagaItem, isGone: boolean }} properties */
 function Row({ saga, isGone }) {
   const { next, dead_letters: deadLetters = [] } = saga;
-  return html`<tr class=${`link ${isGone ? 'gone' : ''}`} title=${isGone ? `Not in the list any more at ${clock(now.value, now.value)}` : null} onClick=${(/** @type {MouseEvent} */ event) => open(event, saga.id)}>
+  return html`<tr class=${`link ${isGone ? 'gone' : ''}`} title=${isGone ? 'Not on this page any more: it may have changed since' : null} onClick=${(/** @type {MouseEvent} */ event) => open(event, saga.id)}>
     <th scope="row"><${OrderLink} id=${saga.id} /></th>
     <td>${saga.customer ?? '–'}</td>
     <td class="right">${money(saga.total)}</td>
@@ -162,7 +158,7 @@ function Row({ saga, isGone }) {
 function Nothing({ given, cursor }) {
   if (cursor) return html`<p>No order is older than those of the page before.</p>`;
   if (Object.keys(given).length === 0) return html`<p>No order was placed yet. Each order appears here as soon as admin has consumed its <code>OrderCreated</code>.</p>`;
-  const conditions = Object.entries(given).map(([name, value]) => (name === 'overdue' ? 'is overdue' : name === 'status' ? `is ${inWords(value)}` : name === 'stuck_at' ? `waits for ${value}`
+  const conditions = Object.entries(given).map(([name, value]) => (name === 'overdue' ? 'is overdue' : name === 'status' ? `has the status ${inWords(value)}` : name === 'stuck_at' ? `waits for ${value}`
     : name === 'customer' ? `has “${value}” in the name of its customer` : `has the text “${value}”`));
   return html`<p>No order ${conditions.join(' and ')}.${['status', 'overdue', 'stuck_at'].some((name) => name in given) ? ' Orders appear here as soon as one does.' : ''}</p>`;
 }
