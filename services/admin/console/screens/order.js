@@ -12,7 +12,8 @@ import { verdictOf } from './order_money.js';
 import { proofOf } from './order_proof.js';
 import { momentsOf } from './order_story.js';
 
-/** @typedef {import('./order_story.js').Known} Known @typedef {import('./order_story.js').SagaDetail} SagaDetail @typedef {import('./order_money.js').Verdict} Verdict */
+/** @typedef {import('./order_story.js').Known} Known @typedef {import('./order_story.js').SagaDetail} SagaDetail
+ * @typedef {import('./order_money.js').Verdict} Verdict */
 
 /** Milliseconds until an open order is read again. */
 const OPEN_REFRESH = 1_000;
@@ -33,13 +34,14 @@ async function readBeside(saga, abort) {
   /** @template T @param {string} what @param {Promise<T>} reading @param {T} otherwise */
   const orElse = (what, reading, otherwise) => reading.catch((problem) => { problems.push(`${what}: ${text(problem)}`); return otherwise; });
   let paymentProblem = /** @type {unknown} */ (null);
-  const ids = [...new Set(saga.timeline.flatMap(({ detail }) => (detail.dead_lettered ? [detail.dead_lettered.dead_letter] : [])))].slice(0, MAX_DEAD_LETTERS);
+  const ids = [...new Set(saga.timeline.flatMap(({ detail }) => (detail.dead_lettered ? [detail.dead_lettered.dead_letter] : [])))];
+  if (ids.length > MAX_DEAD_LETTERS) problems.push(`${MAX_DEAD_LETTERS} of ${ids.length} dead letters were read`);
   // Before these facts, payment knows nothing of the order.
   const mayBePaid = saga.timeline.some(({ type }) => type === 'StockReserved' || type === 'OrderCancelled');
   const [payment, log, deadLetters] = await Promise.all([
     mayBePaid && get(`/api/admin/payments/${saga.id}`, abort).catch((problem) => { if (!isNotFound(problem)) paymentProblem = problem; return null; }),
     orElse('the audit log', get(address('/api/admin/audit', { target: saga.id, limit: 200 }), abort).then((page) => page.entries), []),
-    Promise.all(ids.map((id) => orElse(`dead letter ${id}`, get(`/api/admin/dlq/${id}`, abort), null))),
+    Promise.all(ids.slice(0, MAX_DEAD_LETTERS).map((id) => orElse(`dead letter ${id}`, get(`/api/admin/dlq/${id}`, abort), null))),
   ]);
   // What was not read to its end is no answer.
   abort.throwIfAborted();
@@ -53,7 +55,8 @@ function useOrder(id) {
   const { data, problem, reload } = useLoaded(id, async (abort) => {
     const saga = /** @type {SagaDetail} */ (await get(`/api/admin/sagas/${encodeURIComponent(id)}`, abort));
     const facts = JSON.stringify(saga);
-    if (beside.current.facts !== facts || Date.now() - beside.current.at > BESIDE_REFRESH) beside.current = { facts, at: Date.now(), known: await readBeside(saga, abort) };
+    const isCurrent = beside.current.facts === facts && Date.now() - beside.current.at <= BESIDE_REFRESH;
+    if (!isCurrent) beside.current = { facts, at: Date.now(), known: await readBeside(saga, abort) };
     const isPaid = saga.timeline.some((fact) => fact.type === 'PaymentProcessed');
     return /** @type {Known} */ ({ saga, isPaid, ...beside.current.known });
   });
@@ -68,19 +71,20 @@ function useOrder(id) {
 
 /** @param {{ id: string }} properties */
 export function Order({ id }) {
-  if (!isUuid(id)) return html`<h1>${id} is no order id</h1><p>An order id is a UUID, such as 01a22307-2a79-7572-ab53-27c63fa25f1d. <${Link} href="/orders">All orders<//></p>`;
-  return html`<${KnownOrder} id=${id} />`;
+  if (isUuid(id)) return html`<${OrderWithId} id=${id} />`;
+  return html`<h1>${id} is no order id</h1><p>An order id is a UUID, such as 01a22307-2a79-7572-ab53-27c63fa25f1d. <${Link} href="/orders">All orders<//></p>`;
 }
 
 /** @param {{ id: string }} properties */
-function KnownOrder({ id }) {
+function OrderWithId({ id }) {
   const { known, problem, reload } = useOrder(id);
-  if (!known) return html`<h1>Order <span class="id">${id}</span></h1>${isNotFound(problem) ? html`<${Unknown} />` : problem ? html`<${Failure} problem=${problem} />` : html`<p class="loading">Loading…</p>`}`;
+  if (!known) return html`<h1>Order <span class="id">${id}</span></h1><${Unread} problem=${problem} />`;
   const { saga } = known, moments = momentsOf(known, serverNow.value), verdict = verdictOf(known);
   return html`
     <header class="order-head">
       <h1>Order <span class="id">${saga.id}</span></h1><${Copy} text=${saga.id} label="Copy id" />
-      <p><${Status} status=${saga.status} />${saga.overdue && html` <span class="status bad">overdue</span>`} ${saga.customer}, ${money(saga.total)}${saga.cancelled_because && html`, cancelled because ${inWords(saga.cancelled_because)}`}</p>
+      <p><${Status} status=${saga.status} />${saga.overdue && html` <span class="status bad">overdue</span>`}
+        ${' '}${saga.customer}, ${money(saga.total)}${saga.cancelled_because && `, cancelled because ${inWords(saga.cancelled_because)}`}</p>
       <${Actions} saga=${saga} verdict=${verdict} reload=${reload} />
     </header>
     <${Failure} problem=${problem} />
@@ -88,7 +92,13 @@ function KnownOrder({ id }) {
     <${Body} known=${known} moments=${moments} verdict=${verdict} />`;
 }
 
-const Unknown = () => html`<p>Admin knows no such order. One that was placed just now appears by itself, once admin has consumed its first fact. One that ended long ago may be purged.</p><p><${Link} href="/orders">All orders<//></p>`;
+/** Why nothing is shown. @param {{ problem: unknown }} properties */
+function Unread({ problem }) {
+  if (!problem) return html`<p class="loading">Loading…</p>`;
+  if (!isNotFound(problem)) return html`<${Failure} problem=${problem} />`;
+  return html`<p>Admin knows no such order. One that was placed just now appears by itself, once admin has consumed its first fact.
+    One that ended long ago may be purged.</p><p><${Link} href="/orders">All orders<//></p>`;
+}
 
 /** @param {{ known: Known, moments: import('./order_story.js').Moment[], verdict: Verdict }} properties */
 function Body({ known, moments, verdict }) {
@@ -96,13 +106,15 @@ function Body({ known, moments, verdict }) {
   const toScale = route.value.query.get('time') === 'scale';
   const choose = (/** @type {string} */ time) => go(address(route.value.path, { time }), { replace: true });
   const spacing = html`<div class="switch" role="group" aria-label="Distances in the diagram">
-    <button type="button" aria-pressed=${!toScale} onClick=${() => choose('')}>Even</button><button type="button" aria-pressed=${toScale} onClick=${() => choose('scale')}>Time to scale</button>
+    <button type="button" aria-pressed=${!toScale} onClick=${() => choose('')}>Even</button>
+    <button type="button" aria-pressed=${toScale} onClick=${() => choose('scale')}>Time to scale</button>
   </div>`;
   const source = { system: session.value?.system ?? 'admin', readAt: serverNow.value };
   return html`<div class="order-columns"><div class="order-main">
       <${Panel} title="What happened" actions=${spacing}>
         <${Diagram} moments=${moments} saga=${saga} toScale=${toScale} describedBy=${tableId} />
-        <p class="quiet">Arrows lead from the service that published a fact to those that consume it; admin consumes all. Dashed: calls, and what the customer can see. Bars: work, from its cause to its fact.${toScale ? ' Distances grow with time; short ones are widened to be readable.' : ''}</p>
+        <p class="quiet">Arrows lead from the service that published a fact to those that consume it; admin consumes all. Dashed: calls, and what the
+          customer can see. Bars: work, from its cause to its fact.${toScale && ' Distances grow with time; short ones are widened to be readable.'}</p>
       <//>
       <${Panel} title=${counted(saga.timeline.length, 'fact')}><${Facts} id=${tableId} moments=${moments} raw=${known} /><//>
       </div>
@@ -110,20 +122,35 @@ function Body({ known, moments, verdict }) {
         <${Money} known=${known} verdict=${verdict} />
         ${saga.remaining.length > 0 && html`<${StillOwed} saga=${saga} />`}
         <${About} known=${known} />
-        <${Panel} title="Proof" actions=${html`<${Copy} text=${proofOf(known, moments, source)} label="Copy proof" />`}><p class="quiet">What happened to the order and its money as plain text, for support and the customer. Times are in UTC.</p><//>
+        <${Panel} title="Proof" actions=${html`<${Copy} text=${proofOf(known, moments, source)} label="Copy proof" />`}>
+          <p class="quiet">What happened to the order and its money as plain text, for support and the customer. Times are in UTC.</p>
+        <//>
       </div>
     </div>`;
 }
 
+/** What payment says. @param {Known} known */
+function paymentState({ payment, paymentProblem }) {
+  if (!payment) return paymentProblem ? 'unknown' : 'no payment';
+  return html`${inWords(payment.status)}${payment.failure && html` <small>${inWords(payment.failure)}</small>`}`;
+}
+
+/** What the bank says. @param {Known} known */
+function bankState({ payment, paymentProblem }) {
+  if (payment?.charge) return html`${inWords(payment.charge.status)} <small><${Id} id=${payment.charge.id} /></small>`;
+  if (payment?.bank_problem) return html`unknown <small>${payment.bank_problem}</small>`;
+  return paymentProblem ? 'unknown' : 'no charge';
+}
+
 /** @param {{ known: Known, verdict: Verdict }} properties */
 function Money({ known, verdict }) {
-  const { saga, payment, paymentProblem } = known, charge = payment?.charge;
+  const { saga, payment } = known;
   return html`<${Panel} title="Money" class="money">
     <p class=${`verdict ${verdict.tone}`}>${verdict.text}</p>
     <table><tbody>
       <tr><th scope="row">Ordered</th><td class="right">${money(saga.total)}</td><td></td></tr>
-      <tr><th scope="row">Payment says</th><td class="right">${money(payment?.amount)}</td><td>${payment ? html`${inWords(payment.status)}${payment.failure && html` <small>${inWords(payment.failure)}</small>`}` : paymentProblem ? 'unknown' : 'no payment'}</td></tr>
-      <tr><th scope="row">The bank says</th><td class="right">${money(charge?.amount)}</td><td>${charge ? html`${inWords(charge.status)} <small><${Id} id=${charge.id} /></small>` : payment?.bank_problem ? html`unknown <small>${payment.bank_problem}</small>` : paymentProblem ? 'unknown' : 'no charge'}</td></tr>
+      <tr><th scope="row">Payment says</th><td class="right">${money(payment?.amount)}</td><td>${paymentState(known)}</td></tr>
+      <tr><th scope="row">The bank says</th><td class="right">${money(payment?.charge?.amount)}</td><td>${bankState(known)}</td></tr>
       <tr><th scope="row">They agree</th><td colspan="2">${verdict.agreement}</td></tr>
     </tbody></table>
   <//>`;
@@ -133,7 +160,8 @@ function Money({ known, verdict }) {
 function StillOwed({ saga }) {
   return html`<${Panel} title="Still owed">
     <ol class="owed">${saga.remaining.map((one, index) => html`<li key=${one.step}><b>${one.owner}</b>: ${one.fact} <small>${one.step}</small>
-      ${(index === 0 || saga.cancelled_because) && html`<br />for <${Since} at=${saga.waits_since} />${saga.waits_until && html`, cancelled in <${Countdown} at=${saga.waits_until} />`}`}</li>`)}</ol>
+      ${(index === 0 || saga.cancelled_because) && html`<br />for <${Since} at=${saga.waits_since} />
+        ${saga.waits_until && html`, cancelled in <${Countdown} at=${saga.waits_until} />`}`}</li>`)}</ol>
   <//>`;
 }
 
@@ -146,9 +174,10 @@ function About({ known }) {
   return html`<${Panel} title="Order"><dl class="about">
     <div><dt>Customer</dt><dd>${saga.customer ? html`<${Link} href=${address('/orders', { customer: saga.customer })}>${saga.customer}<//>` : '–'}</dd></div>
     <div><dt>Deadline</dt><dd><${Time} at=${saga.deadline} />${saga.waits_until && html` in <${Countdown} at=${saga.waits_until} />`}</dd></div>
-    <div><dt>Last fact</dt><dd><${Time} at=${saga.last_fact_at} exact /></dd></div>
-    ${unique.length > 0 && html`<div><dt>Dead letters</dt><dd>${unique.map((one) => html`<div key=${one.dead_letter}><${Link} href=${`/dead-letters/${one.dead_letter}`}>${one.step}<//> ${statusOf.has(one.dead_letter) && html`<${Status} status=${statusOf.get(one.dead_letter)} />`}</div>`)}</dd></div>`}
+    <div><dt>Last fact</dt><dd><${Time} at=${saga.timeline.at(-1)?.occurred_at} exact /></dd></div>
+    ${unique.length > 0 && html`<div><dt>Dead letters</dt><dd>${unique.map(({ dead_letter: letter, step }) => html`<div key=${letter}>
+      <${Link} href=${`/dead-letters/${letter}`}>${step}<//> ${statusOf.has(letter) && html`<${Status} status=${statusOf.get(letter)} />`}</div>`)}</dd></div>`}
     ${resolution && html`<div><dt>Resolved manually</dt><dd>by ${resolution.operator} at <${Time} at=${resolution.at} />: ${resolution.reason}
-      ${resolution.accepted.length > 0 && html`<ul>${resolution.accepted.map((one) => html`<li key=${one.rule}>accepted: ${one.rule}, ${one.detail}${one.difference && html` (${one.difference})`}</li>`)}</ul>`}</dd></div>`}
+      <ul>${resolution.accepted.map(({ rule, detail, difference }) => html`<li key=${rule}>accepted: ${rule}, ${detail}${difference && ` (${difference})`}</li>`)}</ul></dd></div>`}
   </dl><//>`;
 }

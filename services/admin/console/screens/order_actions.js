@@ -16,7 +16,8 @@ function whyNotExtend(saga) {
 
 /** Why the saga cannot be resolved manually; empty if it can. @param {SagaDetail} saga @param {Verdict} verdict */
 function whyNotResolve(saga, verdict) {
-  if (['STARTED', 'IN_PROGRESS'].includes(saga.status) && saga.waits_until && Date.parse(saga.waits_until) > serverNow.value) return 'the order can still complete; it is resolved once its deadline has passed';
+  const canComplete = ['STARTED', 'IN_PROGRESS'].includes(saga.status) && saga.waits_until && Date.parse(saga.waits_until) > serverNow.value;
+  if (canComplete) return 'the order can still complete; it can be resolved once its deadline has passed';
   return ['COMPLETED', 'COMPENSATED'].includes(saga.status) && verdict.tone === 'good' ? 'the order has ended, and its money agrees' : '';
 }
 
@@ -39,7 +40,8 @@ function extended(outcome) {
 function extend(saga, reload) {
   confirmChange({
     title: 'Extend the deadline',
-    effect: html`<p>Order <${OrderLink} id=${saga.id} /> gets more time before it is cancelled. Its deadline is <${Time} at=${saga.deadline} />; a new one that is no later has no effect.</p>`,
+    effect: html`<p>Order <${OrderLink} id=${saga.id} /> gets more time before it is cancelled.
+      Its deadline is <${Time} at=${saga.deadline} />; a new one that is no later has no effect.</p>`,
     fields: html`<label for="minutes">Minutes from now</label><input id="minutes" name="minutes" type="number" min="1" max="1440" value="15" required />`,
     label: 'Extend', isReasonRequired: true,
     run: async (reason, { minutes }) => extended(await post(`/api/admin/sagas/${saga.id}/extend`, { seconds: 60 * Number(minutes), reason })),
@@ -49,11 +51,11 @@ function extend(saga, reload) {
 
 /** @param {SagaDetail} saga @param {Verdict} verdict @param {() => void} reload */
 function resolve(saga, verdict, reload) {
-  const deadLetters = saga.dead_letters?.length ?? 0;
+  const deadLetters = saga.dead_letters?.length ?? 0, steps = saga.remaining.map((one) => one.step).join(', ');
   confirmChange({
     title: 'Resolve manually',
     effect: html`<p>You declare that the rest of order <${OrderLink} id=${saga.id} /> (${saga.customer}, ${money(saga.total)}) was done by other means.</p>
-      <ul><li>It ends as resolved manually. No service is asked for ${saga.remaining.length > 0 ? saga.remaining.map((one) => one.step).join(', ') : 'anything more'}.</li>
+      <ul><li>It ends as resolved manually. No service is asked for ${steps || 'anything more'}.</li>
         <li>Payment stops calling the bank: a refund that is not made yet will not be made.</li>
         ${deadLetters > 0 && html`<li>${counted(deadLetters, 'dead letter')} ${deadLetters === 1 ? 'is' : 'are'} resolved with it.</li>`}
         <li>The reconciliation accepts the discrepancies of now, and no others.</li></ul>
@@ -68,7 +70,8 @@ function resolve(saga, verdict, reload) {
 function withdraw(saga, reload) {
   confirmChange({
     title: 'Withdraw the resolution',
-    effect: html`<p>Order <${OrderLink} id=${saga.id} /> is open again with its dead letters, and payment calls the bank again. If the money was given back by other means, the customer may get it twice.</p>
+    effect: html`<p>Order <${OrderLink} id=${saga.id} /> is open again with its dead letters, and payment calls the bank again.
+      If the money was given back by other means, the customer may get it twice.</p>
       <p>Resolved by ${saga.manual_resolution?.operator} at <${Time} at=${saga.manual_resolution?.at} />: ${saga.manual_resolution?.reason}</p>`,
     label: 'Withdraw', kind: 'danger', isReasonRequired: true,
     run: (reason) => post(`/api/admin/sagas/${saga.id}/withdraw-resolution`, { reason }),

@@ -14,12 +14,15 @@ function cause(moment, moments) {
   return fact ? html`<a href=${`#fact-${id}`} title=${id}>${fact.fact?.type}</a>` : html`<${Id} id=${id} />`;
 }
 
+/** What a row is that is no fact. @type {Partial<Record<Moment['kind'], string>>} */
+const KINDS = { operator: 'operator', call: 'call', customer: 'customer' };
+
 /** @param {{ id: string, moments: Moment[], raw: unknown }} properties */
 export function Facts({ id, moments, raw }) {
   return html`
     <div class="scroll"><table id=${id} class="moments">
-      <thead><tr><th>Time</th><th>Service</th><th>Type</th><th>Note</th><th>Message id</th><th>Caused by</th><th><span class="hidden">Raw</span></th></tr></thead>
-      <tbody>${moments.filter((one) => one.kind !== 'customer').map((moment) => html`<${FactRow} key=${moment.key} moment=${moment} moments=${moments} />`)}</tbody>
+      <thead><tr><th>Time</th><th>Service</th><th>Type</th><th>Note</th><th>Message id</th><th>Caused by</th><th>Raw</th></tr></thead>
+      <tbody>${moments.map((moment) => html`<${FactRow} key=${moment.key} moment=${moment} moments=${moments} />`)}</tbody>
     </table></div>
     <${Raw} label="Everything as JSON" value=${raw} />`;
 }
@@ -28,14 +31,15 @@ export function Facts({ id, moments, raw }) {
 function FactRow({ moment, moments }) {
   const [isOpen, setOpen] = useState(false);
   const { at, from, to, fact, name, note, kind, deadLetter } = moment;
+  const toggle = () => setOpen(!isOpen);
   return html`<tr id=${fact ? `fact-${fact.message_id}` : undefined} class=${fact ? '' : 'beside'}>
       <td><${Time} at=${at} exact /></td>
       <td>${from}${!fact && to.length > 0 && ` → ${to.join(', ')}`}</td>
-      <th scope="row">${fact?.type ?? name}${!fact && kind !== 'deadline' && html` <small>${kind === 'operator' ? 'operator' : kind === 'call' ? 'call' : 'no fact'}</small>`}</th>
+      <th scope="row">${fact?.type ?? name}${!fact && KINDS[kind] && html` <small>${KINDS[kind]}</small>`}</th>
       <td>${withTimes(note, (time) => clock(time, Date.parse(at)))}${deadLetter && html` <${Link} href=${`/dead-letters/${deadLetter}`}>dead letter<//>`}</td>
       <td>${fact && html`<${Id} id=${fact.message_id} />`}</td>
       <td>${cause(moment, moments)}</td>
-      <td>${fact && html`<button type="button" class="plain" aria-expanded=${isOpen} aria-label=${`${fact.type} as JSON`} onClick=${() => setOpen(!isOpen)}>JSON</button>`}</td>
+      <td>${fact && html`<button type="button" class="plain" aria-expanded=${isOpen} aria-label=${`${fact.type} as JSON`} onClick=${toggle}>JSON</button>`}</td>
     </tr>
     ${isOpen && html`<tr><td colspan="7"><pre class="raw">${JSON.stringify(fact, null, 2)}</pre></td></tr>`}`;
 }

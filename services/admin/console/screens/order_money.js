@@ -5,7 +5,9 @@ import { inWords, money } from '../lib/format.js';
  * @typedef {{ tone: 'good' | 'bad' | 'warn' | 'busy', text: string, agreement: string }} Verdict */
 
 /** States of a payment in which a call to the bank is open, or may follow. */
-const OPEN = ['CHARGING', 'EXPIRED', 'DOOMED', 'CLOSING', 'REVERSING', 'VOIDING', 'REFUNDING'];
+const CALLING = ['CHARGING', 'EXPIRED', 'DOOMED', 'CLOSING', 'REVERSING', 'VOIDING', 'REFUNDING'];
+/** Those after which the customer keeps the money. */
+const GOES_BACK = ['DOOMED', 'REVERSING', 'VOIDING', 'REFUNDING'];
 /** Charges at the bank that take nothing from the customer. */
 const NOTHING_TAKEN = ['none', 'REFUSED', 'BLOCKED', 'FAILED_ONCE'];
 
@@ -16,7 +18,8 @@ const isSame = (one, other) => !one || !other || (one.amount_minor === other.amo
 function outcome({ saga, payment }, bank) {
   const amount = money(payment?.charge?.amount ?? payment?.amount ?? saga.total);
   switch (bank) {
-    case 'CAPTURED': return saga.cancelled_because ? `Charged ${amount} and not refunded: the customer does not have the money back.` : `Charged ${amount}: the customer has paid.`;
+    case 'CAPTURED':
+      return saga.cancelled_because ? `Charged ${amount} and not refunded: the customer does not have the money back.` : `Charged ${amount}: the customer has paid.`;
     case 'REFUNDED': return `Charged ${amount} and refunded: the customer has the money back.`;
     case 'REFUSED': return `The bank declined ${amount}${payment?.failure ? ` (${inWords(payment.failure)})` : ''}: the customer has paid nothing.`;
     case 'BLOCKED': return 'Nothing was charged, and the bank blocks a late charge: the customer has paid nothing.';
@@ -34,29 +37,45 @@ function agrees(status, bank, failure) {
   return NOTHING_TAKEN.includes(bank);
 }
 
+/** @param {Verdict['tone']} tone @param {string} text @param {string} agreement @returns {Verdict} */
+const verdict = (tone, text, agreement) => ({ tone, text, agreement });
+
+/** Without a payment. @param {Known} known */
+function withoutPayment({ saga, isPaid }) {
+  if (isPaid) return verdict('bad', 'The order was paid by its facts, but payment has no payment of it.', 'no');
+  const isToCome = saga.waits_since !== undefined && !saga.cancelled_because;
+  return isToCome ? verdict('busy', 'No charge was requested yet: the customer has paid nothing so far.', 'yes, there is no payment yet')
+    : verdict('good', 'No charge was requested: the customer has paid nothing.', 'yes, there is no payment');
+}
+
+/** While payment calls the bank. @param {string} text @param {string} bank @param {boolean} goesBack */
+function whileCalling(text, bank, goesBack) {
+  const rest = goesBack && bank === 'CAPTURED' ? 'The refund is not done yet.' : bank === 'REFUNDED' ? 'Payment has not learned of it yet.'
+    : 'The call to the bank is still open.';
+  return verdict('busy', `${text} ${rest}`, 'not yet, a call to the bank is open');
+}
+
 /** @param {Known} known @returns {Verdict} */
 export function verdictOf(known) {
-  const { saga, payment, paymentProblem, isPaid } = known;
+  const { saga, payment, paymentProblem } = known, resolution = saga.manual_resolution;
+  if (paymentProblem) return verdict('warn', 'What became of the money is unknown: payment does not answer.', 'unknown, payment does not answer');
+  if (!payment) return withoutPayment(known);
+  if (payment.bank_problem) {
+    const text = `The bank does not answer, so payment alone says what became of the money: ${inWords(payment.status)}.`;
+    return verdict('warn', text, 'unknown, the bank does not answer');
+  }
+  const bank = payment.charge?.status ?? 'none', text = outcome(known, bank), isCaptured = bank === 'CAPTURED';
   const isOpen = saga.waits_since !== undefined, isCancelled = saga.cancelled_because !== undefined;
-  if (paymentProblem) return { tone: 'warn', text: 'What became of the money is unknown: payment does not answer.', agreement: 'unknown' };
-  if (!payment) {
-    if (isPaid) return { tone: 'bad', text: 'The order was paid by its facts, but payment has no payment of it.', agreement: 'no' };
-    return { tone: isOpen ? 'busy' : 'good', text: isOpen && !isCancelled ? 'No charge was requested yet: the customer has paid nothing so far.' : 'No charge was requested: the customer has paid nothing.', agreement: 'yes, no payment was made' };
+  if (resolution) return verdict('warn', `${text} ${resolution.operator} resolved the rest by other means: ${resolution.reason}`, 'resolved manually');
+  if (!isSame(payment.charge?.amount, saga.total)) return verdict('bad', `${text} The order is ${money(saga.total)}.`, 'no, the amounts differ');
+  if (isCaptured && saga.status === 'COMPENSATION_STUCK') return verdict('bad', `${text} A dead letter blocks it.`, 'not yet, the refund is not done');
+  if (CALLING.includes(payment.status)) return whileCalling(text, bank, isCancelled || GOES_BACK.includes(payment.status));
+  if (!agrees(payment.status, bank, payment.failure)) return verdict('bad', `${text} But payment says ${inWords(payment.status)}.`, 'no');
+  if (isCaptured && isCancelled) {
+    return isOpen ? verdict('busy', `${text} The refund is not requested yet.`, 'not yet, the refund is to come')
+      : verdict('bad', `${text} The refund is missing.`, 'no, the order is cancelled');
   }
-  if (payment.bank_problem) return { tone: 'warn', text: `The bank does not answer, so payment alone says what became of the money: ${payment.status}.`, agreement: 'unknown, the bank does not answer' };
-  const bank = payment.charge?.status ?? 'none', text = outcome(known, bank), resolution = saga.manual_resolution;
-  if (resolution) return { tone: 'warn', text: `${text} ${resolution.operator} resolved the rest by other means: ${resolution.reason}`, agreement: 'resolved manually' };
-  if (!isSame(payment.charge?.amount, saga.total)) return { tone: 'bad', text: `${text} The order is ${money(saga.total)}.`, agreement: 'no, the amounts differ' };
-  if (saga.status === 'COMPENSATION_STUCK' && bank === 'CAPTURED') return { tone: 'bad', text: `${text} A dead letter blocks the compensation.`, agreement: 'not yet, the refund is not done' };
-  if (OPEN.includes(payment.status)) {
-    const goesBack = isCancelled || ['DOOMED', 'REVERSING', 'VOIDING', 'REFUNDING'].includes(payment.status);
-    return { tone: 'busy', text: `${text} ${goesBack && bank === 'CAPTURED' ? 'The refund is not done yet.' : bank === 'REFUNDED' ? 'Payment has not learned of it yet.' : 'The call to the bank is still open.'}`, agreement: 'not yet, a call to the bank is open' };
-  }
-  if (!agrees(payment.status, bank, payment.failure)) return { tone: 'bad', text: `${text} But payment says ${payment.status}.`, agreement: 'no' };
-  if (bank === 'CAPTURED' && isCancelled) {
-    return { tone: isOpen ? 'busy' : 'bad', text: `${text} The refund is ${isOpen ? 'not requested yet' : 'missing'}.`, agreement: isOpen ? 'not yet, the refund is to come' : 'no, the order is cancelled' };
-  }
-  if (bank === 'CAPTURED' && isOpen) return { tone: 'busy', text: `${text} The order is not confirmed yet.`, agreement: 'yes' };
-  if (saga.status === 'COMPLETED' && NOTHING_TAKEN.includes(bank)) return { tone: 'bad', text: `${text} But the order is confirmed.`, agreement: 'no, the order is confirmed' };
-  return { tone: 'good', text, agreement: 'yes' };
+  if (isCaptured && isOpen) return verdict('busy', `${text} The order is not confirmed yet.`, 'yes');
+  if (saga.status === 'COMPLETED' && NOTHING_TAKEN.includes(bank)) return verdict('bad', `${text} But the order is confirmed.`, 'no, the order is confirmed');
+  return verdict('good', text, 'yes');
 }

@@ -19,7 +19,7 @@ function happened({ at, from, to, name, note }) {
 /** @param {Known} known @param {Moment[]} moments @param {{ system: string, readAt: number }} source */
 export function proofOf(known, moments, { system, readAt }) {
   const { saga, payment } = known, verdict = verdictOf(known), { manual_resolution: resolution } = saga;
-  const charge = payment?.charge;
+  const charge = payment?.charge, charged = charge?.amount ? `, ${money(charge.amount)}` : '';
   return [
     `Order ${saga.id}`,
     `Customer: ${line(saga.customer ?? 'unknown')}`,
@@ -30,7 +30,7 @@ export function proofOf(known, moments, { system, readAt }) {
     'Money',
     verdict.text,
     `Payment: ${payment ? `${payment.status}, ${payment.id}` : known.paymentProblem ? 'unknown' : 'none'}`,
-    `Bank: ${charge ? `${charge.status}${charge.amount ? `, ${money(charge.amount)}` : ''}, charge ${charge.id}` : payment?.bank_problem ? 'unknown' : 'no charge'}`,
+    `Bank: ${charge ? `${charge.status}${charged}, charge ${charge.id}` : payment?.bank_problem ? 'unknown' : 'no charge'}`,
     `They agree: ${verdict.agreement}`,
     ...(resolution ? [`Resolved manually by ${resolution.operator} at ${utc(resolution.at)}: ${line(resolution.reason)}`] : []),
     '',

@@ -5,8 +5,10 @@ import { inWords } from '../lib/format.js';
 /** @typedef {import('../types.js').Schemas} Schemas
  * @typedef {Schemas['SagaDetail']} SagaDetail @typedef {Schemas['TimelineEntry']} TimelineEntry @typedef {Schemas['PaymentDetail']} PaymentDetail
  * @typedef {Schemas['DeadLetterDetail']} DeadLetter @typedef {Schemas['LogEntry']} LogEntry
- * @typedef {{ saga: SagaDetail, payment: PaymentDetail | null, paymentProblem: unknown, isPaid: boolean, deadLetters: DeadLetter[], log: LogEntry[], problems: string[] }} Known
- * @typedef {{ key: string, at: string, from: string, to: string[], name: string, note: string, kind: 'fact' | 'call' | 'operator' | 'customer' | 'note' | 'problem' | 'resolved' | 'deadline',
+ * @typedef {{ saga: SagaDetail, payment: PaymentDetail | null, paymentProblem: unknown, isPaid: boolean,
+ *   deadLetters: DeadLetter[], log: LogEntry[], problems: string[] }} Known
+ * @typedef {'fact' | 'call' | 'operator' | 'customer' | 'note' | 'problem' | 'resolved' | 'deadline'} Kind
+ * @typedef {{ key: string, at: string, from: string, to: string[], name: string, note: string, kind: Kind,
  *   seenBy?: string[], fact?: TimelineEntry, deadLetter?: string }} Moment
  *   from: the service; to: services that receive it; none for what happened at one place; seenBy: who can see it there
  * @typedef {{ lane: string, from: string, to: string | null, isProblem?: boolean }} Work time in which a service worked or waited; null: until now */
@@ -21,7 +23,10 @@ const CONSUMERS = {
 };
 /** Facts that change what the customer sees of the order. */
 const SHOWN_TO_CUSTOMER = ['OrderConfirmed', 'OrderCancelled'];
-/** Events of a payment: between whom, and in words. Those that only repeat a fact are left out. @type {Record<string, { from: string, to?: string, name: string }>} */
+/**
+ * Events of a payment: between whom, and in words. Those that only repeat a fact are left out.
+ * @type {Record<string, { from: string, to?: string, name: string }>}
+ */
 const PAYMENT_EVENTS = {
   Requested: { from: PAYMENT, to: BANK, name: 'charge' },
   Captured: { from: BANK, to: PAYMENT, name: 'captured' },
@@ -43,22 +48,26 @@ const OPERATOR_CHANGES = {
   'saga.extend': { to: ORDER, name: 'extend the deadline' },
   'saga.resolve': { to: PAYMENT, name: 'resolve manually' },
   'saga.withdraw_resolution': { to: PAYMENT, name: 'withdraw the resolution' },
-  'payment.refund': { to: BANK, name: 'refund' },
+  'payment.refund': { to: PAYMENT, name: 'refund' },
 };
 
 /** Writes the times in a note in another way. @param {string} note @param {(at: string) => string} write */
 export const withTimes = (note, write) => note.replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, write);
 
 /** @param {TimelineEntry} fact */
-const noteOf = ({ detail }) => [detail.cancelled_because && inWords(detail.cancelled_because), detail.note && (detail.payment_failed_because ? inWords(detail.note) : detail.note)].filter(Boolean).join(', ');
+function noteOf({ detail }) {
+  const reason = detail.cancelled_because ?? detail.payment_failed_because;
+  return reason ? inWords(reason) : detail.note ?? '';
+}
 
 /** @param {TimelineEntry} fact @returns {Moment} */
 function factMoment(fact) {
   const { type, producer } = fact;
   const isDead = type === 'DeadLettered', isResolved = type === 'DeadLetterResolved';
   return {
-    key: fact.message_id, at: fact.occurred_at, from: producer, to: CONSUMERS[type] ?? [], name: isDead ? 'dead letter' : isResolved ? 'dead letter resolved' : type, note: noteOf(fact),
-    kind: isDead ? 'problem' : isResolved ? 'resolved' : 'fact', seenBy: SHOWN_TO_CUSTOMER.includes(type) ? [CUSTOMER] : [], fact,
+    key: fact.message_id, at: fact.occurred_at, from: producer, to: CONSUMERS[type] ?? [], note: noteOf(fact),
+    name: isDead ? 'dead letter' : isResolved ? 'dead letter resolved' : type, kind: isDead ? 'problem' : isResolved ? 'resolved' : 'fact',
+    seenBy: SHOWN_TO_CUSTOMER.includes(type) ? [CUSTOMER] : [], fact,
     deadLetter: fact.detail.dead_lettered?.dead_letter ?? fact.detail.resolved,
   };
 }
@@ -72,7 +81,8 @@ function paymentMoments(payment) {
     if (!known) return [];
     const value = /** @type {Record<string, unknown>} */ (data)?.[event];
     const note = typeof value === 'string' && event !== 'Captured' ? inWords(value) : '';
-    return [{ key: `payment ${index}`, at, from: known.from, to: known.to ? [known.to] : [], name: known.name, note, kind: /** @type {Moment['kind']} */ (known.to ? 'call' : 'note') }];
+    const kind = /** @type {Kind} */ (known.to ? 'call' : 'note');
+    return [{ key: `payment ${index}`, at, from: known.from, to: known.to ? [known.to] : [], name: known.name, note, kind }];
   });
 }
 
@@ -88,14 +98,18 @@ function operatorMoments(log) {
 
 /** First failures before retries, and what operators did. @param {DeadLetter[]} deadLetters @returns {Moment[]} */
 function deadLetterMoments(deadLetters) {
-  return deadLetters.flatMap((letter) => {
-    const changes = (letter.history ?? []).flatMap(({ at, what, operator, reason }, index) => (operator && what !== 'noted'
-      ? [{ key: `${letter.id} ${index}`, at, from: ADMIN, to: [letter.service], name: `dead letter ${what}`, note: [operator, reason].filter(Boolean).join(': '), kind: /** @type {const} */ ('operator'), deadLetter: letter.id }]
-      : []));
-    const retried = letter.first_failed_at !== letter.last_failed_at && (letter.attempts - letter.replays) > 1;
+  return deadLetters.flatMap(({ id, service, step, history, attempts, replays, first_failed_at: firstFailed }) => {
     /** @type {Moment[]} */
-    const first = retried ? [{ key: `${letter.id} first`, at: letter.first_failed_at, from: letter.service, to: [], name: 'failed, retried', note: `${letter.step}, ${letter.attempts} attempts`, kind: 'problem', deadLetter: letter.id }] : [];
-    return [...first, ...changes];
+    const changes = history.flatMap(({ at, what, operator, reason }, index) => {
+      if (!operator || what === 'noted') return [];
+      const note = [operator, reason].filter(Boolean).join(': ');
+      return [{ key: `${id} ${index}`, at, from: ADMIN, to: [service], name: `dead letter ${what}`, note, kind: 'operator', deadLetter: id }];
+    });
+    /** @type {Moment} */
+    const first = {
+      key: `${id} first`, at: firstFailed, from: service, to: [], name: 'failed, retried', note: `${step}, ${attempts} attempts`, kind: 'problem', deadLetter: id,
+    };
+    return attempts - replays > 1 ? [first, ...changes] : changes;
   });
 }
 
@@ -103,8 +117,9 @@ function deadLetterMoments(deadLetters) {
 function deadlineMoments(saga, now) {
   const deadlines = saga.timeline.flatMap((fact) => (fact.detail.deadline ? [fact.detail.deadline] : []));
   const last = deadlines.at(-1), ended = saga.timeline.at(-1)?.occurred_at ?? '';
-  return [...new Set(deadlines)].filter((at) => Date.parse(at) <= now && (saga.waits_since || at <= ended))
-    .map((at) => ({ key: `deadline ${at}`, at, from: ORDER, to: [], name: at === last ? 'deadline' : 'old deadline, extended before', note: '', kind: /** @type {const} */ ('deadline') }));
+  const passed = [...new Set(deadlines)].filter((at) => Date.parse(at) <= now && (saga.waits_since || at <= ended));
+  const name = (/** @type {string} */ at) => (at === last ? 'deadline' : 'old deadline, extended before');
+  return passed.map((at) => ({ key: `deadline ${at}`, at, from: ORDER, to: [], name: name(at), note: '', kind: 'deadline' }));
 }
 
 /** Of what happened in the same instant, the cause first. @type {Moment['kind'][]} */
@@ -115,14 +130,17 @@ export function momentsOf({ saga, payment, deadLetters, log }, now) {
   const created = saga.timeline.find((fact) => fact.type === 'OrderCreated');
   /** @type {Moment[]} */
   const placed = created ? [{ key: 'placed', at: created.occurred_at, from: CUSTOMER, to: [ORDER], name: 'places the order', note: '', kind: 'customer' }] : [];
-  const moments = [...placed, ...saga.timeline.map(factMoment), ...paymentMoments(payment), ...operatorMoments(log), ...deadLetterMoments(deadLetters), ...deadlineMoments(saga, now)];
-  // Facts and events have fractions of different lengths, which do not compare as text.
-  const order = (/** @type {Moment} */ one, /** @type {Moment} */ other) => Date.parse(one.at) - Date.parse(other.at) || digits(one.at).localeCompare(digits(other.at))
-    || CAUSES_FIRST.indexOf(one.kind) - CAUSES_FIRST.indexOf(other.kind);
-  return moments.sort(order);
+  const facts = saga.timeline.map(factMoment), ofLetters = deadLetterMoments(deadLetters);
+  return [...placed, ...facts, ...paymentMoments(payment), ...operatorMoments(log), ...ofLetters, ...deadlineMoments(saga, now)].sort(compare);
 }
 
-/** Digits of the microseconds. @param {string} at */
+/** @param {Moment} one @param {Moment} other */
+function compare(one, other) {
+  return Date.parse(one.at) - Date.parse(other.at) || digits(one.at).localeCompare(digits(other.at))
+    || CAUSES_FIRST.indexOf(one.kind) - CAUSES_FIRST.indexOf(other.kind);
+}
+
+/** Microseconds of a time. Facts and events have fractions of different lengths, which do not compare as text. @param {string} at */
 const digits = (at) => (/\.(\d+)/.exec(at)?.[1] ?? '').padEnd(6, '0').slice(0, 6);
 
 /** Services of the story, in the order of the lanes. @param {Moment[]} moments */
@@ -143,7 +161,10 @@ function causeOf(moment, before) {
   return named ?? (fact.producer === PAYMENT ? before.findLast((one) => asksFor(one, PAYMENT)) : undefined);
 }
 
-/** Time in which services worked: from the cause to the fact or the cancellation, and until now for what is owed. @param {Moment[]} moments @param {SagaDetail} saga @returns {Work[]} */
+/**
+ * Time in which services worked: from the cause to the fact or the cancellation, and until now for what is owed.
+ * @param {Moment[]} moments @param {SagaDetail} saga @returns {Work[]}
+ */
 export function workOf(moments, saga) {
   /** @type {Set<string>} */
   const answered = new Set();
@@ -157,7 +178,8 @@ export function workOf(moments, saga) {
     return since ? [{ lane: owner, from: since.key, to: null }] : [];
   });
   const end = moments.findIndex((one) => one.fact?.type === 'OrderCancelled');
-  const cancelled = moments.slice(0, Math.max(0, end)).flatMap((moment) => moment.to.filter((lane) => asksFor(moment, lane) && !answered.has(`${moment.key} ${lane}`))
+  const isOpen = (/** @type {Moment} */ moment, /** @type {string} */ lane) => asksFor(moment, lane) && !answered.has(`${moment.key} ${lane}`);
+  const cancelled = moments.slice(0, Math.max(0, end)).flatMap((moment) => moment.to.filter((lane) => isOpen(moment, lane))
     .map((lane) => ({ lane, from: moment.key, to: moments[end].key })));
   return [...done, ...cancelled, ...owed];
 }

@@ -16,7 +16,9 @@ const PAGE_SIZE = 50;
 const TYPING = 400;
 const FILTERS = ['status', 'overdue', 'stuck_at', 'customer', 'text'];
 /** @type {Schemas['SagaStatus'][]} */
-const STATUSES = ['STARTED', 'IN_PROGRESS', 'DEAD_LETTERED', 'TIMED_OUT', 'COMPENSATING', 'COMPENSATION_STUCK', 'COMPLETED', 'COMPENSATED', 'RESOLVED_MANUALLY', 'UNKNOWN'];
+const STATUSES = [
+  'STARTED', 'IN_PROGRESS', 'DEAD_LETTERED', 'TIMED_OUT', 'COMPENSATING', 'COMPENSATION_STUCK', 'COMPLETED', 'COMPENSATED', 'RESOLVED_MANUALLY', 'UNKNOWN',
+];
 
 /** Filters in the address. @returns {Record<string, string>} */
 const filters = () => Object.fromEntries(FILTERS.flatMap((name) => { const value = route.value.query.get(name); return value ? [[name, value]] : []; }));
@@ -36,7 +38,8 @@ export function Orders() {
     <div class="orders-head"><h1>Orders</h1><${Search} /></div>
     <${Filters} given=${given} />
     <${Failure} problem=${problem} />
-    ${page ? html`<${Page} key=${request} page=${page} isLoading=${!data && !problem} given=${given} cursor=${cursor} />` : !problem && html`<p class="loading">Loading…</p>`}`;
+    ${page && html`<${Page} key=${request} page=${page} isLoading=${!data && !problem} given=${given} cursor=${cursor} />`}
+    ${!page && !problem && html`<p class="loading">Loading…</p>`}`;
 }
 
 /** Text that filters shortly after the last key. @param {string} name @param {boolean} opensIds a whole order id opens the order */
@@ -73,21 +76,32 @@ function Search() {
 }
 
 /** Options of a filter, with the number of orders where it is known. @param {string[]} names @param {Record<string, number>} counts */
-const options = (names, counts) => names.map((name) => html`<option key=${name} value=${name}>${inWords(name)}${counts[name] ? ` (${number(counts[name])})` : ''}</option>`);
+const options = (names, counts) => names.map((name) => html`<option key=${name} value=${name}>${inWords(name)}${inBrackets(counts[name])}</option>`);
+
+/** @param {number | undefined} count */
+const inBrackets = (count) => (count ? ` (${number(count)})` : '');
 
 /** @param {{ given: Record<string, string> }} properties */
 function Filters({ given }) {
   const id = useId();
   const { text, onInput, apply } = useTyped('text', false);
-  const { by_status: byStatus = {}, waiting = {}, overdue = 0 } = overview.value?.sagas ?? {};
-  const steps = [...new Set([...Object.keys(waiting), ...(overview.value?.sagas?.steps ?? []).map((one) => one.step), ...(given.stuck_at ? [given.stuck_at] : [])])];
-  const choose = (/** @type {string} */ name) => (/** @type {Event} */ event) => filter({ [name]: /** @type {HTMLSelectElement} */ (event.currentTarget).value });
+  const { by_status: byStatus = {}, waiting = {}, overdue = 0, steps: measured = [] } = overview.value?.sagas ?? {};
+  const steps = new Set([...Object.keys(waiting), ...measured.map((one) => one.step), given.stuck_at].filter(Boolean));
+  const choose = (/** @type {Event} */ event) => {
+    const { name, value } = /** @type {HTMLSelectElement} */ (event.currentTarget);
+    filter({ [name]: value });
+  };
+  const chooseOverdue = (/** @type {Event} */ event) => filter({ overdue: /** @type {HTMLInputElement} */ (event.currentTarget).checked });
   const submit = (/** @type {SubmitEvent} */ event) => { event.preventDefault(); apply(); };
   return html`<form class="filters" aria-label="Filters" onSubmit=${submit}>
-    <div><label for=${`${id}s`}>Status</label><select id=${`${id}s`} value=${given.status ?? ''} onChange=${choose('status')}><option value="">any</option>${options(STATUSES, byStatus)}</select></div>
-    <div><label for=${`${id}w`}>Waits for</label><select id=${`${id}w`} value=${given.stuck_at ?? ''} onChange=${choose('stuck_at')}><option value="">any step, or none</option>${options(steps, waiting)}</select></div>
+    <div><label for=${`${id}s`}>Status</label>
+      <select id=${`${id}s`} name="status" value=${given.status ?? ''} onChange=${choose}>
+        <option value="">any</option>${options(STATUSES, byStatus)}</select></div>
+    <div><label for=${`${id}w`}>Waits for</label>
+      <select id=${`${id}w`} name="stuck_at" value=${given.stuck_at ?? ''} onChange=${choose}>
+        <option value="">any step, or none</option>${options([...steps], waiting)}</select></div>
     <div><label for=${`${id}t`}>Text in the order</label><input id=${`${id}t`} value=${text} onInput=${onInput} autocomplete="off" spellcheck="false" /></div>
-    <label class="check"><input type="checkbox" checked=${given.overdue === 'true'} onChange=${(/** @type {Event} */ event) => filter({ overdue: /** @type {HTMLInputElement} */ (event.currentTarget).checked })} /> Overdue${overdue > 0 ? ` (${number(overdue)})` : ''}</label>
+    <label class="check"><input type="checkbox" checked=${given.overdue === 'true'} onChange=${chooseOverdue} /> Overdue${inBrackets(overdue)}</label>
     ${Object.keys(given).length > 0 && html`<${Link} class="button" href="/orders">Clear the filters<//>`}
   </form>`;
 }
@@ -103,15 +117,21 @@ function Page({ page, isLoading, given, cursor }) {
   const unreadable = page.unreadable ?? [];
   return html`<div aria-busy=${isLoading} ref=${table}>
     <${Count} page=${page} isFirst=${!cursor} given=${given} />
-    ${newer > 0 && html`<p class="held" role="status">${counted(newer, 'newer order')}. The rows stay where they are while you read. <button type="button" onClick=${release}>Show the newest</button></p>`}
+    ${newer > 0 && html`<p class="held" role="status">${counted(newer, 'newer order')}. The rows stay where they are while you read.
+      ${' '}<button type="button" onClick=${release}>Show the newest</button></p>`}
     ${rows.length > 0 ? html`<${Table} rows=${rows} gone=${gone} />` : unreadable.length === 0 && html`<${Nothing} given=${given} cursor=${cursor} />`}
-    ${unreadable.length > 0 && html`<section class="failure"><p>${counted(unreadable.length, 'order')} of this page cannot be shown, because the stored view is damaged:</p><ul>${unreadable.map((id) => html`<li key=${id} class="id">${id}</li>`)}</ul></section>`}
+    ${unreadable.length > 0 && html`<${Unreadable} ids=${unreadable} />`}
     ${(cursor || page.next) && html`<nav class="pages" aria-label="Pages">
       ${cursor && html`<${Link} class="button" href=${address('/orders', given)}>First page<//>`}
       ${page.next && html`<${Link} class="button" rel="next" href=${address('/orders', { ...given, cursor: page.next })}>Next ${PAGE_SIZE}<//>`}
     </nav>`}
   </div>`;
 }
+
+/** @param {{ ids: string[] }} properties */
+const Unreadable = ({ ids }) => html`<section class="failure">
+  <p>${counted(ids.length, 'order')} of this page cannot be shown, because the stored view is damaged:</p>
+  <ul>${ids.map((id) => html`<li key=${id} class="id">${id}</li>`)}</ul></section>`;
 
 /** How many there are, and how far admin is behind. @param {{ page: SagaPage, isFirst: boolean, given: Record<string, string> }} properties */
 function Count({ page, isFirst, given }) {
@@ -120,13 +140,15 @@ function Count({ page, isFirst, given }) {
   const lag = unconsumed === undefined ? 'How far admin is behind is unknown: the broker does not answer.'
     : unconsumed > 0 && `Admin has ${counted(unconsumed, 'message')} to consume: what is shown may be older than what happened.`;
   return html`<p class="count"><b>${total === undefined ? `More ${what}s than can be counted quickly` : counted(total, what)}</b>${' '}
-    <span class="quiet">newest first${isFirst ? '' : '; this page stays as it is'}</span>${' '}${lag && html`<span class=${unconsumed === undefined ? 'warn' : 'quiet'}>${lag}</span>`}</p>`;
+    <span class="quiet">newest first${isFirst ? '' : '; this page stays as it is'}</span>
+    ${' '}${lag && html`<span class=${unconsumed === undefined ? 'warn' : 'quiet'}>${lag}</span>`}</p>`;
 }
 
 /** @param {{ rows: SagaItem[], gone: Set<string> }} properties */
 function Table({ rows, gone }) {
   return html`<div class="scroll"><table class="orders">
-    <thead><tr><th>Order</th><th>Customer</th><th class="right">Total</th><th>Status</th><th>Waits for</th><th class="right">Since</th><th class="right">Cancelled in</th><th class="right">Last fact</th><th>Cancelled because</th></tr></thead>
+    <thead><tr><th>Order</th><th>Customer</th><th class="right">Total</th><th>Status</th><th>Waits for</th>
+      <th class="right">Since</th><th class="right">Cancelled in</th><th class="right">Last fact</th><th>Cancelled because</th></tr></thead>
     <tbody>${rows.map((saga) => html`<${Row} key=${saga.id} saga=${saga} isGone=${gone.has(saga.id)} />`)}</tbody>
   </table></div>`;
 }
@@ -140,13 +162,15 @@ function open(event, id) {
 
 /** @param {{ saga: SagaItem, isGone: boolean }} properties */
 function Row({ saga, isGone }) {
-  const { next, dead_letters: deadLetters = [] } = saga;
-  return html`<tr class=${`link ${isGone ? 'gone' : ''}`} title=${isGone ? 'Not on this page any more: it may have changed since' : null} onClick=${(/** @type {MouseEvent} */ event) => open(event, saga.id)}>
+  const { next } = saga, deadLetters = saga.manual_resolution ? [] : saga.dead_letters ?? [];
+  const title = isGone ? 'Not on this page any more: it may have changed since' : null;
+  return html`<tr class=${`link ${isGone ? 'gone' : ''}`} title=${title} onClick=${(/** @type {MouseEvent} */ event) => open(event, saga.id)}>
     <th scope="row"><${OrderLink} id=${saga.id} /></th>
     <td>${saga.customer ?? '–'}</td>
     <td class="right">${money(saga.total)}</td>
     <td><${Status} status=${saga.status} />${saga.overdue && html` <span class="status bad">overdue</span>`}</td>
-    <td>${next ? html`${next.step} <small>${next.owner}</small>` : '–'}${deadLetters.map((one) => html`<small key=${one.dead_letter}> <${Link} href=${`/dead-letters/${one.dead_letter}`}>dead letter<//></small>`)}</td>
+    <td>${next ? html`${next.step} <small>${next.owner}</small>` : '–'}
+      ${deadLetters.map(({ dead_letter: id }) => html`<small key=${id}> <${Link} href=${`/dead-letters/${id}`}>dead letter<//></small>`)}</td>
     <td class="right"><${Since} at=${saga.waits_since} /></td>
     <td class="right"><${Countdown} at=${saga.waits_until} /></td>
     <td class="right"><${Time} at=${saga.last_fact_at} /></td>
@@ -154,11 +178,19 @@ function Row({ saga, isGone }) {
   </tr>`;
 }
 
+/** What an order of these filters would be. @type {Record<string, (value: string) => string>} */
+const CONDITIONS = {
+  status: (value) => `has the status ${inWords(value)}`,
+  overdue: () => 'is overdue',
+  stuck_at: (value) => `waits for ${value}`,
+  customer: (value) => `has “${value}” in the name of its customer`,
+  text: (value) => `has the text “${value}”`,
+};
+
 /** @param {{ given: Record<string, string>, cursor: string }} properties */
 function Nothing({ given, cursor }) {
   if (cursor) return html`<p>No order is older than those of the page before.</p>`;
-  if (Object.keys(given).length === 0) return html`<p>No order was placed yet. Each order appears here as soon as admin has consumed its <code>OrderCreated</code>.</p>`;
-  const conditions = Object.entries(given).map(([name, value]) => (name === 'overdue' ? 'is overdue' : name === 'status' ? `has the status ${inWords(value)}` : name === 'stuck_at' ? `waits for ${value}`
-    : name === 'customer' ? `has “${value}” in the name of its customer` : `has the text “${value}”`));
-  return html`<p>No order ${conditions.join(' and ')}.${['status', 'overdue', 'stuck_at'].some((name) => name in given) ? ' Orders appear here as soon as one does.' : ''}</p>`;
+  const conditions = Object.entries(given).map(([name, value]) => CONDITIONS[name](value));
+  if (conditions.length > 0) return html`<p>No order ${conditions.join(' and ')}. One that does appears here by itself.</p>`;
+  return html`<p>No order was placed yet. Each appears here by itself as soon as admin has consumed its <code>OrderCreated</code>.</p>`;
 }
