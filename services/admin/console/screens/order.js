@@ -178,6 +178,7 @@ function About({ known }) {
     ${unique.length > 0 && html`<div><dt>Dead letters</dt><dd>${unique.map(({ dead_letter: letter, step }) => html`<div key=${letter}>
       <${Link} href=${`/dead-letters/${letter}`}>${step}<//> ${statusOf.has(letter) && html`<${Status} status=${statusOf.get(letter)} />`}</div>`)}</dd></div>`}
     ${resolution && html`<div><dt>Resolved manually</dt><dd>by ${resolution.operator} at <${Time} at=${resolution.at} />: ${resolution.reason}
-      <ul>${resolution.accepted.map(({ rule, detail, difference }) => html`<li key=${rule}>accepted: ${rule}, ${detail}${difference && ` (${difference})`}</li>`)}</ul></dd></div>`}
+      <ul>${resolution.accepted.map(({ rule, detail, difference }) => html`
+        <li key=${rule}>accepted: ${rule}, ${detail}${difference && ` (${difference})`}</li>`)}</ul></dd></div>`}
   </dl><//>`;
 }

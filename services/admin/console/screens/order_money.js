@@ -17,11 +17,13 @@ const isSame = (one, other) => !one || !other || (one.amount_minor === other.amo
 /** What became of the money, by the bank's own record. @param {Known} known @param {string} bank */
 function outcome({ saga, payment }, bank) {
   const amount = money(payment?.charge?.amount ?? payment?.amount ?? saga.total);
+  const reason = payment?.failure && payment.failure !== 'declined' ? ` (${inWords(payment.failure)})` : '';
   switch (bank) {
     case 'CAPTURED':
-      return saga.cancelled_because ? `Charged ${amount} and not refunded: the customer does not have the money back.` : `Charged ${amount}: the customer has paid.`;
+      return saga.cancelled_because ? `Charged ${amount} and not refunded: the customer does not have the money back.`
+        : `Charged ${amount}: the customer has paid.`;
     case 'REFUNDED': return `Charged ${amount} and refunded: the customer has the money back.`;
-    case 'REFUSED': return `The bank declined ${amount}${payment?.failure ? ` (${inWords(payment.failure)})` : ''}: the customer has paid nothing.`;
+    case 'REFUSED': return `The bank declined ${amount}${reason}: the customer has paid nothing.`;
     case 'BLOCKED': return 'Nothing was charged, and the bank blocks a late charge: the customer has paid nothing.';
     case 'FAILED_ONCE': return 'The bank failed at the first attempt and charged nothing: the customer has paid nothing.';
     default: return 'The bank has no charge for this order: the customer has paid nothing.';
@@ -68,7 +70,8 @@ export function verdictOf(known) {
   const isOpen = saga.waits_since !== undefined, isCancelled = saga.cancelled_because !== undefined;
   if (resolution) return verdict('warn', `${text} ${resolution.operator} resolved the rest by other means: ${resolution.reason}`, 'resolved manually');
   if (!isSame(payment.charge?.amount, saga.total)) return verdict('bad', `${text} The order is ${money(saga.total)}.`, 'no, the amounts differ');
-  if (isCaptured && saga.status === 'COMPENSATION_STUCK') return verdict('bad', `${text} A dead letter blocks it.`, 'not yet, the refund is not done');
+  const isBlocked = (saga.dead_letters ?? []).some((one) => one.step === 'payment-refund');
+  if (isCaptured && isCancelled && isBlocked) return verdict('bad', `${text} A dead letter blocks the refund.`, 'not yet, the refund is not done');
   if (CALLING.includes(payment.status)) return whileCalling(text, bank, isCancelled || GOES_BACK.includes(payment.status));
   if (!agrees(payment.status, bank, payment.failure)) return verdict('bad', `${text} But payment says ${inWords(payment.status)}.`, 'no');
   if (isCaptured && isCancelled) {

@@ -107,7 +107,8 @@ function deadLetterMoments(deadLetters) {
     });
     /** @type {Moment} */
     const first = {
-      key: `${id} first`, at: firstFailed, from: service, to: [], name: 'failed, retried', note: `${step}, ${attempts} attempts`, kind: 'problem', deadLetter: id,
+      key: `${id} first`, at: firstFailed, from: service, to: [], name: 'failed, retried', note: `${step}, ${attempts} attempts`, kind: 'problem',
+      deadLetter: id,
     };
     return attempts - replays > 1 ? [first, ...changes] : changes;
   });

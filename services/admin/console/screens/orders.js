@@ -111,6 +111,7 @@ function Page({ page, isLoading, given, cursor }) {
   const table = useRef(/** @type {HTMLElement | null} */ (null));
   const held = useRef(/** @type {SagaItem[]} */ ([]));
   const [, showNewest] = useState(0);
+  useEffect(() => { if (cursor) scrollTo(0, 0); }, []);
   const { rows, gone, newer } = heldInPlace(held.current, page.sagas, table.current);
   held.current = rows;
   const release = () => { held.current = []; showNewest((round) => round + 1); };
