@@ -31,15 +31,14 @@ export function Orders() {
   const request = address('/api/admin/sagas', { ...given, cursor, limit: PAGE_SIZE });
   const { data, problem } = useLoaded(request, (abort) => get(request, abort), cursor ? 0 : REFRESH);
   // The page before stays until the next one is there.
-  const before = useRef(/** @type {SagaPage | null} */ (null));
-  if (data) before.current = data;
-  const page = /** @type {SagaPage | null} */ (data ?? before.current);
+  const read = useRef(/** @type {{ request: string, page: SagaPage } | null} */ (null));
+  if (data) read.current = { request, page: data };
   return html`
     <div class="orders-head"><h1>Orders</h1><${Search} /></div>
     <${Filters} given=${given} />
     <${Failure} problem=${problem} />
-    ${page && html`<${Page} key=${request} page=${page} isLoading=${!data && !problem} given=${given} cursor=${cursor} />`}
-    ${!page && !problem && html`<p class="loading">Loading…</p>`}`;
+    ${read.current && html`<${Page} key=${read.current.request} page=${read.current.page} isLoading=${!data && !problem} given=${given} cursor=${cursor} />`}
+    ${!read.current && !problem && html`<p class="loading">Loading…</p>`}`;
 }
 
 /** Text that filters shortly after the last key. @param {string} name @param {boolean} opensIds a whole order id opens the order */
@@ -112,13 +111,14 @@ function Page({ page, isLoading, given, cursor }) {
   const held = useRef(/** @type {SagaItem[]} */ ([]));
   const [, showNewest] = useState(0);
   useEffect(() => { if (cursor) scrollTo(0, 0); }, []);
-  const { rows, gone, newer } = heldInPlace(held.current, page.sagas, table.current);
+  const { rows, gone, newer, older } = heldInPlace(held.current, page.sagas, table.current);
   held.current = rows;
   const release = () => { held.current = []; showNewest((round) => round + 1); };
   const unreadable = page.unreadable ?? [];
   return html`<div aria-busy=${isLoading} ref=${table}>
     <${Count} page=${page} isFirst=${!cursor} given=${given} />
-    ${newer > 0 && html`<p class="held" role="status">${counted(newer, 'newer order')}. The rows stay where they are while you read.
+    ${newer > 0 && html`<p class="held" role="status">${counted(newer, 'newer order')}. The rows stay where they are while you
+      read${older > 0 && `, and the last ${number(older)} are not brought up to date`}.
       ${' '}<button type="button" onClick=${release}>Show the newest</button></p>`}
     ${rows.length > 0 ? html`<${Table} rows=${rows} gone=${gone} />` : unreadable.length === 0 && html`<${Nothing} given=${given} cursor=${cursor} />`}
     ${unreadable.length > 0 && html`<${Unreadable} ids=${unreadable} />`}
