@@ -79,8 +79,7 @@ function Finding({ finding }) {
 /** @param {{ redrive: Schemas['RedriveView'] }} properties */
 function RedriveEntry({ redrive }) {
   const { id, status, sent, resolved, failed, remaining, operator, stopped_because: why } = redrive;
-  return html`<p>Redrive <${Id} id=${id} to=${`/redrives/${id}`} /> of <b>${operator}</b> is <${Status} status=${status} />:
-      ${counted(sent, 'dead letter')} replayed, ${resolved} resolved, ${failed} failed, ${remaining} remaining${why && html` <span class="activity-outcome warn">${why}</span>`}</p>
+  return html`<p>Redrive <${Id} id=${id} to=${`/redrives/${id}`} /> of <b>${operator}</b> is <${Status} status=${status} />, ${counted(sent, 'dead letter')} replayed, ${resolved} resolved, ${failed} failed, ${remaining} remaining${why && html` <span class="activity-outcome warn">${why}</span>`}</p>
     ${redrive.reason && html`<p class="activity-reason">“${redrive.reason}”</p>`}<${Details} of=${redrive} />`;
 }
 

@@ -32,6 +32,8 @@ export async function loadPage(view, abort) {
     get('/api/admin/notifications', abort),
     isWanted(kind, 'redrive') ? get(address('/api/admin/dlq/redrive', { limit: MAX_REDRIVES }), abort) : null,
   ]);
+  // Without any answer, what was shown before stays.
+  if (log.status === 'rejected' && notices.status === 'rejected') throw log.reason;
   /** @type {string[]} */
   const gaps = [];
   const valueOf = (/** @type {PromiseSettledResult<any>} */ result, /** @type {string} */ what) => {

@@ -26,8 +26,9 @@ export function Books() {
 
 /** Whether only a report can tell what is wrong. */
 function isReportNeeded() {
-  const { reconciliation, findings = [] } = overview.value ?? {};
-  return reconciliation?.verdict === 'UNBALANCED' || (reconciliation?.resolved_to_check ?? 0) > 0 || findings.some((one) => one.code === 'reconciliation_incomplete');
+  if (!overview.value) return false;
+  const { reconciliation, findings } = overview.value;
+  return reconciliation?.verdict !== 'BALANCED' || (reconciliation.resolved_to_check ?? 0) > 0 || findings.some((one) => one.code === 'reconciliation_incomplete');
 }
 
 /** @param {{ report: Report | null, summary: Summary | null }} properties */
@@ -48,7 +49,7 @@ function Verdict({ report, summary }) {
     ${report && !summary && overview.value && html`<p class="warn">Something was resolved or accepted since the last result, or there was none: check again.</p>`}`;
 }
 
-const UNKNOWN = 'It is not known whether the books balance: no check has come to a result yet.';
+const UNKNOWN = 'It is not known whether the books balance: there was no result since the start, or since something was resolved or accepted.';
 
 /** @param {Summary} summary */
 function summaryInWords({ verdict, discrepancies, resolved_to_check: toCheck = 0 }) {

@@ -59,7 +59,7 @@ function Found({ found }) {
     <details><summary>What to do</summary>
       <p>${found.advice}</p>
       ${commands.map((command) => html`<${Command} key=${command} command=${command} />`)}
-      ${step && html`<p><${Action} needs="admin" kind="danger" onClick=${() => acceptBaseline(step, found)}>Accept as baseline<//></p>`}
+      ${step && html`<p><${Action} needs="admin" onClick=${() => acceptBaseline(step, found)}>Accept as baseline<//></p>`}
     </details>
   </li>`;
 }
@@ -89,8 +89,8 @@ function acceptBaseline(step, found) {
 /** @param {{ report: Report }} properties */
 export function Moving({ report }) {
   const { in_flight: work, suspected, suspected_count: count } = report;
-  if (work.length === 0 && count === 0) return html`<${Panel} title="Still moving"><p>Nothing was in flight.</p><p class="quiet">Unfinished work, and differences that it may still resolve, would be here. Nothing of that is to be repaired.</p><//>`;
-  return html`<${Panel} title="Still moving">
+  if (work.length === 0 && count === 0) return html`<${Panel} title="Still moving" class="books-moving"><p>Nothing was in flight.</p><p class="quiet">Unfinished work, and differences that it may still resolve, would be here. Nothing of that is to be repaired.</p><//>`;
+  return html`<${Panel} title="Still moving" class="books-moving">
     <p class="quiet">Nothing here is to be repaired. Check again when it has ended.</p>
     ${work.length > 0 && html`<div class="scroll"><table><thead><tr><th>Work in flight</th><th>Since</th><th>Ends with</th></tr></thead>
       <tbody>${work.map((one) => html`<tr key=${one.what}><td>${one.what}</td><td>${one.since ? html`<${Since} at=${one.since} />` : '–'}</td><td>${one.waits_for}</td></tr>`)}</tbody></table></div>`}
