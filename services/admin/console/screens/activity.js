@@ -41,12 +41,13 @@ export function Activity() {
       ${!data && !problem && html`<p class="quiet">Loading…</p>`}
       <ol class="activity" ref=${list}>${entries.map((entry) => html`<${Entry} key=${entry.key} entry=${entry} />`)}</ol>
       ${data && entries.length === 0 && html`<p class="quiet">${data.next ? 'Nothing of what was searched so far matches. There is more to search.' : 'Nothing matches. Changes by people, starts and stops of processes, notifications, redrives and reconciliations would be here.'}</p>`}
+      ${data && view.cursor && !data.next && html`<p class="quiet">Nothing older is kept.</p>`}
       ${data?.next && html`<p><${Link} class="button" href=${address('/activity', { ...view, ...data.next })}>Older<//></p>`}
     <//>`;
 }
 
 /**
- * Keeps entries where their reader sees them: while he reads, new ones wait until he asks for them.
+ * Keeps entries in their place while somebody reads. New ones wait until they are asked for.
  * @param {string} key @param {TimeLineEntry[] | null} all @param {{ current: HTMLOListElement | null }} list
  */
 function useCalm(key, all, list) {

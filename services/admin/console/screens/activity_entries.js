@@ -69,7 +69,7 @@ function Delivery({ sent }) {
 /** @param {{ finding: Schemas['OpenFinding'] }} properties */
 function Finding({ finding }) {
   const [code] = finding.key.split(':'), fingerprint = finding.key.slice(code.length + 1);
-  const state = finding.notified_at ? html`<span class="activity-outcome quiet">people were told at <${Time} at=${finding.notified_at} /></span>`
+  const state = finding.notified_at ? html`<span class="activity-outcome quiet">people were last told at <${Time} at=${finding.notified_at} /></span>`
     : finding.cleared_at ? html`<span class="activity-outcome quiet">it was gone before people were told</span>`
       : html`<span class="activity-outcome warn">held back: people have not been told yet</span>`;
   return html`<p>A problem was seen: ${finding.text} ${state}</p>

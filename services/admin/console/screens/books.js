@@ -64,8 +64,9 @@ function inWords(report) {
   const { summary, resolved_to_check: toCheck = 0 } = report;
   const also = toCheck > 0 ? ` ${counted(toCheck, 'manual resolution')} must be checked: money may have been returned twice.` : '';
   if (report.verdict === 'BALANCED') return `The books balance: stock, money and messages of ${counted(summary.orders, 'order')} agree.${also}`;
-  if (report.verdict === 'UNBALANCED') return `The books do not balance: ${counted(report.discrepancy_count, 'discrepancy', 'discrepancies')}${affected(report)}.${also}`;
   const silent = report.unanswered.map((one) => one.service).join(', ');
+  const more = silent ? ` There may be more: ${silent} did not answer.` : '';
+  if (report.verdict === 'UNBALANCED') return `The books do not balance: ${counted(report.discrepancy_count, 'discrepancy', 'discrepancies')}${affected(report)}.${more}${also}`;
   const why = silent ? `${silent} did not answer` : report.in_flight.length > 0 ? 'work is in flight' : 'the differences may still resolve themselves';
   return `It cannot be told yet whether the books balance: ${why}.${also}`;
 }
@@ -99,23 +100,28 @@ function extent(scope) {
 /** @param {{ report: Report }} properties */
 function Report({ report }) {
   return html`
-    ${report.unanswered.length > 0 && html`<${Panel} title="Not everything could be read"><ul>${report.unanswered.map((one) => html`<li key=${one.service}><b>${one.service}</b>: ${one.why}</li>`)}</ul><p class="quiet">What these services hold is missing in this report.</p><//>`}
+    ${report.unanswered.length > 0 && html`<${Panel} title="Not everything could be read" class="books-unread"><ul>${report.unanswered.map((one) => html`<li key=${one.service}><b>${one.service}</b>: ${one.why}</li>`)}</ul><p class="quiet">What these services hold is missing in this report.</p><//>`}
     <${Wrong} report=${report} />
     <div class="columns"><${Moving} report=${report} /><${Totals} report=${report} /></div>`;
 }
 
 /** @param {{ report: Report }} properties */
 function Totals({ report }) {
-  const { summary } = report;
-  /** @type {[string, number][]} */
+  const { summary, unanswered } = report;
+  // Admin counts nothing of who did not answer. That is not zero.
+  const of = (/** @type {string} */ service, /** @type {number} */ total) => (unanswered.some((one) => one.service === service) ? null : total);
+  const ofAll = (/** @type {number} */ total) => (unanswered.length > 0 ? null : total);
+  /** @type {[string, number | null][]} */
   const tiles = [
-    ['Orders', summary.orders], ['confirmed', summary.confirmed], ['cancelled', summary.cancelled], ['pending', summary.pending], ['overdue', summary.overdue],
-    ['Charges captured', summary.captured], ['refunded', summary.refunded], ['Pieces on hand', summary.on_hand], ['reserved', summary.reserved], ['sold', summary.sold],
-    ['supplied', summary.supplied], ['Facts published', summary.facts_published], ['Rows compared', summary.rows_checked],
+    ['Orders', of('order', summary.orders)], ['confirmed', of('order', summary.confirmed)], ['cancelled', of('order', summary.cancelled)],
+    ['pending', of('order', summary.pending)], ['overdue', of('order', summary.overdue)], ['Charges captured', of('bank', summary.captured)], ['refunded', of('bank', summary.refunded)],
+    ['Pieces on hand', of('inventory', summary.on_hand)], ['reserved', of('inventory', summary.reserved)], ['sold', of('inventory', summary.sold)],
+    ['supplied', of('inventory', summary.supplied)], ['Facts published', ofAll(summary.facts_published)], ['Rows compared', summary.rows_checked],
   ];
+  const deadLetters = ofAll(summary.dead_letters);
   return html`<${Panel} title="Totals" actions=${html`<${Export} report=${report} />`}>
     <dl class="tiles">${tiles.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${number(value)}</dd></div>`)}
-      <div><dt>Dead letters</dt><dd>${summary.dead_letters > 0 ? html`<${Link} href="/dead-letters">${number(summary.dead_letters)}<//>` : '0'}</dd></div></dl>
-    ${report.unanswered.length > 0 && html`<p class="quiet">Without ${report.unanswered.map((one) => one.service).join(', ')}.</p>`}
+      <div><dt>Dead letters</dt><dd>${deadLetters ? html`<${Link} href="/dead-letters">${number(deadLetters)}<//>` : number(deadLetters)}</dd></div></dl>
+    ${unanswered.length > 0 && html`<p class="quiet">Without what ${unanswered.map((one) => one.service).join(', ')} would add.</p>`}
   <//>`;
 }

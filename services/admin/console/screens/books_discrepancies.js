@@ -22,7 +22,7 @@ export function Wrong({ report }) {
   const wanted = route.value.query.get('rule');
   const rules = (report.by_rule ?? []).filter((one) => one.certain > 0);
   if (rules.length === 0) {
-    const text = report.verdict === 'BALANCED' ? 'Nothing.' : 'Nothing is certain to be wrong. Below is what has to end before it can be told.';
+    const text = report.verdict === 'BALANCED' ? 'Nothing.' : 'Nothing is certain to be wrong. It can be told once all services answer and nothing is in flight.';
     return html`<${Panel} title="Wrong"><p>${text}</p><p class="quiet">Each discrepancy would be here with its money, its orders and the commands that show or repair it.</p><//>`;
   }
   const shown = rules.some((one) => one.rule === wanted) ? rules.filter((one) => one.rule === wanted) : rules;
@@ -89,7 +89,7 @@ function acceptBaseline(step, found) {
 /** @param {{ report: Report }} properties */
 export function Moving({ report }) {
   const { in_flight: work, suspected, suspected_count: count } = report;
-  if (work.length === 0 && count === 0) return html`<${Panel} title="Still moving" class="books-moving"><p>Nothing was in flight.</p><p class="quiet">Unfinished work, and differences that it may still resolve, would be here. Nothing of that is to be repaired.</p><//>`;
+  if (work.length === 0 && count === 0) return html`<${Panel} title="Still moving" class="books-moving"><p>Nothing was in flight${report.unanswered.length > 0 ? ' at the services that answered' : ''}.</p><p class="quiet">Unfinished work, and differences that it may still resolve, would be here. Nothing of that is to be repaired.</p><//>`;
   return html`<${Panel} title="Still moving" class="books-moving">
     <p class="quiet">Nothing here is to be repaired. Check again when it has ended.</p>
     ${work.length > 0 && html`<div class="scroll"><table><thead><tr><th>Work in flight</th><th>Since</th><th>Ends with</th></tr></thead>
