@@ -55,3 +55,6 @@ export const inWords = (name) => name.toLowerCase().replaceAll('_', ' ');
 
 /** @param {string} text */
 export const isUuid = (text) => /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(text);
+
+/** What a rejected promise says. @param {unknown} problem */
+export const messageOf = (problem) => (problem instanceof Error ? problem.message : String(problem));

@@ -9,16 +9,25 @@ import { Entry } from './activity_entries.js';
 import { Filters } from './activity_filters.js';
 import { loadPage, withReconciliation } from './activity_sources.js';
 
-/** @typedef {import('./activity_sources.js').View} View @typedef {import('./activity_sources.js').Page} Page @typedef {import('./activity_sources.js').TimeLineEntry} TimeLineEntry */
+/**
+ * @typedef {import('./activity_sources.js').View} View @typedef {import('./activity_sources.js').Page} Page
+ * @typedef {import('./activity_sources.js').TimeLineEntry} TimeLineEntry
+ */
 
 /** Milliseconds between two readings of the newest page. */
 const REFRESH = 4_000;
+
+const SEARCHED = 'Nothing of what was searched so far matches. There is more to search.';
+const EMPTY = 'Nothing matches. Changes by people, starts and stops of processes, notifications, redrives and reconciliations would be here.';
 
 /** @returns {View} */
 function viewOf() {
   const { query } = route.value;
   const read = (/** @type {string} */ name) => query.get(name) ?? '';
-  return { operator: read('operator'), target: read('target'), kind: read('kind'), text: read('text'), since: read('since'), until: read('until'), cursor: read('cursor'), before: read('before') };
+  return {
+    operator: read('operator'), target: read('target'), kind: read('kind'), text: read('text'),
+    since: read('since'), until: read('until'), cursor: read('cursor'), before: read('before'),
+  };
 }
 
 export function Activity() {
@@ -30,17 +39,18 @@ export function Activity() {
   const list = useRef(/** @type {HTMLOListElement | null} */ (null));
   const { entries, waiting, showAll } = useCalm(key, all, list);
   const people = useMemo(() => [...new Set((data?.entries ?? []).flatMap((one) => (one.kind === 'change' ? [one.value.operator] : [])))].sort(), [data]);
+  const back = view.cursor && html`<${Link} href=${address('/activity', { ...view, cursor: null, before: null })}>Back to the newest<//>`;
   return html`
     <h1>What happened</h1>
     <${Filters} key=${key} view=${view} people=${people} />
     <${Receiver} notifications=${data?.notifications ?? null} sent=${reload} />
     <${Failure} problem=${problem} />
     ${(data?.gaps ?? []).map((gap) => html`<p key=${gap} class="activity-gap" role="status"><b>Not complete.</b> ${gap}</p>`)}
-    <${Panel} title=${view.cursor ? 'Older' : 'Newest first'} actions=${view.cursor && html`<${Link} href=${address('/activity', { ...view, cursor: null, before: null })}>Back to the newest<//>`}>
+    <${Panel} title=${view.cursor ? 'Older' : 'Newest first'} actions=${back}>
       ${waiting > 0 && html`<button type="button" class="activity-new" onClick=${showAll}>Show ${counted(waiting, 'new entry', 'new entries')}</button>`}
       ${!data && !problem && html`<p class="quiet">Loading…</p>`}
       <ol class="activity" ref=${list}>${entries.map((entry) => html`<${Entry} key=${entry.key} entry=${entry} />`)}</ol>
-      ${data && entries.length === 0 && html`<p class="quiet">${data.next ? 'Nothing of what was searched so far matches. There is more to search.' : 'Nothing matches. Changes by people, starts and stops of processes, notifications, redrives and reconciliations would be here.'}</p>`}
+      ${data && entries.length === 0 && html`<p class="quiet">${data.next ? SEARCHED : EMPTY}</p>`}
       ${data && view.cursor && !data.next && html`<p class="quiet">Nothing older is kept.</p>`}
       ${data?.next && html`<p><${Link} class="button" href=${address('/activity', { ...view, ...data.next })}>Older<//></p>`}
     <//>`;
@@ -75,10 +85,12 @@ function useCalm(key, all, list) {
 /** Where notifications go, and a test of it. @param {{ notifications: Page['notifications'], sent: () => void }} properties */
 function Receiver({ notifications, sent }) {
   const breaker = notifications?.breaker;
+  const until = breaker?.open_until && html` until <${Time} at=${breaker.open_until} /> (<${Countdown} at=${breaker.open_until} />)`;
   const held = (notifications?.open ?? []).filter((one) => !one.notified_at && !one.cleared_at).length;
   return html`<p class="activity-receiver">
     ${notifications && html`<span>Notifications go to <b>${notifications.to ?? 'the standard output of admin: nobody is called'}</b>.</span>`}
-    ${breaker && breaker.state !== 'CLOSED' && html`<span class="warn">The receiver: <${Status} status=${breaker.state} />${breaker.open_until && html` until <${Time} at=${breaker.open_until} /> (<${Countdown} at=${breaker.open_until} />)`}. Notifications wait; none is lost.</span>`}
+    ${breaker && breaker.state !== 'CLOSED' && html`
+      <span class="warn">The breaker of the receiver is <${Status} status=${breaker.state} />${until}. Notifications wait; none is lost.</span>`}
     ${held > 0 && html`<span class="warn">${counted(held, 'problem')} held back: people have not been told yet.</span>`}
     <${Action} onClick=${() => sendTest(notifications?.to ?? null, sent)}>Send a test notification<//>
   </p>`;
@@ -88,7 +100,8 @@ function Receiver({ notifications, sent }) {
 function sendTest(to, sent) {
   confirmChange({
     title: 'Send a test notification',
-    effect: html`<p>One notification that says that it is a test goes to <b>${to ?? 'the standard output of admin'}</b>. Its delivery appears in the time line.</p>`,
+    effect: html`<p>One notification that says that it is a test goes to <b>${to ?? 'the standard output of admin'}</b>. Its
+      delivery appears in the time line.</p>`,
     label: 'Send',
     run: (reason) => post('/api/admin/notifications/test', reason ? { reason } : {}),
     done: () => { sent(); return 'The test notification is on its way'; },

@@ -1,5 +1,5 @@
 // Activity: the entries of the time line.
-import { counted, duration } from '../lib/format.js';
+import { counted, duration, number } from '../lib/format.js';
 import { html, useState } from '../lib/html.js';
 import { address, Link } from '../lib/router.js';
 import { Countdown, DeadLettersLink, Id, OrderLink, Status, Time } from '../lib/ui.js';
@@ -40,7 +40,8 @@ function ChangeEntry({ entry }) {
   return html`<p><${Change} entry=${entry} /> <${Outcome} outcome=${entry.outcome} /></p>
     ${entry.reason && html`<p class="activity-reason">“${entry.reason}”</p>`}
     <${Details} of=${{ ...entry.detail, 'id of the entry': entry.id, action: entry.action, target: entry.target }} orders=${ordersOf(entry.detail ?? {})}>
-      <p><${Link} href=${address('/activity', { target: entry.target })}>All that happened to ${entry.target}<//> · <${Link} href=${address('/activity', { operator: entry.operator })}>All that ${entry.operator} did<//></p>
+      <p><${Link} href=${address('/activity', { target: entry.target })}>All that happened to ${entry.target}<//></p>
+      <p><${Link} href=${address('/activity', { operator: entry.operator })}>All that ${entry.operator} did<//></p>
     <//>`;
 }
 
@@ -59,10 +60,15 @@ function Notification({ sent }) {
 
 /** @param {{ sent: Schemas['SentNotification'] }} properties */
 function Delivery({ sent }) {
-  if (sent.delivered_at) return html`<span class="activity-outcome quiet">delivered after ${duration(Math.max(0, Date.parse(sent.delivered_at) - Date.parse(sent.at)))}</span>`;
+  if (sent.delivered_at) {
+    const took = Math.max(0, Date.parse(sent.delivered_at) - Date.parse(sent.at));
+    return html`<span class="activity-outcome quiet">delivered after ${duration(took)}</span>`;
+  }
   if (sent.given_up) return html`<span class="activity-outcome activity-rejected">given up: ${sent.given_up}</span>`;
   const why = sent.failure ? `: ${sent.failure}` : '';
-  if (sent.next_attempt) return html`<span class="activity-outcome warn">not delivered yet${why}; held back until <${Time} at=${sent.next_attempt} /> (<${Countdown} at=${sent.next_attempt} />)</span>`;
+  const { next_attempt: next } = sent;
+  const until = html`<${Time} at=${next} /> (<${Countdown} at=${next} />)`;
+  if (next) return html`<span class="activity-outcome warn">not delivered yet${why}; held back until ${until}</span>`;
   return html`<span class="activity-outcome warn">is being delivered${why}</span>`;
 }
 
@@ -73,28 +79,34 @@ function Finding({ finding }) {
     : finding.cleared_at ? html`<span class="activity-outcome quiet">it was gone before people were told</span>`
       : html`<span class="activity-outcome warn">held back: people have not been told yet</span>`;
   return html`<p>A problem was seen: ${finding.text} ${state}</p>
-    <${Details} of=${finding}>${code === 'dead_letters' && html`<p><${DeadLettersLink} filter=${{ fingerprint }}>Its dead letters<//></p>`}${code === 'ledgers_unbalanced' && html`<p><${Link} href="/books">What is wrong<//></p>`}<//>`;
+    <${Details} of=${finding}>${code === 'dead_letters' && html`<p><${DeadLettersLink} filter=${{ fingerprint }}>Its dead letters<//></p>`}
+      ${code === 'ledgers_unbalanced' && html`<p><${Link} href="/books">What is wrong<//></p>`}<//>`;
 }
 
 /** @param {{ redrive: Schemas['RedriveView'] }} properties */
 function RedriveEntry({ redrive }) {
   const { id, status, sent, resolved, failed, remaining, operator, stopped_because: why } = redrive;
-  return html`<p>Redrive <${Id} id=${id} to=${`/redrives/${id}`} /> of <b>${operator}</b> is <${Status} status=${status} />, ${counted(sent, 'dead letter')} replayed, ${resolved} resolved, ${failed} failed, ${remaining} remaining${why && html` <span class="activity-outcome warn">${why}</span>`}</p>
+  const progress = `, ${counted(sent, 'dead letter')} replayed, ${number(resolved)} resolved, ${number(failed)} failed, ${number(remaining)} remaining`;
+  return html`<p>Redrive <${Id} id=${id} to=${`/redrives/${id}`} /> of <b>${operator}</b> is <${Status} status=${status} />${progress}
+      ${why && html` <span class="activity-outcome warn">${why}</span>`}</p>
     ${redrive.reason && html`<p class="activity-reason">“${redrive.reason}”</p>`}<${Details} of=${redrive} />`;
 }
 
 /** @param {{ summary: Schemas['ReconciliationSummary'] }} properties */
 function Reconciliation({ summary }) {
-  const text = summary.verdict === 'BALANCED' ? 'the books balance' : summary.verdict === 'UNBALANCED' ? `the books do not balance: ${counted(summary.discrepancies, 'discrepancy', 'discrepancies')}` : 'no result yet';
-  return html`<p class=${summary.verdict === 'UNBALANCED' ? 'activity-rejected' : ''}>Reconciliation, the last with a result: ${text}. <${Link} href="/books">Books<//></p>`;
+  const isUnbalanced = summary.verdict === 'UNBALANCED';
+  const text = isUnbalanced ? `the books do not balance: ${counted(summary.discrepancies, 'discrepancy', 'discrepancies')}` : 'the books balance';
+  return html`<p class=${isUnbalanced ? 'activity-rejected' : ''}>The last reconciliation with a result: ${text}. <${Link} href="/books">Books<//></p>`;
 }
 
 /** Everything that is known of an entry, once it is asked for. @param {{ of: Record<string, any>, orders?: string[], children?: any }} properties */
 function Details({ of: known, orders = [], children }) {
   const [isOpen, setOpen] = useState(false);
   const fields = Object.entries(known).filter(([, value]) => value !== null && value !== undefined && value !== '');
-  return html`<details onToggle=${(/** @type {Event} */ event) => setOpen(/** @type {HTMLDetailsElement} */ (event.currentTarget).open)}><summary>Details</summary>
-    ${isOpen && html`<dl class="activity-detail">${fields.map(([name, value]) => html`<div key=${name}><dt>${name.replaceAll('_', ' ')}</dt><dd>${typeof value === 'object' ? html`<code>${JSON.stringify(value)}</code>` : String(value)}</dd></div>`)}</dl>
+  const toggle = (/** @type {Event} */ event) => setOpen(/** @type {HTMLDetailsElement} */ (event.currentTarget).open);
+  return html`<details onToggle=${toggle}><summary>Details</summary>
+    ${isOpen && html`<dl class="activity-detail">${fields.map(([name, value]) => html`<div key=${name}><dt>${name.replaceAll('_', ' ')}</dt>
+        <dd>${typeof value === 'object' ? html`<code>${JSON.stringify(value)}</code>` : String(value)}</dd></div>`)}</dl>
       ${orders.length > 0 && html`<p>Orders: ${orders.map((id) => html`<span key=${id}><${OrderLink} id=${id} /> </span>`)}</p>`}${children}`}
   </details>`;
 }

@@ -6,7 +6,10 @@ import { Id } from '../lib/ui.js';
 
 /** @typedef {import('../types.js').Schemas} Schemas @typedef {Schemas['LogEntry']} LogEntry @typedef {Schemas['Action']} Action */
 
-/** Each change: the group of its choice in the filter, its name there, and what its author did to its target. @type {Record<Action, [string, string, string]>} */
+/**
+ * Each change: the group of its choice in the filter, its name there, and what its author did to its target.
+ * @type {Record<Action, [string, string, string]>}
+ */
 export const ACTIONS = {
   'dlq.replay': ['Dead letters', 'Replay', 'replayed dead letter'],
   'dlq.edit': ['Dead letters', 'Edit and replay', 'edited and replayed dead letter'],
@@ -77,7 +80,8 @@ export function Change({ entry }) {
   const detail = /** @type {Record<string, any>} */ (entry.detail ?? {});
   const verb = ACTIONS[entry.action]?.[2] ?? entry.action;
   const more = extras(entry.action, detail);
-  return html`<b>${entry.operator}</b> ${detail.reported_operator && html`(as ${detail.reported_operator}) `}${verb}${entry.action === 'saga.extend' && (detail.stuck_at ? ' orders that wait for' : ' order')} <${Target} ...${entry} />
+  const whose = entry.action !== 'saga.extend' ? '' : detail.stuck_at ? ' orders that wait for' : ' order';
+  return html`<b>${entry.operator}</b> ${detail.reported_operator && `(as ${detail.reported_operator}) `}${verb}${whose} <${Target} ...${entry} />
     ${more && html` ${more}`}${typeof detail.saga === 'string' && html` of order <${Id} id=${detail.saga} to=${`/orders/${detail.saga}`} />`}`;
 }
 
@@ -87,10 +91,13 @@ function extras(action, detail) {
   if (action === 'product.price') return `to ${price}`;
   if (action === 'product.restock') return `with ${number(detail.quantity)} pieces`;
   if (action === 'product.list') return `at ${price}, ${number(detail.quantity)} pieces`;
-  if (action === 'fault.inject') return `${detail.kind ?? ''}${detail.step ? ` at ${detail.step}` : ''}${detail.probability ? `, ${detail.probability} %` : ''}`;
+  const { kind = '', step, probability } = detail;
+  if (action === 'fault.inject') return `${kind}${step ? ` at ${step}` : ''}${probability ? `, ${probability} %` : ''}`;
   if (action === 'redrive.start' && detail.matching !== undefined) return `of ${number(detail.matching)} dead letters`;
   return '';
 }
 
 /** Lists ids in a detail that are orders. @param {Record<string, any>} detail @returns {string[]} */
-export const ordersOf = (detail) => [detail.sagas, detail.orders].flatMap((list) => (Array.isArray(list) ? list.filter((one) => typeof one === 'string' && ID.test(one)) : []));
+export function ordersOf({ sagas = [], orders = [] }) {
+  return [sagas, orders].flat().filter((one) => typeof one === 'string' && ID.test(one));
+}

@@ -28,7 +28,8 @@ export function Books() {
 function isReportNeeded() {
   if (!overview.value) return false;
   const { reconciliation, findings } = overview.value;
-  return reconciliation?.verdict !== 'BALANCED' || (reconciliation.resolved_to_check ?? 0) > 0 || findings.some((one) => one.code === 'reconciliation_incomplete');
+  return reconciliation?.verdict !== 'BALANCED' || (reconciliation.resolved_to_check ?? 0) > 0
+     || findings.some((one) => one.code === 'reconciliation_incomplete');
 }
 
 /** @param {{ report: Report | null, summary: Summary | null }} properties */
@@ -41,13 +42,18 @@ function Verdict({ report, summary }) {
   return html`<h1 class=${`headline ${tone}`} aria-live="polite">${text}</h1>
     <dl class="facts">
       <div><dt>Last balanced</dt><dd>${balanced ? html`<${Time} at=${balanced} /> (<${Since} at=${balanced} /> ago)` : 'not known here'}</dd></div>
-      ${summary && !isReportNewer && html`<div><dt>Last conclusive result</dt><dd><${Time} at=${summary.at} />, ${summary.verdict === 'BALANCED' ? 'balanced' : counted(summary.discrepancies, 'discrepancy', 'discrepancies')}</dd></div>`}
+      ${summary && !isReportNewer && html`
+        <div><dt>Last conclusive result</dt><dd><${Time} at=${summary.at} />, ${resultOf(summary)}</dd></div>`}
       ${report && html`<div><dt>This report</dt><dd><${Time} at=${report.checked_at} /></dd></div><div><dt>It read</dt><dd>${extent(report.scope)}</dd></div>`}
       ${report?.scope?.full_at && html`<div><dt>Everything was read and balanced</dt><dd><${Time} at=${report.scope.full_at} /></dd></div>`}
     </dl>
     ${report && !isReportNewer && html`<p class="warn">Admin has reconciled since. The report below is older: check again to see what is true now.</p>`}
-    ${report && !summary && overview.value && html`<p class="warn">Something was resolved or accepted since the last result, or there was none: check again.</p>`}`;
+    ${report && !summary && overview.value && html`
+      <p class="warn">Something was resolved or accepted since the last result, or there was none: check again.</p>`}`;
 }
+
+/** @param {Summary} summary */
+const resultOf = (summary) => (summary.verdict === 'BALANCED' ? 'balanced' : counted(summary.discrepancies, 'discrepancy', 'discrepancies'));
 
 const UNKNOWN = 'It is not known whether the books balance: there was no result since the start, or since something was resolved or accepted.';
 
@@ -66,7 +72,8 @@ function inWords(report) {
   if (report.verdict === 'BALANCED') return `The books balance: stock, money and messages of ${counted(summary.orders, 'order')} agree.${also}`;
   const silent = report.unanswered.map((one) => one.service).join(', ');
   const more = silent ? ` There may be more: ${silent} did not answer.` : '';
-  if (report.verdict === 'UNBALANCED') return `The books do not balance: ${counted(report.discrepancy_count, 'discrepancy', 'discrepancies')}${affected(report)}.${more}${also}`;
+  const wrong = counted(report.discrepancy_count, 'discrepancy', 'discrepancies');
+  if (report.verdict === 'UNBALANCED') return `The books do not balance: ${wrong}${affected(report)}.${more}${also}`;
   const why = silent ? `${silent} did not answer` : report.in_flight.length > 0 ? 'work is in flight' : 'the differences may still resolve themselves';
   return `It cannot be told yet whether the books balance: ${why}.${also}`;
 }
@@ -87,7 +94,10 @@ function affected(report) {
 
 /** Latest time at which everything agreed, of those that admin tells. @param {Report | null} report @param {Summary | null} summary */
 function lastBalanced(report, summary) {
-  const times = [summary?.verdict === 'BALANCED' ? summary.at : null, report?.verdict === 'BALANCED' ? report.checked_at : null, report?.scope?.since, report?.scope?.full_at];
+  const times = [
+    summary?.verdict === 'BALANCED' ? summary.at : null, report?.verdict === 'BALANCED' ? report.checked_at : null,
+    report?.scope?.since, report?.scope?.full_at,
+  ];
   return times.flatMap((at) => (at ? [at] : [])).sort((one, other) => Date.parse(other) - Date.parse(one))[0] ?? null;
 }
 
@@ -100,7 +110,10 @@ function extent(scope) {
 /** @param {{ report: Report }} properties */
 function Report({ report }) {
   return html`
-    ${report.unanswered.length > 0 && html`<${Panel} title="Not everything could be read" class="books-unread"><ul>${report.unanswered.map((one) => html`<li key=${one.service}><b>${one.service}</b>: ${one.why}</li>`)}</ul><p class="quiet">What these services hold is missing in this report.</p><//>`}
+    ${report.unanswered.length > 0 && html`
+      <${Panel} title="Not everything could be read" class="books-unread">
+        <ul>${report.unanswered.map((one) => html`<li key=${one.service}><b>${one.service}</b>: ${one.why}</li>`)}</ul>
+        <p class="quiet">What these services hold is missing in this report.</p><//>`}
     <${Wrong} report=${report} />
     <div class="columns"><${Moving} report=${report} /><${Totals} report=${report} /></div>`;
 }
@@ -114,7 +127,8 @@ function Totals({ report }) {
   /** @type {[string, number | null][]} */
   const tiles = [
     ['Orders', of('order', summary.orders)], ['confirmed', of('order', summary.confirmed)], ['cancelled', of('order', summary.cancelled)],
-    ['pending', of('order', summary.pending)], ['overdue', of('order', summary.overdue)], ['Charges captured', of('bank', summary.captured)], ['refunded', of('bank', summary.refunded)],
+    ['pending', of('order', summary.pending)], ['overdue', of('order', summary.overdue)],
+    ['Charges captured', of('bank', summary.captured)], ['refunded', of('bank', summary.refunded)],
     ['Pieces on hand', of('inventory', summary.on_hand)], ['reserved', of('inventory', summary.reserved)], ['sold', of('inventory', summary.sold)],
     ['supplied', of('inventory', summary.supplied)], ['Facts published', ofAll(summary.facts_published)], ['Rows compared', summary.rows_checked],
   ];

@@ -1,6 +1,6 @@
 // Books: a reconciliation that runs, and the last report. It goes on while its operator looks at other screens.
 import { get, Problem } from '../lib/api.js';
-import { counted, duration } from '../lib/format.js';
+import { counted, duration, messageOf } from '../lib/format.js';
 import { html, signal, useId } from '../lib/html.js';
 import { now, overview } from '../lib/live.js';
 import { address, go, route } from '../lib/router.js';
@@ -39,7 +39,7 @@ export async function startCheck({ full }) {
 }
 
 /** @param {unknown} problem */
-const inWords = (problem) => new Problem(0, `The check has failed: ${problem instanceof Error ? problem.message : problem}. What is shown is of an earlier one.`);
+const inWords = (problem) => new Problem(0, `The check has failed: ${messageOf(problem)}. What is shown is of an earlier one.`);
 
 function cancelCheck() {
   check.value.isRunning?.abort.abort();
@@ -55,10 +55,13 @@ export function CheckProgress() {
   const limit = running.full ? FULL_WITHIN + running.wait : Math.max(running.wait, ANSWERS_WITHIN);
   const inFlight = (overview.value?.services ?? []).find((one) => typeof one.in_flight === 'number')?.in_flight ?? 0;
   const isWaiting = seconds < running.wait / 2 && inFlight > 0;
-  return html`<label for=${id}>${running.full ? 'Reading everything' : 'Reading changes since the last checkpoint'}: <b>${duration(1000 * Math.floor(seconds))}</b>${check.value.tookMs !== null && html` (the last check took ${duration(check.value.tookMs)})`}</label>
+  const { tookMs } = check.value;
+  const what = running.full ? 'Reading everything' : 'Reading changes since the last checkpoint';
+  const waiting = isWaiting ? `Up to ${running.wait / 2} s for ${counted(inFlight, 'order')} in flight to end. ` : '';
+  return html`<label for=${id}>${what}: <b>${duration(1000 * Math.floor(seconds))}</b>${tookMs !== null && ` (the last check took ${duration(tookMs)})`}</label>
     <progress id=${id} max=${running.full ? null : limit} value=${running.full ? null : Math.min(limit, seconds)}></progress>
     <button type="button" onClick=${cancelCheck}>Cancel</button>
-    <p class="quiet">${isWaiting ? `Up to ${running.wait / 2} s for ${counted(inFlight, 'order')} in flight to end. ` : ''}Admin answers within ${duration(limit * 1000)}. Orders go on meanwhile.</p>`;
+    <p class="quiet">${waiting}Admin answers within ${duration(limit * 1000)}. Orders go on meanwhile.</p>`;
 }
 
 export function CheckStart() {
@@ -67,8 +70,11 @@ export function CheckStart() {
     const query = Object.fromEntries(route.value.query);
     go(address('/books', { ...query, wait: /** @type {HTMLSelectElement} */ (event.currentTarget).value }), { replace: true });
   };
-  return html`<button type="button" class="primary" onClick=${() => startCheck({ full: false })} title="Reads what changed since the last checkpoint">Check now</button>
-    <button type="button" onClick=${() => startCheck({ full: true })} title="Also finds rows that were changed without an event. May take ten minutes on a large system">Check everything</button>
+  const about = 'Also finds rows that were changed without an event. May take ten minutes on a large system';
+  return html`<button type="button" class="primary" onClick=${() => startCheck({ full: false })} title="Reads what changed since the last checkpoint">
+      Check now</button>
+    <button type="button" onClick=${() => startCheck({ full: true })} title=${about}>Check everything</button>
     <label for=${id}>Time limit for work in flight</label>
-    <select id=${id} onChange=${choose}>${WAITS.map((wait) => html`<option key=${wait} value=${wait} selected=${wait === waitOf()}>${wait === 0 ? 'none: judge as it is' : `${wait / 2} s`}</option>`)}</select>`;
+    <select id=${id} onChange=${choose}>${WAITS.map((wait) => html`
+      <option key=${wait} value=${wait} selected=${wait === waitOf()}>${wait === 0 ? 'none: judge as it is' : `${wait / 2} s`}</option>`)}</select>`;
 }

@@ -20,7 +20,8 @@ export function toCsv(report) {
     [state, one.rule, one.subject, one.detail, one.difference, one.amount?.amount_minor, one.amount?.currency, one.since, one.advice];
   const rows = [
     ...report.discrepancies.map(found('wrong')), ...report.suspected.map(found('may still resolve')),
-    ...report.resolved.map((one) => ['resolved manually', one.what, one.subject, one.detail, one.difference, one.amount?.amount_minor, one.amount?.currency, one.since, '', one.operator, one.reason, one.check]),
+    ...report.resolved.map((one) => ['resolved manually', one.what, one.subject, one.detail, one.difference, one.amount?.amount_minor, one.amount?.currency,
+      one.since, '', one.operator, one.reason, one.check]),
     ...report.in_flight.map((one) => ['in flight', '', '', `${one.what}, until ${one.waits_for}`, '', '', '', one.since]),
     ...report.unanswered.map((one) => ['not read', '', one.service, one.why]),
   ];

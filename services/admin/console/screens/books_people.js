@@ -1,9 +1,9 @@
 // Books: what people accepted or resolved by hand, and why.
 import { get } from '../lib/api.js';
-import { counted, money, number } from '../lib/format.js';
+import { counted, messageOf, money, number } from '../lib/format.js';
 import { html } from '../lib/html.js';
 import { address, Link } from '../lib/router.js';
-import { Failure, OrderLink, Panel, Time, useLoaded } from '../lib/ui.js';
+import { Failure, Id, OrderLink, Panel, Time, useLoaded } from '../lib/ui.js';
 import { isId } from './books_rules.js';
 
 /** @typedef {import('../types.js').Schemas} Schemas @typedef {Schemas['Report']} Report @typedef {Schemas['LogEntry']} LogEntry */
@@ -23,7 +23,7 @@ async function decisions(abort) {
   const pages = await Promise.allSettled(actions.map((action) => get(address('/api/admin/audit', { action, limit: RECENT }), abort)));
   const read = pages.flatMap((page) => (page.status === 'fulfilled' ? [page.value] : []));
   const entries = read.flatMap((page) => page.entries).sort((one, other) => Date.parse(other.at) - Date.parse(one.at));
-  const problems = pages.flatMap((page, index) => (page.status === 'rejected' ? [`${actions[index]}: ${page.reason instanceof Error ? page.reason.message : page.reason}`] : []));
+  const problems = pages.flatMap((page, index) => (page.status === 'rejected' ? [`${actions[index]}: ${messageOf(page.reason)}`] : []));
   return { entries, isMore: read.some((page) => page.next), problems };
 }
 
@@ -34,11 +34,14 @@ export function ByPeople({ report }) {
   return html`<${Panel} title="Accepted or resolved by people">
     <${Failure} problem=${problem} />
     ${resolved.length > 0 && html`<h3>Differences that stand because a person resolved them</h3><${Resolved} report=${/** @type {Report} */ (report)} />`}
-    ${baselines.length > 0 && html`<h3>Baselines: messages that a step never processed, accepted</h3><${Baselines} baselines=${baselines} entries=${data?.entries ?? []} />`}
+    ${baselines.length > 0 && html`<h3>Baselines: messages that a step never processed, accepted</h3>
+      <${Baselines} baselines=${baselines} entries=${data?.entries ?? []} />`}
     <h3>Decisions, newest first</h3>
     ${data && data.problems.length > 0 && html`<${Failure} problem=${`Some decisions could not be read: ${data.problems.join('; ')}`} />`}
-    ${data && data.entries.length > 0 && html`<ul class="books-decisions">${data.entries.map((entry) => html`<${Decision} key=${entry.id} entry=${entry} />`)}</ul>`}
-    ${data && data.entries.length === 0 && data.problems.length === 0 && html`<p class="quiet">None. Manual resolutions, accepted baselines and manual refunds would be here, with who, when and why.</p>`}
+    ${data && data.entries.length > 0 && html`<ul class="books-decisions">
+      ${data.entries.map((entry) => html`<${Decision} key=${entry.id} entry=${entry} />`)}</ul>`}
+    ${data && data.entries.length === 0 && data.problems.length === 0 && html`
+      <p class="quiet">None. Manual resolutions, accepted baselines and manual refunds would be here, with who, when and why.</p>`}
     ${data?.isMore && html`<p class="quiet">The newest ${RECENT} of each kind. <${Link} href="/activity">All in Activity<//></p>`}
   <//>`;
 }
@@ -48,18 +51,23 @@ function Resolved({ report }) {
   return html`<div class="scroll"><table>
     <thead><tr><th>Order</th><th>What stands</th><th class="right">Difference</th><th class="right">Money</th><th>By</th><th>Why</th><th>When</th></tr></thead>
     <tbody>${report.resolved.map((one, index) => html`<tr key=${index}>
-      <td><${OrderLink} id=${one.subject} /></td><td>${one.what}${one.detail && `: ${one.detail}`}${one.check && html`<p class="warn">Check it: ${one.check}</p>`}</td>
-      <td class="right">${one.difference ?? ''}</td><td class="right">${one.amount ? money(one.amount) : ''}</td><td>${one.operator}</td><td>${one.reason}</td><td><${Time} at=${one.since} /></td></tr>`)}</tbody>
-  </table></div>${report.resolved.length < report.resolved_count && html`<p class="quiet">${number(report.resolved.length)} of ${number(report.resolved_count)}, those to check first.</p>`}`;
+      <td><${OrderLink} id=${one.subject} /></td>
+        <td>${one.what}${one.detail && `: ${one.detail}`}${one.check && html`<p class="warn">Check it: ${one.check}</p>`}</td>
+      <td class="right">${one.difference ?? ''}</td><td class="right">${one.amount ? money(one.amount) : ''}</td>
+        <td>${one.operator}</td><td>${one.reason}</td><td><${Time} at=${one.since} /></td></tr>`)}</tbody>
+  </table></div>${report.resolved.length < report.resolved_count
+    && html`<p class="quiet">${number(report.resolved.length)} of ${number(report.resolved_count)}, those to check first.</p>`}`;
 }
 
 /** @param {{ baselines: [string, Schemas['Baseline']][], entries: LogEntry[] }} properties */
 function Baselines({ baselines, entries }) {
-  const accepted = (/** @type {string} */ step) => entries.find((one) => one.action === 'reconciliation.accept_baseline' && one.target === step && one.outcome === 'done');
+  const accepted = (/** @type {string} */ step) => entries.find((one) => one.action === 'reconciliation.accept_baseline' && one.target === step
+     && one.outcome === 'done');
   return html`<div class="scroll"><table>
     <thead><tr><th>Step</th><th class="right">Missed messages</th><th>By</th><th>Why</th><th>When</th></tr></thead>
     <tbody>${baselines.map(([step, { missed, at }]) => { const entry = accepted(step); return html`<tr key=${step}>
-      <td>${step}</td><td class="right">${number(missed)}</td><td>${entry?.operator ?? '–'}</td><td>${entry?.reason ?? '–'}</td><td><${Time} at=${at} /></td></tr>`; })}</tbody>
+      <td>${step}</td><td class="right">${number(missed)}</td><td>${entry?.operator ?? '–'}</td>
+        <td>${entry?.reason ?? '–'}</td><td><${Time} at=${at} /></td></tr>`; })}</tbody>
   </table></div>`;
 }
 
@@ -67,7 +75,17 @@ function Baselines({ baselines, entries }) {
 function Decision({ entry }) {
   const detail = /** @type {Record<string, any>} */ (entry.detail ?? {});
   const order = isId(entry.target) && !entry.action.startsWith('dlq.') ? entry.target : detail.saga;
-  const target = entry.action === 'dlq.resolve' ? html`<${Link} href=${`/dead-letters/${entry.target}`} class="id">${entry.target.slice(0, 8)}…<//>` : isId(entry.target) ? '' : html`<b>${entry.target}</b>`;
-  return html`<li><${Time} at=${entry.at} /> <b>${entry.operator}</b> ${DECISIONS[entry.action]} ${target} ${order && html`order <${OrderLink} id=${order} />`}${typeof detail.missed === 'number' && html` (${counted(detail.missed, 'message')})`}${detail.amount && html` (${money(detail.amount)})`}
-    ${entry.reason ? html`: “${entry.reason}”` : html` <span class="quiet">without a reason</span>`}${!/^done\b/.test(entry.outcome) && html` <span class="warn">${entry.outcome === 'asked' ? 'outcome not known yet' : `not done: ${entry.outcome}`}</span>`}</li>`;
+  const isDone = /^done\b/.test(entry.outcome), failure = entry.outcome === 'asked' ? 'outcome not known yet' : `not done: ${entry.outcome}`;
+  return html`<li><${Time} at=${entry.at} /> <b>${entry.operator}</b> ${DECISIONS[entry.action]} <${Target} entry=${entry} />
+    ${order && html` order <${OrderLink} id=${order} />`}
+    ${typeof detail.missed === 'number' && ` (${counted(detail.missed, 'message')})`}
+    ${detail.amount && ` (${money(detail.amount)})`}
+    ${entry.reason ? `: “${entry.reason}”` : html` <span class="quiet">without a reason</span>`}
+    ${!isDone && html` <span class="warn">${failure}</span>`}</li>`;
+}
+
+/** @param {{ entry: LogEntry }} properties */
+function Target({ entry: { action, target } }) {
+  if (action === 'dlq.resolve') return html`<${Id} id=${target} to=${`/dead-letters/${target}`} />`;
+  return isId(target) ? null : html`<b>${target}</b>`;
 }

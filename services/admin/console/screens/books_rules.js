@@ -49,7 +49,11 @@ export function orderOf({ rule, subject, detail }) {
   return isId(id) ? id : null;
 }
 
-const COMMAND = /sagactl ((?:saga (?:show|resolve|withdraw-resolution) [\w-]+|dlq list|outbox (?:list|retry [\w-]+|republish(?: inventory)?)|(?:stop|start|rebuild) [\w-]+|reconcile(?= --))(?: --[a-z]+ [\w-]+| KIND)*)/g;
+const COMMANDS = [
+  'saga (?:show|resolve|withdraw-resolution) [\\w-]+', 'dlq list',
+  'outbox (?:list|retry [\\w-]+|republish(?: inventory)?)', '(?:stop|start|rebuild) [\\w-]+', 'reconcile(?= --)',
+];
+const COMMAND = new RegExp(`sagactl ((?:${COMMANDS.join('|')})(?: --[a-z]+ [\\w-]+| KIND)*)`, 'g');
 
 /** Commands in an advice, without `sagactl`. @param {Discrepancy} found */
 export function commandsOf({ rule, detail, advice = '' }) {
