@@ -9,4 +9,9 @@
 /** @typedef {Schemas['SecondCounts']} SecondCounts */
 /** @typedef {Schemas['RedriveView']} Redrive */
 /** @typedef {Schemas['Session']} Session */
+/** @typedef {Schemas['DeadLetterItem']} DeadLetterItem */
+/** @typedef {Schemas['DeadLetterDetail']} DeadLetterDetail */
+/** @typedef {Schemas['DeadLetterGroup']} DeadLetterGroup */
+/** @typedef {Schemas['DeadLetterPage']} DeadLetterPage */
+/** @typedef {Schemas['BulkOutcome']} BulkOutcome */
 export {};

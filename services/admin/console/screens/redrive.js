@@ -1,4 +1,121 @@
-// Redrive.
-import { html } from '../lib/html.js';
+// A redrive: live progress, its controls, and whether all ledgers agree afterwards.
+import { get, post } from '../lib/api.js';
+import { counted, duration, number } from '../lib/format.js';
+import { html, useState } from '../lib/html.js';
+import { isConnected, redrives, serverNow } from '../lib/live.js';
+import { address, Link } from '../lib/router.js';
+import { Action, Command, confirmChange, Failure, isNotFound, Panel, Since, Status, Time, useLoaded } from '../lib/ui.js';
+import { inWords } from './dead_letters_filter.js';
+import { canaryText, isOver, partsOf, ProgressBar, whatItDid } from './redrive_progress.js';
 
-export const Redrive = () => html`<h1>Redrive</h1>`;
+/** @typedef {import('../types.js').Redrive} Redrive */
+
+const REFRESH = 2_000;
+
+/** The redrive as the live stream has it, or as it was read. @param {string} id */
+function useRedrive(id) {
+  const live = isConnected.value ? redrives.value.find((one) => one.id === id) : undefined;
+  const path = `/api/admin/dlq/redrive/${encodeURIComponent(id)}`;
+  // The stream has the newest redrives only.
+  const { data, problem, reload } = useLoaded(`${path} ${live ? 'once' : 'again'}`, (abort) => /** @type {Promise<Redrive>} */ (get(path, abort)), live ? 0 : REFRESH);
+  return { redrive: live ?? data, problem: live ? null : problem, reload };
+}
+
+/** @param {{ id: string }} properties */
+export function Redrive({ id }) {
+  const { redrive, problem, reload } = useRedrive(id);
+  if (!redrive) {
+    if (isNotFound(problem)) return html`<h1>There is no redrive ${id}</h1><p><${Link} href="/dead-letters">Dead letters and recent redrives<//></p>`;
+    return problem ? html`<h1>Redrive</h1><${Failure} problem=${problem} />` : html`<p class="loading">Loading…</p>`;
+  }
+  const filter = /** @type {Record<string, string>} */ (redrive.filter);
+  return html`<h1>Redrive <${Status} status=${redrive.status} /></h1>
+    <${Failure} problem=${problem} />
+    <p>Dead letters of ${inWords(filter)}. <${Link} href=${address('/dead-letters', filter)}>Back to the cause<//></p>
+    ${redrive.stopped_because && html`<p class="failure" role="alert"><b>Stopped:</b> ${redrive.stopped_because}</p>`}
+    <${Progress} redrive=${redrive} />
+    <${Controls} redrive=${redrive} changed=${reload} />
+    ${isOver(redrive) && html`<${Ending} redrive=${redrive} />`}
+    <${Plan} redrive=${redrive} />`;
+}
+
+/** @param {{ redrive: Redrive }} properties */
+function Progress({ redrive }) {
+  const { round_sent: sent, round_matching: of, rate, remaining, status } = redrive;
+  const left = rate && remaining > 0 && status === 'RUNNING' ? duration((remaining / rate) * 1000) : null;
+  return html`<${Panel} title="Progress" class="redrive-progress">
+    <${ProgressBar} redrive=${redrive} />
+    <dl class="tiles">
+      <div><dt>Sent</dt><dd>${number(redrive.sent)}</dd></div>
+      ${partsOf(redrive).map(([name, count]) => html`<div key=${name}><dt><i class=${`key ${name.replace(' ', '-')}`}></i>${name === 'resolved' ? 'resolved, took effect' : name}</dt><dd>${number(count)}</dd></div>`)}
+    </dl>
+    <p>Canary: ${canaryText(redrive)}. ${left && html`At ${number(rate)} a second the rest takes about ${left}.`} ${redrive.round > 1 && html`This is round ${number(redrive.round)}: ${number(sent)} of ${number(of)} sent.`}</p>
+    ${redrive.in_flight > 0 && !isOver(redrive) && Date.parse(redrive.updated_at) < serverNow.value - 60_000 && html`<p class="quiet">The status has not changed for <${Since} at=${redrive.updated_at} />. Replays in flight wait for the service that has them.</p>`}
+  <//>`;
+}
+
+/** @param {{ redrive: Redrive, changed: () => void }} properties */
+function Controls({ redrive, changed }) {
+  const { id, status, remaining, in_flight: inFlight } = redrive;
+  const path = `/api/admin/dlq/redrive/${id}`, rest = counted(remaining, 'dead letter');
+  const body = (/** @type {string} */ reason) => (reason ? { reason } : {});
+  const change = (/** @type {string} */ name, /** @type {string} */ title, /** @type {string} */ effect, kind = 'primary', isReasonRequired = false) => confirmChange({
+    title, effect: html`<p>${effect}</p>`, label: title, kind, isReasonRequired, run: (reason) => post(`${path}/${name}`, body(reason)),
+    done: () => { changed(); return `${title}: done`; },
+  });
+  const flight = inFlight > 0 ? ` ${counted(inFlight, 'replay')} in flight will still have an outcome.` : '';
+  const isSending = status === 'CANARY' || status === 'RUNNING';
+  return html`<div class="buttons">
+    ${isSending && html`<${Action} onClick=${() => change('pause', 'Pause the redrive', `The remaining ${rest} wait until it is resumed.${flight}`)}>Pause…<//>`}
+    ${status === 'PAUSED' && html`<${Action} kind="primary" onClick=${() => change('resume', 'Resume the redrive', `It goes on with the remaining ${rest}.`)}>Resume…<//>`}
+    ${status === 'STOPPED' && html`<${Action} onClick=${() => change('resume', 'Start another round', `It replays what matches the filter now, ${rest}, with a new canary first. Fix the cause before.`)}>Another round…<//>`}
+    ${(isSending || status === 'PAUSED' || status === 'STOPPED') && html`<${Action} kind=${isSending ? 'danger' : ''} onClick=${() => change('cancel', 'Cancel the redrive', `The remaining ${rest} stay pending, and this redrive cannot go on.${flight}`, 'danger', true)}>Cancel…<//>`}
+  </div>`;
+}
+
+/** @param {{ redrive: Redrive }} properties */
+function Ending({ redrive }) {
+  return html`<${Panel} title="What it did"><p><b>${whatItDid(redrive)}</b></p><${Reconciliation} /><//>`;
+}
+
+/** Seconds in which a reconciliation answers. */
+const WAIT = 10;
+
+/** Runs a reconciliation, and shows its verdict. */
+function Reconciliation() {
+  const [state, setState] = useState(/** @type {{ isRunning: boolean, report: import('../types.js').Schemas['Report'] | null, problem: unknown }} */ ({ isRunning: false, report: null, problem: null }));
+  const run = async () => {
+    setState({ isRunning: true, report: null, problem: null });
+    try {
+      setState({ isRunning: false, report: await get(`/api/admin/reconciliation?wait=${WAIT}`), problem: null });
+    } catch (problem) {
+      setState({ isRunning: false, report: null, problem });
+    }
+  };
+  const { isRunning, report, problem } = state;
+  return html`<p class="buttons"><button type="button" onClick=${run} disabled=${isRunning}>${isRunning ? `Comparing, up to ${WAIT} s…` : report ? 'Compare again' : 'Do orders, stock and money agree now?'}</button></p>
+    <${Failure} problem=${problem} />
+    <div role="status">${report && html`<p><${Status} status=${report.verdict} /> <b>${report.headline}</b>, compared at <${Time} at=${report.checked_at} /></p>
+      ${report.in_flight.length > 0 && html`<p>In flight: ${report.in_flight.map((one) => one.what).join('; ')}</p>`}
+      ${report.unanswered.length > 0 && html`<p class="warn">No answer: ${report.unanswered.map((one) => `${one.service}: ${one.why}`).join('; ')}</p>`}
+      ${(report.discrepancy_count > 0 || report.suspected_count > 0) && html`<p>${counted(report.discrepancy_count, 'discrepancy', 'discrepancies')}, and ${number(report.suspected_count)} that work in flight may still resolve. <${Link} href="/books">Open the books<//></p>`}`}</div>`;
+}
+
+/** @param {{ redrive: Redrive }} properties */
+function Plan({ redrive }) {
+  const active = !isOver(redrive);
+  return html`<${Panel} title="Plan">
+    <dl class="facts">
+      <div><dt>Started by</dt><dd>${redrive.operator}</dd></div>
+      <div><dt>Reason</dt><dd>${redrive.reason ?? '–'}</dd></div>
+      <div><dt>Started</dt><dd><${Time} at=${redrive.created_at} /> (<${Since} at=${redrive.created_at} />)</dd></div>
+      <div><dt>${active ? 'Status since' : 'Ended'}</dt><dd><${Time} at=${redrive.updated_at} /></dd></div>
+      <div><dt>Matched at the start</dt><dd>${number(redrive.matching)}</dd></div>
+      <div><dt>Canary</dt><dd>${number(redrive.canary)}</dd></div>
+      <div><dt>Rate</dt><dd>${redrive.rate ? `${number(redrive.rate)} a second` : 'unlimited'}</dd></div>
+      <div><dt>Force</dt><dd>${redrive.force ? 'yes' : 'no'}</dd></div>
+    </dl>
+    <p><${Link} href=${address('/activity', { target: redrive.id })}>Its entries in the audit log<//></p>
+    <${Command} command=${`redrive follow ${redrive.id}`} />
+  <//>`;
+}
