@@ -8,7 +8,7 @@ import { Action, Countdown, Failure, Id, Panel, Since, Status, Time, useLoaded }
 import { changeMany, CHANGES } from './dead_letters_changes.js';
 import { FilterForm, inWords, isNarrow, listAddress, viewOf, wizardAddress } from './dead_letters_filter.js';
 import { Letters } from './dead_letters_list.js';
-import { ProgressBar } from './redrive_progress.js';
+import { isOver, ProgressBar } from './redrive_progress.js';
 import { RedriveWizard } from './redrive_wizard.js';
 
 /** @typedef {import('../types.js').DeadLetterGroup} Cause */
@@ -33,9 +33,9 @@ function Overview({ view }) {
       ${fingerprint ? chosen ? html`<${CauseCard} cause=${chosen} changed=${reload} />` : data && html`<p>No ${view.status && view.status !== 'ANY' ? view.status.toLowerCase().replaceAll('_', ' ') : 'pending'} dead letter has the cause <code>${fingerprint}</code>.</p>`
         : html`<${CauseTable} causes=${causes} view=${view} isLoaded=${data !== null} />`}
     <//>
+    <${Redrives} />
     <${FilterForm} view=${view} />
-    <${Letters} key=${JSON.stringify([view.fields, view.status])} view=${view} changed=${reload} />
-    <${Redrives} />`;
+    <${Letters} key=${JSON.stringify([view.fields, view.status])} view=${view} changed=${reload} />`;
 }
 
 /** @param {Record<string, string>} fields @param {string} name */
@@ -59,15 +59,15 @@ function CauseTable({ causes, view, isLoaded }) {
   if (!isLoaded) return html`<p class="quiet">Loading…</p>`;
   if (causes.length === 0) return html`<p>No dead letters are pending${isNarrow(view) ? ` for ${inWords(view.fields)}` : ''}. Messages that a service cannot process are grouped here by the error that they share.</p>`;
   return html`<div class="scroll"><table>
-    <thead><tr><th>Cause</th><th>Step</th><th>Error of the latest</th><th>First</th><th>Last</th><th class="right">Count</th><th class="right">Awaited</th><th class="right">Too late</th><th>Next deadline in</th><th class="right">Money</th><th><span class="hidden">Redrive</span></th></tr></thead>
+    <thead><tr><th>Cause</th><th>Step</th><th>Error of the latest</th><th>First</th><th>Last</th><th class="right">Count</th><th class="right">Awaited</th><th class="right">Too late</th><th class="apart">Next deadline in</th><th class="right">Money</th><th class="apart"><span class="hidden">Redrive</span></th></tr></thead>
     <tbody>${causes.map((cause) => html`<tr key=${cause.fingerprint}>
       <td><${Link} class="id" href=${listAddress(view, { fingerprint: cause.fingerprint })}>${cause.fingerprint}<//></td>
       <td>${cause.step} <small>${cause.service}</small></td>
       <td class="error" title=${cause.reason}><span>${cause.reason}</span></td>
       <td class="nowrap"><${Time} at=${cause.first_failed_at} /></td><td class="nowrap"><${Since} at=${cause.last_failed_at} /> ago</td>
       <td class="right">${number(cause.count)}</td><td class="right"><b>${number(cause.awaited)}</b></td><td class="right">${number(cause.ended)}</td>
-      <td class="nowrap"><${Countdown} at=${cause.first_until} /></td><td class="right nowrap">${moneyOf(cause)}</td>
-      <td><${Link} class="button" href=${wizardAddress({ fingerprint: cause.fingerprint })}>Redrive…<//></td>
+      <td class="nowrap apart"><${Countdown} at=${cause.first_until} /></td><td class="right nowrap">${moneyOf(cause)}</td>
+      <td class="apart"><${Link} class="button" href=${wizardAddress({ fingerprint: cause.fingerprint })}>Redrive…<//></td>
     </tr>`)}</tbody>
   </table></div>`;
 }
@@ -95,18 +95,26 @@ function CauseCard({ cause, changed }) {
     </footer>`;
 }
 
-/** The newest redrives. */
+/** Redrives that show without being asked for. */
+const NEWEST = 3;
+
 function Redrives() {
-  const known = redrives.value;
-  return html`<${Panel} title="Recent redrives">
+  const known = redrives.value, active = known.filter((one) => !isOver(one));
+  const first = [...active, ...known.filter((one) => !active.includes(one))].slice(0, Math.max(NEWEST, active.length));
+  const others = known.filter((one) => !first.includes(one));
+  return html`<${Panel} class="causes" title="Recent redrives">
     ${known.length === 0 ? html`<p>No redrives yet. A redrive replays many dead letters: a few first, then the rest at a limited rate, and it stops when the error comes back.</p>`
-    : html`<div class="scroll"><table>
-      <thead><tr><th>Redrive</th><th>Status</th><th>Progress</th><th class="right">Resolved</th><th class="right">Failed</th><th class="right">Remaining</th><th>Of</th><th>Started</th><th>By</th></tr></thead>
-      <tbody>${known.map((one) => html`<tr key=${one.id}>
-        <td><${Id} id=${one.id} to=${`/redrives/${one.id}`} /></td><td><${Status} status=${one.status} /></td><td class="progress"><${ProgressBar} redrive=${one} /></td>
-        <td class="right">${number(one.resolved)}</td><td class="right">${number(one.failed)}</td><td class="right">${number(one.remaining)}</td>
-        <td>${inWords(/** @type {Record<string, string>} */ (one.filter))}</td><td class="nowrap"><${Time} at=${one.created_at} /></td><td>${one.operator}${one.reason && html` <small>${one.reason}</small>`}</td>
-      </tr>`)}</tbody></table></div>
-      <p class="quiet">The newest ${counted(known.length, 'redrive')}.</p>`}
+    : html`<${RedriveTable} list=${first} />${others.length > 0 && html`<details><summary>${counted(others.length, 'older redrive')}</summary><${RedriveTable} list=${others} /></details>`}`}
   <//>`;
+}
+
+/** @param {{ list: import('../types.js').Redrive[] }} properties */
+function RedriveTable({ list }) {
+  return html`<div class="scroll"><table>
+    <thead><tr><th>Redrive</th><th>Status</th><th>Progress</th><th class="right">Resolved</th><th class="right">Failed</th><th class="right">Remaining</th><th class="apart">Of</th><th>Started</th><th>By</th></tr></thead>
+    <tbody>${list.map((one) => html`<tr key=${one.id}>
+      <td><${Id} id=${one.id} to=${`/redrives/${one.id}`} /></td><td><${Status} status=${one.status} /></td><td class="progress"><${ProgressBar} redrive=${one} /></td>
+      <td class="right">${number(one.resolved)}</td><td class="right">${number(one.failed)}</td><td class="right">${number(one.remaining)}</td>
+      <td class="apart">${inWords(/** @type {Record<string, string>} */ (one.filter))}</td><td class="nowrap"><${Time} at=${one.created_at} /></td><td>${one.operator}${one.reason && html` <small>${one.reason}</small>`}</td>
+    </tr>`)}</tbody></table></div>`;
 }
