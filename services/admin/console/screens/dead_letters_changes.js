@@ -1,6 +1,6 @@
 // Changes of dead letters: what each does, to how many, and how it went.
 import { denial, post, remove } from '../lib/api.js';
-import { counted, duration, number } from '../lib/format.js';
+import { clock, counted, number } from '../lib/format.js';
 import { html } from '../lib/html.js';
 import { address } from '../lib/router.js';
 import { close, confirmChange, Id, show, tell } from '../lib/ui.js';
@@ -113,9 +113,12 @@ export async function changeMany(change, subject, changed) {
 /** Shows how a change of many went. Returns it in one sentence. @param {Change} change @param {BulkOutcome} outcome */
 export function showOutcome(change, outcome) {
   const rejected = outcome.rejected.length + (outcome.more_rejected ?? 0);
-  const until = outcome.until ? `, for ${duration(Date.parse(outcome.until) - Date.now())} from now` : '';
-  const sentence = `${change.done} ${counted(outcome.done, change.what ?? 'dead letter')}${until}${rejected > 0 ? `; ${number(rejected)} rejected` : ''}`;
-  if (rejected > 0) show(() => html`<${Outcome} title=${sentence} outcome=${outcome} isOrder=${change.what === 'order'} />`);
+  const ended = outcome.rejected.filter((one) => one.has_ended).length + (outcome.more_ended ?? 0);
+  const parts = [`${change.done} ${counted(outcome.done, change.what ?? 'dead letter')}${outcome.until ? ` until ${clock(outcome.until, Date.now())}` : ''}`];
+  if (ended > 0) parts.push(`${number(ended)} had ended, and did not need it`);
+  if (rejected > ended) parts.push(`${number(rejected - ended)} rejected`);
+  const sentence = parts.join('; ');
+  if (rejected > ended) show(() => html`<${Outcome} title=${sentence} outcome=${outcome} isOrder=${change.what === 'order'} />`);
   return sentence;
 }
 

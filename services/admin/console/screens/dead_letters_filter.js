@@ -79,7 +79,7 @@ export function FilterForm({ view }) {
     for (const name of Object.keys(values)) values[name] = values[name].trim();
     go(address('/dead-letters', values));
   };
-  const isMoreOpen = ['fingerprint', 'type', 'saga', 'failed_after', 'failed_before'].some((name) => view.fields[name]);
+  const isMoreOpen = ['type', 'saga', 'failed_after', 'failed_before'].some((name) => view.fields[name]);
   const text = (/** @type {string} */ name, /** @type {Record<string, any>} */ more = {}) => html`<div><label for=${id + name}>${FIELDS[name]}</label><input id=${id + name} name=${name} value=${view.fields[name] ?? ''} maxlength="200" spellcheck="false" autocomplete="off" ...${more} /></div>`;
   const time = (/** @type {string} */ name) => html`<div><label for=${id + name}>${FIELDS[name]}</label><input id=${id + name} name=${name} type="datetime-local" step="1" value=${localTime(view.fields[name])} /></div>`;
   return html`<form class="filter" ref=${form} onSubmit=${apply} key=${JSON.stringify(view)} aria-label="Filter of dead letters">

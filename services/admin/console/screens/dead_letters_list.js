@@ -45,7 +45,7 @@ export function Letters({ view, changed }) {
         ${!isAll && html`<button type="button" class="plain" onClick=${() => setAll(true)}>Select all${data?.total !== undefined ? ` ${number(data.total)}` : ''} that match the filter</button>`}
         ${subject && html`<button type="button" class="plain" onClick=${clear}>Clear the selection</button>`}
         <span class="actions">
-          <${Action} off=${redriveOff(view, isAll)} kind="primary" onClick=${() => go(wizardAddress(view.fields))}>Redrive…<//>
+          <${Action} off=${redriveOff(view, chosen.size > 0 && !isAll)} onClick=${() => go(wizardAddress(view.fields))}>Redrive all that match…<//>
           ${Object.entries(CHANGES).map(([name, change]) => html`<${Action} key=${name} off=${reasonOff(change, subject, isAll ? statusesOf(view) : '')} onClick=${() => subject && changeMany(change, subject, refresh)}>${change.label}…<//>`)}
         </span>
       </div>
@@ -63,10 +63,10 @@ export function Letters({ view, changed }) {
   <//>`;
 }
 
-/** @param {import('./dead_letters_filter.js').View} view @param {boolean} isAll */
-function redriveOff(view, isAll) {
+/** @param {import('./dead_letters_filter.js').View} view @param {boolean} isSome */
+function redriveOff(view, isSome) {
   if (!isNarrow(view)) return 'choose a cause, or another filter, first';
-  return isAll ? '' : 'a redrive takes all pending ones that match the filter: select all that match first';
+  return isSome ? 'a redrive takes all pending ones that match the filter: clear the selection first' : '';
 }
 
 /** @param {{ letter: DeadLetterItem, isChosen: boolean, toggle: (some: DeadLetterItem[], isOn: boolean) => void }} properties */

@@ -39,6 +39,9 @@ export function Redrive({ id }) {
     <${Plan} redrive=${redrive} />`;
 }
 
+/** @type {Record<string, string>} */
+const LABELS = { resolved: 'Resolved', 'in vain': 'In vain: changed nothing', failed: 'Failed', 'in flight': 'In flight', remaining: 'Remaining' };
+
 /** @param {{ redrive: Redrive }} properties */
 function Progress({ redrive }) {
   const { round_sent: sent, round_matching: of, rate, remaining, status } = redrive;
@@ -47,9 +50,9 @@ function Progress({ redrive }) {
     <${ProgressBar} redrive=${redrive} />
     <dl class="tiles">
       <div><dt>Sent</dt><dd>${number(redrive.sent)}</dd></div>
-      ${partsOf(redrive).map(([name, count]) => html`<div key=${name}><dt><i class=${`key ${name.replace(' ', '-')}`}></i>${name === 'resolved' ? 'resolved, took effect' : name}</dt><dd>${number(count)}</dd></div>`)}
+      ${partsOf(redrive).map(([name, count]) => html`<div key=${name}><dt><i class=${`key ${name.replace(' ', '-')}`}></i>${LABELS[name]}</dt><dd>${number(count)}</dd></div>`)}
     </dl>
-    <p>Canary: ${canaryText(redrive)}. ${left && html`At ${number(rate)} a second the rest takes about ${left}.`} ${redrive.round > 1 && html`This is round ${number(redrive.round)}: ${number(sent)} of ${number(of)} sent.`}</p>
+    <p>Canary: ${canaryText(redrive)} ${left && html`At ${number(rate)} a second the rest takes about ${left}.`} ${redrive.round > 1 && html`This is round ${number(redrive.round)}: ${number(sent)} of ${number(of)} sent.`}</p>
     ${redrive.in_flight > 0 && !isOver(redrive) && Date.parse(redrive.updated_at) < serverNow.value - 60_000 && html`<p class="quiet">The status has not changed for <${Since} at=${redrive.updated_at} />. Replays in flight wait for the service that has them.</p>`}
   <//>`;
 }
@@ -69,7 +72,7 @@ function Controls({ redrive, changed }) {
     ${isSending && html`<${Action} onClick=${() => change('pause', 'Pause the redrive', `The remaining ${rest} wait until it is resumed.${flight}`)}>Pause…<//>`}
     ${status === 'PAUSED' && html`<${Action} kind="primary" onClick=${() => change('resume', 'Resume the redrive', `It goes on with the remaining ${rest}.`)}>Resume…<//>`}
     ${status === 'STOPPED' && html`<${Action} onClick=${() => change('resume', 'Start another round', `It replays what matches the filter now, ${rest}, with a new canary first. Fix the cause before.`)}>Another round…<//>`}
-    ${(isSending || status === 'PAUSED' || status === 'STOPPED') && html`<${Action} kind=${isSending ? 'danger' : ''} onClick=${() => change('cancel', 'Cancel the redrive', `The remaining ${rest} stay pending, and this redrive cannot go on.${flight}`, 'danger', true)}>Cancel…<//>`}
+    ${(isSending || status === 'PAUSED' || status === 'STOPPED') && html`<${Action} onClick=${() => change('cancel', 'Cancel the redrive', `The remaining ${rest} stay pending, and this redrive cannot go on.${flight}`, 'danger', true)}>Cancel…<//>`}
   </div>`;
 }
 

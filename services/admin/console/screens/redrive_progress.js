@@ -24,18 +24,18 @@ export const isOver = (redrive) => ['STOPPED', 'CANCELLED', 'DONE'].includes(red
 
 /** What the canary tells so far. @param {Redrive} redrive */
 export function canaryText({ canary, status, round_sent: sent, in_flight: inFlight }) {
-  if (canary === 0) return 'none: all are replayed without a trial';
+  if (canary === 0) return 'none: all are replayed without a trial.';
   const size = counted(canary, 'dead letter');
-  if (status === 'CANARY') return sent === 0 ? `${size} go first` : `${number(sent)} of ${number(canary)} sent; ${number(inFlight)} without an outcome yet. The rest waits for them.`;
-  if (status === 'STOPPED' && sent <= canary) return `${size}; it did not pass`;
-  if (status === 'RUNNING' || status === 'DONE') return `${size}; it passed`;
-  return size;
+  if (status === 'CANARY') return sent === 0 ? `${size} go first.` : `${number(sent)} of ${number(canary)} sent; ${number(inFlight)} without an outcome yet. The rest waits for them.`;
+  if (status === 'STOPPED' && sent <= canary) return `${size}; it did not pass.`;
+  if (status === 'RUNNING' || status === 'DONE') return `${size}; it passed.`;
+  return `${size}.`;
 }
 
 /** What a redrive did, in one sentence. @param {Redrive} redrive */
 export function whatItDid({ status, resolved, in_vain: inVain, failed, in_flight: inFlight, remaining, sent }) {
   const took = resolved - inVain;
-  const parts = [`${number(took)} ${took === 1 ? 'was' : 'were'} resolved and took effect`];
+  const parts = [`${number(took)} ${took === 1 ? 'was' : 'were'} resolved`];
   if (inVain > 0) parts.push(`${number(inVain)} changed nothing, because ${inVain === 1 ? 'its saga' : 'their sagas'} had ended`);
   if (failed > 0) parts.push(`${number(failed)} failed again or ${failed === 1 ? 'was' : 'were'} discarded since`);
   if (inFlight > 0) parts.push(`${number(inFlight)} ${inFlight === 1 ? 'has' : 'have'} no outcome yet`);

@@ -40,6 +40,9 @@ export function RedriveWizard({ view }) {
 /** @param {unknown} one @param {Record<string, string>} other */
 const sameFilter = (one, other) => JSON.stringify(Object.entries(/** @type {object} */ (one)).sort()) === JSON.stringify(Object.entries(other).sort());
 
+/** Time until a deadline, in a sentence. @param {{ at?: string }} properties */
+const When = ({ at }) => (at && Date.parse(at) > serverNow.value ? html`in <${Countdown} at=${at} />` : html`now`);
+
 /** Step 1: more time for the orders that wait. @param {{ fields: Record<string, string>, preview: Preview, changed: () => void }} properties */
 function MoreTime({ fields, preview, changed }) {
   const id = useId();
@@ -60,7 +63,7 @@ function MoreTime({ fields, preview, changed }) {
     }
   };
   return html`<${Panel} title="1. Give the orders more time">
-    ${preview.first_until ? html`<p>${counted(preview.awaited, 'dead letter')} ${preview.awaited === 1 ? 'is' : 'are'} awaited. The first order is cancelled in <b><${Countdown} at=${preview.first_until} /></b>, the last in <${Countdown} at=${preview.last_until} />.</p>
+    ${preview.first_until ? html`<p>${counted(preview.awaited, 'dead letter')} ${preview.awaited === 1 ? 'is' : 'are'} awaited. The first order is cancelled <b><${When} at=${preview.first_until} /></b>, the last <${When} at=${preview.last_until} />.</p>
       <form class="inline" onSubmit=${submit}>
         <div><label for=${`${id}m`}>Minutes from now</label><input id=${`${id}m`} name="minutes" type="number" min="1" max="1440" value="15" required /></div>
         <div class="wide"><label for=${`${id}r`}>Reason of the extension</label><input id=${`${id}r`} name="reason" maxlength="500" value="time to replay the dead letters" required autocomplete="off" /></div>
@@ -97,23 +100,26 @@ export function sensibleCanary({ replayable, awaited, matching }) {
   return Math.min(100, Math.max(1, replayable), Math.ceil(size / share));
 }
 
-/** Replays per second: 50, and more where that would miss the next deadline. @param {Preview} preview @param {number} at */
+const RATES = [50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000];
+
+/** Replays per second: 50, or more where that would miss the next deadline. @param {Preview} preview @param {number} at */
 export function sensibleRate({ replayable, first_until: until }, at) {
   const seconds = until ? Math.max(1, (Date.parse(until) - at) / 2000) : Infinity;
-  return Math.min(10_000, Math.max(50, Math.ceil(replayable / seconds)));
+  return RATES.find((rate) => rate >= replayable / seconds) ?? 10_000;
 }
 
 /** Steps 3 to 5: limits, reason, start. @param {{ fields: Record<string, string>, preview: Preview, isForced: boolean, setForced: (isForced: boolean) => void }} properties */
 function Start({ fields, preview, isForced, setForced }) {
   const id = useId();
-  const [limits, setLimits] = useState(() => ({ canary: String(sensibleCanary(preview)), rate: String(sensibleRate(preview, serverNow.value)) }));
+  const [typed, setTyped] = useState(/** @type {{ canary?: string, rate?: string }} */ ({}));
+  const limits = { canary: String(sensibleCanary(preview)), rate: String(sensibleRate(preview, serverNow.value)), ...typed };
   const [isRunning, setRunning] = useState(false);
   const [problem, setProblem] = useState(/** @type {unknown} */ (null));
   const { replayable, first_until: until, over_limit: overLimit } = preview;
   const canary = Number(limits.canary), rate = Number(limits.rate);
   const takes = rate > 0 ? (replayable / rate) * 1000 : 0;
   const isTooSlow = until && serverNow.value + takes > Date.parse(until);
-  const change = (/** @type {'canary' | 'rate'} */ name) => (/** @type {InputEvent} */ event) => setLimits({ ...limits, [name]: /** @type {HTMLInputElement} */ (event.currentTarget).value });
+  const change = (/** @type {'canary' | 'rate'} */ name) => (/** @type {InputEvent} */ event) => setTyped({ ...typed, [name]: /** @type {HTMLInputElement} */ (event.currentTarget).value });
   const submit = async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     const values = new FormData(/** @type {HTMLFormElement} */ (event.currentTarget));
@@ -133,12 +139,12 @@ function Start({ fields, preview, isForced, setForced }) {
   return html`<${Panel} title="3. Limits, reason, start"><form onSubmit=${submit}>
     <div class="inline">
       <div><label for=${`${id}c`}>Canary: how many go first</label><input id=${`${id}c`} type="number" min="0" max="100" required value=${limits.canary} onInput=${change('canary')} /></div>
-      <div><label for=${`${id}s`}>Replays per second; empty for no limit</label><input id=${`${id}s`} type="number" min="1" max="10000" value=${limits.rate} onInput=${change('rate')} /></div>
+      <div><label for=${`${id}s`}>Replays per second</label><input id=${`${id}s`} type="number" min="1" max="10000" placeholder="no limit" value=${limits.rate} onInput=${change('rate')} /></div>
     </div>
     ${(overLimit > 0 || isForced) && (denial('admin') ? html`<p class="quiet">${counted(overLimit, 'dead letter')} failed three replays. Only an admin can force another.</p>`
     : html`<label class="check"><input type="checkbox" checked=${isForced} onChange=${() => setForced(!isForced)} /> Force: also replay the ${number(overLimit)} of which three replays have failed</label>`)}
     <p>${canary > 0 ? html`${counted(Math.min(canary, replayable), 'dead letter')} ${Math.min(canary, replayable) === 1 ? 'goes' : 'go'} first. Only when all of them are resolved, the rest follows` : html`<span class="warn">All go at once, without a trial,</span>`}${rate > 0 ? ` at ${number(rate)} a second: about ${duration(Math.max(1000, takes))} in all.` : ' as fast as the services can.'}</p>
-    ${isTooSlow && html`<p class="warn">That is too slow for the next deadline, in <${Countdown} at=${until} />. Extend the deadlines, or raise the rate.</p>`}
+    ${isTooSlow && html`<p class="warn">That is too slow for the next deadline, which is <${When} at=${until} />. Extend the deadlines, or raise the rate.</p>`}
     <${OperatorField} />
     <label for=${`${id}r`}>Reason</label><input id=${`${id}r`} class="wide" name="reason" maxlength="500" required autocomplete="off" placeholder="What fixed the cause" />
     <${Failure} problem=${problem} />
