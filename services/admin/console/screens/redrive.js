@@ -4,7 +4,7 @@ import { counted, duration, number } from '../lib/format.js';
 import { html, useState } from '../lib/html.js';
 import { isConnected, redrives, serverNow } from '../lib/live.js';
 import { address, Link } from '../lib/router.js';
-import { Action, Command, confirmChange, Failure, isNotFound, Panel, Since, Status, Time, useLoaded } from '../lib/ui.js';
+import { Action, Command, confirmChange, Failure, Id, isNotFound, Panel, Since, Status, Time, useLoaded } from '../lib/ui.js';
 import { inWords } from './dead_letters_filter.js';
 import { canaryText, isOver, partsOf, ProgressBar, whatItDid } from './redrive_progress.js';
 
@@ -31,13 +31,16 @@ export function Redrive({ id }) {
   const filter = /** @type {Record<string, string>} */ (redrive.filter);
   return html`<h1>Redrive <${Status} status=${redrive.status} /></h1>
     <${Failure} problem=${problem} />
-    <p>Dead letters of ${inWords(filter)}. <${Link} href=${address('/dead-letters', filter)}>Back to the cause<//></p>
-    ${redrive.stopped_because && html`<p class="failure" role="alert"><b>Stopped:</b> ${redrive.stopped_because}</p>`}
+    <p class="intro">Dead letters of ${inWords(filter)}. <${Link} href=${address('/dead-letters', filter)}>Back to the cause<//></p>
+    ${redrive.stopped_because && html`<p class="failure" role="alert"><b>Stopped:</b> <${WithLinks} text=${redrive.stopped_because} /></p>`}
     <${Progress} redrive=${redrive} />
     <${Controls} redrive=${redrive} changed=${reload} />
     ${isOver(redrive) && html`<${Ending} redrive=${redrive} />`}
     <${Plan} redrive=${redrive} />`;
 }
+
+/** A reason to stop names the dead letter that failed. @param {{ text: string }} properties */
+const WithLinks = ({ text }) => text.split(/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/).map((part, index) => (index % 2 === 1 ? html`<${Id} id=${part} to=${`/dead-letters/${part}`} />` : part));
 
 /** @type {Record<string, string>} */
 const LABELS = { resolved: 'Resolved', 'in vain': 'In vain: changed nothing', failed: 'Failed', 'in flight': 'In flight', remaining: 'Remaining' };
@@ -68,17 +71,18 @@ function Controls({ redrive, changed }) {
   });
   const flight = inFlight > 0 ? ` ${counted(inFlight, 'replay')} in flight will still have an outcome.` : '';
   const isSending = status === 'CANARY' || status === 'RUNNING';
+  if (status === 'DONE' || status === 'CANCELLED') return null;
   return html`<div class="buttons">
     ${isSending && html`<${Action} onClick=${() => change('pause', 'Pause the redrive', `The remaining ${rest} wait until it is resumed.${flight}`)}>Pause…<//>`}
     ${status === 'PAUSED' && html`<${Action} kind="primary" onClick=${() => change('resume', 'Resume the redrive', `It goes on with the remaining ${rest}.`)}>Resume…<//>`}
     ${status === 'STOPPED' && html`<${Action} onClick=${() => change('resume', 'Start another round', `It replays what matches the filter now, ${rest}, with a new canary first. Fix the cause before.`)}>Another round…<//>`}
-    ${(isSending || status === 'PAUSED' || status === 'STOPPED') && html`<${Action} onClick=${() => change('cancel', 'Cancel the redrive', `The remaining ${rest} stay pending, and this redrive cannot go on.${flight}`, 'danger', true)}>Cancel…<//>`}
+    <${Action} onClick=${() => change('cancel', 'Cancel the redrive', `The remaining ${rest} stay pending, and this redrive cannot go on.${flight}`, 'danger', true)}>Cancel…<//>
   </div>`;
 }
 
 /** @param {{ redrive: Redrive }} properties */
 function Ending({ redrive }) {
-  return html`<${Panel} title="What it did"><p><b>${whatItDid(redrive)}</b></p><${Reconciliation} /><//>`;
+  return html`<${Panel} class="causes" title="What it did"><p><b>${whatItDid(redrive)}</b></p><${Reconciliation} /><//>`;
 }
 
 /** Seconds in which a reconciliation answers. */

@@ -35,7 +35,7 @@ export function canaryText({ canary, status, round_sent: sent, in_flight: inFlig
 /** What a redrive did, in one sentence. @param {Redrive} redrive */
 export function whatItDid({ status, resolved, in_vain: inVain, failed, in_flight: inFlight, remaining, sent }) {
   const took = resolved - inVain;
-  const parts = [`${number(took)} ${took === 1 ? 'was' : 'were'} resolved`];
+  const parts = [took === 0 ? 'none was resolved with an effect' : `${number(took)} ${took === 1 ? 'was' : 'were'} resolved`];
   if (inVain > 0) parts.push(`${number(inVain)} changed nothing, because ${inVain === 1 ? 'its saga' : 'their sagas'} had ended`);
   if (failed > 0) parts.push(`${number(failed)} failed again or ${failed === 1 ? 'was' : 'were'} discarded since`);
   if (inFlight > 0) parts.push(`${number(inFlight)} ${inFlight === 1 ? 'has' : 'have'} no outcome yet`);

@@ -30,7 +30,7 @@ export function RedriveWizard({ view }) {
   if (!isNarrow(view)) return html`<h1>Redrive</h1>${back}<p>A redrive needs a cause, or another filter.</p>`;
   const running = redrives.value.find((one) => !isOver(one) && sameFilter(one.filter, fields));
   return html`<h1>Redrive</h1>${back}
-    <p>Replays the pending dead letters of <b>${inWords(fields)}</b>: a few first, then the rest at a limited rate. It stops when the error comes back. Fix the cause before.</p>
+    <p class="intro">Replays the pending dead letters of <b>${inWords(fields)}</b>: a few first, then the rest at a limited rate. It stops when the error comes back. Fix the cause before.</p>
     ${running && html`<p class="warn">A redrive of this filter is under way: <${Link} href=${`/redrives/${running.id}`}>open it<//> <${Status} status=${running.status} /></p>`}
     <${Failure} problem=${problem} />
     ${data ? html`<div class="wizard"><${MoreTime} fields=${fields} preview=${data.preview} changed=${reload} /><${Expectation} preview=${data.preview} samples=${data.samples} /><${Start} fields=${fields} preview=${data.preview} isForced=${isForced} setForced=${setForced} /></div>`
