@@ -59,7 +59,7 @@ function CauseTable({ causes, view, isLoaded }) {
   if (!isLoaded) return html`<p class="quiet">Loading…</p>`;
   if (causes.length === 0) return html`<p>No dead letters are pending${isNarrow(view) ? ` for ${inWords(view.fields)}` : ''}. Messages that a service cannot process are grouped here by the error that they share.</p>`;
   return html`<div class="scroll"><table>
-    <thead><tr><th>Cause</th><th>Step</th><th>Error of the latest</th><th>First</th><th>Last</th><th class="right">Count</th><th class="right">Awaited</th><th class="right">Too late</th><th class="apart">Next deadline in</th><th class="right">Money</th><th class="apart"><span class="hidden">Redrive</span></th></tr></thead>
+    <thead><tr><th>Cause</th><th>Step</th><th>Error of the latest</th><th>First</th><th>Last</th><th class="right">Count</th><th class="right">Awaited</th><th class="right">Too late</th><th class="apart">Next deadline in</th><th class="right">Money</th><th class="apart" aria-label="Redrive"></th></tr></thead>
     <tbody>${causes.map((cause) => html`<tr key=${cause.fingerprint}>
       <td><${Link} class="id" href=${listAddress(view, { fingerprint: cause.fingerprint })}>${cause.fingerprint}<//></td>
       <td>${cause.step} <small>${cause.service}</small></td>

@@ -16,7 +16,7 @@ import { needsForce } from './dead_letters_words.js';
  *   statuses: those that it takes by filter; most: most of a filter; what: of what it counts
  */
 
-const minutes = () => html`<label for="minutes">Minutes from now</label><input id="minutes" name="minutes" type="number" min="1" max="1440" value="15" required />`;
+const minutes = () => html`<label for="minutes">Minutes from now</label><input id="minutes" name="minutes" type="number" min="1" max="1440" defaultValue="15" required />`;
 
 /** Force is for admins. */
 const force = () => (denial('admin') ? html`<p class="quiet">Those of which three replays have failed are rejected. Only an admin can force them.</p>`

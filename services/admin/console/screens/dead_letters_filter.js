@@ -1,6 +1,6 @@
 // The filter of dead letters: in the address, in requests, in words, and as a form.
 import { get } from '../lib/api.js';
-import { html, useId, useRef } from '../lib/html.js';
+import { html, useEffect, useId, useRef } from '../lib/html.js';
 import { overview } from '../lib/live.js';
 import { address, go, Link, route } from '../lib/router.js';
 
@@ -69,6 +69,8 @@ export async function countMatching(fields, statuses) {
 export function FilterForm({ view }) {
   const id = useId();
   const form = useRef(/** @type {HTMLFormElement | null} */ (null));
+  // Shows the filter of the address again, also where something else was typed.
+  useEffect(() => form.current?.reset(), [JSON.stringify(view)]);
   const services = (overview.value?.services ?? []).map((one) => one.service);
   const steps = [...new Set((overview.value?.services ?? []).flatMap((one) => (one.steps ?? []).map((step) => step.step)))].sort();
   const apply = (/** @type {Event} */ event) => {
@@ -80,13 +82,13 @@ export function FilterForm({ view }) {
     go(address('/dead-letters', values));
   };
   const isMoreOpen = ['type', 'saga', 'failed_after', 'failed_before'].some((name) => view.fields[name]);
-  const text = (/** @type {string} */ name, /** @type {Record<string, any>} */ more = {}) => html`<div><label for=${id + name}>${FIELDS[name]}</label><input id=${id + name} name=${name} value=${view.fields[name] ?? ''} maxlength="200" spellcheck="false" autocomplete="off" ...${more} /></div>`;
-  const time = (/** @type {string} */ name) => html`<div><label for=${id + name}>${FIELDS[name]}</label><input id=${id + name} name=${name} type="datetime-local" step="1" value=${localTime(view.fields[name])} /></div>`;
-  return html`<form class="filter" ref=${form} onSubmit=${apply} key=${JSON.stringify(view)} aria-label="Filter of dead letters">
+  const text = (/** @type {string} */ name, /** @type {Record<string, any>} */ more = {}) => html`<div><label for=${id + name}>${FIELDS[name]}</label><input id=${id + name} name=${name} defaultValue=${view.fields[name] ?? ''} maxlength="200" spellcheck="false" autocomplete="off" ...${more} /></div>`;
+  const time = (/** @type {string} */ name) => html`<div><label for=${id + name}>${FIELDS[name]}</label><input id=${id + name} name=${name} type="datetime-local" step="1" defaultValue=${localTime(view.fields[name])} /></div>`;
+  return html`<form class="filter" ref=${form} onSubmit=${apply} aria-label="Filter of dead letters">
     <div class="row">
       ${text('text', { type: 'search' })}
-      <div><label for=${`${id}status`}>Status</label><select id=${`${id}status`} name="status" onChange=${apply}>${STATUSES.map(([value, label]) => html`<option key=${value} value=${value} selected=${value === view.status}>${label}</option>`)}</select></div>
-      <div><label for=${`${id}service`}>Service</label><select id=${`${id}service`} name="service" onChange=${apply}><option value="">any</option>${[...new Set([...services, ...(view.fields.service ? [view.fields.service] : [])])].map((name) => html`<option key=${name} value=${name} selected=${name === view.fields.service}>${name}</option>`)}</select></div>
+      <div><label for=${`${id}status`}>Status</label><select id=${`${id}status`} name="status" onChange=${apply}>${STATUSES.map(([value, label]) => html`<option key=${value} value=${value} defaultSelected=${value === view.status}>${label}</option>`)}</select></div>
+      <div><label for=${`${id}service`}>Service</label><select id=${`${id}service`} name="service" onChange=${apply}><option value="">any</option>${[...new Set([...services, ...(view.fields.service ? [view.fields.service] : [])])].map((name) => html`<option key=${name} value=${name} defaultSelected=${name === view.fields.service}>${name}</option>`)}</select></div>
       ${text('step', { list: `${id}steps` })}<datalist id=${`${id}steps`}>${steps.map((step) => html`<option key=${step} value=${step} />`)}</datalist>
       <button>Filter</button>
       ${(isNarrow(view) || view.status) && html`<${Link} class="button" href="/dead-letters">Clear<//>`}

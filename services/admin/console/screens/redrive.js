@@ -65,18 +65,18 @@ function Controls({ redrive, changed }) {
   const { id, status, remaining, in_flight: inFlight } = redrive;
   const path = `/api/admin/dlq/redrive/${id}`, rest = counted(remaining, 'dead letter');
   const body = (/** @type {string} */ reason) => (reason ? { reason } : {});
-  const change = (/** @type {string} */ name, /** @type {string} */ title, /** @type {string} */ effect, kind = 'primary', isReasonRequired = false) => confirmChange({
+  const change = (/** @type {string} */ name, /** @type {string} */ title, /** @type {string} */ done, /** @type {string} */ effect, kind = 'primary', isReasonRequired = false) => confirmChange({
     title, effect: html`<p>${effect}</p>`, label: title, kind, isReasonRequired, run: (reason) => post(`${path}/${name}`, body(reason)),
-    done: () => { changed(); return `${title}: done`; },
+    done: () => { changed(); return done; },
   });
   const flight = inFlight > 0 ? ` ${counted(inFlight, 'replay')} in flight will still have an outcome.` : '';
   const isSending = status === 'CANARY' || status === 'RUNNING';
   if (status === 'DONE' || status === 'CANCELLED') return null;
   return html`<div class="buttons">
-    ${isSending && html`<${Action} onClick=${() => change('pause', 'Pause the redrive', `The remaining ${rest} wait until it is resumed.${flight}`)}>Pause…<//>`}
-    ${status === 'PAUSED' && html`<${Action} kind="primary" onClick=${() => change('resume', 'Resume the redrive', `It goes on with the remaining ${rest}.`)}>Resume…<//>`}
-    ${status === 'STOPPED' && html`<${Action} onClick=${() => change('resume', 'Start another round', `It replays what matches the filter now, ${rest}, with a new canary first. Fix the cause before.`)}>Another round…<//>`}
-    <${Action} onClick=${() => change('cancel', 'Cancel the redrive', `The remaining ${rest} stay pending, and this redrive cannot go on.${flight}`, 'danger', true)}>Cancel…<//>
+    ${isSending && html`<${Action} onClick=${() => change('pause', 'Pause the redrive', 'Paused', `What remains, ${rest} now, waits until the redrive is resumed.${flight}`)}>Pause…<//>`}
+    ${status === 'PAUSED' && html`<${Action} kind="primary" onClick=${() => change('resume', 'Resume the redrive', 'Resumed', `It goes on with what remains, ${rest} now.`)}>Resume…<//>`}
+    ${status === 'STOPPED' && html`<${Action} onClick=${() => change('resume', 'Start another round', 'Started another round', `It replays what matches the filter now, ${rest}, with a new canary first. Fix the cause before.`)}>Another round…<//>`}
+    <${Action} onClick=${() => change('cancel', 'Cancel the redrive', 'Cancelled', `What remains, ${rest} now, stays pending, and this redrive cannot go on.${flight}`, 'danger', true)}>Cancel…<//>
   </div>`;
 }
 

@@ -65,8 +65,8 @@ function MoreTime({ fields, preview, changed }) {
   return html`<${Panel} title="1. Give the orders more time">
     ${preview.first_until ? html`<p>${counted(preview.awaited, 'dead letter')} ${preview.awaited === 1 ? 'is' : 'are'} awaited. The first order is cancelled <b><${When} at=${preview.first_until} /></b>, the last <${When} at=${preview.last_until} />.</p>
       <form class="inline" onSubmit=${submit}>
-        <div><label for=${`${id}m`}>Minutes from now</label><input id=${`${id}m`} name="minutes" type="number" min="1" max="1440" value="15" required /></div>
-        <div class="wide"><label for=${`${id}r`}>Reason of the extension</label><input id=${`${id}r`} name="reason" maxlength="500" value="time to replay the dead letters" required autocomplete="off" /></div>
+        <div><label for=${`${id}m`}>Minutes from now</label><input id=${`${id}m`} name="minutes" type="number" min="1" max="1440" defaultValue="15" required /></div>
+        <div class="wide"><label for=${`${id}r`}>Reason of the extension</label><input id=${`${id}r`} name="reason" maxlength="500" defaultValue="time to replay the dead letters" required autocomplete="off" /></div>
         ${denial('operator') ? html`<${Action} onClick=${() => {}}>Extend their deadlines<//>` : html`<button disabled=${isRunning}>${isRunning ? 'Working…' : 'Extend their deadlines'}</button>`}
       </form><${Failure} problem=${problem} />`
     : html`<p class="quiet">No order with a deadline waits for these dead letters, so that there is nothing to extend.</p>`}
