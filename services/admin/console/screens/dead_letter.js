@@ -19,7 +19,8 @@ export function DeadLetter({ id }) {
   const path = `/api/admin/dlq/${encodeURIComponent(id)}`;
   const { data: letter, problem, reload } = useLoaded(path, (abort) => /** @type {Promise<DeadLetterDetail>} */ (get(path, abort)), REFRESH);
   if (!letter) {
-    if (isNotFound(problem)) return html`<h1>There is no dead letter ${id}</h1><p>It may have been purged, or its service has not reported it yet. <${Link} href="/dead-letters">All dead letters<//></p>`;
+    if (isNotFound(problem)) return html`<h1>There is no dead letter ${id}</h1>
+      <p>It may have been purged, or its service has not reported it yet. <${Link} href="/dead-letters">All dead letters<//></p>`;
     return problem ? html`<h1>Dead letter</h1><${Failure} problem=${problem} />` : html`<p class="loading">Loading…</p>`;
   }
   const isEdited = route.value.query.get('edit') === '1';
@@ -64,7 +65,12 @@ function offReason(name, letter) {
 
 /** @param {{ letter: DeadLetterDetail, changed: () => void }} properties */
 function Actions({ letter, changed }) {
-  const action = (/** @type {string} */ name, kind = '') => html`<${Action} needs=${name === 'replay' && needsForce(letter) ? 'admin' : 'operator'} kind=${kind} off=${offReason(name, letter)} onClick=${() => changeOne(name, letter, changed)}>${name === 'replay' && needsForce(letter) ? 'Replay with force' : CHANGES[name].label.replace('the orders', 'the order')}…<//>`;
+  const action = (/** @type {string} */ name, kind = '') => {
+    const isForced = name === 'replay' && needsForce(letter);
+    return html`<${Action} needs=${isForced ? 'admin' : 'operator'} kind=${kind} off=${offReason(name, letter)}
+      onClick=${() => changeOne(name, letter, changed)}>
+      ${isForced ? 'Replay with force' : CHANGES[name].label.replace('the orders', 'the order')}…<//>`;
+  };
   const isPending = letter.status === 'PENDING' || letter.status === 'REPLAYING';
   const editOff = letter.origin === 'task' ? 'a call has no message to edit' : isPending ? '' : offReason('replay', letter);
   return html`<div class="buttons">
@@ -74,15 +80,18 @@ function Actions({ letter, changed }) {
     ${letter.status === 'RESOLVED_MANUALLY' ? action('withdraw') : action('resolve')}
     <${Link} href=${wizardAddress({ fingerprint: letter.fingerprint })}>Redrive all of this cause<//>
   </div>
-  <details class="causes"><summary>Commands</summary><${Command} command=${`dlq show ${letter.id}`} /><${Command} command=${`dlq replay ${letter.id}`} /></details>`;
+  <details class="causes"><summary>Commands</summary><${Command} command=${`dlq show ${letter.id}`} /><${Command} command=${`dlq replay ${letter.id}`} />
+    </details>`;
 }
 
 /** @param {{ letter: DeadLetterDetail }} properties */
 function Errors({ letter }) {
   const chain = letter.error_chain.length > 0 ? letter.error_chain : [letter.reason];
+  // The second part of a traceparent is the id of the trace.
+  const trace = letter.trace?.split('-')[1];
   return html`<${Panel} title="Error">
     <ol class="chain">${chain.map((error, index) => html`<li key=${index}>${index > 0 && html`<small>because of </small>`}${error}</li>`)}</ol>
-    ${letter.trace && html`<p class="quiet">Trace of the last attempt: <code>${letter.trace.split('-')[1] ?? letter.trace}</code> <${Copy} text=${letter.trace.split('-')[1] ?? letter.trace} /></p>`}
+    ${trace && html`<p class="quiet">Trace of the last attempt: <code>${trace}</code> <${Copy} text=${trace} /></p>`}
   <//>`;
 }
 
@@ -90,7 +99,8 @@ function Errors({ letter }) {
 function History({ letter }) {
   return html`<${Panel} title="History" actions=${html`<${Link} href=${address('/activity', { target: letter.id })}>Audit log<//>`}>
     <ol class="history">${letter.history.toReversed().map((entry, index) => html`<li key=${letter.history.length - index}>
-      <${Time} at=${entry.at} exact /> <b>${entry.what}</b> ${entry.operator ? html`by ${entry.operator}` : html`<span class="quiet">by ${letter.service}</span>`}${entry.reason && html`: ${entry.reason}`}
+      <${Time} at=${entry.at} exact /> <b>${entry.what}</b> ${entry.operator ? html`by ${entry.operator}`
+        : html`<span class="quiet">by ${letter.service}</span>`}${entry.reason && html`: ${entry.reason}`}
       <${Detail} entry=${entry} />
     </li>`)}</ol>
   <//>`;

@@ -28,7 +28,8 @@ function compared(was, is) {
   const lengths = new Uint32Array((was.length + 1) * width);
   for (let row = was.length - 1; row >= 0; row--) {
     for (let column = is.length - 1; column >= 0; column--) {
-      lengths[row * width + column] = was[row] === is[column] ? lengths[(row + 1) * width + column + 1] + 1 : Math.max(lengths[(row + 1) * width + column], lengths[row * width + column + 1]);
+      const [below, right, both] = [lengths[(row + 1) * width + column], lengths[row * width + column + 1], lengths[(row + 1) * width + column + 1]];
+      lengths[row * width + column] = was[row] === is[column] ? both + 1 : Math.max(below, right);
     }
   }
   /** @type {Line[]} */

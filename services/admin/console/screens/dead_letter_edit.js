@@ -28,18 +28,26 @@ export function DeadLetterEdit({ letter: newest, changed }) {
   const [text, setText] = useState(before);
   const parsed = useMemo(() => parse(text), [text]);
   const check = useCheck(letter, part, text, parsed, text !== before);
+  const typed = (/** @type {InputEvent} */ event) => setText(/** @type {HTMLTextAreaElement} */ (event.currentTarget).value);
   const choose = (/** @type {Part} */ next) => { setPart(next); setText(textOf(letter, next)); };
   const lines = useMemo(() => lineDiff(before, parsed.problem ? text : JSON.stringify(parsed.value, null, 2)), [before, text]);
-  return html`<${Panel} title="Edit and replay" actions=${html`<button type="button" class="plain" onClick=${() => go(`/dead-letters/${letter.id}`)}>Leave without a change</button>`}>
-    <p>The edited message gets an id of its own, and is replayed at ${letter.step} of ${letter.service}. The first message is kept. A card token that is <code>***</code> stays what it was.</p>
+  return html`<${Panel} title="Edit and replay" actions=${html`<button type="button" class="plain"
+    onClick=${() => go(`/dead-letters/${letter.id}`)}>Leave without a change</button>`}>
+    <p>The edited message gets an id of its own, and is replayed at ${letter.step} of ${letter.service}. The first message is kept.
+      A card token that is <code>***</code> stays what it was.</p>
     ${newest.version !== letter.version && html`<p class="warn">The dead letter has changed since you began. Leave, and begin again.</p>`}
     ${hasData && html`<fieldset class="choice"><legend class="hidden">Part to edit</legend>
       <label class="check"><input type="radio" name=${`${id}p`} checked=${part === 'data'} onChange=${() => choose('data')} /> The data</label>
-      <label class="check"><input type="radio" name=${`${id}p`} checked=${part === 'payload'} onChange=${() => choose('payload')} /> The whole envelope</label></fieldset>`}
+      <label class="check"><input type="radio" name=${`${id}p`} checked=${part === 'payload'}
+        onChange=${() => choose('payload')} /> The whole envelope</label></fieldset>`}
     <div class="columns edit">
       <div><label for=${id}>${part === 'data' ? 'Data' : 'Envelope'} as JSON</label>
-        <textarea id=${id} rows=${Math.min(32, before.split('\n').length + 3)} spellcheck="false" value=${text} onInput=${(/** @type {InputEvent} */ event) => setText(/** @type {HTMLTextAreaElement} */ (event.currentTarget).value)} aria-invalid=${Boolean(parsed.problem)} aria-describedby=${`${id}e`}></textarea>
-        <div id=${`${id}e`} role="status">${parsed.problem ? html`<p class="failure">${parsed.problem}</p>` : text !== before && html`<p class="quiet">Valid JSON. <button type="button" class="plain" onClick=${() => setText(JSON.stringify(parsed.value, null, 2))}>Format</button> <button type="button" class="plain" onClick=${() => setText(before)}>Undo all</button></p>`}</div>
+        <textarea id=${id} rows=${Math.min(32, before.split('\n').length + 3)} spellcheck="false" value=${text}
+          onInput=${typed} aria-invalid=${Boolean(parsed.problem)} aria-describedby=${`${id}e`}></textarea>
+        <div id=${`${id}e`} role="status">${parsed.problem ? html`<p class="failure">${parsed.problem}</p>` : text !== before
+          && html`<p class="quiet">Valid JSON. <button type="button" class="plain"
+            onClick=${() => setText(JSON.stringify(parsed.value, null, 2))}>Format</button> <button type="button" class="plain"
+            onClick=${() => setText(before)}>Undo all</button></p>`}</div>
       </div>
       <div><h3>Difference</h3><${Difference} lines=${lines} /></div>
     </div>
@@ -84,7 +92,10 @@ function withLine(text, problem) {
 
 /** @typedef {{ changes: EditedMember[] | null, problem: unknown }} CheckState */
 
-/** Admin's own check, a moment after the last key. @param {DeadLetterDetail} letter @param {Part} part @param {string} text @param {{ value: unknown, problem: string }} parsed @param {boolean} isChanged */
+/**
+ * Admin's own check, a moment after the last key.
+ * @param {DeadLetterDetail} letter @param {Part} part @param {string} text @param {{ value: unknown, problem: string }} parsed @param {boolean} isChanged
+ */
 function useCheck(letter, part, text, parsed, isChanged) {
   const [state, setState] = useState(/** @type {CheckState} */ ({ changes: null, problem: null }));
   useEffect(() => {
@@ -114,7 +125,8 @@ function Difference({ lines }) {
   if (removed + added === 0) return html`<p class="quiet">Nothing is changed yet.</p>`;
   const signs = { same: ' ', removed: '-', added: '+' }, names = { same: '', removed: 'removed', added: 'added' };
   return html`<p class="quiet">${counted(removed, 'line')} removed, ${added} added</p>
-    <div class="diff" role="group" aria-label="Difference" tabindex="0">${lines.map((line, index) => (isNear(index) ? html`<div key=${index} class=${line.kind}><span aria-label=${names[line.kind]}>${signs[line.kind]}</span>${line.text}</div>`
+    <div class="diff" role="group" aria-label="Difference" tabindex="0">${lines.map((line, index) => (isNear(index)
+      ? html`<div key=${index} class=${line.kind}><span aria-label=${names[line.kind]}>${signs[line.kind]}</span>${line.text}</div>`
     : index > 0 && isNear(index - 1) ? html`<div key=${index} class="gap">⋯</div>` : null))}</div>`;
 }
 
@@ -127,7 +139,9 @@ function Check({ check, isChanged, isValid }) {
   const shown = (/** @type {unknown} */ value) => (value === undefined ? html`<span class="quiet">absent</span>` : html`<code>${JSON.stringify(value)}</code>`);
   return html`<h3>Admin's check</h3><p role="status">Admin accepts it. ${counted(check.changes.length, 'member changes', 'members change')}:</p>
     <div class="scroll"><table><thead><tr><th>Member</th><th>Before</th><th>After</th></tr></thead>
-    <tbody>${check.changes.map((one) => html`<tr key=${one.path}><td><code>${one.path || 'the whole message'}</code></td><td>${shown(one.before)}</td><td>${JSON.stringify(one.before) === JSON.stringify(one.after) ? html`<span class="quiet">another secret</span>` : shown(one.after)}</td></tr>`)}</tbody></table></div>`;
+    <tbody>${check.changes.map((one) => html`<tr key=${one.path}><td><code>${one.path || 'the whole message'}</code></td><td>${shown(one.before)}</td>
+      <td>${JSON.stringify(one.before) === JSON.stringify(one.after) ? html`<span class="quiet">another secret</span>` : shown(one.after)}</td>
+      </tr>`)}</tbody></table></div>`;
 }
 
 /** @param {{ letter: DeadLetterDetail, part: Part, value: unknown, off: string, changed: () => void }} properties */
@@ -144,10 +158,12 @@ function Replay({ letter, part, value, off, changed }) {
     setRunning(true);
     setProblem(null);
     try {
-      await post(`/api/admin/dlq/${letter.id}/edit`, { [part]: value, reason: String(values.get('reason')).trim(), version: letter.version, ...(isForced ? { force: true } : {}) });
+      const reason = String(values.get('reason')).trim();
+      await post(`/api/admin/dlq/${letter.id}/edit`, { [part]: value, reason, version: letter.version, ...(isForced ? { force: true } : {}) });
       tell('Replaying the edited message');
       changed();
       go(`/dead-letters/${letter.id}`);
+      scrollTo(0, 0);
     } catch (error) {
       setProblem(error);
       setRunning(false);
@@ -159,6 +175,7 @@ function Replay({ letter, part, value, off, changed }) {
     <${OperatorField} />
     <label for=${`${id}r`}>Reason</label><input id=${`${id}r`} class="wide" name="reason" maxlength="500" required autocomplete="off" />
     <${Failure} problem=${problem} />
-    <footer>${denied || off ? html`<${Action} needs="admin" kind="primary" off=${off} onClick=${() => {}}>Replay the edited message<//>` : html`<button class="primary" disabled=${isRunning}>${isRunning ? 'Working…' : 'Replay the edited message'}</button>`}</footer>
+    <footer>${denied || off ? html`<${Action} needs="admin" kind="primary" off=${off} onClick=${() => {}}>Replay the edited message<//>`
+      : html`<button class="primary" disabled=${isRunning}>${isRunning ? 'Working…' : 'Replay the edited message'}</button>`}</footer>
   </form>`;
 }

@@ -21,13 +21,16 @@ export function Message({ letter }) {
   const text = isParsed ? JSON.stringify(letter.payload, null, 2) : decoded(letter.payload_base64);
   const { data, ...envelope } = /** @type {Record<string, unknown>} */ (isObject(letter.payload) ? letter.payload : {});
   const isEnvelope = isObject(letter.payload) && data !== undefined;
-  const actions = html`<span><button type="button" class="plain" aria-pressed=${isText} onClick=${() => setText(!isText)}>${isText ? 'Show the tree' : 'Show the text'}</button><${Copy} text=${text} /></span>`;
+  const actions = html`<span><button type="button" class="plain" aria-pressed=${isText}
+    onClick=${() => setText(!isText)}>${isText ? 'Show the tree' : 'Show the text'}</button><${Copy} text=${text} /></span>`;
   return html`<${Panel} title="Message" class="message" actions=${actions}>
     ${letter.payload_base64 === '' && html`<p class="warn">The message was too large to be published. Only its service has it.</p>`}
     ${!isParsed && letter.payload_base64 !== '' && html`<p class="warn">This is not JSON.</p>`}
-    ${isText || !isParsed ? html`<pre tabindex="0" aria-label="Message">${text}</pre>` : isEnvelope ? html`<h3>Data</h3><${Tree} value=${data} /><h3>Envelope</h3><${Tree} value=${envelope} />` : html`<${Tree} value=${letter.payload} />`}
+    ${isText || !isParsed ? html`<pre tabindex="0" aria-label="Message">${text}</pre>` : isEnvelope ? html`<h3>Data</h3><${Tree} value=${data} />
+      <h3>Envelope</h3><${Tree} value=${envelope} />` : html`<${Tree} value=${letter.payload} />`}
     <${Delivery} letter=${letter} />
-    ${letter.original && html`<details><summary>The message before it was edited</summary><pre tabindex="0">${pretty(decoded(letter.original.payload_base64))}</pre></details>`}
+    ${letter.original && html`<details><summary>The message before it was edited</summary>
+      <pre tabindex="0">${pretty(decoded(letter.original.payload_base64))}</pre></details>`}
   <//>`;
 }
 
@@ -58,14 +61,17 @@ function Delivery({ letter }) {
 function Tree({ value, depth = 0 }) {
   if (typeof value !== 'object' || value === null) return html`<${Leaf} value=${value} />`;
   const entries = Object.entries(value);
-  return html`<ul class="tree">${entries.map(([name, child]) => html`<li key=${name}><${Branch} name=${Array.isArray(value) ? `[${name}]` : name} value=${child} depth=${depth} /></li>`)}</ul>`;
+  return html`<ul class="tree">${entries.map(([name, child]) => html`<li key=${name}>
+    <${Branch} name=${Array.isArray(value) ? `[${name}]` : name} value=${child} depth=${depth} /></li>`)}</ul>`;
 }
 
 /** @param {{ name: string, value: unknown, depth: number }} properties */
 function Branch({ name, value, depth }) {
   if (typeof value !== 'object' || value === null || Object.keys(value).length === 0) return html`<span class="name">${name}</span> <${Leaf} value=${value} />`;
   const size = Object.keys(value).length;
-  return html`<details open=${depth < OPEN}><summary><span class="name">${name}</span> <small>${Array.isArray(value) ? counted(size, 'item') : counted(size, 'member')}</small></summary><${Tree} value=${value} depth=${depth + 1} /></details>`;
+  return html`<details open=${depth < OPEN}><summary>
+    <span class="name">${name}</span> <small>${Array.isArray(value) ? counted(size, 'item') : counted(size, 'member')}</small></summary>
+    <${Tree} value=${value} depth=${depth + 1} /></details>`;
 }
 
 /** @param {{ value: unknown }} properties */

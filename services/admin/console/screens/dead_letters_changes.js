@@ -16,7 +16,8 @@ import { needsForce } from './dead_letters_words.js';
  *   statuses: those that it takes by filter; most: most of a filter; what: of what it counts
  */
 
-const minutes = () => html`<label for="minutes">Minutes from now</label><input id="minutes" name="minutes" type="number" min="1" max="1440" defaultValue="15" required />`;
+const minutes = () => html`<label for="minutes">Minutes from now</label>
+  <input id="minutes" name="minutes" type="number" min="1" max="1440" defaultValue="15" required />`;
 
 /** Force is for admins. */
 const force = () => (denial('admin') ? html`<p class="quiet">Those of which three replays have failed are rejected. Only an admin can force them.</p>`
@@ -39,7 +40,8 @@ export const CHANGES = {
     effect: 'Their messages will not be processed. Orders that still wait for them are cancelled at their deadline. Discarded dead letters can be restored.',
   },
   restore: {
-    label: 'Restore', done: 'Restored', statuses: ['DISCARDED'], path: '/api/admin/dlq/restore', effect: 'Discarded dead letters are pending again, and can be replayed.',
+    label: 'Restore', done: 'Restored', statuses: ['DISCARDED'], path: '/api/admin/dlq/restore',
+    effect: 'Discarded dead letters are pending again, and can be replayed.',
   },
   note: {
     label: 'Add a note', done: 'Added the note to', statuses: ['PENDING', 'REPLAYING', 'DISCARDED', 'RESOLVED_MANUALLY'], path: '/api/admin/dlq/notes',
@@ -66,7 +68,9 @@ const inStatus = (statuses) => statuses.map((one) => one.toLowerCase().replaceAl
 /** Why a change is not possible now; empty if it is. @param {Change} change @param {Subject | null} subject @param {string} shown statuses of the list */
 export function reasonOff(change, subject, shown) {
   if (!subject) return 'choose dead letters first';
-  if ('letters' in subject) return subject.letters.some((one) => change.statuses.includes(one.status)) ? '' : `none of the chosen is ${inStatus(change.statuses)}`;
+  if ('letters' in subject) {
+    return subject.letters.some((one) => change.statuses.includes(one.status)) ? '' : `none of the chosen is ${inStatus(change.statuses)}`;
+  }
   if (Object.keys(subject.fields).length === 0) return 'choose a cause, or another filter besides the status, first';
   return !shown || change.statuses.some((one) => shown.split(',').includes(one)) ? '' : `the list shows none that are ${inStatus(change.statuses)}`;
 }
@@ -83,7 +87,8 @@ async function effectOf(change, subject) {
   const most = change.most ?? Infinity;
   return html`<p><b>${isMore ? `${number(count)} or more dead letters` : `All ${counted(count, 'dead letter')}`} that match now:</b> ${inWords(subject.fields)}; ${inStatus(change.statuses)}.</p>
     <p>${change.effect}</p><p class="quiet">The filter is read again when you confirm. On all pages, whatever status the list shows.</p>
-    ${(count > most || isMore) && most < Infinity && html`<p class="warn">At most ${number(most)} can be changed at once. Narrow the filter down${change.path.endsWith('/replay') ? ', or use a redrive' : ''}.</p>`}`;
+    ${(count > most || isMore) && most < Infinity
+      && html`<p class="warn">At most ${number(most)} can be changed at once. Narrow the filter down${change.path.endsWith('/replay') ? ', or use a redrive' : ''}.</p>`}`;
 }
 
 /** Asks for a change of many, makes it, and shows the outcome. @param {Change} change @param {Subject} subject @param {() => void} changed */
@@ -130,7 +135,8 @@ function Outcome({ title, outcome, isOrder }) {
   const to = isOrder ? '/orders/' : '/dead-letters/';
   return html`<div class="outcome"><h2>${title}</h2>
     ${[...reasons].map(([detail, ids]) => html`<details key=${detail} open=${reasons.size === 1}><summary>${number(ids.length)}: ${detail}</summary>
-      <ul class="counts" onClick=${close}>${ids.slice(0, 100).map((id) => html`<li key=${id}><${Id} id=${id} to=${to + id} /></li>`)}</ul>${ids.length > 100 && html`<p class="quiet">and ${number(ids.length - 100)} more</p>`}</details>`)}
+      <ul class="counts" onClick=${close}>${ids.slice(0, 100).map((id) => html`<li key=${id}><${Id} id=${id} to=${to + id} />
+        </li>`)}</ul>${ids.length > 100 && html`<p class="quiet">and ${number(ids.length - 100)} more</p>`}</details>`)}
     ${(outcome.more_rejected ?? 0) > 0 && html`<p>${counted(outcome.more_rejected ?? 0, 'more rejection')} not listed.</p>`}
     <footer><button type="button" class="primary" onClick=${close} autofocus>Close</button></footer></div>`;
 }
@@ -149,11 +155,15 @@ export function changeOne(name, letter, changed) {
     withdraw: (reason) => post(`${path}/withdraw-resolution`, { reason }),
   };
   if (name === 'note') {
-    askNote({ effect: html`<p>The note is kept in its history. Nothing else changes.</p>`, run: (text) => post(`${path}/notes`, { text }), done: () => { changed(); return 'Added the note'; } });
+    askNote({
+      effect: html`<p>The note is kept in its history. Nothing else changes.</p>`, run: (text) => post(`${path}/notes`, { text }),
+      done: () => { changed(); return 'Added the note'; },
+    });
     return;
   }
   confirmChange({
-    title: change.label, label: isForced ? `${change.label} with force` : change.label, kind: change.kind, effect: html`<p>${ONE[name](letter)}</p>${isForced && html`<p class="warn">${FORCED}</p>`}`,
+    title: change.label, label: isForced ? `${change.label} with force` : change.label, kind: change.kind,
+    effect: html`<p>${ONE[name](letter)}</p>${isForced && html`<p class="warn">${FORCED}</p>`}`,
     fields: name === 'extend' ? minutes() : null, isReasonRequired: isForced || !['replay', 'restore'].includes(name),
     run: calls[name],
     done: (answer) => {

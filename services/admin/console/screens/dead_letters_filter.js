@@ -42,7 +42,8 @@ export const wizardAddress = (fields) => address('/dead-letters', { ...fields, w
 export const isNarrow = (view) => Object.keys(view.fields).length > 0;
 
 /** The filter in words. @param {Record<string, string>} fields */
-export const inWords = (fields) => Object.entries(fields).map(([name, value]) => `${(FIELDS[name] ?? name).toLowerCase()} ${value}`).join(', ') || 'all dead letters';
+export const inWords = (fields) => Object.entries(fields)
+  .map(([name, value]) => `${(FIELDS[name] ?? name).toLowerCase()} ${value}`).join(', ') || 'all dead letters';
 
 /** Most dead letters that are counted one by one. */
 const MOST_COUNTED = 1_000;
@@ -82,19 +83,27 @@ export function FilterForm({ view }) {
     go(address('/dead-letters', values));
   };
   const isMoreOpen = ['type', 'saga', 'failed_after', 'failed_before'].some((name) => view.fields[name]);
-  const text = (/** @type {string} */ name, /** @type {Record<string, any>} */ more = {}) => html`<div><label for=${id + name}>${FIELDS[name]}</label><input id=${id + name} name=${name} defaultValue=${view.fields[name] ?? ''} maxlength="200" spellcheck="false" autocomplete="off" ...${more} /></div>`;
-  const time = (/** @type {string} */ name) => html`<div><label for=${id + name}>${FIELDS[name]}</label><input id=${id + name} name=${name} type="datetime-local" step="1" defaultValue=${localTime(view.fields[name])} /></div>`;
+  /** @type {(value: string, label: string, chosen?: string) => any} */
+  const option = (value, label, chosen) => html`<option key=${value} value=${value} defaultSelected=${value === chosen}>${label}</option>`;
+  const text = (/** @type {string} */ name, /** @type {Record<string, any>} */ more = {}) => html`<div><label for=${id + name}>${FIELDS[name]}</label>
+    <input id=${id + name} name=${name} defaultValue=${view.fields[name] ?? ''} maxlength="200" spellcheck="false" autocomplete="off" ...${more} /></div>`;
+  const time = (/** @type {string} */ name) => html`<div><label for=${id + name}>${FIELDS[name]}</label>
+    <input id=${id + name} name=${name} type="datetime-local" step="1" defaultValue=${localTime(view.fields[name])} /></div>`;
   return html`<form class="filter" ref=${form} onSubmit=${apply} aria-label="Filter of dead letters">
     <div class="row">
       ${text('text', { type: 'search' })}
-      <div><label for=${`${id}status`}>Status</label><select id=${`${id}status`} name="status" onChange=${apply}>${STATUSES.map(([value, label]) => html`<option key=${value} value=${value} defaultSelected=${value === view.status}>${label}</option>`)}</select></div>
-      <div><label for=${`${id}service`}>Service</label><select id=${`${id}service`} name="service" onChange=${apply}><option value="">any</option>${[...new Set([...services, ...(view.fields.service ? [view.fields.service] : [])])].map((name) => html`<option key=${name} value=${name} defaultSelected=${name === view.fields.service}>${name}</option>`)}</select></div>
+      <div><label for=${`${id}status`}>Status</label>
+        <select id=${`${id}status`} name="status"
+          onChange=${apply}>${STATUSES.map(([value, label]) => option(value, label, view.status))}</select></div>
+      <div><label for=${`${id}service`}>Service</label><select id=${`${id}service`} name="service" onChange=${apply}>
+        <option value="">any</option>${[...new Set([...services, view.fields.service ?? ''])].filter(Boolean).map((name) => option(name, name, view.fields.service))}</select></div>
       ${text('step', { list: `${id}steps` })}<datalist id=${`${id}steps`}>${steps.map((step) => html`<option key=${step} value=${step} />`)}</datalist>
       <button>Filter</button>
       ${(isNarrow(view) || view.status) && html`<${Link} class="button" href="/dead-letters">Clear<//>`}
     </div>
     <details open=${isMoreOpen}><summary>More filters</summary><div class="row">
-      ${text('fingerprint')}${text('type')}${text('saga', { pattern: '[0-9a-fA-F-]{36}', title: 'The id of an order, 36 characters' })}${time('failed_after')}${time('failed_before')}
+      ${text('fingerprint')}${text('type')}${text('saga', { pattern: '[0-9a-fA-F-]{36}', title: 'The id of an order, 36 characters' })}
+      ${time('failed_after')}${time('failed_before')}
     </div></details>
   </form>`;
 }

@@ -36,28 +36,35 @@ export function Letters({ view, changed }) {
   const current = new Map(letters.map((one) => [one.id, one]));
   const subject = isAll ? { fields: view.fields } : chosen.size > 0 ? { letters: [...chosen.values()].map((one) => current.get(one.id) ?? one) } : null;
   const isPageChosen = letters.length > 0 && letters.every((one) => isAll || chosen.has(one.id));
-  return html`<${Panel} class="letters" title=${html`Dead letters${data?.total !== undefined && html` <small>${counted(data.total, 'match', 'match')}: ${inWords(view.fields)}</small>`}`}>
+  return html`<${Panel} class="letters" title=${html`Dead letters${data?.total !== undefined
+    && html` <small>${counted(data.total, 'match', 'match')}: ${inWords(view.fields)}</small>`}`}>
     <${Failure} problem=${problem} />
     ${(data?.unconsumed ?? 0) > 0 && html`<p class="quiet">Admin has ${counted(data?.unconsumed ?? 0, 'message')} to read yet: the list may lack the newest.</p>`}
     ${data && letters.length === 0 ? html`<${Nothing} view=${view} />` : html`
       <div class="bar" role="group" aria-label="Changes to the chosen dead letters">
         <span class="chosen" role="status">${isAll ? html`<b>All that match</b> on all pages` : html`<b>${number(chosen.size)}</b> chosen`}</span>
-        ${!isAll && html`<button type="button" class="plain" onClick=${() => setAll(true)}>Select all${data?.total !== undefined ? ` ${number(data.total)}` : ''} that match the filter</button>`}
+        ${!isAll && html`<button type="button" class="plain"
+          onClick=${() => setAll(true)}>Select all${data?.total !== undefined ? ` ${number(data.total)}` : ''} that match the filter</button>`}
         ${subject && html`<button type="button" class="plain" onClick=${clear}>Clear the selection</button>`}
         <span class="actions">
           <${Action} off=${redriveOff(view, chosen.size > 0 && !isAll)} onClick=${() => go(wizardAddress(view.fields))}>Redrive all that match…<//>
-          ${Object.entries(CHANGES).map(([name, change]) => html`<${Action} key=${name} off=${reasonOff(change, subject, isAll ? statusesOf(view) : '')} onClick=${() => subject && changeMany(change, subject, refresh)}>${change.label}…<//>`)}
+          ${Object.entries(CHANGES).map(([name, change]) => html`<${Action} key=${name}
+            off=${reasonOff(change, subject, isAll ? statusesOf(view) : '')}
+            onClick=${() => subject && changeMany(change, subject, refresh)}>${change.label}…<//>`)}
         </span>
       </div>
       <div class="scroll"><table>
-        <thead><tr><th><input type="checkbox" aria-label="Select this page" checked=${isPageChosen} disabled=${letters.length === 0} onChange=${() => toggle(letters, !isPageChosen)} /></th>
-          <th>Dead letter</th><th>Failed</th><th>Status</th><th>Step</th><th>Message</th><th>Error</th><th>Order</th><th>Worth a replay?</th><th class="right">Attempts</th></tr></thead>
+        <thead><tr><th><input type="checkbox" aria-label="Select this page" checked=${isPageChosen} disabled=${letters.length === 0}
+          onChange=${() => toggle(letters, !isPageChosen)} /></th>
+          <th>Dead letter</th><th>Failed</th><th>Status</th><th>Step</th><th>Message</th><th>Error</th><th>Order</th><th>Worth a replay?</th>
+            <th class="right">Attempts</th></tr></thead>
         <tbody>${letters.map((letter) => html`<${Row} key=${letter.id} letter=${letter} isChosen=${isAll || chosen.has(letter.id)} toggle=${toggle} />`)}</tbody>
       </table></div>
       ${!data && !problem && html`<p class="quiet">Loading…</p>`}`}
     ${(data?.unreadable ?? []).length > 0 && html`<p class="warn">Damaged, and not shown: ${(data?.unreadable ?? []).join(', ')}</p>`}
     <nav class="pages" aria-label="Pages">
-      ${view.cursor && html`<${Link} class="button" href=${listAddress(view)}>First page<//><button type="button" onClick=${() => history.back()}>Back</button>`}
+      ${view.cursor && html`<${Link} class="button" href=${listAddress(view)}>First page<//>
+        <button type="button" onClick=${() => history.back()}>Back</button>`}
       ${data?.next && html`<${Link} class="button" href=${listAddress(view, { cursor: data.next })}>Next page<//>`}
     </nav>
   <//>`;
@@ -81,12 +88,14 @@ function Row({ letter, isChosen, toggle }) {
     <td class="error" title=${letter.reason}><span>${letter.reason}</span></td>
     <td>${letter.saga ? html`<${OrderLink} id=${letter.saga} />` : html`<span class="quiet">–</span>`}</td>
     <td><${ReplayValue} letter=${letter} /></td>
-    <td class="right nowrap" title=${`${counted(letter.replays, 'failed replay')}`}>${number(letter.attempts)}${letter.replays > 0 && html` <small>${counted(letter.replays, 'replay')}</small>`}</td>
+    <td class="right nowrap" title=${`${counted(letter.replays, 'failed replay')}`}>${number(letter.attempts)}${letter.replays > 0
+      && html` <small>${counted(letter.replays, 'replay')}</small>`}</td>
   </tr>`;
 }
 
 /** @param {{ view: import('./dead_letters_filter.js').View }} properties */
 function Nothing({ view }) {
   if (view.status === ANY) return html`<p>No dead letter matches: ${inWords(view.fields)}.</p>`;
-  return html`<p>No dead letter of this status matches. Messages that a service cannot process would be here. <${Link} href=${listAddress({ ...view, status: ANY })}>Show those of any status<//></p>`;
+  return html`<p>No dead letter of this status matches.
+    Messages that a service cannot process would be here. <${Link} href=${listAddress({ ...view, status: ANY })}>Show those of any status<//></p>`;
 }

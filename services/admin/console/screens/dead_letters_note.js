@@ -32,7 +32,8 @@ export function askNote({ effect, run, done }) {
       <h2>Add a note</h2><div class="effect">${effect}</div><${OperatorField} />
       <label for=${id}>Note, one line</label><input id=${id} name="text" maxlength="2000" required autofocus autocomplete="off" />
       <${Failure} problem=${problem} />
-      <footer><button type="button" onClick=${close}>Back</button><button class="primary" disabled=${isRunning}>${isRunning ? 'Working…' : 'Add the note'}</button></footer>
+      <footer><button type="button" onClick=${close}>Back</button>
+        <button class="primary" disabled=${isRunning}>${isRunning ? 'Working…' : 'Add the note'}</button></footer>
     </form>`;
   }
   show(Note);
@@ -43,5 +44,6 @@ export function OperatorField() {
   const id = useId();
   const [isAsked] = useState(Boolean(session.value && !session.value.requires_token && !operator.value));
   if (!isAsked) return null;
-  return html`<label for=${id}>Your name, for the audit log</label><input id=${id} name="operator" maxlength="100" pattern="[!-~]([ -~]*[!-~])?" required=${session.value?.requires_operator} autocomplete="username" />`;
+  return html`<label for=${id}>Your name, for the audit log</label>
+    <input id=${id} name="operator" maxlength="100" pattern="[!-~]([ -~]*[!-~])?" required=${session.value?.requires_operator} autocomplete="username" />`;
 }

@@ -11,14 +11,14 @@ const CANCELLED = ['TIMED_OUT', 'COMPENSATING', 'COMPENSATED'];
 export function ReplayValue({ letter, isLong = false }) {
   const { effect, replay_value: value } = letter;
   if (effect) {
-    if (effect.kind === 'took_effect') return html`<span>the replay took effect</span>`;
-    if (effect.kind === 'changed_nothing') return html`<span>the replay changed nothing</span>`;
-    return html`<span>rejected${effect.reason ? `: ${effect.reason}` : ''}</span>`;
+    if (effect.kind === 'took_effect') return html`<span>${isLong ? 'The replay took effect.' : 'the replay took effect'}</span>`;
+    if (effect.kind === 'changed_nothing') return html`<span>${isLong ? 'The replay changed nothing.' : 'the replay changed nothing'}</span>`;
+    return html`<span>${isLong ? 'The replay was rejected' : 'rejected'}${effect.reason ? `: ${effect.reason}` : ''}</span>`;
   }
   if (!value) return html`<span class="quiet">–</span>`;
   if (!value.awaited) return html`<span class="quiet">${isLong ? `${LATE[lateness(letter)]} A replay changes nothing.` : lateness(letter)}</span>`;
   if (value.until) return html`<span>${isLong ? 'The order waits for it, and is cancelled in ' : 'awaited, '}<${Countdown} at=${value.until} /></span>`;
-  if (value.saga_status === 'COMPENSATION_STUCK') return html`<span>${isLong ? 'The compensation of a cancelled order waits for it, without a deadline.' : 'compensation waits'}</span>`;
+  if (value.saga_status === 'COMPENSATION_STUCK') return html`<span>${isLong ? 'A compensation waits for it, without a deadline.' : 'compensation waits'}</span>`;
   return html`<span>${isLong ? 'It is awaited, without a deadline.' : 'awaited, no deadline'}</span>`;
 }
 

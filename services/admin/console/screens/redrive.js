@@ -17,7 +17,8 @@ function useRedrive(id) {
   const live = isConnected.value ? redrives.value.find((one) => one.id === id) : undefined;
   const path = `/api/admin/dlq/redrive/${encodeURIComponent(id)}`;
   // The stream has the newest redrives only.
-  const { data, problem, reload } = useLoaded(`${path} ${live ? 'once' : 'again'}`, (abort) => /** @type {Promise<Redrive>} */ (get(path, abort)), live ? 0 : REFRESH);
+  const load = (/** @type {AbortSignal} */ abort) => /** @type {Promise<Redrive>} */ (get(path, abort));
+  const { data, problem, reload } = useLoaded(`${path} ${live ? 'once' : 'again'}`, load, live ? 0 : REFRESH);
   return { redrive: live ?? data, problem: live ? null : problem, reload };
 }
 
@@ -40,7 +41,8 @@ export function Redrive({ id }) {
 }
 
 /** A reason to stop names the dead letter that failed. @param {{ text: string }} properties */
-const WithLinks = ({ text }) => text.split(/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/).map((part, index) => (index % 2 === 1 ? html`<${Id} id=${part} to=${`/dead-letters/${part}`} />` : part));
+const WithLinks = ({ text }) => text.split(/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/).map((part, index) => (index % 2 === 1
+  ? html`<${Id} id=${part} to=${`/dead-letters/${part}`} />` : part));
 
 /** @type {Record<string, string>} */
 const LABELS = { resolved: 'Resolved', 'in vain': 'In vain: changed nothing', failed: 'Failed', 'in flight': 'In flight', remaining: 'Remaining' };
@@ -53,10 +55,13 @@ function Progress({ redrive }) {
     <${ProgressBar} redrive=${redrive} />
     <dl class="tiles">
       <div><dt>Sent</dt><dd>${number(redrive.sent)}</dd></div>
-      ${partsOf(redrive).map(([name, count]) => html`<div key=${name}><dt><i class=${`key ${name.replace(' ', '-')}`}></i>${LABELS[name]}</dt><dd>${number(count)}</dd></div>`)}
+      ${partsOf(redrive).map(([name, count]) => html`<div key=${name}><dt><i class=${`key ${name.replace(' ', '-')}`}></i>${LABELS[name]}</dt>
+        <dd>${number(count)}</dd></div>`)}
     </dl>
-    <p>Canary: ${canaryText(redrive)} ${left && html`At ${number(rate)} a second the rest takes about ${left}.`} ${redrive.round > 1 && html`This is round ${number(redrive.round)}: ${number(sent)} of ${number(of)} sent.`}</p>
-    ${redrive.in_flight > 0 && !isOver(redrive) && Date.parse(redrive.updated_at) < serverNow.value - 60_000 && html`<p class="quiet">The status has not changed for <${Since} at=${redrive.updated_at} />. Replays in flight wait for the service that has them.</p>`}
+    <p>Canary: ${canaryText(redrive)} ${left && html`At ${number(rate)} a second the rest takes about ${left}.`} ${redrive.round > 1
+      && html`This is round ${number(redrive.round)}: ${number(sent)} of ${number(of)} sent.`}</p>
+    ${redrive.in_flight > 0 && !isOver(redrive) && Date.parse(redrive.updated_at) < serverNow.value - 60_000
+      && html`<p class="quiet">The status has not changed for <${Since} at=${redrive.updated_at} />. Replays in flight wait for the service that has them.</p>`}
   <//>`;
 }
 
@@ -64,19 +69,26 @@ function Progress({ redrive }) {
 function Controls({ redrive, changed }) {
   const { id, status, remaining, in_flight: inFlight } = redrive;
   const path = `/api/admin/dlq/redrive/${id}`, rest = counted(remaining, 'dead letter');
-  const body = (/** @type {string} */ reason) => (reason ? { reason } : {});
-  const change = (/** @type {string} */ name, /** @type {string} */ title, /** @type {string} */ done, /** @type {string} */ effect, kind = 'primary', isReasonRequired = false) => confirmChange({
-    title, effect: html`<p>${effect}</p>`, label: title, kind, isReasonRequired, run: (reason) => post(`${path}/${name}`, body(reason)),
+  /** @type {(name: string, title: string, done: string, effect: string, kind?: string) => void} */
+  const change = (name, title, done, effect, kind = 'primary') => confirmChange({
+    title, effect: html`<p>${effect}</p>`, label: title, kind, isReasonRequired: name === 'cancel',
+    run: (reason) => post(`${path}/${name}`, reason ? { reason } : {}),
     done: () => { changed(); return done; },
   });
   const flight = inFlight > 0 ? ` ${counted(inFlight, 'replay')} in flight will still have an outcome.` : '';
   const isSending = status === 'CANARY' || status === 'RUNNING';
   if (status === 'DONE' || status === 'CANCELLED') return null;
   return html`<div class="buttons">
-    ${isSending && html`<${Action} onClick=${() => change('pause', 'Pause the redrive', 'Paused', `What remains, ${rest} now, waits until the redrive is resumed.${flight}`)}>Pause…<//>`}
-    ${status === 'PAUSED' && html`<${Action} kind="primary" onClick=${() => change('resume', 'Resume the redrive', 'Resumed', `It goes on with what remains, ${rest} now.`)}>Resume…<//>`}
-    ${status === 'STOPPED' && html`<${Action} onClick=${() => change('resume', 'Start another round', 'Started another round', `It replays what matches the filter now, ${rest}, with a new canary first. Fix the cause before.`)}>Another round…<//>`}
-    <${Action} onClick=${() => change('cancel', 'Cancel the redrive', 'Cancelled', `What remains, ${rest} now, stays pending, and this redrive cannot go on.${flight}`, 'danger', true)}>Cancel…<//>
+    ${isSending && html`<${Action} 
+      onClick=${() => change('pause', 'Pause the redrive', 'Paused', `What remains, ${rest} now, waits until the redrive is resumed.${flight}`)}>Pause…<//>`}
+    ${status === 'PAUSED' && html`<${Action} kind="primary" 
+      onClick=${() => change('resume', 'Resume the redrive', 'Resumed', `It goes on with what remains, ${rest} now.`)}>Resume…<//>`}
+    ${status === 'STOPPED' && html`<${Action} 
+      onClick=${() => change('resume', 'Start another round', 'Started another round',
+        `It replays what matches the filter now, ${rest}, with a new canary first. Fix the cause before.`)}>Another round…<//>`}
+    <${Action}
+      onClick=${() => change('cancel', 'Cancel the redrive', 'Cancelled',
+        `What remains, ${rest} now, stays pending, and this redrive cannot go on.${flight}`, 'danger')}>Cancel…<//>
   </div>`;
 }
 
@@ -90,7 +102,9 @@ const WAIT = 10;
 
 /** Runs a reconciliation, and shows its verdict. */
 function Reconciliation() {
-  const [state, setState] = useState(/** @type {{ isRunning: boolean, report: import('../types.js').Schemas['Report'] | null, problem: unknown }} */ ({ isRunning: false, report: null, problem: null }));
+  /** @type {{ isRunning: boolean, report: import('../types.js').Schemas['Report'] | null, problem: unknown }} */
+  const before = { isRunning: false, report: null, problem: null };
+  const [state, setState] = useState(before);
   const run = async () => {
     setState({ isRunning: true, report: null, problem: null });
     try {
@@ -100,12 +114,15 @@ function Reconciliation() {
     }
   };
   const { isRunning, report, problem } = state;
-  return html`<p class="buttons"><button type="button" onClick=${run} disabled=${isRunning}>${isRunning ? `Comparing, up to ${WAIT} s…` : report ? 'Compare again' : 'Do orders, stock and money agree now?'}</button></p>
+  return html`<p class="buttons">
+    <button type="button" onClick=${run} disabled=${isRunning}>${isRunning ? `Comparing, up to ${WAIT} s…` : report ? 'Compare again' : 'Do orders, stock and money agree now?'}</button></p>
     <${Failure} problem=${problem} />
     <div role="status">${report && html`<p><${Status} status=${report.verdict} /> <b>${report.headline}</b>, compared at <${Time} at=${report.checked_at} /></p>
       ${report.in_flight.length > 0 && html`<p>In flight: ${report.in_flight.map((one) => one.what).join('; ')}</p>`}
       ${report.unanswered.length > 0 && html`<p class="warn">No answer: ${report.unanswered.map((one) => `${one.service}: ${one.why}`).join('; ')}</p>`}
-      ${(report.discrepancy_count > 0 || report.suspected_count > 0) && html`<p>${counted(report.discrepancy_count, 'discrepancy', 'discrepancies')}, and ${number(report.suspected_count)} that work in flight may still resolve. <${Link} href="/books">Open the books<//></p>`}`}</div>`;
+      ${(report.discrepancy_count > 0 || report.suspected_count > 0)
+        && html`<p>${counted(report.discrepancy_count, 'discrepancy', 'discrepancies')}, and ${number(report.suspected_count)} that work in flight may still resolve.
+          ${' '}<${Link} href="/books">Open the books<//></p>`}`}</div>`;
 }
 
 /** @param {{ redrive: Redrive }} properties */

@@ -6,7 +6,8 @@ import { html } from '../lib/html.js';
 
 /** Parts of the bar, which add up to all dead letters of the redrive. @param {Redrive} redrive @returns {[string, number][]} */
 export const partsOf = (redrive) => [
-  ['resolved', redrive.resolved - redrive.in_vain], ['in vain', redrive.in_vain], ['failed', redrive.failed], ['in flight', redrive.in_flight], ['remaining', redrive.remaining],
+  ['resolved', redrive.resolved - redrive.in_vain], ['in vain', redrive.in_vain], ['failed', redrive.failed],
+  ['in flight', redrive.in_flight], ['remaining', redrive.remaining],
 ];
 
 /** @param {{ redrive: Redrive }} properties */
@@ -14,7 +15,8 @@ export function ProgressBar({ redrive }) {
   const parts = partsOf(redrive).filter(([, count]) => count > 0), total = parts.reduce((sum, [, count]) => sum + count, 0);
   const text = parts.map(([name, count]) => `${number(count)} ${name}`).join(', ') || 'nothing to replay';
   const ended = total - redrive.in_flight - redrive.remaining;
-  return html`<div class="progress-bar" role="progressbar" aria-label="Progress" aria-valuemin="0" aria-valuemax=${total} aria-valuenow=${ended} aria-valuetext=${text} title=${text}>
+  return html`<div class="progress-bar" role="progressbar"
+    aria-label="Progress" aria-valuemin="0" aria-valuemax=${total} aria-valuenow=${ended} aria-valuetext=${text} title=${text}>
     ${parts.map(([name, count]) => html`<i key=${name} class=${name.replace(' ', '-')} style=${{ flexGrow: count }}></i>`)}
   </div>`;
 }
@@ -26,7 +28,8 @@ export const isOver = (redrive) => ['STOPPED', 'CANCELLED', 'DONE'].includes(red
 export function canaryText({ canary, status, round_sent: sent, in_flight: inFlight }) {
   if (canary === 0) return 'none: all are replayed without a trial.';
   const size = counted(canary, 'dead letter');
-  if (status === 'CANARY') return sent === 0 ? `${size} go first.` : `${number(sent)} of ${number(canary)} sent; ${number(inFlight)} without an outcome yet. The rest waits for them.`;
+  if (status === 'CANARY' && sent === 0) return `${size} first.`;
+  if (status === 'CANARY') return `${number(sent)} of ${number(canary)} sent; ${number(inFlight)} without an outcome yet. The rest waits for them.`;
   if (status === 'STOPPED' && sent <= canary) return `${size}; it did not pass.`;
   if (status === 'RUNNING' || status === 'DONE') return `${size}; it passed.`;
   return `${size}.`;

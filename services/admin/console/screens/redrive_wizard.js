@@ -22,7 +22,8 @@ export function RedriveWizard({ view }) {
   const key = JSON.stringify([fields, isForced]);
   const { data, problem, reload } = useLoaded(key, async () => {
     const [preview, page] = await Promise.all([
-      post('/api/admin/dlq/redrive', { filter: fields, force: isForced, preview: true }), get(address('/api/admin/dlq', { ...fields, status: 'PENDING', limit: SAMPLES })),
+      post('/api/admin/dlq/redrive', { filter: fields, force: isForced, preview: true }),
+      get(address('/api/admin/dlq', { ...fields, status: 'PENDING', limit: SAMPLES })),
     ]);
     return { preview: /** @type {Preview} */ (preview), samples: /** @type {import('../types.js').DeadLetterItem[]} */ (page.dead_letters) };
   }, REFRESH);
@@ -30,10 +31,13 @@ export function RedriveWizard({ view }) {
   if (!isNarrow(view)) return html`<h1>Redrive</h1>${back}<p>A redrive needs a cause, or another filter.</p>`;
   const running = redrives.value.find((one) => !isOver(one) && sameFilter(one.filter, fields));
   return html`<h1>Redrive</h1>${back}
-    <p class="intro">Replays the pending dead letters of <b>${inWords(fields)}</b>: a few first, then the rest at a limited rate. It stops when the error comes back. Fix the cause before.</p>
+    <p class="intro">Replays the pending dead letters of <b>${inWords(fields)}</b>: a few first, then the rest at a limited rate.
+      It stops when the error comes back. Fix the cause before.</p>
     ${running && html`<p class="warn">A redrive of this filter is under way: <${Link} href=${`/redrives/${running.id}`}>open it<//> <${Status} status=${running.status} /></p>`}
     <${Failure} problem=${problem} />
-    ${data ? html`<div class="wizard"><${MoreTime} fields=${fields} preview=${data.preview} changed=${reload} /><${Expectation} preview=${data.preview} samples=${data.samples} /><${Start} fields=${fields} preview=${data.preview} isForced=${isForced} setForced=${setForced} /></div>`
+    ${data ? html`<div class="wizard"><${MoreTime} fields=${fields} preview=${data.preview} changed=${reload} />
+      <${Expectation} preview=${data.preview} samples=${data.samples} />
+      <${Start} fields=${fields} preview=${data.preview} isForced=${isForced} setForced=${setForced} /></div>`
     : !problem && html`<p class="loading">Counting…</p>`}`;
 }
 
@@ -54,7 +58,8 @@ function MoreTime({ fields, preview, changed }) {
     setRunning(true);
     setProblem(null);
     try {
-      tell(showOutcome(CHANGES.extend, await post(CHANGES.extend.path, { filter: fields, seconds: 60 * Number(values.get('minutes')), reason: String(values.get('reason')).trim() })));
+      const reason = String(values.get('reason')).trim();
+      tell(showOutcome(CHANGES.extend, await post(CHANGES.extend.path, { filter: fields, seconds: 60 * Number(values.get('minutes')), reason })));
       changed();
     } catch (error) {
       setProblem(error);
@@ -63,11 +68,15 @@ function MoreTime({ fields, preview, changed }) {
     }
   };
   return html`<${Panel} title="1. Give the orders more time">
-    ${preview.first_until ? html`<p>${counted(preview.awaited, 'dead letter')} ${preview.awaited === 1 ? 'is' : 'are'} awaited. The first order is cancelled <b><${When} at=${preview.first_until} /></b>, the last <${When} at=${preview.last_until} />.</p>
+    ${preview.first_until ? html`<p>${counted(preview.awaited, 'dead letter')} ${preview.awaited === 1 ? 'is' : 'are'} awaited.
+      The first order is cancelled <b><${When} at=${preview.first_until} /></b>, the last <${When} at=${preview.last_until} />.</p>
       <form class="inline" onSubmit=${submit}>
-        <div><label for=${`${id}m`}>Minutes from now</label><input id=${`${id}m`} name="minutes" type="number" min="1" max="1440" defaultValue="15" required /></div>
-        <div class="wide"><label for=${`${id}r`}>Reason of the extension</label><input id=${`${id}r`} name="reason" maxlength="500" defaultValue="time to replay the dead letters" required autocomplete="off" /></div>
-        ${denial('operator') ? html`<${Action} onClick=${() => {}}>Extend their deadlines<//>` : html`<button disabled=${isRunning}>${isRunning ? 'Working…' : 'Extend their deadlines'}</button>`}
+        <div><label for=${`${id}m`}>Minutes from now</label>
+          <input id=${`${id}m`} name="minutes" type="number" min="1" max="1440" defaultValue="15" required /></div>
+        <div class="wide"><label for=${`${id}r`}>Reason of the extension</label>
+          <input id=${`${id}r`} name="reason" maxlength="500" defaultValue="time to replay the dead letters" required autocomplete="off" /></div>
+        ${denial('operator') ? html`<${Action} onClick=${() => {}}>Extend their deadlines<//>`
+          : html`<button disabled=${isRunning}>${isRunning ? 'Working…' : 'Extend their deadlines'}</button>`}
       </form><${Failure} problem=${problem} />`
     : html`<p class="quiet">No order with a deadline waits for these dead letters, so that there is nothing to extend.</p>`}
   <//>`;
@@ -84,11 +93,14 @@ function Expectation({ preview, samples }) {
       <div><dt>Too late</dt><dd>${number(ended)} ${ended > 0 && html`<small>${number(cancelled)} cancelled, ${number(confirmed)} confirmed</small>`}</dd></div>
       <div><dt>Failed three replays</dt><dd>${number(overLimit)}</dd></div>
     </dl>
-    ${ended > 0 && html`<p class="warn">A replay of ${ended === matching ? 'these changes nothing: nobody waits for them any more. Discard them instead.' : `the ${number(ended)} that are too late changes nothing. It does no harm.`}</p>`}
-    ${groups.length > 1 && html`<h3>Causes</h3><ul class="counts">${groups.map((group) => html`<li key=${group.fingerprint}><b>${number(group.count)}</b> ${group.step}: ${group.reason}</li>`)}</ul>`}
+    ${ended > 0 && html`<p class="warn">A replay of ${ended === matching ? 'these changes nothing: nobody waits for them any more. Discard them instead.'
+      : `the ${number(ended)} that are too late changes nothing. It does no harm.`}</p>`}
+    ${groups.length > 1 && html`<h3>Causes</h3><ul class="counts">${groups.map((group) => html`<li key=${group.fingerprint}>
+      <b>${number(group.count)}</b> ${group.step}: ${group.reason}</li>`)}</ul>`}
     ${samples.length > 0 && html`<h3>The latest ${samples.length > 1 ? number(samples.length) : ''}</h3><div class="scroll"><table>
       <thead><tr><th>Dead letter</th><th>Failed</th><th>Error</th><th>Order</th><th>Worth a replay?</th></tr></thead>
-      <tbody>${samples.map((letter) => html`<tr key=${letter.id}><td><${Id} id=${letter.id} to=${`/dead-letters/${letter.id}`} /></td><td class="nowrap"><${Time} at=${letter.last_failed_at} /></td><td class="error" title=${letter.reason}><span>${letter.reason}</span></td>
+      <tbody>${samples.map((letter) => html`<tr key=${letter.id}><td><${Id} id=${letter.id} to=${`/dead-letters/${letter.id}`} /></td><td class="nowrap">
+        <${Time} at=${letter.last_failed_at} /></td><td class="error" title=${letter.reason}><span>${letter.reason}</span></td>
         <td>${letter.saga ? html`<${OrderLink} id=${letter.saga} />` : '–'}</td><td><${ReplayValue} letter=${letter} /></td></tr>`)}</tbody></table></div>`}
   <//>`;
 }
@@ -108,7 +120,17 @@ export function sensibleRate({ replayable, first_until: until }, at) {
   return RATES.find((rate) => rate >= replayable / seconds) ?? 10_000;
 }
 
-/** Steps 3 to 5: limits, reason, start. @param {{ fields: Record<string, string>, preview: Preview, isForced: boolean, setForced: (isForced: boolean) => void }} properties */
+/** @param {number} first */
+function course(first) {
+  if (first === 0) return 'All go without a trial,';
+  const canary = first === 1 ? '1 dead letter goes first. Only when it is resolved' : `${number(first)} dead letters go first. Only when all of them are resolved`;
+  return `${canary}, the rest follows`;
+}
+
+/**
+ * Step 3: limits, reason, start.
+ * @param {{ fields: Record<string, string>, preview: Preview, isForced: boolean, setForced: (isForced: boolean) => void }} properties
+ */
 function Start({ fields, preview, isForced, setForced }) {
   const id = useId();
   const [typed, setTyped] = useState(/** @type {{ canary?: string, rate?: string }} */ ({}));
@@ -118,8 +140,10 @@ function Start({ fields, preview, isForced, setForced }) {
   const { replayable, first_until: until, over_limit: overLimit } = preview;
   const canary = Number(limits.canary), rate = Number(limits.rate);
   const takes = rate > 0 ? (replayable / rate) * 1000 : 0;
+  const pace = rate > 0 ? ` at ${number(rate)} a second: about ${duration(Math.max(1000, takes))} in all.` : ' as fast as the services can.';
   const isTooSlow = until && serverNow.value + takes > Date.parse(until);
-  const change = (/** @type {'canary' | 'rate'} */ name) => (/** @type {InputEvent} */ event) => setTyped({ ...typed, [name]: /** @type {HTMLInputElement} */ (event.currentTarget).value });
+  /** @type {(name: 'canary' | 'rate') => (event: InputEvent) => void} */
+  const change = (name) => (event) => setTyped({ ...typed, [name]: /** @type {HTMLInputElement} */ (event.currentTarget).value });
   const submit = async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     const values = new FormData(/** @type {HTMLFormElement} */ (event.currentTarget));
@@ -127,7 +151,8 @@ function Start({ fields, preview, isForced, setForced }) {
     setRunning(true);
     setProblem(null);
     try {
-      const redrive = await post('/api/admin/dlq/redrive', { filter: fields, canary, ...(rate > 0 ? { rate } : {}), force: isForced, reason: String(values.get('reason')).trim() });
+      const reason = String(values.get('reason')).trim();
+      const redrive = await post('/api/admin/dlq/redrive', { filter: fields, canary, ...(rate > 0 ? { rate } : {}), force: isForced, reason });
       go(`/redrives/${redrive.id}`, { replace: true });
     } catch (error) {
       setProblem(error);
@@ -138,16 +163,22 @@ function Start({ fields, preview, isForced, setForced }) {
   const label = `Start: replay ${counted(replayable, 'dead letter')}`;
   return html`<${Panel} title="3. Limits, reason, start"><form onSubmit=${submit}>
     <div class="inline">
-      <div><label for=${`${id}c`}>Canary: how many go first</label><input id=${`${id}c`} type="number" min="0" max="100" required value=${limits.canary} onInput=${change('canary')} /></div>
-      <div><label for=${`${id}s`}>Replays per second</label><input id=${`${id}s`} type="number" min="1" max="10000" placeholder="no limit" value=${limits.rate} onInput=${change('rate')} /></div>
+      <div><label for=${`${id}c`}>Canary: how many go first</label>
+        <input id=${`${id}c`} type="number" min="0" max="100" required value=${limits.canary} onInput=${change('canary')} /></div>
+      <div><label for=${`${id}s`}>Replays per second</label>
+        <input id=${`${id}s`} type="number" min="1" max="10000" placeholder="no limit" value=${limits.rate} onInput=${change('rate')} /></div>
     </div>
-    ${(overLimit > 0 || isForced) && (denial('admin') ? html`<p class="quiet">${counted(overLimit, 'dead letter')} failed three replays. Only an admin can force another.</p>`
-    : html`<label class="check"><input type="checkbox" checked=${isForced} onChange=${() => setForced(!isForced)} /> Force: also replay the ${number(overLimit)} of which three replays have failed</label>`)}
-    <p>${canary > 0 ? html`${counted(Math.min(canary, replayable), 'dead letter')} ${Math.min(canary, replayable) === 1 ? 'goes' : 'go'} first. Only when all of them are resolved, the rest follows` : html`<span class="warn">All go at once, without a trial,</span>`}${rate > 0 ? ` at ${number(rate)} a second: about ${duration(Math.max(1000, takes))} in all.` : ' as fast as the services can.'}</p>
+    ${(overLimit > 0 || isForced) && (denial('admin')
+      ? html`<p class="quiet">${counted(overLimit, 'dead letter')} failed three replays. Only an admin can force another.</p>`
+    : html`<label class="check"><input type="checkbox" checked=${isForced}
+      onChange=${() => setForced(!isForced)} /> Force: also replay the ${number(overLimit)} of which three replays have failed</label>`)}
+    <p class=${canary > 0 ? '' : 'warn'}>${course(Math.min(canary, replayable))}${pace}</p>
     ${isTooSlow && html`<p class="warn">That is too slow for the next deadline, which is <${When} at=${until} />. Extend the deadlines, or raise the rate.</p>`}
     <${OperatorField} />
-    <label for=${`${id}r`}>Reason</label><input id=${`${id}r`} class="wide" name="reason" maxlength="500" required autocomplete="off" placeholder="What fixed the cause" />
+    <label for=${`${id}r`}>Reason</label>
+      <input id=${`${id}r`} class="wide" name="reason" maxlength="500" required autocomplete="off" placeholder="What fixed the cause" />
     <${Failure} problem=${problem} />
-    <footer>${off ? html`<${Action} kind="primary" off=${off} onClick=${() => {}}>${label}<//>` : html`<button class="primary" disabled=${isRunning}>${isRunning ? 'Starting…' : label}</button>`}</footer>
+    <footer>${off ? html`<${Action} kind="primary" off=${off} onClick=${() => {}}>${label}<//>`
+      : html`<button class="primary" disabled=${isRunning}>${isRunning ? 'Starting…' : label}</button>`}</footer>
   </form><//>`;
 }
