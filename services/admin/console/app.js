@@ -1,35 +1,35 @@
 // The console: the frame around the screens.
 import { openSession, operator, session, setOperator, setToken, signInReason } from './lib/api.js';
 import { html, render, signal, useEffect, useId, useState } from './lib/html.js';
-import { follow, isConnected, overview, readAt, staleness } from './lib/live.js';
+import { connection, follow, overview, readAt, staleness } from './lib/live.js';
 import { Link, route } from './lib/router.js';
-import { Dialogs, Failure, Messages, Since } from './lib/ui.js';
-import { Activity } from './screens/activity.js';
-import { Books } from './screens/books.js';
-import { DeadLetter } from './screens/dead_letter.js';
-import { DeadLetters } from './screens/dead_letters.js';
-import { SystemMap } from './screens/map.js';
+import { Dialogs, Failure, Messages, Since, useLoaded } from './lib/ui.js';
+import { RunningFaults } from './screens/map_faults.js';
 import { Now } from './screens/now.js';
-import { Order } from './screens/order.js';
-import { Orders } from './screens/orders.js';
-import { Redrive } from './screens/redrive.js';
 
-/** Screens of the navigation. @type {{ path: string, title: string, screen: any }[]} */
+/** Screens of the navigation. All but the first are loaded when they are opened. @type {{ path: string, title: string, load: () => Promise<any> }[]} */
 const SCREENS = [
-  { path: '/', title: 'Now', screen: Now },
-  { path: '/orders', title: 'Orders', screen: Orders },
-  { path: '/dead-letters', title: 'Dead letters', screen: DeadLetters },
-  { path: '/map', title: 'Map', screen: SystemMap },
-  { path: '/books', title: 'Books', screen: Books },
-  { path: '/activity', title: 'Activity', screen: Activity },
+  { path: '/', title: 'Now', load: async () => Now },
+  { path: '/orders', title: 'Orders', load: async () => (await import('./screens/orders.js')).Orders },
+  { path: '/dead-letters', title: 'Dead letters', load: async () => (await import('./screens/dead_letters.js')).DeadLetters },
+  { path: '/map', title: 'Map', load: async () => (await import('./screens/map.js')).SystemMap },
+  { path: '/books', title: 'Books', load: async () => (await import('./screens/books.js')).Books },
+  { path: '/activity', title: 'Activity', load: async () => (await import('./screens/activity.js')).Activity },
 ];
 
-/** Screens with an id in their path. @type {{ prefix: string, title: string, screen: any }[]} */
+/** Screens with an id in their path. @type {{ prefix: string, title: string, load: () => Promise<any> }[]} */
 const DETAILS = [
-  { prefix: '/orders/', title: 'Order', screen: Order },
-  { prefix: '/dead-letters/', title: 'Dead letter', screen: DeadLetter },
-  { prefix: '/redrives/', title: 'Redrive', screen: Redrive },
+  { prefix: '/orders/', title: 'Order', load: async () => (await import('./screens/order.js')).Order },
+  { prefix: '/dead-letters/', title: 'Dead letter', load: async () => (await import('./screens/dead_letter.js')).DeadLetter },
+  { prefix: '/redrives/', title: 'Redrive', load: async () => (await import('./screens/redrive.js')).Redrive },
 ];
+
+/** Shows a screen once it is loaded. @param {{ load: () => Promise<any>, id?: string }} properties */
+function Screen({ load, id }) {
+  const { data: Loaded, problem } = useLoaded(load.toString(), load);
+  if (problem) return html`<h1>This page could not be loaded</h1><${Failure} problem=${problem} />`;
+  return Loaded ? html`<${Loaded} id=${id} />` : html`<p class="loading">Loading…</p>`;
+}
 
 const startProblem = signal(/** @type {unknown} */ (null));
 
@@ -72,7 +72,8 @@ function Who() {
 
 function Connection() {
   const stale = staleness.value;
-  if (isConnected.value && !stale) return html`<span class="live" title="The page shows what happens as it happens"><i class="light good"></i>live</span>`;
+  if (connection.value === 'connecting') return html`<span class="live"><i class="light neutral"></i>connecting</span>`;
+  if (!stale) return html`<span class="live" title="The page shows what happens as it happens"><i class="light good"></i>live</span>`;
   const age = readAt.value === null ? null : new Date(readAt.value).toISOString();
   return html`<span class="live bad" role="alert"><i class="light bad"></i>${stale}${age && html`; what you see is <${Since} at=${age} /> old`}</span>`;
 }
@@ -84,16 +85,15 @@ function Frame() {
   const found = detail ?? at;
   const findings = (overview.value?.findings ?? []).filter((one) => !one.to_clean_up).length;
   useEffect(() => { document.title = `${findings > 0 ? `(${findings}) ` : ''}${found?.title ?? 'Not found'} · ${session.value?.system ?? 'saga'}`; }, [findings, found, session.value]);
-  const Screen = found?.screen;
   const isHere = (/** @type {{ path: string }} */ one) => one === at || (detail && detail.prefix.startsWith(`${one.path}/`));
   return html`
     <a class="skip" href="#main">Skip to the content</a>
     <header class="top">
       <b class="system">${session.value?.system}</b>
       <nav aria-label="Screens">${SCREENS.map((one) => html`<${Link} key=${one.path} href=${one.path} aria-current=${isHere(one) ? 'page' : null}>${one.title}${one.path === '/' && findings > 0 && html` <span class="badge">${findings}</span>`}<//>`)}</nav>
-      <${Connection} /><${Who} />
+      <${Connection} /><${Who} /><${RunningFaults} />
     </header>
-    <main id="main" tabindex="-1" class=${staleness.value ? 'stale' : ''}>${Screen ? html`<${Screen} key=${path} id=${detail ? decodeURIComponent(path.slice(detail.prefix.length)) : undefined} />` : html`<h1>Nothing is here</h1><p>There is no page ${path}. <${Link} href="/">See what happens now<//></p>`}</main>`;
+    <main id="main" tabindex="-1" class=${staleness.value ? 'stale' : ''}>${found ? html`<${Screen} key=${path} load=${found.load} id=${detail ? decodeURIComponent(path.slice(detail.prefix.length)) : undefined} />` : html`<h1>Nothing is here</h1><p>There is no page ${path}. <${Link} href="/">See what happens now<//></p>`}</main>`;
 }
 
 function App() {

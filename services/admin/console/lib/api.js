@@ -68,7 +68,7 @@ async function request(method, path, body, abort) {
   if (response.status === 204) return null;
   const answer = await response.json().catch(() => ({}));
   if (response.ok) return answer;
-  const fields = (answer.errors ?? []).map((/** @type {any} */ one) => `${one.field} ${one.message}`).join('; ');
+  const fields = (answer.errors ?? []).map((/** @type {any} */ one) => `${one.field} ${one.detail}`).join('; ');
   const problem = new Problem(response.status, fields || answer.detail || `admin answered ${response.status}`, answer);
   if (response.status === 401) signInReason.value = token.value ? problem.message : '';
   throw problem;

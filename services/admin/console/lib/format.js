@@ -14,9 +14,9 @@ export const counted = (value, one, many = `${one}s`) => `${number(value)} ${val
 /** @param {{ amount_minor: number, currency: string } | null | undefined} amount */
 export function money(amount) {
   if (!amount) return '–';
-  const format = new Intl.NumberFormat('en', { style: 'currency', currency: amount.currency, currencyDisplay: 'code' });
-  const digits = format.resolvedOptions().maximumFractionDigits ?? 2;
-  return format.format(amount.amount_minor / 10 ** digits).replace(/\s/g, ' ');
+  const { maximumFractionDigits: digits = 2 } = new Intl.NumberFormat('en', { style: 'currency', currency: amount.currency }).resolvedOptions();
+  const format = new Intl.NumberFormat('en', { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return `${format.format(amount.amount_minor / 10 ** digits)} ${amount.currency}`;
 }
 
 /** A duration in milliseconds, in its two largest units. @param {number} ms */

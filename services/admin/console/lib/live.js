@@ -19,8 +19,8 @@ export const redrives = signal([]);
 export const seconds = signal([]);
 /** Newest event of the rates. @type {import('../vendor/signals.js').Signal<Rates | null>} */
 export const rates = signal(null);
-/** @type {import('../vendor/signals.js').Signal<boolean>} */
-export const isConnected = signal(false);
+/** @type {import('../vendor/signals.js').Signal<'connecting' | 'live' | 'lost'>} */
+export const connection = signal('connecting');
 /** Time of this browser, each second. */
 export const now = signal(Date.now());
 /** Milliseconds by which admin's clock is ahead of this browser's. */
@@ -32,7 +32,7 @@ export const readAt = computed(() => (rates.value?.overview_at ? Date.parse(rate
 /** Why what is shown may be wrong; empty if it is up to date. */
 export const staleness = computed(() => {
   const age = readAt.value === null ? null : serverNow.value - readAt.value;
-  if (!isConnected.value) return 'admin does not answer';
+  if (connection.value === 'lost') return 'admin does not answer';
   return age !== null && age > OUTDATED ? 'admin answers slowly' : '';
 });
 
@@ -45,7 +45,7 @@ function receive(name, data, id) {
   if (id) lastId = id;
   const value = JSON.parse(data);
   batch(() => {
-    isConnected.value = true;
+    connection.value = 'live';
     if (name === 'overview') overview.value = value;
     if (name === 'redrives') redrives.value = value;
     if (name === 'rates') {
@@ -94,7 +94,7 @@ async function connect() {
     if (response.ok && response.body) await read(response.body, heard);
   } catch { /* connects again */ } finally {
     clearTimeout(timer);
-    isConnected.value = false;
+    connection.value = 'lost';
   }
 }
 

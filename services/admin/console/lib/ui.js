@@ -143,7 +143,7 @@ export function confirmChange({ title, effect, label, run, done, isReasonRequire
       ${fields}
       ${asksName && html`<label for=${`${id}n`}>Your name, for the audit log</label><input id=${`${id}n`} name="operator" maxlength="100" pattern="[!-~]([ -~]*[!-~])?" required=${session.value?.requires_operator} autocomplete="username" />`}
       <label for=${`${id}r`}>Reason${isReasonRequired ? '' : ' (optional)'}</label>
-      <input id=${`${id}r`} name="reason" maxlength="500" required=${isReasonRequired} autofocus autocomplete="off" />
+      <input id=${`${id}r`} name="reason" maxlength="500" required=${isReasonRequired} autocomplete="off" />
       <${Failure} problem=${problem} />
       <footer><button type="button" onClick=${close}>Back</button><button class=${kind} disabled=${isRunning}>${isRunning ? 'Working…' : label}</button></footer>
     </form>`;

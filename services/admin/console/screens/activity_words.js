@@ -51,6 +51,7 @@ export const ACTIONS = {
   'token.create': ['Tokens', 'Issue', 'issued token'],
   'token.revoke': ['Tokens', 'Revoke', 'revoked token'],
   'notifications.test': ['Notifications', 'Test', 'sent a test'],
+  'finding.acknowledge': ['Notifications', 'Acknowledge', 'said to work on'],
 };
 
 const ID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/, FINGERPRINT = /^[0-9a-f]{12}$/;

@@ -64,13 +64,27 @@ function FindingCard({ finding }) {
       ${(finding.amounts ?? []).length > 0 && html`<div><dt>Money</dt><dd>${atLeast(finding.amounts_partial)}${(finding.amounts ?? []).map(money).join(', ')}</dd></div>`}
       ${finding.deadline && html`<div><dt>Next cancellation in</dt><dd><${Countdown} at=${finding.deadline} /></dd></div>`}
     </dl>
-    <p>${finding.explanation}</p>
+    ${finding.acknowledged && html`<p class="acknowledged"><b>${finding.acknowledged.operator}</b> works on it until <${Time} at=${finding.acknowledged.until} />${finding.acknowledged.reason ? `: ${finding.acknowledged.reason}` : ''}</p>`}
+    ${finding.explanation.split('\n').map((line) => html`<p key=${line}>${line}</p>`)}
     <footer>
       ${cause && html`<${Link} class="button" href=${cause}>Open the cause<//>`}
       ${step && html`<${Action} onClick=${() => extend(step, orders)}>Extend the deadlines<//>`}
+      <${Action} onClick=${() => acknowledge(finding)}>${finding.acknowledged ? 'Change who works on it' : 'I work on it'}<//>
       <details><summary>${counted(finding.commands.length, 'command')}</summary>${finding.commands.map((command) => html`<${Command} key=${command} command=${command} />`)}</details>
     </footer>
   </li>`;
+}
+
+/** @param {Finding} finding */
+function acknowledge(finding) {
+  confirmChange({
+    title: 'I work on it',
+    effect: html`<p>${finding.text}</p><p>Others see that you work on it. Nobody is reminded of it meanwhile, unless it becomes much worse.</p>`,
+    fields: html`<label for="ack">Minutes from now; 0 says that nobody works on it any more</label><input id="ack" name="minutes" type="number" min="0" max="10080" defaultValue="30" required />`,
+    label: 'Save',
+    run: (reason, { minutes }) => post('/api/admin/findings/acknowledge', { key: finding.key, seconds: 60 * Number(minutes), ...(reason ? { reason } : {}) }),
+    done: ({ acknowledged }) => (acknowledged ? `You work on it until ${new Date(acknowledged.until).toLocaleTimeString('en-GB')}` : 'Nobody works on it'),
+  });
 }
 
 /** @param {string} step @param {number | null} orders */
@@ -78,7 +92,7 @@ function extend(step, orders) {
   confirmChange({
     title: 'Extend the deadlines',
     effect: html`<p>Every order that waits for <code>${step}</code>${orders !== null && html` (now ${counted(orders, 'order')})`} gets more time before it is cancelled.</p>`,
-    fields: html`<label for="minutes">Minutes from now</label><input id="minutes" name="minutes" type="number" min="1" max="1440" value="15" required />`,
+    fields: html`<label for="minutes">Minutes from now</label><input id="minutes" name="minutes" type="number" min="1" max="1440" defaultValue="15" required />`,
     label: 'Extend', isReasonRequired: true,
     run: (reason, { minutes }) => post('/api/admin/sagas/extend', { stuck_at: step, seconds: 60 * Number(minutes), reason }),
     done: (answer) => `Asked to extend ${counted(answer.done ?? answer.extended ?? 0, 'order')}`,

@@ -2,7 +2,7 @@
 import { get, post } from '../lib/api.js';
 import { counted, duration, number } from '../lib/format.js';
 import { html, useState } from '../lib/html.js';
-import { isConnected, redrives, serverNow } from '../lib/live.js';
+import { connection, redrives, serverNow } from '../lib/live.js';
 import { address, Link } from '../lib/router.js';
 import { Action, Command, confirmChange, Failure, Id, isNotFound, Panel, Since, Status, Time, useLoaded } from '../lib/ui.js';
 import { inWords } from './dead_letters_filter.js';
@@ -14,7 +14,7 @@ const REFRESH = 2_000;
 
 /** The redrive as the live stream has it, or as it was read. @param {string} id */
 function useRedrive(id) {
-  const live = isConnected.value ? redrives.value.find((one) => one.id === id) : undefined;
+  const live = connection.value === 'live' ? redrives.value.find((one) => one.id === id) : undefined;
   const path = `/api/admin/dlq/redrive/${encodeURIComponent(id)}`;
   // The stream has the newest redrives only.
   const load = (/** @type {AbortSignal} */ abort) => /** @type {Promise<Redrive>} */ (get(path, abort));

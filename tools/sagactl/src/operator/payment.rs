@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use admin_api::payments::{PaymentDetail, PaymentEntry};
+use admin_api::payments::PaymentDetail;
+use admin_api::records::RecordedEvent;
 use clap::Subcommand;
 use cli::table::{Column, left, removable, table, truncatable};
 use cli::text::{fields, one_line, wrapped};
@@ -49,14 +50,14 @@ pub async fn run(admin: &Admin, command: PaymentCommand) -> anyhow::Result<ExitC
     }
 }
 
-const HISTORY: [Column<PaymentEntry>; 3] = [
+const HISTORY: [Column<RecordedEvent>; 3] = [
     left("at", |entry| clock(entry.at)),
     left("event", |entry| entry.event.clone()),
     removable(1, truncatable(left("what happened", event_text))),
 ];
 
 /// Describes an event in words.
-fn event_text(PaymentEntry { event, data, .. }: &PaymentEntry) -> String {
+fn event_text(RecordedEvent { event, data, .. }: &RecordedEvent) -> String {
     let member = data.get(event).unwrap_or(data);
     let word = one_line(member).replace('_', " ");
     match event.as_str() {
