@@ -129,10 +129,12 @@ else
   ${limit[@]+"${limit[@]}"} cargo test --workspace --locked "$@"
 fi
 
-# check_descriptions: checks the HTTP APIs against their OpenAPI descriptions, and builds the Rust documentation.
-check_descriptions() {
+# check_interfaces: checks the HTTP APIs against their OpenAPI descriptions, builds the Rust documentation, and plays the stories of the
+# console.
+check_interfaces() {
   scripts/schemathesis.sh
   RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+  scripts/console/check.sh
 }
 
 # check_incidents: plays incidents, and checks what is reported and what the drawn dashboards show.
@@ -145,7 +147,7 @@ check_incidents() {
 }
 
 # All these checks start a system of their own. Those of dashboards and incidents mostly wait.
-start_in_background check_descriptions
+start_in_background check_interfaces
 
 step "dashboards, alerts and runbooks, with the fault of each alert"
 scripts/check-dashboards.sh
@@ -153,5 +155,5 @@ scripts/check-dashboards.sh
 step "incidents: what is reported, and what the drawn dashboards show"
 check_incidents
 
-step "OpenAPI descriptions and Rust documentation"
+step "OpenAPI descriptions, Rust documentation and the console"
 await_background

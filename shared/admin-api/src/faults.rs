@@ -56,6 +56,11 @@ pub struct InjectFault {
     #[schema(minimum = 1, maximum = 1_000_000)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u32>,
+    /// Time after which the fault ends, in seconds, 1 to 86400, a day; unlimited by default.
+    #[garde(inner(range(min = 1, max = 86_400)))]
+    #[schema(minimum = 1, maximum = 86_400)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_seconds: Option<u32>,
     /// Delay in milliseconds: 1 to 600000.
     #[garde(inner(range(min = 1, max = 600_000)))]
     #[schema(minimum = 1, maximum = 600_000)]

@@ -1,5 +1,6 @@
 //! Pure: faults that can be injected on purpose, for demonstrations and tests.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -105,6 +106,9 @@ pub struct NewFault {
     /// processes together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u32>,
+    /// Time after which the fault ends, in seconds, 1 to 86400; unlimited without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_seconds: Option<u32>,
     /// Delay in milliseconds, for kinds that need one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
@@ -122,6 +126,7 @@ impl NewFault {
             step: None,
             probability: None,
             next: None,
+            for_seconds: None,
             delay_ms: None,
             seed: None,
         }
@@ -144,6 +149,9 @@ pub struct ActiveFault {
     /// Strikes left; unlimited if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u32>,
+    /// Time at which the fault ends; unlimited if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
     /// Delay in milliseconds, for kinds that need one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
@@ -164,6 +172,7 @@ impl ActiveFault {
             step: new.step,
             probability: new.probability.unwrap_or(100),
             next: new.next,
+            until: None,
             delay_ms: new.delay_ms,
             hits: 0,
             message: None,

@@ -85,6 +85,11 @@ pub fn json(text: &str) -> Result<Value, String> {
 }
 
 /// Parses a delay to milliseconds.
+/// Parses a duration in whole seconds, at most a day.
+pub fn seconds(text: &str) -> Result<u32, String> {
+    u32::try_from(duration(text)?.as_secs()).map_err(|_| "at most 24h".to_owned())
+}
+
 pub fn delay_ms(text: &str) -> Result<u64, String> {
     let delay = duration(text)?.as_millis();
     match u64::try_from(delay) {

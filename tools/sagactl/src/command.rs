@@ -220,6 +220,7 @@ mod tests {
             "faults",
             "faults list --json",
             "faults inject payment delay --step payment-processing --delay 500ms --probability 50",
+            "faults inject payment pause --step payment-processing --for 30s",
             "faults clear",
             "faults clear payment 7",
             "outbox retry order 7",

@@ -1,13 +1,13 @@
 // Injected faults: what runs, and its end.
-import { operator, session } from '../lib/api.js';
-import { counted, countdown } from '../lib/format.js';
+import { operator, remove, session } from '../lib/api.js';
+import { counted } from '../lib/format.js';
 import { html, useState } from '../lib/html.js';
-import { now, overview } from '../lib/live.js';
+import { overview } from '../lib/live.js';
 import { address, Link } from '../lib/router.js';
-import { Action, confirmChange, Failure, tell } from '../lib/ui.js';
+import { Action, confirmChange, Countdown, Failure, tell } from '../lib/ui.js';
+import { endFault } from './map_end.js';
 import { describe } from './map_kinds.js';
 import { schedule, stopSchedule } from './map_schedule_run.js';
-import { endAllFaults, endFault, timed } from './map_timed.js';
 
 /** @typedef {import('../types.js').Schemas['AllFaults']} AllFaults @typedef {import('../types.js').Schemas['ServiceFault']} ServiceFault */
 
@@ -35,7 +35,7 @@ const endAll = () => atOneClick({
   title: 'End all faults', effect: 'Every injected fault of every service and the bank ends, and the schedule stops.',
   run: async () => {
     await stopSchedule({ endsFault: false });
-    tellCleared(await endAllFaults());
+    tellCleared(await remove('/api/admin/faults'));
   },
 });
 
@@ -56,11 +56,10 @@ export function RunningFaults() {
 
 /** @param {{ fault: ServiceFault, reload: () => void }} properties */
 function FaultRow({ fault, reload }) {
-  const until = timed.value.find((one) => one.service === fault.service && one.id === fault.id)?.until;
   const end = () => atOneClick({ title: 'Clear', effect: `${describe(fault)}: this ends.`, run: () => endFault(fault).then(reload) });
   return html`<li>
     <span>${describe(fault)}.<br /><small>
-      ${fault.service} · ${fault.kind} · struck ${counted(fault.hits, 'time')}${until ? ` · ends in ${countdown(until - now.value) || '0:00'}` : ''}</small>
+      ${fault.service} · ${fault.kind} · struck ${counted(fault.hits, 'time')}${fault.until ? html` · ends in <${Countdown} at=${fault.until} />` : ''}</small>
       </span>
     <${Action} needs="admin" onClick=${end}>Clear<//>
   </li>`;

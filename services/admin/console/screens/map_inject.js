@@ -1,10 +1,9 @@
 // Breaking something on purpose, at one place of the map.
-import { session } from '../lib/api.js';
+import { post, session } from '../lib/api.js';
 import { html, useEffect, useId, useRef, useState } from '../lib/html.js';
 import { Action, confirmChange } from '../lib/ui.js';
 import { describe, kindsAt, MOST_DELAY_MS, MOST_OCCASIONS } from './map_kinds.js';
 import { stepsOf } from './map_topology.js';
-import { injectFor } from './map_timed.js';
 
 /** Why nothing can be broken at a service; empty if it can. @param {string} service @param {string[]} [disabled] services that allow no faults */
 export function faultsOff(service, disabled = []) {
@@ -15,9 +14,9 @@ export function faultsOff(service, disabled = []) {
 /** @param {FormData} form @param {string} name */
 const numberOf = (form, name) => (form.get(name) ? Number(form.get(name)) : undefined);
 
-/** How a fault ends. @param {number} seconds 0 for no limit @param {number} [next] */
+/** How a fault ends. @param {number} [seconds] @param {number} [next] */
 function endText(seconds, next) {
-  if (seconds > 0) return `This page ends it after ${seconds} s, and at once when you leave the console.`;
+  if (seconds) return `It ends after ${seconds} s${next ? ', or after these occasions' : ''}.`;
   return next ? 'It ends after these occasions, or when it is cleared.' : 'It goes on until it is cleared, also after a restart.';
 }
 
@@ -32,10 +31,10 @@ export function BreakIt({ service, step, disabled, reload }) {
   const choose = (/** @type {Event} */ event) => setName(/** @type {HTMLSelectElement} */ (event.currentTarget).value);
   const ask = () => {
     if (!element.current?.reportValidity()) return;
-    const form = new FormData(element.current), seconds = numberOf(form, 'seconds') ?? 0;
+    const form = new FormData(element.current), seconds = numberOf(form, 'seconds');
     const fault = {
       service, kind: kind.kind, step: step ?? (String(form.get('step') ?? '') || undefined),
-      probability: numberOf(form, 'probability'), next: numberOf(form, 'next'), delay_ms: numberOf(form, 'delay'),
+      probability: numberOf(form, 'probability'), next: numberOf(form, 'next'), for_seconds: seconds, delay_ms: numberOf(form, 'delay'),
     };
     confirmChange({
       title: `Break it: ${kind.name.toLowerCase()}`, label: 'Inject the fault', kind: 'danger',
@@ -44,7 +43,7 @@ export function BreakIt({ service, step, disabled, reload }) {
         ${kind.endsProcess && html`<p class="warn">The process of ${service} ends.
           Unless something starts it again, such as Kubernetes or an operator, the service stays down.</p>`}
         ${service === 'admin' && html`<p class="warn">Admin serves this console: it may stop answering.</p>`}`,
-      run: (reason) => injectFor({ ...fault, reason: reason || undefined }, seconds).then(reload),
+      run: (reason) => post('/api/admin/faults', { ...fault, reason: reason || undefined }).then(reload),
       done: () => `Injected: ${describe(fault)}`,
     });
   };
@@ -65,7 +64,7 @@ export function BreakIt({ service, step, disabled, reload }) {
           max="100" value="100" required /></div>
           <div><label for=${`${id}n`}>Occasions</label><input id=${`${id}n`} name="next" type="number" min="1" max=${MOST_OCCASIONS} key=${kind.kind}
             value=${kind.endsProcess ? 1 : ''} placeholder="no limit" /></div>`}
-        ${!kind.endsProcess && html`<div><label for=${`${id}e`}>End after (s)</label><input id=${`${id}e`} name="seconds" type="number" min="1" max="3600"
+        ${!kind.endsProcess && html`<div><label for=${`${id}e`}>End after (s)</label><input id=${`${id}e`} name="seconds" type="number" min="1" max="86400"
           placeholder="when cleared" /></div>`}
       </div>
       <${Action} needs="admin" off=${off} kind="danger" onClick=${ask}>Inject…<//>

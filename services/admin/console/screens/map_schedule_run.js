@@ -1,7 +1,8 @@
 // The schedule that runs in this page, on whichever screen. It stops with the page.
+import { post } from '../lib/api.js';
 import { signal } from '../lib/html.js';
 import { plan } from './map_schedule.js';
-import { endFault, injectFor, timed } from './map_timed.js';
+import { endFault } from './map_end.js';
 
 /**
  * @typedef {import('./map_schedule.js').PlannedFault} PlannedFault
@@ -29,8 +30,8 @@ async function inject(of, index) {
   note(index, { progress: 'active' });
   const isMine = () => schedule.value?.startedAt === of.startedAt;
   try {
-    const fault = { service, kind, step, probability, next, delay_ms, seed: of.seed + index, reason: `schedule with seed ${of.seed}, ${at} s after its start` };
-    const { id } = await injectFor(fault, seconds);
+    const fault = { service, kind, step, probability, next, for_seconds: seconds, delay_ms, seed: of.seed + index, reason: `schedule with seed ${of.seed}, ${at} s after its start` };
+    const { id } = await post('/api/admin/faults', fault);
     if (isMine()) note(index, { id });
     if (!isMine() || !schedule.value?.isRunning) await endFault({ service, id });
   } catch (problem) {
@@ -43,8 +44,7 @@ function tick() {
   if (!current) return;
   const elapsed = (Date.now() - current.startedAt) / 1000;
   current.faults.forEach((one, index) => {
-    const isTimed = () => timed.value.some((other) => other.service === one.service && other.id === one.id);
-    if (one.progress === 'active' && one.id !== undefined && !isTimed()) note(index, { progress: 'ended' });
+    if (one.progress === 'active' && one.id !== undefined && elapsed > one.at + one.seconds) note(index, { progress: 'ended' });
     if (one.progress !== 'planned' || one.at > elapsed) return;
     // A hidden or sleeping tab was too late for it.
     if (elapsed > one.at + one.seconds) note(index, { progress: 'skipped' });

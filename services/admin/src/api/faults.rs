@@ -58,14 +58,14 @@ async fn faults(State(admin): State<Admin>) -> Json<AllFaults> {
 async fn inject(
     Change { admin, path: (), operator, body }: Change<(), InjectFault>,
 ) -> Result<(StatusCode, Json<ServiceFault>), Problem> {
-    let InjectFault { service, kind, step, probability, next, delay_ms, seed, reason } = body;
+    let InjectFault { service, kind, step, probability, next, for_seconds, delay_ms, seed, reason } = body;
     known_service(&service, &all()).map_err(|problem| Problem::field("service", problem.detail))?;
     let kinds = FaultKind::OF_A_SERVICE.iter().chain(&bank::FAULTS).map(|known| known.name);
     if !kinds.clone().any(|known| known == kind) {
         let kinds = kinds.collect::<Vec<_>>().join(", ");
         return Err(Problem::field("kind", format!("there is no kind {kind:?}; there are {kinds}")));
     }
-    let new = NewFault { kind, step, probability, next, delay_ms, seed };
+    let new = NewFault { kind, step, probability, next, for_seconds, delay_ms, seed };
     let detail = serde_json::to_value(&new).map_err(|error| Problem::internal(&error))?;
     let (by, target) = (Actor { operator, reason }, service.clone());
     let injected = admin.logged(by, Action::FaultInject, target, Some(detail.clone()), async {

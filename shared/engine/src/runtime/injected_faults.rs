@@ -16,6 +16,7 @@ use uuid::Uuid;
 const MAX_ACTIVE: usize = 100;
 const MAX_DELAY_MS: u64 = 600_000;
 const MAX_NEXT: u32 = 1_000_000;
+const MAX_SECONDS: u32 = 86_400;
 
 /// Settings of fault injection (section `faults`).
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -85,7 +86,8 @@ impl InjectedFaults {
     /// If the fault is invalid or injection is disabled. Then nothing has changed.
     pub fn inject(&self, new: NewFault) -> Result<ActiveFault, FaultRejection> {
         self.check(&new)?;
-        Ok(self.begin(None, new, None))
+        let id = self.lock().last_id + 1;
+        Ok(self.begin(ActiveFault::of(id, new.clone()), new.seed))
     }
 
     /// Checks whether a fault can be injected.
@@ -100,16 +102,14 @@ impl InjectedFaults {
         self.check_members(new, active)
     }
 
-    /// Activates a checked fault under `id`, or under the next free id. A crash strikes this message, if there is one.
-    pub(super) fn begin(&self, id: Option<u64>, new: NewFault, message: Option<Uuid>) -> ActiveFault {
+    /// Activates a checked fault, with new random numbers if there is a seed.
+    pub(super) fn begin(&self, fault: ActiveFault, seed: Option<u64>) -> ActiveFault {
         let mut active = self.lock();
-        if let Some(seed) = new.seed {
+        if let Some(seed) = seed {
             active.seed = seed;
             active.chance = fastrand::Rng::with_seed(seed);
         }
-        let id = id.unwrap_or(active.last_id + 1);
-        active.last_id = active.last_id.max(id);
-        let fault = ActiveFault { message, ..ActiveFault::of(id, new) };
+        active.last_id = active.last_id.max(fault.id);
         warn!(kind = fault.kind, step = fault.step, "fault injected");
         active.faults.push(fault.clone());
         self.0.any.store(true, Ordering::Release);
@@ -138,6 +138,11 @@ impl InjectedFaults {
                 "must be 1 to 100",
             ),
             (new.next.is_none_or(|next| (1..=MAX_NEXT).contains(&next)), "next", "must be 1 to 1000000"),
+            (
+                new.for_seconds.is_none_or(|seconds| (1..=MAX_SECONDS).contains(&seconds)),
+                "for_seconds",
+                "must be 1 to 86400",
+            ),
             (
                 new.delay_ms.is_some() == kind.needs_delay,
                 "delay_ms",

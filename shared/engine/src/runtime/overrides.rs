@@ -13,17 +13,18 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use saga_core::fault::FaultKind;
 use saga_core::retry::error_chain;
 use saga_core::run_record::RunRecord;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, Notify};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::{error, warn};
 use uuid::Uuid;
 
 use super::admission::{BreakerAction, BreakerView, SharedAdmission};
+use super::clock::{Clock as _, SystemClock};
 use super::injected_faults::{ActiveFault, FaultRejection, InjectedFaults, NewFault, abort};
 use crate::store::{Store, StoreFault, StoredOverrides};
 
@@ -57,8 +58,28 @@ struct Injected {
     /// Message that a crash strikes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     message: Option<Uuid>,
+    /// Time at which it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<Timestamp>,
     #[serde(flatten)]
     fault: NewFault,
+}
+
+impl Injected {
+    /// Time until it ends; `None` if it does not end by time.
+    fn remaining(&self) -> Option<Duration> {
+        let until = self.until?.duration_since(SystemClock.now());
+        Some(until.try_into().unwrap_or_default())
+    }
+
+    fn is_expired(&self) -> bool {
+        self.remaining().is_some_and(|remaining| remaining.is_zero())
+    }
+
+    fn active(&self) -> ActiveFault {
+        let Self { id, message, until, ref fault, .. } = *self;
+        ActiveFault { message, until, ..ActiveFault::of(id, fault.clone()) }
+    }
 }
 
 impl Document {
@@ -174,7 +195,7 @@ impl Overrides {
                 BreakerAction::Reset => {}
             }
         }
-        let lasting = faults.into_iter().filter(|injected| overrides.faults().is_lasting(&injected.fault));
+        let lasting = faults.iter().filter(|injected| overrides.is_lasting(injected));
         lasting.for_each(|injected| overrides.inject_here(injected));
         overrides
     }
@@ -207,15 +228,18 @@ impl Overrides {
         if let Err(rejection) = self.faults().check(&new) {
             return Ok(Err(rejection));
         }
+        let until =
+            new.for_seconds.map(|seconds| SystemClock.now() + SignedDuration::from_secs(seconds.into()));
         let inject = |document: &mut Document, revision| {
             self.remove_ended(document);
             document.last_fault += 1;
             let (id, fault) = (document.last_fault, new.clone());
-            document.faults.push(Injected { id, revision, message: None, fault });
-            id
+            let injected = Injected { id, revision, message: None, until, fault };
+            let active = injected.active();
+            document.faults.push(injected);
+            active
         };
-        let id = self.change(Author::Operator, inject).await?;
-        Ok(Ok(ActiveFault::of(id, new)))
+        Ok(Ok(self.change(Author::Operator, inject).await?))
     }
 
     /// Ends a fault in every process. False if there is none with this id.
@@ -354,7 +378,7 @@ impl Overrides {
             self.force_here(name, forced.action);
         }
         let new = document.faults.iter().filter(|injected| injected.revision > before);
-        new.cloned().for_each(|injected| self.inject_here(injected));
+        new.for_each(|injected| self.inject_here(injected));
         let stays = |id| id > document.last_fault || document.faults.iter().any(|injected| injected.id == id);
         self.faults().retain(|fault| stays(fault.id));
         applied.document = document;
@@ -374,9 +398,19 @@ impl Overrides {
         let _ = self.0.admission.set_breaker(name, action);
     }
 
-    fn inject_here(&self, Injected { id, message, fault, .. }: Injected) {
-        match self.faults().check(&fault) {
-            Ok(()) => drop(self.faults().begin(Some(id), fault, message)),
+    fn inject_here(&self, injected: &Injected) {
+        let fault = &injected.fault;
+        match self.faults().check(fault) {
+            Ok(()) => {
+                self.faults().begin(injected.active(), fault.seed);
+                if let Some(remaining) = injected.remaining() {
+                    let (faults, id) = (self.faults().clone(), injected.id);
+                    tokio::spawn(async move {
+                        sleep(remaining).await;
+                        let _ = faults.remove(id);
+                    });
+                }
+            }
             Err(FaultRejection::Disabled) => {}
             Err(FaultRejection::Invalid(member, reason)) => {
                 warn!(
@@ -387,10 +421,14 @@ impl Overrides {
         }
     }
 
+    /// True if a fault also applies to processes that start now.
+    fn is_lasting(&self, injected: &Injected) -> bool {
+        self.faults().is_lasting(&injected.fault) && !injected.is_expired()
+    }
+
     /// Removes faults that have ended in this process.
     fn remove_ended(&self, document: &mut Document) {
-        let faults = self.faults();
-        document.faults.retain(|injected| faults.is_lasting(&injected.fault) || faults.has(injected.id));
+        document.faults.retain(|injected| self.is_lasting(injected) || self.faults().has(injected.id));
     }
 }
 

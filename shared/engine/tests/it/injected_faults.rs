@@ -109,6 +109,8 @@ fn invalid_fault_is_rejected_with_the_name_of_its_member() {
         (NewFault { probability: Some(101), ..fault(FaultKind::FAIL_TRANSIENTLY) }, "probability"),
         (NewFault { next: Some(0), ..fault(FaultKind::FAIL_TRANSIENTLY) }, "next"),
         (NewFault { next: Some(1_000_001), ..fault(FaultKind::FAIL_TRANSIENTLY) }, "next"),
+        (NewFault { for_seconds: Some(0), ..fault(FaultKind::PAUSE) }, "for_seconds"),
+        (NewFault { for_seconds: Some(86_401), ..fault(FaultKind::PAUSE) }, "for_seconds"),
         (fault(FaultKind::DELAY), "delay_ms"),
         (NewFault { delay_ms: Some(0), ..fault(FaultKind::DELAY) }, "delay_ms"),
         (NewFault { delay_ms: Some(600_001), ..fault(FaultKind::DELAY) }, "delay_ms"),

@@ -81,6 +81,26 @@ async fn fault_survives_restart_unless_limited_or_killing() {
 }
 
 #[tokio::test]
+async fn fault_ends_by_time_also_while_its_process_is_down() {
+    let store = in_memory();
+    let depot = EngineHarness::overridden(store.clone()).await;
+    let of = |seconds| NewFault { for_seconds: Some(seconds), ..fault_of(FILLING, FaultKind::PAUSE) };
+    let (short, long) = (inject(&depot, of(1)).await, inject(&depot, of(3_600)).await);
+    assert_eq!(active(&depot), [short, long]);
+    wait_until("the short one has ended", async || active(&depot) == [long]).await;
+    drop(depot);
+    let depot = EngineHarness::overridden(store.clone()).await;
+    assert_eq!(active(&depot), [long]);
+    let until = depot.faults.view().faults[0].until.expect("an end");
+    drop(depot);
+    let stored = store.overrides().await.expect(WORKS);
+    let text = stored.text.replace(&until.to_string(), "2026-01-01T00:00:00Z");
+    assert!(store.replace_overrides(stored.revision, text).await.expect(WORKS));
+    let depot = EngineHarness::overridden(store).await;
+    assert_eq!(active(&depot), [0; 0]);
+}
+
+#[tokio::test]
 async fn invalid_override_is_rejected_and_not_stored() {
     let store = in_memory();
     let depot = EngineHarness::overridden(store.clone()).await;

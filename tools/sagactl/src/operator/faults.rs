@@ -9,7 +9,7 @@ use admin_api::faults::{AllFaults, ClearedFaults, InjectFault, ServiceFault};
 use admin_api::text::counted;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
-use cli::table::{Column, left, removable, right, truncatable};
+use cli::table::{Column, left, removable, right, time, truncatable};
 use cli::text::or_none;
 use cli::view::View;
 use contract::topology::PARTICIPANTS;
@@ -17,13 +17,13 @@ use saga_core::fault::FaultKind;
 use serde::Serialize;
 
 use crate::admin::{Admin, Form, OrList, Page, Unreachable, show};
-use crate::args::{self, delay_ms};
+use crate::args::{self, delay_ms, seconds};
 
 #[derive(Debug, Subcommand)]
 pub enum FaultCommand {
     /// List active faults
     List(Form),
-    /// Inject a fault, which stays active until its number of occasions is reached or it is cleared
+    /// Inject a fault, which stays active until its number of occasions is reached, its time is over, or it is cleared
     Inject(InjectOptions),
     /// Clear one fault, all of a service, or all
     Clear {
@@ -60,6 +60,9 @@ pub struct InjectOptions {
     /// Only on the next N occasions, counted by each replica; of crash, across restarts.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     next: Option<u32>,
+    /// Time after which it ends, e.g. 30s; at most 24h.
+    #[arg(long = "for", value_name = "TIME", value_parser = seconds)]
+    for_seconds: Option<u32>,
     /// Delay, e.g. 500ms.
     #[arg(long, value_parser = delay_ms)]
     delay: Option<u64>,
@@ -91,8 +94,10 @@ pub async fn run(
 }
 
 async fn inject(admin: &Admin, options: InjectOptions) -> anyhow::Result<ExitCode> {
-    let InjectOptions { service, kind, step, probability, next, delay, seed, reason, form } = options;
-    let request = InjectFault { service, kind, step, probability, next, delay_ms: delay, seed, reason };
+    let InjectOptions { service, kind, step, probability, next, for_seconds, delay, seed, reason, form } =
+        options;
+    let request =
+        InjectFault { service, kind, step, probability, next, for_seconds, delay_ms: delay, seed, reason };
     let injected: ServiceFault = admin.post(&["faults"], &request).await?;
     show(&injected, form, |ServiceFault { service, fault }, _| {
         let (kind, id) = (&fault.kind, fault.id);
@@ -143,15 +148,18 @@ impl From<AllFaults> for FaultList {
     }
 }
 
-const COLUMNS: [Column<ServiceFault>; 8] = [
+const COLUMNS: [Column<ServiceFault>; 9] = [
     left("service", |row| row.service.clone()),
     right("id", |row| row.fault.id.to_string()),
     left("kind", |row| row.fault.kind.clone()),
     left("step", |row| or_none(row.fault.step.as_ref())),
     removable(2, right("probability", |row| format!("{} %", row.fault.probability))),
-    left("active", |row| {
-        row.fault.next.map_or_else(|| "until cleared".to_owned(), |next| format!("next {next}"))
+    left("active", |row| match (row.fault.next, row.fault.until) {
+        (Some(next), _) => format!("next {next}"),
+        (None, Some(_)) => "until its end".to_owned(),
+        (None, None) => "until cleared".to_owned(),
     }),
+    removable(3, time("until", |row| row.fault.until)),
     right("delay", |row| or_none(row.fault.delay_ms.map(|delay| format!("{delay} ms")))),
     removable(1, right("hits", |row| row.fault.hits.to_string())),
 ];

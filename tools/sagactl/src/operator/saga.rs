@@ -25,7 +25,7 @@ use super::dead_letter::change::{RESOLVE, WITHDRAW_RESOLUTION, outcome_text, rej
 use super::dead_letter::selection::{Selection, SelectionOptions};
 use super::resolution::{self, OrderOptions};
 use crate::admin::{Admin, Form, ItemOutcome, Page, PageOptions, for_each, show};
-use crate::args::{self, duration, one_of};
+use crate::args::{self, one_of, seconds};
 
 #[derive(Debug, Subcommand)]
 pub enum SagaCommand {
@@ -65,10 +65,6 @@ pub struct ExtendOptions {
     reason: String,
     #[command(flatten)]
     form: Form,
-}
-
-fn seconds(text: &str) -> Result<u32, String> {
-    u32::try_from(Duration::as_secs(&duration(text)?)).map_err(|_| "at most 24h".to_owned())
 }
 
 #[derive(Debug, Args)]

@@ -19,6 +19,9 @@ struct Routes {
     unclear: Vec<String>,
 }
 
+/// Pages that everybody may read. They have no state of the service, and so no data.
+const PAGES: &str = "console.rs";
+
 /// Routes of every server, which need no token.
 const OF_ENGINE: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 
@@ -37,6 +40,15 @@ fn every_route_has_a_rule_and_every_rule_a_route() {
     assert!(without.is_empty(), "these need a line in shared/contract/src/access.rs: {without:#?}");
     let stale: Vec<_> = ruled.difference(&found).collect();
     assert!(stale.is_empty(), "these lines of shared/contract/src/access.rs are of no route: {stale:#?}");
+}
+
+#[test]
+fn pages_have_no_access_to_data() {
+    let text =
+        std::fs::read_to_string(workspace().join("services/admin/src").join(PAGES)).expect("the pages");
+    for word in ["State", "AdminApp", "store", "Extension"] {
+        assert!(!text.contains(word), "{PAGES} uses {word}, and is open to everybody");
+    }
 }
 
 #[test]
@@ -73,7 +85,7 @@ impl Routes {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if path.is_dir() && name != "tests" && name != "testing" {
                 self.read(&path);
-            } else if name.ends_with(".rs") {
+            } else if name.ends_with(".rs") && name != PAGES {
                 self.read_text(&path.display().to_string(), &std::fs::read_to_string(&path).expect("a file"));
             }
         }
