@@ -22,7 +22,7 @@
 //! - [`overview`]: the state of everything, and the findings that follow from it
 //! - `notification_loop`: the loop that notifies people of findings
 //! - [`reconciliation`]: reads the ledgers of all services, on request and periodically
-//! - `live`: what open pages are told as it happens
+//! - `live`: events for open pages
 //! - [`api`]: the routes
 //! - `console`: the pages
 

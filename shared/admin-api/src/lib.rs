@@ -10,7 +10,7 @@
 //! - [`reconciliation`]: whether the ledgers of all services agree
 //! - [`notifications`]: what people are notified of
 //! - [`overview`]: the state of everything now, with [`findings`](overview::Finding) that need a human
-//! - [`live`]: what open pages are told as it happens, and what their readers may do
+//! - [`live`]: events for open pages, and the session of a caller
 //! - [`text`]: counts in words
 //! - [`services`], [`breakers`], [`faults`], [`outbox`]: the state of each service, and operator actions on it
 

@@ -1,4 +1,4 @@
-//! Pure: what open pages are told as it happens.
+//! Pure: events of the live stream, and the session of a caller.
 
 use jiff::Timestamp;
 use saga_core::access::Role;
@@ -23,7 +23,7 @@ pub enum LiveEvent {
 /// Sagas per second, and how long they take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LiveRates {
-    /// Time of the event.
+    /// Time at which the event was sent.
     pub at: Timestamp,
     /// Time at which the overview was read last; absent before the first time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,28 +45,28 @@ pub struct LiveRates {
 pub struct SecondCounts {
     /// Start of the second, in seconds since 1970.
     pub second: i64,
-    /// Number of orders placed.
+    /// Number of orders placed in it.
     pub started: u64,
-    /// Number of orders confirmed.
+    /// Number of orders confirmed in it.
     pub completed: u64,
-    /// Number of orders cancelled.
+    /// Number of orders cancelled in it.
     pub cancelled: u64,
-    /// Number of sagas compensated.
+    /// Number of sagas fully compensated in it.
     pub compensated: u64,
 }
 
 /// Percentiles of the durations of sagas, within 2 %.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SagaDurations {
-    /// Number of sagas.
+    /// Number of sagas that were measured.
     pub sagas: u64,
-    /// Median in microseconds.
+    /// Median of the durations in microseconds.
     pub p50_us: u64,
-    /// 99th percentile in microseconds.
+    /// 99th percentile of the durations in microseconds.
     pub p99_us: u64,
 }
 
-/// What a caller may do here.
+/// Role of a caller, and the settings that limit what it may do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Session {
     /// Name of the token; absent where no tokens are required.
@@ -85,6 +85,6 @@ pub struct Session {
     pub system: String,
     /// Base address of the runbooks.
     pub runbooks: String,
-    /// Version of admin.
+    /// Version of the running admin.
     pub version: String,
 }

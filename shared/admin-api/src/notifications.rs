@@ -44,7 +44,7 @@ pub struct OpenFinding {
     /// Time since which it is gone; absent while it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cleared_at: Option<Timestamp>,
-    /// Who works on it; absent if nobody has said so.
+    /// Acknowledgement by somebody who works on it; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acknowledged: Option<Acknowledgement>,
 }
@@ -55,10 +55,10 @@ pub const MAX_ACKNOWLEDGEMENT_S: u32 = 7 * 86_400;
 /// Statement that somebody works on a finding. Until it ends, nobody is reminded of the finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Acknowledgement {
-    /// Who works on it, with a note as the reason.
+    /// Person who works on it, with a note as the reason.
     #[serde(flatten)]
     pub by: Actor,
-    /// Time of the statement.
+    /// Time at which it was made.
     pub at: Timestamp,
     /// Time at which it ends.
     pub until: Timestamp,

@@ -1,4 +1,4 @@
-//! Pure: what each service has stored of one order.
+//! Pure: the records of one order at each service.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub struct SagaRecords {
 /// Record of an order at one service.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ServiceRecord {
-    /// Name of the service.
+    /// Name of the service that has it.
     pub service: String,
     /// State now; absent if the service has none, or does not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -28,12 +28,12 @@ pub struct ServiceRecord {
     pub problem: Option<String>,
 }
 
-/// Event of a record.
+/// Event in the history of a record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RecordedEvent {
     /// Time at which it was recorded.
     pub at: Timestamp,
-    /// Name of the event.
+    /// Name of the event, such as `Reserved`.
     pub event: String,
     /// Event as JSON, without secrets.
     #[schema(value_type = Object)]

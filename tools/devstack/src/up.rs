@@ -300,6 +300,9 @@ fn print_urls(system: &System, headline: &str) {
     for service in services {
         let url = system.url_of(service);
         print(&format!("  {service:<11} {url}   {url}/docs"));
+        if service == Component::ADMIN {
+            print(&format!("  {:<11} {url}/", "console"));
+        }
     }
     let layout = system.layout();
     if layout.replicas > 1 {

@@ -47,7 +47,7 @@ struct Page {
     live: Live,
     snapshots: watch::Receiver<Snapshot>,
     stop: CancellationToken,
-    /// Events to send.
+    /// Events that are still to be sent.
     events: VecDeque<Event>,
     last_second: Option<i64>,
     /// Versions that the page has.

@@ -1,8 +1,5 @@
-//! Shell: what open pages are told as it happens. The overview is read once a second for all pages together, and only while
-//! a page is open.
-//!
-//! - `rates`: counts of sagas by second, and their durations by minute
-//! - `publisher`: the task that reads for all pages
+//! Shell: events for open pages. The overview is read once a second for all of them, and only while a page is open. `rates`
+//! counts sagas by second, and `publisher` reads for all pages.
 
 mod publisher;
 mod rates;

@@ -33,7 +33,7 @@ const LIMITS: Limits = Limits { groups: MAX_GROUPS_SHOWN, cancelled: 5, sagas: 2
 /// Redrives that pages are told of, the newest.
 const REDRIVES: usize = 5;
 
-/// What all open pages are told.
+/// Source of the events of all open pages.
 #[derive(Clone)]
 pub(crate) struct Live(Arc<Inner>);
 
@@ -53,7 +53,7 @@ pub(crate) struct Snapshot {
     pub(crate) overview: Versioned<Overview>,
     /// Time at which the overview was last read.
     pub(crate) overview_at: Option<Timestamp>,
-    /// Newest redrives.
+    /// Newest redrives with their progress.
     pub(crate) redrives: Versioned<Vec<RedriveView>>,
 }
 

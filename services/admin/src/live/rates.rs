@@ -7,7 +7,7 @@ use admin_api::live::{SagaDurations, SecondCounts};
 use contract::metrics as names;
 use saga_core::metric::{Measured, Measurement};
 
-/// Seconds that are kept.
+/// Number of seconds that are kept.
 const SECONDS: i64 = 600;
 /// Minutes of durations that are kept: an hour ago is the whole minute before the 60 last.
 const MINUTES: i64 = 62;

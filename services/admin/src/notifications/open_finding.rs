@@ -31,7 +31,7 @@ pub struct Open {
     reports: BTreeMap<String, Delivery>,
     /// Time since which it is gone.
     pub cleared_at: Option<Timestamp>,
-    /// Who works on it. It may be over.
+    /// Acknowledgement, which may be over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     acknowledged: Option<Acknowledgement>,
 }
@@ -50,7 +50,7 @@ impl Open {
         Self { text, since, report_from, reports, cleared_at: None, acknowledged: None }
     }
 
-    /// Who works on it at this time.
+    /// Acknowledgement that holds at this time.
     pub fn acknowledged(&self, now: Timestamp) -> Option<&Acknowledgement> {
         self.acknowledged.as_ref().filter(|acknowledged| acknowledged.until > now)
     }

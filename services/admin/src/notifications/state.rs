@@ -3,8 +3,8 @@
 //! A finding is reported once it has lasted long enough, and again after a while as long as it is open. There is one
 //! notification at a time, and a minimum interval between two. An urgent finding waits for neither: its notification replaces
 //! the one in flight. Findings count as reported only when the notification is delivered: after a permanent failure they are
-//! reported again. What is only left to clean up is not reported, and ends what was reported. Nobody is reminded of what somebody
-//! works on, but it is reported when it has become much worse.
+//! reported again. What is only left to clean up is not reported, and ends what was reported. An acknowledged finding causes no
+//! reminder. It is reported again when it has become much worse.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -122,7 +122,7 @@ pub enum NotificationEvent {
     Tested(Notification),
     Delivered(Uuid, Timestamp),
     GivenUp(Uuid, String),
-    /// Somebody works on a finding, or nobody does any more.
+    /// A finding is acknowledged, or its acknowledgement has ended.
     Acknowledged(String, Option<Acknowledgement>),
 }
 
@@ -131,7 +131,7 @@ impl NotificationState {
         &self.open
     }
 
-    /// Who works on a finding at this time.
+    /// Acknowledgement of a finding that holds at this time.
     pub fn acknowledged(&self, key: &str, now: Timestamp) -> Option<&Acknowledgement> {
         self.open.get(key)?.acknowledged(now)
     }

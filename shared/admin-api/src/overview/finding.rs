@@ -87,7 +87,7 @@ pub struct Finding {
     /// True if nobody waits for it any more, and only cleaning up is left. It needs no human now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub to_clean_up: bool,
-    /// Who works on it; absent if nobody has said so.
+    /// Acknowledgement by somebody who works on it; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acknowledged: Option<Acknowledgement>,
     /// True for problems that a restart causes too. Notifications report them after a grace period.
