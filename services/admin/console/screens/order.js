@@ -10,6 +10,7 @@ import { Diagram } from './order_diagram.js';
 import { Facts } from './order_facts.js';
 import { verdictOf } from './order_money.js';
 import { proofOf } from './order_proof.js';
+import { Records, Stock } from './order_records.js';
 import { momentsOf } from './order_story.js';
 
 /** @typedef {import('./order_story.js').Known} Known @typedef {import('./order_story.js').SagaDetail} SagaDetail
@@ -38,15 +39,16 @@ async function readBeside(saga, abort) {
   if (ids.length > MAX_DEAD_LETTERS) problems.push(`${MAX_DEAD_LETTERS} of ${ids.length} dead letters were read`);
   // Before these facts, payment knows nothing of the order.
   const mayBePaid = saga.timeline.some(({ type }) => type === 'StockReserved' || type === 'OrderCancelled');
-  const [payment, log, deadLetters] = await Promise.all([
+  const [payment, records, log, deadLetters] = await Promise.all([
     mayBePaid && get(`/api/admin/payments/${saga.id}`, abort).catch((problem) => { if (!isNotFound(problem)) paymentProblem = problem; return null; }),
+    orElse('the records', get(`/api/admin/sagas/${saga.id}/records`, abort).then((answer) => answer.records), []),
     orElse('the audit log', get(address('/api/admin/audit', { target: saga.id, limit: 200 }), abort).then((page) => page.entries), []),
     Promise.all(ids.slice(0, MAX_DEAD_LETTERS).map((id) => orElse(`dead letter ${id}`, get(`/api/admin/dlq/${id}`, abort), null))),
   ]);
   // What was not read to its end is no answer.
   abort.throwIfAborted();
   if (paymentProblem) problems.push(`the payment: ${text(/** @type {Error} */ (paymentProblem))}`);
-  return { payment: payment || null, paymentProblem, log, deadLetters: deadLetters.filter((one) => one !== null), problems };
+  return { payment: payment || null, paymentProblem, records, log, deadLetters: deadLetters.filter((one) => one !== null), problems };
 }
 
 /** Reads an order; what stands beside the facts less often than the facts. @param {string} id */
@@ -117,9 +119,11 @@ function Body({ known, moments, verdict }) {
           customer can see. Bars: work, from its cause to its fact.${toScale && ' Distances grow with time; short ones are widened to be readable.'}</p>
       <//>
       <${Panel} title=${counted(saga.timeline.length, 'fact')}><${Facts} id=${tableId} moments=${moments} raw=${known} /><//>
+      <${Records} records=${known.records} />
       </div>
       <div class="order-side">
         <${Money} known=${known} verdict=${verdict} />
+        <${Stock} records=${known.records} />
         ${saga.remaining.length > 0 && html`<${StillOwed} saga=${saga} />`}
         <${About} known=${known} />
         <${Panel} title="Proof" actions=${html`<${Copy} text=${proofOf(known, moments, source)} label="Copy proof" />`}>

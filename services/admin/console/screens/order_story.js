@@ -6,7 +6,7 @@ import { inWords } from '../lib/format.js';
  * @typedef {Schemas['SagaDetail']} SagaDetail @typedef {Schemas['TimelineEntry']} TimelineEntry @typedef {Schemas['PaymentDetail']} PaymentDetail
  * @typedef {Schemas['DeadLetterDetail']} DeadLetter @typedef {Schemas['LogEntry']} LogEntry
  * @typedef {{ saga: SagaDetail, payment: PaymentDetail | null, paymentProblem: unknown, isPaid: boolean,
- *   deadLetters: DeadLetter[], log: LogEntry[], problems: string[] }} Known
+ *   deadLetters: DeadLetter[], records: import('../types.js').Schemas['ServiceRecord'][], log: LogEntry[], problems: string[] }} Known
  * @typedef {'fact' | 'call' | 'operator' | 'customer' | 'note' | 'problem' | 'resolved' | 'deadline'} Kind
  * @typedef {{ key: string, at: string, from: string, to: string[], name: string, note: string, kind: Kind,
  *   seenBy?: string[], fact?: TimelineEntry, deadLetter?: string }} Moment

@@ -32,6 +32,7 @@ mod properties;
 mod queries;
 mod receiver;
 mod reconciliation;
+mod records;
 mod redrives;
 mod replay_values;
 mod republishing;
