@@ -129,6 +129,17 @@ mod tests {
     }
 
     #[test]
+    fn accepted_violation_with_another_detail_is_reported_once_as_what_it_is_now() {
+        let money = |detail: &str| Violation::new(Rule::MoneyBack, detail.to_owned());
+        let now = || vec![money("payment CAPTURED")];
+        assert_eq!(wrong(vec![money("payment OPEN")], now()), [Rule::MoneyBack.text()]);
+        // A violation of another rule does not explain that an accepted one is gone.
+        let other = Violation::new(Rule::ViewIsWhatWasPublished, "more".to_owned());
+        let expected = [Rule::ViewIsWhatWasPublished.text(), Rule::ResolutionHolds.text()];
+        assert_eq!(wrong(vec![money("payment OPEN")], vec![other]), expected);
+    }
+
+    #[test]
     fn fact_that_reaches_admin_after_resolution_is_no_violation() {
         let money = || Violation::new(Rule::MoneyBack, "payment OPEN".to_owned());
         let late = Violation::new(
