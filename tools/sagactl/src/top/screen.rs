@@ -113,6 +113,8 @@ fn sagas(overview: &Overview, saga_rates: &SagaRates, view: &View) -> Vec<String
     let counts = counts.unwrap_or_else(|| format!("sagas: {NONE}"));
     let mut counts = counts.lines().map(str::to_owned);
     let mut lines: Vec<String> = counts.next().into_iter().collect();
+    let next = overview.sagas.as_ref().and_then(|sagas| sagas.next_deadline);
+    lines.extend(next.map(|next| format!("  next cancellation: {}", view.time(next))));
     lines.extend(rates(saga_rates));
     lines.extend(counts);
     let unconsumed = overview.unconsumed.filter(|unconsumed| *unconsumed > 0);
