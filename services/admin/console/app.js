@@ -1,8 +1,8 @@
 // The console: the frame around the screens.
 import { openSession, operator, session, setOperator, setToken, signInReason } from './lib/api.js';
-import { html, render, signal, useEffect, useId, useState } from './lib/html.js';
+import { html, render, signal, useEffect, useErrorBoundary, useId, useState } from './lib/html.js';
 import { connection, follow, overview, readAt, staleness } from './lib/live.js';
-import { Link, route } from './lib/router.js';
+import { decoded, Link, route } from './lib/router.js';
 import { Dialogs, Failure, Messages, Since, useLoaded } from './lib/ui.js';
 import { RunningFaults } from './screens/map_faults.js';
 import { Now } from './screens/now.js';
@@ -23,6 +23,16 @@ const DETAILS = [
   { prefix: '/dead-letters/', title: 'Dead letter', load: async () => (await import('./screens/dead_letter.js')).DeadLetter },
   { prefix: '/redrives/', title: 'Redrive', load: async () => (await import('./screens/redrive.js')).Redrive },
 ];
+
+/** A screen that fails leaves the frame, and the way to the other screens. @param {{ children: any }} properties */
+function Guard({ children }) {
+  const [problem, retry] = useErrorBoundary((error) => console.error(error));
+  const { path, query } = route.value;
+  useEffect(() => { if (problem) retry(); }, [path, String(query)]);
+  if (!problem) return children;
+  return html`<h1>This page cannot be shown</h1><${Failure} problem=${problem} />
+    <p>This is a defect of the console. <button type="button" onClick=${retry}>Try again</button></p>`;
+}
 
 /** Shows a screen once it is loaded. @param {{ load: () => Promise<any>, id?: string }} properties */
 function Screen({ load, id }) {
@@ -93,7 +103,7 @@ function Frame() {
       <nav aria-label="Screens">${SCREENS.map((one) => html`<${Link} key=${one.path} href=${one.path} aria-current=${isHere(one) ? 'page' : null}>${one.title}${one.path === '/' && findings > 0 && html` <span class="badge">${findings}</span>`}<//>`)}</nav>
       <${Connection} /><${Who} /><${RunningFaults} />
     </header>
-    <main id="main" tabindex="-1" class=${staleness.value ? 'stale' : ''}>${found ? html`<${Screen} key=${path} load=${found.load} id=${detail ? decodeURIComponent(path.slice(detail.prefix.length)) : undefined} />` : html`<h1>Nothing is here</h1><p>There is no page ${path}. <${Link} href="/">See what happens now<//></p>`}</main>`;
+    <main id="main" tabindex="-1" class=${staleness.value ? 'stale' : ''}>${found ? html`<${Guard} key=${path}><${Screen} load=${found.load} id=${detail ? decoded(path.slice(detail.prefix.length)) : undefined} /><//>` : html`<h1>Nothing is here</h1><p>There is no page ${path}. <${Link} href="/">See what happens now<//></p>`}</main>`;
 }
 
 function App() {

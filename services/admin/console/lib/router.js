@@ -23,6 +23,15 @@ export function go(address, { replace = false } = {}) {
   }
 }
 
+/** Text of an encoded part of a path; as it stands where it is no valid encoding. @param {string} part */
+export function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 /**
  * Address with these parameters; empty ones are left out.
  * @param {string} path

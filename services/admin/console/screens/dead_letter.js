@@ -1,6 +1,6 @@
 // A dead letter: its message, error and history, and what can be done about it.
 import { get } from '../lib/api.js';
-import { counted, number } from '../lib/format.js';
+import { counted, isUuid, number } from '../lib/format.js';
 import { html } from '../lib/html.js';
 import { address, go, Link, route } from '../lib/router.js';
 import { Action, Command, Copy, Failure, Id, isNotFound, OrderLink, Panel, Since, Status, Time, useLoaded } from '../lib/ui.js';
@@ -16,7 +16,13 @@ const REFRESH = 3_000;
 
 /** @param {{ id: string }} properties */
 export function DeadLetter({ id }) {
-  const path = `/api/admin/dlq/${encodeURIComponent(id)}`;
+  if (isUuid(id)) return html`<${DeadLetterWithId} id=${id} />`;
+  return html`<h1>${id} is no id of a dead letter</h1><p><${Link} href="/dead-letters">All dead letters<//></p>`;
+}
+
+/** @param {{ id: string }} properties */
+function DeadLetterWithId({ id }) {
+  const path = `/api/admin/dlq/${id}`;
   const { data: letter, problem, reload } = useLoaded(path, (abort) => /** @type {Promise<DeadLetterDetail>} */ (get(path, abort)), REFRESH);
   if (!letter) {
     if (isNotFound(problem)) return html`<h1>There is no dead letter ${id}</h1>

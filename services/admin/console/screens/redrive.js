@@ -1,6 +1,6 @@
 // A redrive: live progress, its controls, and whether all ledgers agree afterwards.
 import { get, post } from '../lib/api.js';
-import { counted, duration, number } from '../lib/format.js';
+import { counted, duration, isUuid, number } from '../lib/format.js';
 import { html, useState } from '../lib/html.js';
 import { connection, redrives, serverNow } from '../lib/live.js';
 import { address, Link } from '../lib/router.js';
@@ -15,7 +15,7 @@ const REFRESH = 2_000;
 /** The redrive as the live stream has it, or as it was read. @param {string} id */
 function useRedrive(id) {
   const live = connection.value === 'live' ? redrives.value.find((one) => one.id === id) : undefined;
-  const path = `/api/admin/dlq/redrive/${encodeURIComponent(id)}`;
+  const path = `/api/admin/dlq/redrive/${id}`;
   // The stream has the newest redrives only.
   const load = (/** @type {AbortSignal} */ abort) => /** @type {Promise<Redrive>} */ (get(path, abort));
   const { data, problem, reload } = useLoaded(`${path} ${live ? 'once' : 'again'}`, load, live ? 0 : REFRESH);
@@ -24,6 +24,12 @@ function useRedrive(id) {
 
 /** @param {{ id: string }} properties */
 export function Redrive({ id }) {
+  if (isUuid(id)) return html`<${RedriveWithId} id=${id} />`;
+  return html`<h1>${id} is no id of a redrive</h1><p><${Link} href="/dead-letters">Dead letters and recent redrives<//></p>`;
+}
+
+/** @param {{ id: string }} properties */
+function RedriveWithId({ id }) {
   const { redrive, problem, reload } = useRedrive(id);
   if (!redrive) {
     if (isNotFound(problem)) return html`<h1>There is no redrive ${id}</h1><p><${Link} href="/dead-letters">Dead letters and recent redrives<//></p>`;
