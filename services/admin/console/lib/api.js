@@ -63,7 +63,7 @@ async function request(method, path, body, abort) {
     response = await fetch(path, { method, headers: headers(json), body: body === undefined ? undefined : JSON.stringify(body), signal: abort });
   } catch (error) {
     if (abort?.aborted) throw error;
-    throw new Problem(0, 'admin does not answer');
+    throw new Problem(0, `admin does not answer${method === 'GET' ? '' : ': it is not known whether the change was made'}`);
   }
   if (response.status === 204) return null;
   const answer = await response.json().catch(() => ({}));

@@ -1,9 +1,9 @@
 // Parts that screens share.
 import { denial, operator, Problem, session, setOperator } from './api.js';
-import { clock, countdown, duration, shortId } from './format.js';
+import { clock, countdown, duration, messageOf, shortId } from './format.js';
 import { html, signal, useEffect, useId, useRef, useState } from './html.js';
 import { now, serverNow } from './live.js';
-import { address, Link } from './router.js';
+import { address, Link, route } from './router.js';
 
 /** Time in the viewer's zone, with UTC as its title. @param {{ at?: string | null, exact?: boolean }} properties */
 export function Time({ at, exact = false }) {
@@ -80,7 +80,7 @@ export function Action({ needs = 'operator', off = '', kind = '', onClick, child
 }
 
 /** What went wrong. @param {{ problem: unknown }} properties */
-export const Failure = ({ problem }) => (problem ? html`<p class="failure" role="alert">${problem instanceof Error ? problem.message : String(problem)}</p>` : null);
+export const Failure = ({ problem }) => (problem ? html`<p class="failure" role="alert">${messageOf(problem)}</p>` : null);
 
 /** Messages at the edge of the screen. @type {import('../vendor/signals.js').Signal<{ id: number, text: string, isBad: boolean }[]>} */
 const messages = signal([]);
@@ -101,13 +101,50 @@ const openDialog = signal(null);
 /** Opens a dialog. @param {() => any} content */
 export const show = (content) => { openDialog.value = content; };
 export const close = () => { openDialog.value = null; };
+export const isDialogOpen = () => openDialog.value !== null;
 
 export function Dialogs() {
   const element = useRef(/** @type {HTMLDialogElement | null} */ (null));
   const content = openDialog.value;
+  // Not over another screen, nor for who signs in next.
+  useEffect(() => close, [route.value]);
   useEffect(() => { if (content && !element.current?.open) element.current?.showModal(); }, [content]);
   if (!content) return null;
   return html`<dialog ref=${element} onClose=${close} onCancel=${close}>${html`<${content} />`}</dialog>`;
+}
+
+/** Whether a component is still shown. */
+export function useShown() {
+  const isShown = useRef(true);
+  useEffect(() => () => { isShown.current = false; }, []);
+  return isShown;
+}
+
+/**
+ * Change that the form of a dialog makes: once at a time. How it went is told also when the dialog was closed meanwhile.
+ * @param {{ title: string, run: (values: Record<string, string>) => Promise<unknown>, done?: (answer: any) => string }} change
+ */
+export function useChange({ title, run, done }) {
+  const [state, setState] = useState(/** @type {{ isRunning: boolean, problem: unknown }} */ ({ isRunning: false, problem: null }));
+  const isAsked = useRef(false), isShown = useShown();
+  const submit = async (/** @type {SubmitEvent} */ event) => {
+    event.preventDefault();
+    if (isAsked.current) return;
+    isAsked.current = true;
+    const values = /** @type {Record<string, string>} */ (Object.fromEntries(new FormData(/** @type {HTMLFormElement} */ (event.currentTarget))));
+    if (values.operator) setOperator(values.operator);
+    setState({ isRunning: true, problem: null });
+    try {
+      const answer = await run(values);
+      if (isShown.current) close();
+      if (done) tell(done(answer));
+    } catch (problem) {
+      isAsked.current = false;
+      if (isShown.current) setState({ isRunning: false, problem });
+      else tell(`${title}: ${messageOf(problem)}`, { isBad: true });
+    }
+  };
+  return { ...state, submit };
 }
 
 /**
@@ -118,24 +155,7 @@ export function Dialogs() {
 export function confirmChange({ title, effect, label, run, done, isReasonRequired = false, fields = null, kind = 'primary' }) {
   function Change() {
     const id = useId();
-    const [isRunning, setRunning] = useState(false);
-    const [problem, setProblem] = useState(/** @type {unknown} */ (null));
-    const submit = async (/** @type {SubmitEvent} */ event) => {
-      event.preventDefault();
-      const values = /** @type {Record<string, string>} */ (Object.fromEntries(new FormData(/** @type {HTMLFormElement} */ (event.currentTarget))));
-      if (values.operator) setOperator(values.operator);
-      setRunning(true);
-      setProblem(null);
-      try {
-        const answer = await run((values.reason ?? '').trim(), values);
-        close();
-        if (done) tell(done(answer));
-      } catch (error) {
-        setProblem(error);
-      } finally {
-        setRunning(false);
-      }
-    };
+    const { isRunning, problem, submit } = useChange({ title, done, run: (values) => run((values.reason ?? '').trim(), values) });
     const asksName = session.value && !session.value.requires_token && !operator.value;
     return html`<form onSubmit=${submit}>
       <h2>${title}</h2>

@@ -1,9 +1,9 @@
 // Editing the message of a dead letter: JSON with a live difference, a check by admin, and the replay.
 import { denial, post, setOperator } from '../lib/api.js';
-import { counted } from '../lib/format.js';
+import { counted, messageOf } from '../lib/format.js';
 import { html, useEffect, useId, useMemo, useState } from '../lib/html.js';
 import { go } from '../lib/router.js';
-import { Action, Failure, Panel, tell } from '../lib/ui.js';
+import { Action, Failure, Panel, tell, useShown } from '../lib/ui.js';
 import { lineDiff } from './dead_letter_diff.js';
 import { decoded, isJson } from './dead_letter_message.js';
 import { needsForce } from './dead_letters_words.js';
@@ -149,7 +149,7 @@ function Replay({ letter, part, value, off, changed }) {
   const id = useId();
   const [isRunning, setRunning] = useState(false);
   const [problem, setProblem] = useState(/** @type {unknown} */ (null));
-  const isForced = needsForce(letter);
+  const isForced = needsForce(letter), isShown = useShown();
   const submit = async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     const values = new FormData(/** @type {HTMLFormElement} */ (event.currentTarget));
@@ -161,10 +161,12 @@ function Replay({ letter, part, value, off, changed }) {
       const reason = String(values.get('reason')).trim();
       await post(`/api/admin/dlq/${letter.id}/edit`, { [part]: value, reason, version: letter.version, ...(isForced ? { force: true } : {}) });
       tell('Replaying the edited message');
+      if (!isShown.current) return;
       changed();
       go(`/dead-letters/${letter.id}`);
       scrollTo(0, 0);
     } catch (error) {
+      if (!isShown.current) tell(`The edited message is not replayed: ${messageOf(error)}`, { isBad: true });
       setProblem(error);
       setRunning(false);
     }

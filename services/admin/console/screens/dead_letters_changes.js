@@ -3,7 +3,7 @@ import { denial, post, remove } from '../lib/api.js';
 import { clock, counted, number } from '../lib/format.js';
 import { html } from '../lib/html.js';
 import { address } from '../lib/router.js';
-import { close, confirmChange, Id, show, tell } from '../lib/ui.js';
+import { close, confirmChange, Id, isDialogOpen, show, tell } from '../lib/ui.js';
 import { countMatching, inWords } from './dead_letters_filter.js';
 import { askNote } from './dead_letters_note.js';
 import { needsForce } from './dead_letters_words.js';
@@ -123,7 +123,8 @@ export function showOutcome(change, outcome) {
   if (ended > 0) parts.push(`${number(ended)} had ended, and did not need it`);
   if (rejected > ended) parts.push(`${number(rejected - ended)} rejected`);
   const sentence = parts.join('; ');
-  if (rejected > ended) show(() => html`<${Outcome} title=${sentence} outcome=${outcome} isOrder=${change.what === 'order'} />`);
+  // Not in the place of a dialog that was opened meanwhile.
+  if (rejected > ended && !isDialogOpen()) show(() => html`<${Outcome} title=${sentence} outcome=${outcome} isOrder=${change.what === 'order'} />`);
   return sentence;
 }
 

@@ -1,7 +1,7 @@
 // The form of a note, which is longer than a reason.
-import { operator, session, setOperator } from '../lib/api.js';
+import { operator, session } from '../lib/api.js';
 import { html, useId, useState } from '../lib/html.js';
-import { close, Failure, show, tell } from '../lib/ui.js';
+import { close, Failure, show, useChange } from '../lib/ui.js';
 
 /**
  * Asks for a note, and adds it.
@@ -10,24 +10,7 @@ import { close, Failure, show, tell } from '../lib/ui.js';
 export function askNote({ effect, run, done }) {
   function Note() {
     const id = useId();
-    const [isRunning, setRunning] = useState(false);
-    const [problem, setProblem] = useState(/** @type {unknown} */ (null));
-    const submit = async (/** @type {SubmitEvent} */ event) => {
-      event.preventDefault();
-      const values = new FormData(/** @type {HTMLFormElement} */ (event.currentTarget));
-      if (values.get('operator')) setOperator(String(values.get('operator')));
-      setRunning(true);
-      setProblem(null);
-      try {
-        const answer = await run(String(values.get('text')).trim());
-        close();
-        tell(done(answer));
-      } catch (error) {
-        setProblem(error);
-      } finally {
-        setRunning(false);
-      }
-    };
+    const { isRunning, problem, submit } = useChange({ title: 'Add a note', done, run: (values) => run((values.text ?? '').trim()) });
     return html`<form onSubmit=${submit}>
       <h2>Add a note</h2><div class="effect">${effect}</div><${OperatorField} />
       <label for=${id}>Note, one line</label><input id=${id} name="text" maxlength="2000" required autofocus autocomplete="off" />

@@ -1,10 +1,10 @@
 // The wizard of a redrive: more time, a look at what it would do, its limits, the reason, and the start.
 import { denial, get, post, setOperator } from '../lib/api.js';
-import { counted, duration, number } from '../lib/format.js';
+import { counted, duration, messageOf, number } from '../lib/format.js';
 import { html, useId, useState } from '../lib/html.js';
 import { redrives, serverNow } from '../lib/live.js';
 import { address, go, Link } from '../lib/router.js';
-import { Action, Countdown, Failure, Id, OrderLink, Panel, Status, tell, Time, useLoaded } from '../lib/ui.js';
+import { Action, Countdown, Failure, Id, OrderLink, Panel, Status, tell, Time, useLoaded, useShown } from '../lib/ui.js';
 import { CHANGES, showOutcome } from './dead_letters_changes.js';
 import { inWords, isNarrow, listAddress } from './dead_letters_filter.js';
 import { OperatorField } from './dead_letters_note.js';
@@ -137,6 +137,7 @@ function Start({ fields, preview, isForced, setForced }) {
   const limits = { canary: String(sensibleCanary(preview)), rate: String(sensibleRate(preview, serverNow.value)), ...typed };
   const [isRunning, setRunning] = useState(false);
   const [problem, setProblem] = useState(/** @type {unknown} */ (null));
+  const isShown = useShown();
   const { replayable, first_until: until, over_limit: overLimit } = preview;
   const canary = Number(limits.canary), rate = Number(limits.rate);
   const takes = rate > 0 ? (replayable / rate) * 1000 : 0;
@@ -153,8 +154,10 @@ function Start({ fields, preview, isForced, setForced }) {
     try {
       const reason = String(values.get('reason')).trim();
       const redrive = await post('/api/admin/dlq/redrive', { filter: fields, canary, ...(rate > 0 ? { rate } : {}), force: isForced, reason });
-      go(`/redrives/${redrive.id}`, { replace: true });
+      if (isShown.current) go(`/redrives/${redrive.id}`, { replace: true });
+      else tell(`The redrive of ${inWords(fields)} has started`);
     } catch (error) {
+      if (!isShown.current) tell(`The redrive of ${inWords(fields)}: ${messageOf(error)}`, { isBad: true });
       setProblem(error);
       setRunning(false);
     }
