@@ -27,8 +27,8 @@ export const now = signal(Date.now());
 const ahead = signal(0);
 /** Time by admin's clock, each second. */
 export const serverNow = computed(() => now.value + ahead.value);
-/** Time at which the overview was read, in milliseconds by admin's clock. */
-export const readAt = computed(() => (rates.value?.overview_at ? Date.parse(rates.value.overview_at) : null));
+/** Time at which the overview was read, in milliseconds by admin's clock. Admin has read none yet after its start, which makes the last one no newer. */
+export const readAt = signal(/** @type {number | null} */ (null));
 /** Why what is shown may be wrong; empty if it is up to date. */
 export const staleness = computed(() => {
   const age = readAt.value === null ? null : serverNow.value - readAt.value;
@@ -52,6 +52,7 @@ function receive(name, data, id) {
       now.value = Date.now();
       ahead.value = Date.parse(value.at) - now.value;
       rates.value = value;
+      if (value.overview_at) readAt.value = Date.parse(value.overview_at);
       if (value.seconds) seconds.value = [...seconds.value, ...value.seconds].slice(-SECONDS);
     }
   });

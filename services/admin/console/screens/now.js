@@ -27,7 +27,8 @@ export function Now() {
 function Headline({ findings, unavailable }) {
   const missing = unavailable.map((one) => one.what).join(', ');
   if (findings.length === 0) {
-    return html`<h1 class="headline good">Nobody is needed.${missing && html` <small>Unknown: ${missing}</small>`}</h1>`;
+    return missing ? html`<h1 class="headline">Nobody is needed, as far as is known. <small>Unknown: ${missing}</small></h1>`
+      : html`<h1 class="headline good">Nobody is needed.</h1>`;
   }
   const first = findings.find((one) => one.urgent) ?? findings[0];
   const more = findings.length - 1;
