@@ -1,5 +1,5 @@
 // The console: the frame around the screens.
-import { openSession, operator, session, setOperator, setToken, signInReason } from './lib/api.js';
+import { openSession, operator, session, setOperator, setToken, signInReason, signOut } from './lib/api.js';
 import { html, render, signal, useEffect, useErrorBoundary, useId, useState } from './lib/html.js';
 import { connection, follow, overview, readAt, staleness } from './lib/live.js';
 import { decoded, Link, route } from './lib/router.js';
@@ -48,8 +48,11 @@ function SignIn() {
   const submit = async (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     const form = new FormData(/** @type {HTMLFormElement} */ (event.currentTarget));
+    const isAnother = session.value !== null;
     setToken(String(form.get('token')).trim());
     await start();
+    // The stream and what was read are of the token before.
+    if (isAnother && signInReason.value === null) location.reload();
   };
   return html`<main class="sign-in" tabindex="-1"><form onSubmit=${submit}>
     <h1>Sign in</h1>
@@ -69,7 +72,7 @@ function Who() {
   const known = session.value;
   if (!known) return null;
   if (known.requires_token) {
-    return html`<span class="who"><b>${known.name}</b> ${known.role} <button type="button" class="plain" onClick=${() => { setToken(null); session.value = null; signInReason.value = ''; }}>Sign out</button></span>`;
+    return html`<span class="who"><b>${known.name}</b> ${known.role} <button type="button" class="plain" onClick=${signOut}>Sign out</button></span>`;
   }
   if (!isOpen) return html`<button type="button" class="plain who" onClick=${() => setOpen(true)} title="Name in the audit log">${operator.value || 'Your name?'}</button>`;
   const save = (/** @type {SubmitEvent} */ event) => {

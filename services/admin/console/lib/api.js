@@ -32,6 +32,13 @@ export function setToken(value) {
   else sessionStorage.removeItem(TOKEN);
 }
 
+/** Ends the session with all that runs and is known in this tab. */
+export function signOut() {
+  // Faults that end with this page still need the token.
+  sessionStorage.removeItem(TOKEN);
+  location.reload();
+}
+
 /** An answer other than a success, or none. */
 export class Problem extends Error {
   /** @param {number} status 0 if there was no answer @param {string} detail @param {any} [body] */
