@@ -32,6 +32,44 @@ export async function open(browser, address, options = {}) {
 /** Says who the operator is, so that forms do not ask. @param {import('playwright-core').Page} page */
 export const asOperator = (page) => page.addInitScript(() => localStorage.setItem('saga-operator', 'ada'));
 
+/** Operates a page by keyboard alone. */
+export class Keyboard {
+  /** @param {import('playwright-core').Page} page */
+  constructor(page) {
+    this.page = page;
+    this.keys = 0;
+  }
+
+  /** @param {string} key */
+  async press(key) {
+    this.keys += 1;
+    await this.page.keyboard.press(key);
+  }
+
+  /** Moves the focus with Tab until it is on an element, which has to show it. @param {import('playwright-core').Locator} target */
+  async focus(target) {
+    await target.waitFor();
+    for (let tabs = 0; !(await target.evaluate((element) => element === document.activeElement)); tabs++) {
+      assert.ok(tabs < 100, `Tab does not reach ${target}`);
+      await this.press('Tab');
+    }
+    assert.notEqual(await target.evaluate((element) => getComputedStyle(element).outlineStyle), 'none', `the focus does not show on ${target}`);
+  }
+
+  /** @param {import('playwright-core').Locator} target */
+  async enter(target) {
+    await this.focus(target);
+    await this.press('Enter');
+  }
+
+  /** @param {import('playwright-core').Locator} target @param {string} text */
+  async type(target, text) {
+    await this.focus(target);
+    this.keys += text.length;
+    await this.page.keyboard.type(text);
+  }
+}
+
 /** Checks a page for accessibility, in light and dark, and for sideways scrolling from 360 px on. @param {import('playwright-core').Page} page @param {string} name */
 export async function inspect(page, name) {
   for (const scheme of /** @type {const} */ (['light', 'dark'])) {

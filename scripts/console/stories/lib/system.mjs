@@ -59,9 +59,10 @@ export class System {
     return stdout;
   }
 
-  /** Places orders until the system stops, or for a time. @param {number} rate per second @param {string} [duration] */
-  load(rate, duration = '10m') {
-    const load = spawn(sagactl, ['load', '--rate', String(rate), '--duration', duration, '--may-shed', '--drain', '1s'], { env: this.environment, stdio: 'ignore' });
+  /** Places orders until the system stops, or for a time. @param {number} rate per second @param {string} [duration] @param {...string} options of sagactl load */
+  load(rate, duration = '10m', ...options) {
+    const words = ['load', '--rate', String(rate), '--duration', duration, '--may-shed', '--drain', '1s', ...options];
+    const load = spawn(sagactl, words, { env: this.environment, stdio: 'ignore' });
     this.loads.push(load);
     return new Promise((ended) => load.once('exit', ended));
   }
@@ -83,6 +84,14 @@ export class System {
     const answer = /** @type {any} */ (await response.json());
     if (!response.ok) throw new Error(JSON.stringify(answer));
     return /** @type {string} */ (answer.id);
+  }
+
+  /** Waits until an order has one of these statuses, and returns it. @param {string} id @param {...string} statuses */
+  ended(id, ...statuses) {
+    return waitUntil(`order ${id} is ${statuses.join(' or ')}`, async () => {
+      const saga = await this.admin(`sagas/${id}`);
+      return statuses.includes(saga.status) ? saga : null;
+    });
   }
 
   async stop() {
