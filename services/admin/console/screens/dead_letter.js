@@ -15,18 +15,18 @@ import { needsForce, ReplayValue } from './dead_letters_words.js';
 const REFRESH = 3_000;
 
 /** @param {{ id: string }} properties */
-export function DeadLetter({ id }) {
-  if (isUuid(id)) return html`<${DeadLetterWithId} id=${id} />`;
-  return html`<h1>${id} is no id of a dead letter</h1><p><${Link} href="/dead-letters">All dead letters<//></p>`;
-}
+export const DeadLetter = ({ id }) => (isUuid(id) ? html`<${DeadLetterWithId} id=${id} />` : html`<${Unknown} id=${id} />`);
+
+/** @param {{ id: string }} properties */
+const Unknown = ({ id }) => html`<h1>There is no dead letter ${id}</h1>
+  <p>It may have been purged, or its service has not reported it yet. <${Link} href="/dead-letters">All dead letters<//></p>`;
 
 /** @param {{ id: string }} properties */
 function DeadLetterWithId({ id }) {
-  const path = `/api/admin/dlq/${id}`;
+  const path = `/api/admin/dlq/${encodeURIComponent(id)}`;
   const { data: letter, problem, reload } = useLoaded(path, (abort) => /** @type {Promise<DeadLetterDetail>} */ (get(path, abort)), REFRESH);
   if (!letter) {
-    if (isNotFound(problem)) return html`<h1>There is no dead letter ${id}</h1>
-      <p>It may have been purged, or its service has not reported it yet. <${Link} href="/dead-letters">All dead letters<//></p>`;
+    if (isNotFound(problem)) return html`<${Unknown} id=${id} />`;
     return problem ? html`<h1>Dead letter</h1><${Failure} problem=${problem} />` : html`<p class="loading">Loading…</p>`;
   }
   const isEdited = route.value.query.get('edit') === '1';

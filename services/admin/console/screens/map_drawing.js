@@ -35,21 +35,30 @@ function tip(x, y, to) {
 /** More waits, wider the line. @param {number | null} waiting */
 const widthFor = (waiting) => 1.5 + Math.min(4, Math.log10(1 + (waiting ?? 0)) * 1.3);
 
+/** Notes that fit at an arrow. */
+const MOST_NOTES = 2;
+
 /** The notes that fit, and how many do not. @param {Note[]} notes @param {number} [most] */
-function notesText(notes, most = 2) {
+function notesText(notes, most = MOST_NOTES) {
   const shown = notes.slice(0, most).map(noteText).join(' · ');
   return notes.length > most ? `${shown} +${notes.length - most}` : shown;
 }
 
-/** @param {string} from @param {string} to @param {string} name @param {ArrowState} arrow */
-const spoken = (from, to, name, arrow) => `${name}, from ${from} to ${to}: ${[arrowText(arrow), ...arrow.notes.map(noteText)].join(', ')}`;
+/**
+ * Accessible name of an arrow: what is drawn, and then the rest.
+ * @param {string} from @param {string} to @param {string} name @param {ArrowState} arrow @param {number} [most]
+ */
+function spoken(from, to, name, arrow, most = MOST_NOTES) {
+  const drawn = [arrowText(arrow), notesText(arrow.notes, most)].filter(Boolean).join(', ');
+  return [`${name}: ${drawn}`, ...arrow.notes.slice(most).map(noteText), `from ${from} to ${to}`].join(', ');
+}
 
 /**
  * Name, figures and notes of an arrow.
  * @param {{ x: number, y: number, name: string, arrow: ArrowState, gap?: number, most?: number }} properties gap: from the name down to the figures
  */
-const Label = ({ x, y, name, arrow, gap = 22, most }) => html`<text class="name" x=${x} y=${y - 7}>${name}</text>
-  <text class="figures" x=${x} y=${y - 7 + gap}>${arrowText(arrow)}</text>
+const Label = ({ x, y, name, arrow, gap = 22, most }) => html`<text class="name" x=${x} y=${y - 7}>${name}</text>${' '}
+  <text class="figures" x=${x} y=${y - 7 + gap}>${arrowText(arrow)}</text>${' '}
   ${arrow.notes.length > 0 && html`<text class="notes" x=${x} y=${y - 7 + gap + 14}>${notesText(arrow.notes, most)}</text>`}`;
 
 /**
@@ -60,7 +69,7 @@ function RowArrow({ from, to, row, name, arrow, selects, most }) {
   const y = lineY(row), isRight = BOXES[from][0] < BOXES[to][0];
   const [left, right] = isRight ? [from, to] : [to, from];
   const begin = BOXES[left][0] + BOXES[left][2] + 4, end = BOXES[right][0] - 4;
-  return html`<${MapLink} to=${selects} class=${`arrow ${arrow.tone}`} label=${spoken(from, to, name, arrow)}>
+  return html`<${MapLink} to=${selects} class=${`arrow ${arrow.tone}`} label=${spoken(from, to, name, arrow, most)}>
     <rect class="hit" x=${begin} y=${y - 21} width=${end - begin} height=${ROW - 2} rx="5" />
     <line class="line" x1=${begin + (isRight ? 0 : 8)} x2=${end - (isRight ? 8 : 0)} y1=${y} y2=${y} stroke-width=${widthFor(arrow.waiting)} />
     ${isRight ? tip(end, y, 'right') : tip(begin, y, 'left')}
@@ -101,6 +110,9 @@ function Mark({ x, y, tone }) {
   return html`<circle class="mark" cx=${x} cy=${y} r="5" />`;
 }
 
+/** Lines of notes that fit into a box. */
+const MOST_SHORT = 4;
+
 /** Notes that fit into a box: the faults below a line of their own. @param {Note[]} notes */
 function shortNotes(notes) {
   const texts = notes.map((one) => one.text), faults = texts.filter((text) => text.startsWith('fault: '));
@@ -111,18 +123,20 @@ function shortNotes(notes) {
 function Box({ overview, name }) {
   const [x, y, width, height] = BOXES[name], service = serviceState(overview, name);
   const lines = serviceLines(service);
-  const label = `${name}, ${service.state}: ${[...lines, ...service.notes.map((one) => one.text)].join(', ')}`;
-  const isWide = name === 'admin';
+  const isWide = name === 'admin', { notes } = service;
+  const short = isWide ? [notesText(notes, 1)] : shortNotes(notes).slice(0, MOST_SHORT);
+  // What is drawn, and then the rest.
+  const label = [name, service.state, ...lines, ...short, ...notes.slice(isWide ? 1 : MOST_SHORT).map((one) => one.text)].filter(Boolean).join(', ');
   return html`<${MapLink} to=${{ kind: 'service', name }} class=${`box ${service.tone}`} label=${label}>
     <rect class="shape" x=${x} y=${y} width=${width} height=${height} rx="8" />
-    <text class="title" x=${x + 14} y=${y + 26}>${name}</text>
+    <text class="title" x=${x + 14} y=${y + 26}>${name}</text>${' '}
     <${Mark} x=${x + 19} y=${y + 42} tone=${service.tone} />
-    <text class="state" x=${x + 31} y=${y + 46}>${service.state}</text>
-    ${isWide ? html`<text class="figures" x=${x + 14} y=${y + 66}>${lines.join(' · ')}</text>` : lines.map((line, index) => html`<text key=${line}
-      class="figures" x=${x + 14} y=${y + 70 + index * 17}>${line}</text>`)}
-    ${isWide ? html`<text class="notes" x=${x + 14} y=${y + 83}>${notesText(service.notes, 1)}</text>`
-      : shortNotes(service.notes).slice(0, 4).map((text, index) => html`<text key=${text} class="notes" x=${x + 14} y=${y + 78 + (lines.length + index) * 17}>
-        ${text}</text>`)}
+    <text class="state" x=${x + 31} y=${y + 46}>${service.state}</text>${' '}
+    ${isWide ? html`<text class="figures" x=${x + 14} y=${y + 66}>${lines.join(' · ')} </text>` : lines.map((line, index) => html`<text key=${line}
+      class="figures" x=${x + 14} y=${y + 70 + index * 17}>${line} </text>`)}
+    ${isWide ? html`<text class="notes" x=${x + 14} y=${y + 83}>${short[0]}</text>`
+      : short.map((text, index) => html`<text key=${text} class="notes" x=${x + 14} y=${y + 78 + (lines.length + index) * 17}>
+        ${text} </text>`)}
   <//>`;
 }
 

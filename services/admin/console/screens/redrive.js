@@ -23,16 +23,16 @@ function useRedrive(id) {
 }
 
 /** @param {{ id: string }} properties */
-export function Redrive({ id }) {
-  if (isUuid(id)) return html`<${RedriveWithId} id=${id} />`;
-  return html`<h1>${id} is no id of a redrive</h1><p><${Link} href="/dead-letters">Dead letters and recent redrives<//></p>`;
-}
+export const Redrive = ({ id }) => (isUuid(id) ? html`<${RedriveWithId} id=${id} />` : html`<${Unknown} id=${id} />`);
+
+/** @param {{ id: string }} properties */
+const Unknown = ({ id }) => html`<h1>There is no redrive ${id}</h1><p><${Link} href="/dead-letters">Dead letters and recent redrives<//></p>`;
 
 /** @param {{ id: string }} properties */
 function RedriveWithId({ id }) {
   const { redrive, problem, reload } = useRedrive(id);
   if (!redrive) {
-    if (isNotFound(problem)) return html`<h1>There is no redrive ${id}</h1><p><${Link} href="/dead-letters">Dead letters and recent redrives<//></p>`;
+    if (isNotFound(problem)) return html`<${Unknown} id=${id} />`;
     return problem ? html`<h1>Redrive</h1><${Failure} problem=${problem} />` : html`<p class="loading">Loading…</p>`;
   }
   const filter = /** @type {Record<string, string>} */ (redrive.filter);
