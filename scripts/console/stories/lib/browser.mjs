@@ -73,8 +73,11 @@ export class Keyboard {
 /** Checks a page for accessibility, in light and dark, and for sideways scrolling from 360 px on. @param {import('playwright-core').Page} page @param {string} name */
 export async function inspect(page, name) {
   for (const scheme of /** @type {const} */ (['light', 'dark'])) {
-    await page.emulateMedia({ colorScheme: scheme });
-    const { violations } = await new AxeBuilder({ page }).withTags(['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']).analyze();
+    // Colours are judged at once, not on their way to others.
+    await page.emulateMedia({ colorScheme: scheme, reducedMotion: 'reduce' });
+    const axe = new AxeBuilder({ page });
+    // Nothing but colours is different in the dark.
+    const { violations } = await (scheme === 'dark' ? axe.withRules('color-contrast') : axe.withTags(['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa'])).analyze();
     const found = violations.map((one) => `${one.id}: ${one.help}: ${one.nodes.slice(0, 3).map((node) => `${node.html} ${node.failureSummary}`).join(' | ')}`);
     assert.deepEqual(found, [], `${name}, ${scheme}`);
     if (process.env.PICTURES) {
@@ -82,7 +85,7 @@ export async function inspect(page, name) {
       await page.screenshot({ path: join(process.env.PICTURES, `${name}-${scheme}.png`) });
     }
   }
-  await page.emulateMedia({ colorScheme: 'light' });
+  await page.emulateMedia({ colorScheme: 'light', reducedMotion: null });
   const size = page.viewportSize();
   for (const width of [360, 3840]) {
     await page.setViewportSize({ width, height: 900 });
