@@ -74,17 +74,21 @@ const SCREENS = [
   ['activity-filtered', () => `/activity?kind=people&target=${ids.dead}`, hostile],
 ];
 
-for (const [name, address, ...signs] of SCREENS) {
-  test(`${name}: by its address, light and dark, from 360 px to 4K`, async () => {
-    const { page, problems } = await open(browser, system.url + address());
-    for (const sign of signs) await sign(page).waitFor();
-    await inspect(page, name);
-    assert.equal(page.url(), system.url + address(), 'the address stays');
-    assert.equal(await page.locator('hostile-tag, main img, body script:not([src])').count(), 0, 'texts are no elements');
-    assert.deepEqual(problems, []);
-    await page.context().close();
-  });
-}
+test('each screen by its address, light and dark, from 360 px to 4K', async (story) => {
+  const { page, problems } = await open(browser, 'about:blank');
+  for (const [name, address, ...signs] of SCREENS) {
+    await story.test(name, async () => {
+      problems.length = 0;
+      await page.goto(system.url + address());
+      for (const sign of signs) await sign(page).waitFor();
+      await inspect(page, name);
+      assert.equal(page.url(), system.url + address(), 'the address stays');
+      assert.equal(await page.locator('hostile-tag, main img, body script:not([src])').count(), 0, 'texts are no elements');
+      assert.deepEqual(problems, []);
+    });
+  }
+  await page.context().close();
+});
 
 test('what is unknown is said, with a way on', async () => {
   const { page, problems } = await open(browser, `${system.url}/`);
@@ -93,7 +97,7 @@ test('what is unknown is said, with a way on', async () => {
     [`/dead-letters/${NOWHERE}`, `There is no dead letter ${NOWHERE}`], ['/dead-letters/%3Cb%3E', 'There is no dead letter <b>'],
     ['/dead-letters?fingerprint=x', 'No pending dead letter has the cause x.'],
     [`/redrives/${NOWHERE}`, `There is no redrive ${NOWHERE}`], ['/redrives/x', 'There is no redrive x'],
-    ['/map?step=x', 'Nothing of this name is on the map.'], ['/activity?target=x', 'Nothing matches.'], ['/nowhere/x', 'There is no page /nowhere/x.'],
+    ['/map?step=x', 'Nothing of this name is on the map.'], [`/activity?target=${NOWHERE}`, 'Nothing matches.'],
   ]) {
     await page.goto(system.url + address);
     await page.getByText(says).first().waitFor();

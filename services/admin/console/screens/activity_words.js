@@ -1,5 +1,5 @@
 // Activity: changes in words, and the objects that they are about.
-import { money, number } from '../lib/format.js';
+import { counted, money, number } from '../lib/format.js';
 import { html } from '../lib/html.js';
 import { address, Link } from '../lib/router.js';
 import { Id } from '../lib/ui.js';
@@ -94,7 +94,7 @@ function extras(action, detail) {
   if (action === 'product.list') return `at ${price}, ${number(detail.quantity)} pieces`;
   const { kind = '', step, probability } = detail;
   if (action === 'fault.inject') return `${kind}${step ? ` at ${step}` : ''}${probability ? `, ${probability} %` : ''}`;
-  if (action === 'redrive.start' && detail.matching !== undefined) return `of ${number(detail.matching)} dead letters`;
+  if (action === 'redrive.start' && detail.matching !== undefined) return `of ${counted(detail.matching, 'dead letter')}`;
   return '';
 }
 
