@@ -61,7 +61,7 @@ const SCREENS = [
   ['dead-letters', () => '/dead-letters', heading('Causes'), (page) => page.getByRole('link', { name: ids.fingerprint }), hostile],
   ['dead-letters-cause', () => `/dead-letters?fingerprint=${ids.fingerprint}`, heading('The chosen cause'), (page) => page.getByText('Next deadline in')],
   ['dead-letters-none', () => `/dead-letters?status=ANY&text=${encodeURIComponent(HOSTILE)}`, (page) => page.getByText('No dead letter matches'), hostile],
-  ['dead-letter', () => `/dead-letters/${ids.letter}`, heading('History'), hostile],
+  ['dead-letter', () => `/dead-letters/${ids.letter}`, heading('History'), (page) => page.locator('.note').getByText(HOSTILE)],
   ['dead-letter-edit', () => `/dead-letters/${ids.letter}?edit=1`, heading('Edit and replay'), (page) => page.getByLabel('Data as JSON')],
   ['redrive-wizard', () => `/dead-letters?fingerprint=${ids.fingerprint}&wizard=1`, heading('2. What it would do')],
   ['redrive', () => `/redrives/${ids.redrive}`, heading('Redrive done'), hostile],
