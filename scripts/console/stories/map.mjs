@@ -1,9 +1,9 @@
 // What the console knows by heart of services, steps and faults is what the system has.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { KINDS } from '../console/screens/map_kinds.js';
-import { plan } from '../console/screens/map_schedule.js';
-import { SERVICES, STEPS, stepsOf } from '../console/screens/map_topology.js';
+import { KINDS } from '../console/screens/map/kinds.js';
+import { plan } from '../console/screens/map/schedule.js';
+import { SERVICES, STEPS, stepsOf } from '../console/screens/map/topology.js';
 import { System, waitUntil } from './lib/system.mjs';
 
 /** @type {System} */

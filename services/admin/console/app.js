@@ -4,24 +4,24 @@ import { html, render, signal, useEffect, useErrorBoundary, useId, useState } fr
 import { connection, follow, overview, readAt, staleness } from './lib/live.js';
 import { decoded, Link, route } from './lib/router.js';
 import { Dialogs, Failure, Messages, Since, useLoaded } from './lib/ui.js';
-import { RunningFaults } from './screens/map_faults.js';
+import { RunningFaults } from './screens/map/faults.js';
 import { Now } from './screens/now.js';
 
 /** Screens of the navigation. All but the first are loaded when they are opened. @type {{ path: string, title: string, load: () => Promise<any> }[]} */
 const SCREENS = [
   { path: '/', title: 'Now', load: async () => Now },
-  { path: '/orders', title: 'Orders', load: async () => (await import('./screens/orders.js')).Orders },
-  { path: '/dead-letters', title: 'Dead letters', load: async () => (await import('./screens/dead_letters.js')).DeadLetters },
-  { path: '/map', title: 'Map', load: async () => (await import('./screens/map.js')).SystemMap },
-  { path: '/books', title: 'Books', load: async () => (await import('./screens/books.js')).Books },
-  { path: '/activity', title: 'Activity', load: async () => (await import('./screens/activity.js')).Activity },
+  { path: '/orders', title: 'Orders', load: async () => (await import('./screens/orders/orders.js')).Orders },
+  { path: '/dead-letters', title: 'Dead letters', load: async () => (await import('./screens/dead_letters/dead_letters.js')).DeadLetters },
+  { path: '/map', title: 'Map', load: async () => (await import('./screens/map/map.js')).SystemMap },
+  { path: '/books', title: 'Books', load: async () => (await import('./screens/books/books.js')).Books },
+  { path: '/activity', title: 'Activity', load: async () => (await import('./screens/activity/activity.js')).Activity },
 ];
 
 /** Screens with an id in their path. @type {{ prefix: string, title: string, load: () => Promise<any> }[]} */
 const DETAILS = [
-  { prefix: '/orders/', title: 'Order', load: async () => (await import('./screens/order.js')).Order },
-  { prefix: '/dead-letters/', title: 'Dead letter', load: async () => (await import('./screens/dead_letter.js')).DeadLetter },
-  { prefix: '/redrives/', title: 'Redrive', load: async () => (await import('./screens/redrive.js')).Redrive },
+  { prefix: '/orders/', title: 'Order', load: async () => (await import('./screens/order/order.js')).Order },
+  { prefix: '/dead-letters/', title: 'Dead letter', load: async () => (await import('./screens/dead_letter/dead_letter.js')).DeadLetter },
+  { prefix: '/redrives/', title: 'Redrive', load: async () => (await import('./screens/redrive/redrive.js')).Redrive },
 ];
 
 /** A screen that fails leaves the frame, and the way to the other screens. @param {{ children: any }} properties */
