@@ -86,6 +86,10 @@ function Who() {
 function Connection() {
   const stale = staleness.value;
   if (connection.value === 'connecting') return html`<span class="live"><i class="light neutral"></i>connecting</span>`;
+  // Orders and dead letters are consumed from the broker; the state of the services is not.
+  if (!stale && overview.value && overview.value.unconsumed === undefined) {
+    return html`<span class="live bad" role="alert"><i class="light bad"></i>no broker: newer orders and dead letters are unknown</span>`;
+  }
   if (!stale) return html`<span class="live" title="The page shows what happens as it happens"><i class="light good"></i>live</span>`;
   const age = readAt.value === null ? null : new Date(readAt.value).toISOString();
   return html`<span class="live bad" role="alert"><i class="light bad"></i>${stale}${age && html`; what you see is <${Since} at=${age} /> old`}</span>`;

@@ -32,13 +32,21 @@ function isReportNeeded() {
      || findings.some((one) => one.code === 'reconciliation_incomplete');
 }
 
+/** Whether a reconciliation of now could have a verdict: it reads all services, and what the broker has. */
+function isComparable() {
+  const { services = [], unconsumed } = overview.value ?? {};
+  return unconsumed !== undefined && services.every((one) => one.ready && !one.problem);
+}
+
 /** @param {{ report: Report | null, summary: Summary | null }} properties */
 function Verdict({ report, summary }) {
   const isReportNewer = report !== null && (!summary || Date.parse(report.checked_at) >= Date.parse(summary.at));
   const verdict = isReportNewer ? report.verdict : summary?.verdict;
-  const text = isReportNewer ? inWords(report) : summary ? summaryInWords(summary) : overview.value ? UNKNOWN : 'Waiting for admin…';
+  const isPast = verdict === 'BALANCED' && !isComparable();
+  const text = isPast ? 'The books balanced when they were compared last. Now they cannot be compared: not all services can be read.'
+    : isReportNewer ? inWords(report) : summary ? summaryInWords(summary) : overview.value ? UNKNOWN : 'Waiting for admin…';
   const balanced = lastBalanced(report, summary);
-  const tone = verdict === 'BALANCED' ? 'good' : verdict === 'UNBALANCED' ? 'bad' : '';
+  const tone = isPast ? '' : verdict === 'BALANCED' ? 'good' : verdict === 'UNBALANCED' ? 'bad' : '';
   return html`<h1 class=${`headline ${tone}`} aria-live="polite">${text}</h1>
     <dl class="facts">
       <div><dt>Last balanced</dt><dd>${balanced ? html`<${Time} at=${balanced} /> (<${Since} at=${balanced} /> ago)` : 'not known here'}</dd></div>

@@ -39,6 +39,7 @@ export function Letters({ view, changed }) {
   return html`<${Panel} class="letters" title=${html`Dead letters${data?.total !== undefined
     && html` <small>${counted(data.total, 'match', 'match')}: ${inWords(view.fields)}</small>`}`}>
     <${Failure} problem=${problem} />
+    ${data && data.unconsumed === undefined && html`<p class="warn">How far admin is behind is unknown, because the broker does not answer: the list may lack the newest.</p>`}
     ${(data?.unconsumed ?? 0) > 0 && html`<p class="quiet">Admin has ${counted(data?.unconsumed ?? 0, 'message')} to read yet: the list may lack the newest.</p>`}
     ${data && letters.length === 0 ? html`<${Nothing} view=${view} />` : html`
       <div class="bar" role="group" aria-label="Changes to the chosen dead letters">
