@@ -1,4 +1,4 @@
-// Requests to admin's API. The token lives in the session storage of this tab, the name of the operator in the local storage.
+// Requests to admin's API. The token lives in the session storage of this tab. So does the name of the operator; new tabs begin with the last one.
 import { signal } from './html.js';
 
 /** @typedef {import('../types.js').Session} Session */
@@ -13,7 +13,7 @@ if (inLink) {
 }
 
 export const token = signal(sessionStorage.getItem(TOKEN));
-export const operator = signal(localStorage.getItem(OPERATOR) ?? '');
+export const operator = signal(sessionStorage.getItem(OPERATOR) ?? localStorage.getItem(OPERATOR) ?? '');
 /** What the caller may do; null until admin has answered. @type {import('../vendor/signals.js').Signal<Session | null>} */
 export const session = signal(null);
 /** Why the caller has to sign in; null if not. @type {import('../vendor/signals.js').Signal<string | null>} */
@@ -22,6 +22,7 @@ export const signInReason = signal(null);
 /** @param {string} name */
 export function setOperator(name) {
   operator.value = name.trim();
+  sessionStorage.setItem(OPERATOR, operator.value);
   localStorage.setItem(OPERATOR, operator.value);
 }
 
