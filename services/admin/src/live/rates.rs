@@ -57,7 +57,8 @@ impl Rates {
 
     /// Counts of the seconds after `after` that have ended at `now`. Without `after`, those of the last ten minutes.
     pub(super) fn ended_seconds(&self, after: Option<i64>, now: i64) -> Vec<SecondCounts> {
-        let first = after.map_or(self.since, |after| after + 1).max(self.since).max(now - SECONDS);
+        let first =
+            after.map_or(self.since, |after| after.saturating_add(1)).max(self.since).max(now - SECONDS);
         let counts = |second| SecondCounts { second, ..SecondCounts::default() };
         (first..now).map(|second| self.seconds.get(&second).copied().unwrap_or(counts(second))).collect()
     }
@@ -161,6 +162,9 @@ mod tests {
         assert_eq!(seen(None, NOW + 3), [(0, 3, 0), (1, 0, 0), (2, 5, 4)]);
         assert_eq!(seen(Some(NOW + 1), NOW + 3), [(2, 5, 4)]);
         assert_eq!(seen(Some(NOW + 2), NOW + 3), []);
+        // Clients give the last second, which may be anything.
+        assert_eq!(seen(Some(i64::MAX), NOW + 3), []);
+        assert_eq!(seen(Some(i64::MIN), NOW + 3).len(), 3);
     }
 
     #[test]
