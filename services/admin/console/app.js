@@ -34,9 +34,16 @@ function Guard({ children }) {
     <p>This is a defect of the console. <button type="button" onClick=${retry}>Try again</button></p>`;
 }
 
+/** Milliseconds after which a screen that could not be loaded is loaded again. */
+const LOAD_AGAIN = 2_000;
+
 /** Shows a screen once it is loaded. @param {{ load: () => Promise<any>, id?: string }} properties */
 function Screen({ load, id }) {
-  const { data: Loaded, problem } = useLoaded(load.toString(), load);
+  const { data: Loaded, problem, reload } = useLoaded(load.toString(), load);
+  useEffect(() => {
+    const timer = problem ? setTimeout(reload, LOAD_AGAIN) : undefined;
+    return () => clearTimeout(timer);
+  }, [problem]);
   if (problem) return html`<h1>This page could not be loaded</h1><${Failure} problem=${problem} />`;
   return Loaded ? html`<${Loaded} id=${id} />` : html`<p class="loading">Loading…</p>`;
 }
