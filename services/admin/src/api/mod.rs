@@ -174,7 +174,9 @@ fn problem_of(rejection: &Rejection) -> Problem {
         Rejection::DeadLetter(DeadLetterRejection::Unknown) => Problem::not_found("such dead letter"),
         Rejection::Redrive(RedriveRejection::Unknown) => Problem::not_found("such redrive"),
         Rejection::Saga(ResolutionRejection::Unknown) => Problem::not_found("such saga"),
-        Rejection::Notification(not_open @ NotificationRejection::NotOpen) => Problem::not_found(not_open),
+        Rejection::Notification(NotificationRejection::NotOpen) => {
+            Problem::not_found("open finding of this key")
+        }
         Rejection::DeadLetter(_)
         | Rejection::Redrive(_)
         | Rejection::ActiveRedrives(_)

@@ -21,9 +21,7 @@ use crate::commands::{CommandKind, Reply};
 use crate::notifications::content::Notification;
 use crate::notifications::open_finding::Open;
 use crate::notifications::settings::RECEIVER;
-use crate::notifications::state::{
-    NOTIFICATION_STATE, NotificationCommand, NotificationRejection, NotificationState,
-};
+use crate::notifications::state::{NOTIFICATION_STATE, NotificationCommand, NotificationState};
 use crate::notifications::webhook;
 use crate::rows;
 
@@ -102,6 +100,6 @@ async fn acknowledge(
     admin.ask(by, CommandKind::Notify(acknowledge)).await?;
     let state = rows::row::<NotificationState>(admin.app.store.as_ref(), NOTIFICATION_STATE).await?;
     let open = state.as_ref().and_then(|state| state.open().get(&key));
-    let open = open.ok_or_else(|| Problem::not_found(NotificationRejection::NotOpen))?;
+    let open = open.ok_or_else(|| Problem::not_found("open finding of this key"))?;
     Ok(Json(open_finding(&key, open, admin.app.clock.now())))
 }
