@@ -89,8 +89,12 @@ export async function inspect(page, name) {
   const size = page.viewportSize();
   for (const width of [360, 3840]) {
     await page.setViewportSize({ width, height: 900 });
-    const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-    assert.ok(overflow <= 0, `${name} is ${overflow} px too wide for a screen of ${width} px`);
+    const { overflow, beyond } = await page.evaluate(() => {
+      const { scrollWidth, clientWidth } = document.documentElement;
+      const wide = [...document.querySelectorAll('main *')].filter((one) => one.getBoundingClientRect().right > clientWidth && !one.closest('.scroll'));
+      return { overflow: scrollWidth - clientWidth, beyond: wide.slice(-3).map((one) => one.outerHTML.slice(0, 200)) };
+    });
+    assert.ok(overflow <= 0, `${name} is ${overflow} px too wide for a screen of ${width} px: ${beyond.join(' | ')}`);
   }
   if (size) await page.setViewportSize(size);
 }
