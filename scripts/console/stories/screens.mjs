@@ -45,7 +45,7 @@ after(async () => { await browser?.close(); await system?.stop(); });
 /** @typedef {import('playwright-core').Page} Page @typedef {import('playwright-core').Locator} Locator */
 
 /** @param {string} name @returns {(page: Page) => Locator} */
-const heading = (name) => (page) => page.getByRole('heading', { name });
+const heading = (name) => (page) => page.getByRole('heading', { name }).first();
 const hostile = (/** @type {Page} */ page) => page.locator('main').getByText(HOSTILE).first();
 
 /** Name, address, and what shows that all of it is there. @type {[string, () => string, ...((page: Page) => Locator)[]][]} */
