@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::command_output::is_read;
 use crate::operator::{LONG_DEADLINE, STEP};
 use crate::system::{System, order_for, wait_until};
 
@@ -162,10 +163,7 @@ async fn all_output(system: &System, ids: &[String]) -> Vec<(String, String)> {
     for service in SERVICES {
         let described = system.get(service, "/openapi.json").await;
         let paths = described["paths"].as_object().expect("paths");
-        let described =
-            paths.iter().filter(|(_, methods)| methods.get("get").is_some()).map(|(path, _)| path);
-        // It follows a redrive for as long as there is one.
-        let described = described.filter(|path| !path.ends_with("/redrive/{id}/events"));
+        let described = paths.iter().filter(|(_, methods)| is_read(methods)).map(|(path, _)| path);
         let mut paths: BTreeSet<String> = INTERNAL.iter().map(|&path| path.to_owned()).collect();
         for path in described {
             let filled = ids.iter().map(|id| match path.split_once('{') {
