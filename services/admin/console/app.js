@@ -1,7 +1,7 @@
 // The console: the frame around the screens.
 import { openSession, operator, session, setOperator, setToken, signInReason, signOut } from './lib/api.js';
 import { html, render, signal, useEffect, useErrorBoundary, useId, useState } from './lib/html.js';
-import { connection, follow, overview, readAt, staleness } from './lib/live.js';
+import { connection, follow, isBrokerAway, overview, readAt, staleness } from './lib/live.js';
 import { decoded, Link, route } from './lib/router.js';
 import { Dialogs, Failure, Messages, Since, useLoaded } from './lib/ui.js';
 import { RunningFaults } from './screens/map/faults.js';
@@ -93,8 +93,7 @@ function Who() {
 function Connection() {
   const stale = staleness.value;
   if (connection.value === 'connecting') return html`<span class="live"><i class="light neutral"></i>connecting</span>`;
-  // Orders and dead letters are consumed from the broker; the state of the services is not.
-  if (!stale && overview.value && overview.value.unconsumed === undefined) {
+  if (!stale && isBrokerAway.value) {
     return html`<span class="live bad" role="alert"><i class="light bad"></i>no broker: newer orders and dead letters are unknown</span>`;
   }
   if (!stale) return html`<span class="live" title="The page shows what happens as it happens"><i class="light good"></i>live</span>`;

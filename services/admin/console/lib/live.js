@@ -29,6 +29,8 @@ const ahead = signal(0);
 export const serverNow = computed(() => now.value + ahead.value);
 /** Time at which the overview was read, in milliseconds by admin's clock. Admin has read none yet after its start, which makes the last one no newer. */
 export const readAt = signal(/** @type {number | null} */ (null));
+/** True while admin cannot use the broker: it hears of no new orders and dead letters then. */
+export const isBrokerAway = computed(() => overview.value !== null && overview.value.unconsumed === undefined);
 /** Why what is shown may be wrong; empty if it is up to date. */
 export const staleness = computed(() => {
   const age = readAt.value === null ? null : serverNow.value - readAt.value;

@@ -3,7 +3,7 @@ import { post } from '../lib/api.js';
 import { Chart } from '../lib/chart.js';
 import { counted, duration, money, number } from '../lib/format.js';
 import { html, useMemo } from '../lib/html.js';
-import { overview, rates, seconds } from '../lib/live.js';
+import { isBrokerAway, overview, rates, seconds } from '../lib/live.js';
 import { address, Link } from '../lib/router.js';
 import { Action, Command, confirmChange, Countdown, OrderLink, Panel, Since, Status, Time } from '../lib/ui.js';
 
@@ -31,8 +31,11 @@ function Headline({ findings, unavailable }) {
       : html`<h1 class="headline good">Nobody is needed.</h1>`;
   }
   const first = findings.find((one) => one.urgent) ?? findings[0];
-  const more = findings.length - 1;
-  return html`<h1 class="headline bad">You are needed: ${first.text}${more > 0 && html` <small>and ${counted(more, 'more problem')}</small>`}</h1>`;
+  const more = findings.length - 1, { orders, amounts = [] } = first;
+  const atStake = [orders ? counted(orders, 'order') : '', ...amounts.map(money)].filter(Boolean).join(', ');
+  return html`<h1 class="headline bad">You are needed: ${first.text}</h1>
+    ${(atStake || more > 0) && html`<p class="at-stake">${atStake && html`<b>${atStake}</b> at stake`}${first.deadline && html`, next cancellation in <${Countdown} at=${first.deadline} />`}
+      ${more > 0 && html` <span class="quiet">and ${counted(more, 'more problem')}</span>`}</p>`}`;
 }
 
 /** What a finding is about, as an address. @param {Finding} finding */
@@ -106,7 +109,7 @@ function Flow({ sagas, services }) {
   // Of ten seconds each: single seconds are noise.
   const data = useMemo(() => tens(counts), [counts]);
   const { duration: took, duration_an_hour_ago: before, seconds: counted_ } = rates.value ?? {};
-  const last = counts.slice(-60), perSecond = (/** @type {'started' | 'completed' | 'compensated'} */ what) => (last.length > 0 ? (last.reduce((sum, one) => sum + one[what], 0) / last.length).toFixed(1) : '–');
+  const last = isBrokerAway.value ? [] : counts.slice(-60), perSecond = (/** @type {'started' | 'completed' | 'compensated'} */ what) => (last.length > 0 ? (last.reduce((sum, one) => sum + one[what], 0) / last.length).toFixed(1) : '–');
   const inFlight = services.find((one) => one.in_flight !== undefined && one.in_flight !== null)?.in_flight;
   const outbox = services.flatMap((one) => (one.outbox?.oldest ? [{ service: one.service, oldest: one.outbox.oldest }] : [])).sort((one, other) => one.oldest.localeCompare(other.oldest))[0];
   return html`<${Panel} title="Orders">
