@@ -35,7 +35,7 @@ export function setToken(value) {
 
 /** Ends the session with all that runs and is known in this tab. */
 export function signOut() {
-  // Faults that end with this page still need the token.
+  // The stream and what was read are of this token.
   sessionStorage.removeItem(TOKEN);
   location.reload();
 }
