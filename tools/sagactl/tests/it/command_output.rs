@@ -144,6 +144,7 @@ async fn commands_print_no_debug_output_and_lists_share_one_shape() {
         (format!("redrive show {UNKNOWN_ID}"), 4),
         // Its charge was dead-lettered before a payment began.
         (format!("payment show {}", orders[0]), 4),
+        ("notifications acknowledge nope --for 1m --reason x".to_owned(), 4),
         ("faults clear".to_owned(), 0),
         ("stop bank".to_owned(), 0),
         ("rebuild bank nope".to_owned(), 4),
