@@ -5,19 +5,17 @@ use saga_core::access::Role;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::overview::Overview;
-use crate::redrives::RedriveView;
-
-/// Event of the live stream. Its name is that of the variant, in lower case; its data is the member.
+/// Server-sent event of the live stream.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(untagged)]
-pub enum LiveEvent {
-    /// `overview`: sent at the start, and when something has changed.
-    Overview(Box<Overview>),
-    /// `redrives`: the newest ones, sent at the start, and when one of them has changed.
-    Redrives(Vec<RedriveView>),
-    /// `rates`: sent each second.
-    Rates(LiveRates),
+pub struct LiveUpdate {
+    /// `overview` and `redrives` at the start and when something has changed; `rates` each second.
+    #[schema(pattern = "^(overview|redrives|rates)$")]
+    pub event: String,
+    /// JSON of an `Overview`, of the newest `RedriveView`s, or of `LiveRates`.
+    pub data: String,
+    /// Second of `rates`, to go on after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
 }
 
 /// Sagas per second, and how long they take.

@@ -36,6 +36,5 @@ pub struct RecordedEvent {
     /// Name of the event, such as `Reserved`.
     pub event: String,
     /// Event as JSON, without secrets.
-    #[schema(value_type = Object)]
     pub data: Value,
 }

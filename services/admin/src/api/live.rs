@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use admin_api::live::LiveEvent;
+use admin_api::live::LiveUpdate;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, Sse};
@@ -23,8 +23,8 @@ pub(super) fn routes() -> OpenApiRouter<Admin> {
 
 /// Watch the system: events `overview`, `redrives` and `rates`. With `Last-Event-ID`, rates begin after that event.
 #[utoipa::path(get, operation_id = "watch_system", path = "/api/admin/live",
-    params(("Last-Event-ID" = Option<i64>, Header, description = "Id of the last event, which is its second")),
-    responses((status = 200, body = LiveEvent, content_type = "text/event-stream"), (status = 503)))]
+    params(("Last-Event-ID" = Option<String>, Header, description = "`id` of the last event")),
+    responses((status = 200, body = LiveUpdate, content_type = "text/event-stream"), (status = 503)))]
 async fn live(State(admin): State<Admin>, headers: HeaderMap) -> Result<Response, Problem> {
     let permit = admin.pages.clone().try_acquire_owned();
     let permit = permit.map_err(|_| Problem::unavailable("too many pages are open", 5))?;

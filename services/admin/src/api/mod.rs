@@ -41,6 +41,7 @@ use uuid::Uuid;
 use crate::app::AdminApp;
 use admin_api::audit_log::Action;
 use admin_api::dead_letters::DeadLetterItem;
+use admin_api::live::LiveRates;
 
 use crate::audit_log::DONE;
 use crate::commands::{Command, CommandKind, Rejection, Reply};
@@ -60,10 +61,14 @@ const MAX_STREAMS: usize = 64;
 const MAX_PAGES: usize = 1_000;
 
 #[derive(OpenApi)]
-#[openapi(info(
-    title = "Admin service",
-    description = "All sagas, dead letters, redrives, breakers, faults, the audit log, and the reconciliation."
-))]
+#[openapi(
+    info(
+        title = "Admin service",
+        description = "All sagas, dead letters, redrives, breakers, faults, the audit log, and the reconciliation."
+    ),
+    // The data of events of the live stream.
+    components(schemas(LiveRates))
+)]
 struct Api;
 
 /// State of the routes.
