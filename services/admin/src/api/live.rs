@@ -1,16 +1,13 @@
 //! Shell: the route that tells open pages what happens.
 
-use std::collections::VecDeque;
-
 use admin_api::live::LiveUpdate;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
-use futures::{Stream, stream};
+use futures::{Stream, StreamExt as _, stream};
 use saga_engine::host::http::Problem;
 use tokio::sync::{OwnedSemaphorePermit, watch};
-use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -32,23 +29,19 @@ async fn live(State(admin): State<Admin>, headers: HeaderMap) -> Result<Response
     let page = Page {
         snapshots: admin.live.subscribe(),
         live: admin.live,
-        stop: admin.app.stop.clone(),
-        events: VecDeque::new(),
         last_second: last,
         overview: 0,
         redrives: 0,
         _permit: permit,
     };
-    Ok(Sse::new(events(page)).into_response())
+    let stop = admin.app.stop.clone().cancelled_owned();
+    Ok(Sse::new(events(page).take_until(stop)).into_response())
 }
 
 /// An open page, and what it has been told.
 struct Page {
     live: Live,
     snapshots: watch::Receiver<Snapshot>,
-    stop: CancellationToken,
-    /// Events that are still to be sent.
-    events: VecDeque<Event>,
     last_second: Option<i64>,
     /// Versions that the page has.
     overview: u64,
@@ -57,31 +50,25 @@ struct Page {
 }
 
 fn events(page: Page) -> impl Stream<Item = Result<Event, axum::Error>> {
-    stream::unfold(page, |mut page| async move {
-        while page.events.is_empty() {
-            tokio::select! {
-                () = page.stop.clone().cancelled_owned() => return None,
-                changed = page.snapshots.changed() => changed.ok()?,
-            }
-            page.queue_news();
-        }
-        let event = page.events.pop_front()?;
-        Some((Ok(event), page))
-    })
+    let news = stream::unfold(page, |mut page| async move {
+        page.snapshots.changed().await.ok()?;
+        Some((page.news(), page))
+    });
+    news.flat_map(stream::iter).map(Ok)
 }
 
 impl Page {
-    /// Queues what the page has not been told yet.
-    fn queue_news(&mut self) {
+    /// Events of what the page has not been told yet.
+    fn news(&mut self) -> Vec<Event> {
         let snapshot = self.snapshots.borrow_and_update().clone();
         let overview = news("overview", &snapshot.overview, &mut self.overview);
         let redrives = news("redrives", &snapshot.redrives, &mut self.redrives);
-        let rates = self.live.rates(self.last_second, snapshot.overview_at);
+        let rates = self.live.rates(&snapshot, self.last_second);
         let last = rates.seconds.as_ref().and_then(|seconds| seconds.last()).map(|last| last.second);
         self.last_second = last.or(self.last_second);
         let id = self.last_second.unwrap_or_default().to_string();
         let rates = Event::default().event("rates").id(id).json_data(&rates).ok();
-        self.events.extend(overview.into_iter().chain(redrives).chain(rates));
+        overview.into_iter().chain(redrives).chain(rates).collect()
     }
 }
 

@@ -7,9 +7,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Admin;
-use crate::overview::snapshot::{self, Limits, MAX_GROUPS_SHOWN};
-
-const LIMITS: Limits = Limits { groups: MAX_GROUPS_SHOWN, cancelled: 5, sagas: 200 };
+use crate::overview::snapshot::{self, SHOWN};
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
     OpenApiRouter::new().routes(routes!(overview))
@@ -18,5 +16,5 @@ pub(super) fn routes() -> OpenApiRouter<Admin> {
 /// Show the state of everything, and the findings that need a human. Takes at most two seconds.
 #[utoipa::path(get, path = "/api/admin/overview", responses((status = 200, body = Overview)))]
 async fn overview(State(admin): State<Admin>) -> Json<Overview> {
-    Json(snapshot::read(&admin.app, &admin.services, LIMITS).await)
+    Json(snapshot::read(&admin.app, &admin.services, SHOWN).await)
 }

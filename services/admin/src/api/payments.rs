@@ -12,10 +12,8 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::Admin;
-use super::records::recorded;
+use super::records::{NOT_FOUND, recorded};
 use super::sagas::item_of;
-
-const NOT_FOUND: u16 = 404;
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
     OpenApiRouter::new().routes(routes!(payment))

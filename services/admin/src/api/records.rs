@@ -17,7 +17,8 @@ use super::Admin;
 const RECORDS: [(&str, &str); 3] =
     [("order", "/api/orders"), ("inventory", "/api/reservations"), ("payment", "/api/payments")];
 
-const NOT_FOUND: u16 = 404;
+/// Status of a service that has no such record.
+pub(super) const NOT_FOUND: u16 = 404;
 
 pub(super) fn routes() -> OpenApiRouter<Admin> {
     OpenApiRouter::new().routes(routes!(records))
@@ -33,14 +34,14 @@ async fn records(State(admin): State<Admin>, Segment(id): Segment<Uuid>) -> Json
 }
 
 async fn record(admin: &Admin, service: &str, path: String) -> ServiceRecord {
-    let events = format!("{path}/events?limit=100");
+    let events = format!("{path}/events");
     let (state, events) = tokio::join!(
         admin.services.get_soon::<Value>(service, &path),
         admin.services.get_soon::<EventPage>(service, &events),
     );
-    let problem = [state.as_ref().err(), events.as_ref().err()].into_iter().flatten();
-    let problem =
-        problem.filter(|problem| problem.status != NOT_FOUND).map(|problem| problem.detail.clone()).next();
+    let problems = [state.as_ref().err(), events.as_ref().err()];
+    let problem = problems.into_iter().flatten().find(|problem| problem.status != NOT_FOUND);
+    let problem = problem.map(|problem| problem.detail.clone());
     let events = events.map(|page| page.events.into_iter().map(recorded).collect()).unwrap_or_default();
     ServiceRecord { service: service.to_owned(), state: state.ok(), events, problem }
 }

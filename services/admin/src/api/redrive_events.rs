@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures::{Stream, stream};
+use futures::{Stream, StreamExt as _, stream};
 use saga_core::row::RowKey;
 use saga_engine::host::http::{Problem, Segment};
 use tokio::sync::OwnedSemaphorePermit;
@@ -38,8 +38,9 @@ async fn events(State(admin): State<Admin>, Segment(id): Segment<Uuid>) -> Resul
     found(&admin, id).await?;
     let permit = admin.streams.clone().try_acquire_owned();
     let permit = permit.map_err(|_| Problem::unavailable("too many streams of events are open", 5))?;
+    let stop = admin.app.stop.clone().cancelled_owned();
     let watch = Watch { admin, id, last: None, sent_at: Instant::now(), is_over: false, _permit: permit };
-    Ok(Sse::new(stream_of(watch)).keep_alive(KeepAlive::default()).into_response())
+    Ok(Sse::new(stream_of(watch).take_until(stop)).keep_alive(KeepAlive::default()).into_response())
 }
 
 struct Watch {
@@ -56,11 +57,7 @@ fn stream_of(watch: Watch) -> impl Stream<Item = Result<Event, axum::Error>> {
         if watch.is_over {
             return None;
         }
-        let stop = watch.admin.app.stop.clone();
-        let view = tokio::select! {
-            () = stop.cancelled() => return None,
-            view = watch.next() => view?,
-        };
+        let view = watch.next().await?;
         let event = Event::default().event(if watch.is_over { "end" } else { "progress" }).json_data(&view);
         Some((event, watch))
     })

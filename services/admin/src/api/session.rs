@@ -4,6 +4,7 @@ use admin_api::live::Session;
 use axum::Json;
 use axum::extract::State;
 use saga_core::access::Role;
+use saga_engine::host::metrics::names;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -27,6 +28,6 @@ async fn session(State(admin): State<Admin>, holder: TokenHolder) -> Json<Sessio
         faults_enabled: settings.faults.enabled,
         system: settings.service.notifications.system.clone(),
         runbooks: settings.service.links.runbooks.clone(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: names::VERSION.to_owned(),
     })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use admin_api::live::LiveRates;
+use admin_api::live::{LiveRates, SagaDurations};
 use admin_api::overview::Overview;
 use admin_api::redrives::RedriveView;
 use jiff::Timestamp;
@@ -16,19 +16,17 @@ use saga_engine::store::StoreFault;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::rates::Rates;
 use crate::app::AdminApp;
-use crate::overview::snapshot::{self, Limits, MAX_GROUPS_SHOWN};
+use crate::overview::snapshot::{self, SHOWN};
 use crate::redrive::decider::Redrive;
 use crate::redrive::progress;
 use crate::service_client::ServiceClient;
 
 /// Time between two events of the rates, and between two reads of the overview if that is quicker.
 const INTERVAL: Duration = Duration::from_secs(1);
-
-const LIMITS: Limits = Limits { groups: MAX_GROUPS_SHOWN, cancelled: 5, sagas: 200 };
 
 /// Redrives that pages are told of, the newest.
 const REDRIVES: usize = 5;
@@ -55,6 +53,8 @@ pub(crate) struct Snapshot {
     pub(crate) overview_at: Option<Timestamp>,
     /// Newest redrives with their progress.
     pub(crate) redrives: Versioned<Vec<RedriveView>>,
+    /// Durations of the last minute, and an hour ago.
+    durations: [Option<SagaDurations>; 2],
 }
 
 /// Value with its JSON text and a number that rises with each change; 0 before the first.
@@ -104,14 +104,22 @@ impl Live {
         receiver
     }
 
-    /// Rates of the seconds after `after`.
-    pub(crate) fn rates(&self, after: Option<i64>, overview_at: Option<Timestamp>) -> LiveRates {
+    /// Rates of a snapshot, with the seconds after `after`.
+    pub(crate) fn rates(&self, snapshot: &Snapshot, after: Option<i64>) -> LiveRates {
         let at = self.0.app.clock.now();
         let is_follower = self.0.app.messaging.bus.as_ref().is_some_and(NatsBus::is_follower);
-        let rates = self.0.rates.lock();
-        let [duration, duration_an_hour_ago] = rates.durations(at.as_second());
-        let seconds = (!is_follower).then(|| rates.ended_seconds(after, at.as_second()));
+        let seconds = (!is_follower).then(|| self.0.rates.lock().ended_seconds(after, at.as_second()));
+        let ([duration, duration_an_hour_ago], overview_at) = (snapshot.durations, snapshot.overview_at);
         LiveRates { at, overview_at, seconds, duration, duration_an_hour_ago }
+    }
+
+    /// Tells all pages of a change, and of the durations now.
+    fn publish(&self, change: impl FnOnce(&mut Snapshot)) {
+        let durations = self.0.rates.lock().durations(self.0.app.clock.now().as_second());
+        self.0.snapshots.send_modify(|snapshot| {
+            snapshot.durations = durations;
+            change(snapshot);
+        });
     }
 
     /// Reads until no page is open or the service stops.
@@ -136,29 +144,25 @@ impl Live {
 
     /// Reads once. Pages are told each second, also while a service does not answer and the overview takes longer.
     async fn read(&self) {
-        let Inner { app, services, snapshots, .. } = &*self.0;
+        let Inner { app, services, .. } = &*self.0;
         let mut reading = std::pin::pin!(async {
-            tokio::join!(snapshot::read(app, services, LIMITS), newest_redrives(app))
+            tokio::join!(snapshot::read(app, services, SHOWN), newest_redrives(app))
         });
-        loop {
-            let (overview, redrives) = match tokio::time::timeout(INTERVAL, &mut reading).await {
-                Ok(read) => read,
-                Err(_) => {
-                    snapshots.send_modify(|_| {});
-                    continue;
-                }
-            };
-            snapshots.send_modify(|snapshot| {
-                snapshot.overview_at = Some(overview.at);
-                snapshot
-                    .overview
-                    .update(overview, |known, new| *known == Overview { at: known.at, ..new.clone() });
-                if let Ok(redrives) = redrives {
-                    snapshot.redrives.update(redrives, PartialEq::eq);
-                }
-            });
-            return;
-        }
+        let (overview, redrives) = loop {
+            match timeout(INTERVAL, &mut reading).await {
+                Ok(read) => break read,
+                Err(_) => self.publish(|_| {}),
+            }
+        };
+        self.publish(|snapshot| {
+            snapshot.overview_at = Some(overview.at);
+            snapshot
+                .overview
+                .update(overview, |known, new| *known == Overview { at: known.at, ..new.clone() });
+            if let Ok(redrives) = redrives {
+                snapshot.redrives.update(redrives, PartialEq::eq);
+            }
+        });
     }
 }
 

@@ -34,21 +34,18 @@ impl Rates {
         let name = measurement.metric.name;
         match measurement.measured {
             Measured::More(more) => {
-                let counts = SecondCounts { second: now, ..SecondCounts::default() };
-                let counted = match name {
-                    _ if name == names::STARTED.name => SecondCounts { started: more, ..counts },
-                    _ if name == names::COMPLETED.name => SecondCounts { completed: more, ..counts },
-                    _ if name == names::CANCELLED.name => SecondCounts { cancelled: more, ..counts },
-                    _ if name == names::COMPENSATED.name => SecondCounts { compensated: more, ..counts },
+                let count: fn(&mut SecondCounts) -> &mut u64 = match name {
+                    _ if name == names::STARTED.name => |counts| &mut counts.started,
+                    _ if name == names::COMPLETED.name => |counts| &mut counts.completed,
+                    _ if name == names::CANCELLED.name => |counts| &mut counts.cancelled,
+                    _ if name == names::COMPENSATED.name => |counts| &mut counts.compensated,
                     _ => return,
                 };
-                add(self.seconds.entry(now).or_insert(counts), &counted);
-                self.seconds = self.seconds.split_off(&(now - SECONDS));
+                *count(of_period(&mut self.seconds, now, SECONDS)) += more;
             }
             Measured::Took(took) if name == names::DURATION.name => {
                 if measurement.labels.first().is_some_and(|outcome| outcome == "completed") {
-                    self.minutes.entry(now / 60).or_default().record(took);
-                    self.minutes = self.minutes.split_off(&(now / 60 - MINUTES));
+                    of_period(&mut self.minutes, now / 60, MINUTES).record(took);
                 }
             }
             Measured::Took(_) => {}
@@ -59,8 +56,8 @@ impl Rates {
     pub(super) fn ended_seconds(&self, after: Option<i64>, now: i64) -> Vec<SecondCounts> {
         let first =
             after.map_or(self.since, |after| after.saturating_add(1)).max(self.since).max(now - SECONDS);
-        let counts = |second| SecondCounts { second, ..SecondCounts::default() };
-        (first..now).map(|second| self.seconds.get(&second).copied().unwrap_or(counts(second))).collect()
+        let counts = |second| self.seconds.get(&second).copied().unwrap_or_default();
+        (first..now).map(|second| SecondCounts { second, ..counts(second) }).collect()
     }
 
     /// Durations of the last minute, and of the same time an hour ago.
@@ -76,11 +73,12 @@ impl Rates {
     }
 }
 
-fn add(counts: &mut SecondCounts, more: &SecondCounts) {
-    counts.started += more.started;
-    counts.completed += more.completed;
-    counts.cancelled += more.cancelled;
-    counts.compensated += more.compensated;
+/// Returns the entry of a period. When a period begins, forgets those before the `kept` last.
+fn of_period<T: Default>(periods: &mut BTreeMap<i64, T>, period: i64, kept: i64) -> &mut T {
+    if !periods.contains_key(&period) {
+        *periods = periods.split_off(&(period - kept));
+    }
+    periods.entry(period).or_default()
 }
 
 /// Number of durations in each bucket, which [`bucket_of`] numbers.

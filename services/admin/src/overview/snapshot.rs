@@ -58,6 +58,9 @@ pub(crate) struct Limits {
     pub(crate) sagas: usize,
 }
 
+/// Limits of an overview that people look at.
+pub(crate) const SHOWN: Limits = Limits { groups: MAX_GROUPS_SHOWN, cancelled: 5, sagas: 200 };
+
 pub(crate) async fn read(app: &AdminApp, services: &ServiceClient, limits: Limits) -> Overview {
     let (store, now) = (app.store.as_ref(), app.clock.now());
     let own = timeout(TIMEOUT, HealthReport::of(app));

@@ -1,4 +1,4 @@
-//! What each service has stored of an order.
+//! Records of an order at each service.
 
 use serde_json::{Value, json};
 

@@ -86,8 +86,8 @@ impl InjectedFaults {
     /// If the fault is invalid or injection is disabled. Then nothing has changed.
     pub fn inject(&self, new: NewFault) -> Result<ActiveFault, FaultRejection> {
         self.check(&new)?;
-        let id = self.lock().last_id + 1;
-        Ok(self.begin(ActiveFault::of(id, new.clone()), new.seed))
+        let seed = new.seed;
+        Ok(self.begin(seed, |id| ActiveFault::of(id, new)))
     }
 
     /// Checks whether a fault can be injected.
@@ -102,13 +102,14 @@ impl InjectedFaults {
         self.check_members(new, active)
     }
 
-    /// Activates a checked fault, with new random numbers if there is a seed.
-    pub(super) fn begin(&self, fault: ActiveFault, seed: Option<u64>) -> ActiveFault {
+    /// Activates a checked fault, which is made of the next free id, with new random numbers if there is a seed.
+    pub(super) fn begin(&self, seed: Option<u64>, fault: impl FnOnce(u64) -> ActiveFault) -> ActiveFault {
         let mut active = self.lock();
         if let Some(seed) = seed {
             active.seed = seed;
             active.chance = fastrand::Rng::with_seed(seed);
         }
+        let fault = fault(active.last_id + 1);
         active.last_id = active.last_id.max(fault.id);
         warn!(kind = fault.kind, step = fault.step, "fault injected");
         active.faults.push(fault.clone());

@@ -402,7 +402,7 @@ impl Overrides {
         let fault = &injected.fault;
         match self.faults().check(fault) {
             Ok(()) => {
-                self.faults().begin(injected.active(), fault.seed);
+                self.faults().begin(fault.seed, |_| injected.active());
                 if let Some(remaining) = injected.remaining() {
                     let (faults, id) = (self.faults().clone(), injected.id);
                     tokio::spawn(async move {
