@@ -12,13 +12,7 @@ usage() {
 [[ ${1:-} == -h || ${1:-} == --help ]] && usage && exit 0
 [[ -n ${2:-} ]] || { usage >&2 && exit 2; }
 tools=$target_dir/tools/draw
-mkdir -p "$tools"
-# Renewed when a version changes.
-if ! cmp --silent "$root/scripts/draw/package.json" "$tools/installed.json"; then
-  cp "$root/scripts/draw/package.json" "$tools/"
-  (cd "$tools" && npm install --no-audit --no-fund --no-package-lock --silent) || die "the packages of Grafana cannot be installed from npm"
-  cp "$tools/package.json" "$tools/installed.json"
-fi
+install_npm "$root/scripts/draw/package.json" "$tools"
 CHROMIUM=$(chromium_program) || die "no Chromium: scripts/setup.sh --tests installs it"
 export CHROMIUM
 cp "$root"/scripts/draw/*.mjs "$root"/scripts/draw/*.jsx "$tools/"

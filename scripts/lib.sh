@@ -128,6 +128,16 @@ export_nats_server() {
   export NATS_SERVER_BIN=$program
 }
 
+# install_npm FILE TOOLS: installs the packages of a package.json in the folder TOOLS, again when a version changes.
+install_npm() {
+  mkdir -p "$2"
+  if ! cmp --silent "$1" "$2/installed.json"; then
+    cp "$1" "$2/package.json"
+    (cd "$2" && npm install --no-audit --no-fund --no-package-lock --silent) || die "the packages of $1 cannot be installed from npm"
+    cp "$1" "$2/installed.json"
+  fi
+}
+
 # chromium_program: prints the path of Chromium, or fails.
 chromium_program() { command -v chromium || command -v chromium-browser || command -v google-chrome; }
 

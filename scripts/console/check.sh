@@ -32,17 +32,12 @@ export_nats_server
 export CHROMIUM PICTURES=$pictures
 
 tools=$target_dir/tools/console
-mkdir -p "$tools"
-cp "$root/scripts/console/"*.json "$tools/"
-# Renewed when a version changes.
-if ! cmp --silent "$tools/package.json" "$tools/installed.json"; then
-  (cd "$tools" && npm install --no-audit --no-fund --no-package-lock --silent) || die "the packages cannot be installed from npm"
-  cp "$tools/package.json" "$tools/installed.json"
-fi
+install_npm "$root/scripts/console/package.json" "$tools"
 python3 "$root/scripts/console/vendor.py" --check
 
 # The stories and the console are checked beside the packages, where their imports are found.
 rm -rf "$tools/console" "$tools/stories"
+cp "$root/scripts/console/tsconfig.json" "$tools/"
 cp -r "$root/services/admin/console" "$root/scripts/console/stories" "$tools/"
 cd "$tools"
 node stories/lib/types.mjs

@@ -1,6 +1,6 @@
 // Parts that screens share.
 import { denial, operator, Problem, session, setOperator } from './api.js';
-import { clock, countdown, duration, messageOf, shortId } from './format.js';
+import { clock, countdown, duration, inWords, messageOf, shortId } from './format.js';
 import { html, signal, useEffect, useId, useRef, useState } from './html.js';
 import { now, serverNow } from './live.js';
 import { address, Link, route } from './router.js';
@@ -25,7 +25,7 @@ export function Countdown({ at }) {
 }
 
 /** Status with its colour. @param {{ status: string }} properties */
-export const Status = ({ status }) => html`<span class=${`status ${TONES[status] ?? 'neutral'}`}>${status.toLowerCase().replaceAll('_', ' ')}</span>`;
+export const Status = ({ status }) => html`<span class=${`status ${TONES[status] ?? 'neutral'}`}>${inWords(status)}</span>`;
 
 /** @type {Record<string, string>} */
 const TONES = {
@@ -170,6 +170,15 @@ export function confirmChange({ title, effect, label, run, done, isReasonRequire
   }
   show(Change);
 }
+
+/** Time from now on, as the field `minutes` of a form. @param {{ label?: string, least?: number, most?: number, value?: number }} properties */
+export function Minutes({ label = 'Minutes from now', least = 1, most = 1440, value = 15 }) {
+  const id = useId();
+  return html`<label for=${id}>${label}</label><input id=${id} name="minutes" type="number" min=${least} max=${most} defaultValue=${value} required />`;
+}
+
+/** Seconds of the field `minutes`. @param {Record<string, string>} values */
+export const secondsOf = ({ minutes }) => 60 * Number(minutes);
 
 /**
  * Loads what a screen shows, again when its key changes.

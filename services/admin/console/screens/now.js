@@ -5,7 +5,7 @@ import { counted, duration, money, number } from '../lib/format.js';
 import { html, useMemo } from '../lib/html.js';
 import { isBrokerAway, overview, rates, seconds } from '../lib/live.js';
 import { address, Link } from '../lib/router.js';
-import { Action, Command, confirmChange, Countdown, OrderLink, Panel, Since, Status, Time } from '../lib/ui.js';
+import { Action, Command, confirmChange, Countdown, Minutes, OrderLink, Panel, secondsOf, Since, Status, Time } from '../lib/ui.js';
 
 /** @typedef {import('../types.js').Finding} Finding @typedef {import('../types.js').ServiceStatus} ServiceStatus */
 
@@ -31,12 +31,18 @@ function Headline({ findings, unavailable }) {
       : html`<h1 class="headline good">Nobody is needed.</h1>`;
   }
   const first = findings.find((one) => one.urgent) ?? findings[0];
-  const more = findings.length - 1, { orders, amounts = [] } = first;
-  const atStake = [orders ? counted(orders, 'order') : '', ...amounts.map(money)].filter(Boolean).join(', ');
+  const more = findings.length - 1;
+  const atStake = [first.orders ? `${atLeast(first.orders_partial)}${counted(first.orders, 'order')}` : '', moneyOf(first)].filter(Boolean).join(', ');
   return html`<h1 class="headline bad">You are needed: ${first.text}</h1>
     ${(atStake || more > 0) && html`<p class="at-stake">${atStake && html`<b>${atStake}</b> at stake`}${first.deadline && html`, next cancellation in <${Countdown} at=${first.deadline} />`}
       ${more > 0 && html` <span class="quiet">and ${counted(more, 'more problem')}</span>`}</p>`}`;
 }
+
+/** @param {boolean | undefined} isPartial */
+const atLeast = (isPartial) => (isPartial ? 'at least ' : '');
+
+/** Money that a finding affects; empty without any. @param {Finding} finding */
+const moneyOf = ({ amounts = [], amounts_partial: isPartial }) => (amounts.length > 0 ? `${atLeast(isPartial)}${amounts.map(money).join(', ')}` : '');
 
 /** What a finding is about, as an address. @param {Finding} finding */
 function causeOf(finding) {
@@ -58,14 +64,13 @@ const stepToExtend = (finding) => finding.commands.map((command) => /^saga exten
 function FindingCard({ finding }) {
   const cause = causeOf(finding), step = stepToExtend(finding);
   const orders = finding.orders ?? null, cancelled = finding.cancelled_orders ?? null;
-  const atLeast = (/** @type {boolean | undefined} */ partial) => (partial ? 'at least ' : '');
   return html`<li class=${`finding ${finding.urgent ? 'urgent' : ''}`}>
     <h2>${finding.text}</h2>
     <dl class="facts">
       ${finding.since && html`<div><dt>Since</dt><dd><${Time} at=${finding.since} /> (<${Since} at=${finding.since} />)</dd></div>`}
       ${orders !== null && html`<div><dt>Orders that wait</dt><dd>${atLeast(finding.orders_partial)}${number(orders)}</dd></div>`}
       ${cancelled !== null && html`<div><dt>Cancelled, not undone</dt><dd>${number(cancelled)}</dd></div>`}
-      ${(finding.amounts ?? []).length > 0 && html`<div><dt>Money</dt><dd>${atLeast(finding.amounts_partial)}${(finding.amounts ?? []).map(money).join(', ')}</dd></div>`}
+      ${moneyOf(finding) && html`<div><dt>Money</dt><dd>${moneyOf(finding)}</dd></div>`}
       ${finding.deadline && html`<div><dt>Next cancellation in</dt><dd><${Countdown} at=${finding.deadline} /></dd></div>`}
     </dl>
     ${finding.acknowledged && html`<p class="acknowledged"><b>${finding.acknowledged.operator}</b> works on it until <${Time} at=${finding.acknowledged.until} />${finding.acknowledged.reason ? `: ${finding.acknowledged.reason}` : ''}</p>`}
@@ -84,9 +89,9 @@ function acknowledge(finding) {
   confirmChange({
     title: 'I work on it',
     effect: html`<p>${finding.text}</p><p>Others see that you work on it. Nobody is reminded of it meanwhile, unless it becomes much worse.</p>`,
-    fields: html`<label for="ack">Minutes from now; 0 says that nobody works on it any more</label><input id="ack" name="minutes" type="number" min="0" max="10080" defaultValue="30" required />`,
+    fields: html`<${Minutes} label="Minutes from now; 0 says that nobody works on it any more" least=${0} most=${10_080} value=${30} />`,
     label: 'Save',
-    run: (reason, { minutes }) => post('/api/admin/findings/acknowledge', { key: finding.key, seconds: 60 * Number(minutes), ...(reason ? { reason } : {}) }),
+    run: (reason, values) => post('/api/admin/findings/acknowledge', { key: finding.key, seconds: secondsOf(values), ...(reason ? { reason } : {}) }),
     done: ({ acknowledged }) => (acknowledged ? `You work on it until ${new Date(acknowledged.until).toLocaleTimeString('en-GB')}` : 'Nobody works on it'),
   });
 }
@@ -96,10 +101,10 @@ function extend(step, orders) {
   confirmChange({
     title: 'Extend the deadlines',
     effect: html`<p>Every order that waits for <code>${step}</code>${orders !== null && html` (now ${counted(orders, 'order')})`} gets more time before it is cancelled.</p>`,
-    fields: html`<label for="minutes">Minutes from now</label><input id="minutes" name="minutes" type="number" min="1" max="1440" defaultValue="15" required />`,
+    fields: html`<${Minutes} />`,
     label: 'Extend', isReasonRequired: true,
-    run: (reason, { minutes }) => post('/api/admin/sagas/extend', { stuck_at: step, seconds: 60 * Number(minutes), reason }),
-    done: (answer) => `Asked to extend ${counted(answer.done ?? answer.extended ?? 0, 'order')}`,
+    run: (reason, values) => post('/api/admin/sagas/extend', { stuck_at: step, seconds: secondsOf(values), reason }),
+    done: (answer) => `Asked to extend ${counted(answer.done, 'order')}`,
   });
 }
 
@@ -108,8 +113,9 @@ function Flow({ sagas, services }) {
   const counts = seconds.value;
   // Of ten seconds each: single seconds are noise.
   const data = useMemo(() => tens(counts), [counts]);
-  const { duration: took, duration_an_hour_ago: before, seconds: counted_ } = rates.value ?? {};
+  const { duration: took, duration_an_hour_ago: before, seconds: ended } = rates.value ?? {};
   const last = isBrokerAway.value ? [] : counts.slice(-60), perSecond = (/** @type {'started' | 'completed' | 'compensated'} */ what) => (last.length > 0 ? (last.reduce((sum, one) => sum + one[what], 0) / last.length).toFixed(1) : '–');
+  const waiting = Object.entries(sagas?.waiting ?? {}).filter(([, orders]) => orders > 0);
   const inFlight = services.find((one) => one.in_flight !== undefined && one.in_flight !== null)?.in_flight;
   const outbox = services.flatMap((one) => (one.outbox?.oldest ? [{ service: one.service, oldest: one.outbox.oldest }] : [])).sort((one, other) => one.oldest.localeCompare(other.oldest))[0];
   return html`<${Panel} title="Orders">
@@ -124,10 +130,11 @@ function Flow({ sagas, services }) {
       <div><dt>Oldest in flight</dt><dd>${sagas?.oldest ? html`<${OrderLink} id=${sagas.oldest.id} /> <small>${sagas.oldest.waits_for ?? ''}</small>` : '–'}</dd></div>
       <div><dt>Oldest outbox entry</dt><dd>${outbox ? html`<${Since} at=${outbox.oldest} /> <small>${outbox.service}</small>` : '–'}</dd></div>
     </dl>
-    ${rates.value && counted_ === undefined ? html`<p class="quiet">This replica of admin does not consume messages, so it counts no orders. Its leader does.</p>`
+    ${rates.value && ended === undefined ? html`<p class="quiet">This replica of admin does not consume messages, so it counts no orders. Its leader does.</p>`
       : html`<${Chart} label="Orders placed, confirmed and compensated per second in the last ten minutes" data=${data}
           series=${[{ label: 'placed', colour: '--blue' }, { label: 'confirmed', colour: '--green' }, { label: 'compensated', colour: '--orange' }]} />`}
-    ${sagas && Object.values(sagas.waiting ?? {}).some((waiting) => waiting > 0) && html`<h3>Orders by the step that they wait for</h3><ul class="counts">${Object.entries(sagas.waiting ?? {}).filter(([, waiting]) => waiting > 0).map(([step, waiting]) => html`<li key=${step}><${Link} href=${address('/orders', { stuck_at: step })}>${step}<//> <b>${number(waiting)}</b></li>`)}</ul>`}
+    ${waiting.length > 0 && html`<h3>Orders by the step that they wait for</h3><ul class="counts">${waiting.map(([step, orders]) => html`<li key=${step}>
+      <${Link} href=${address('/orders', { stuck_at: step })}>${step}<//> <b>${number(orders)}</b></li>`)}</ul>`}
   <//>`;
 }
 

@@ -1,6 +1,6 @@
 // A dead letter: its message, error and history, and what can be done about it.
 import { get } from '../../lib/api.js';
-import { counted, isUuid, number } from '../../lib/format.js';
+import { counted, inWords, isUuid, number } from '../../lib/format.js';
 import { html } from '../../lib/html.js';
 import { address, go, Link, route } from '../../lib/router.js';
 import { Action, Command, Copy, Failure, Id, isNotFound, OrderLink, Panel, Since, Status, Time, useLoaded } from '../../lib/ui.js';
@@ -61,7 +61,7 @@ function Summary({ letter }) {
 
 /** Why a change is off. @param {string} name @param {DeadLetterDetail} letter */
 function offReason(name, letter) {
-  const status = letter.status.toLowerCase().replaceAll('_', ' ');
+  const status = inWords(letter.status);
   if (name === 'note') return '';
   if (name === 'extend' && !letter.saga) return 'it belongs to no order';
   if (name === 'extend' && !letter.replay_value?.awaited) return 'no order waits for it any more';

@@ -78,7 +78,7 @@ function parse(text) {
     const wide = text.replace(/"(?:[^"\\]|\\.)*"/g, '""').match(/-?\d{16,}/g)?.find((digits) => !Number.isSafeInteger(Number(digits)));
     return { value, problem: wide ? `The browser cannot keep the number ${wide} exactly. Use sagactl dlq edit.` : '' };
   } catch (error) {
-    return { value: undefined, problem: withLine(text, error instanceof Error ? error.message : String(error)) };
+    return { value: undefined, problem: withLine(text, messageOf(error)) };
   }
 }
 

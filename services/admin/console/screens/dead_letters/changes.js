@@ -1,10 +1,10 @@
 // Changes of dead letters: what each does, to how many, and how it went.
 import { denial, post, remove } from '../../lib/api.js';
-import { clock, counted, number } from '../../lib/format.js';
+import { clock, counted, inWords, messageOf, number } from '../../lib/format.js';
 import { html } from '../../lib/html.js';
 import { address } from '../../lib/router.js';
-import { close, confirmChange, Id, isDialogOpen, show, tell } from '../../lib/ui.js';
-import { countMatching, inWords } from './filter.js';
+import { close, confirmChange, Id, isDialogOpen, Minutes, secondsOf, show, tell } from '../../lib/ui.js';
+import { countMatching, filterInWords } from './filter.js';
 import { askNote } from './note.js';
 import { needsForce } from './words.js';
 
@@ -16,9 +16,6 @@ import { needsForce } from './words.js';
  *   statuses: those that it takes by filter; most: most of a filter; what: of what it counts
  */
 
-const minutes = () => html`<label for="minutes">Minutes from now</label>
-  <input id="minutes" name="minutes" type="number" min="1" max="1440" defaultValue="15" required />`;
-
 /** Force is for admins. */
 const force = () => (denial('admin') ? html`<p class="quiet">Those of which three replays have failed are rejected. Only an admin can force them.</p>`
   : html`<label class="check"><input type="checkbox" name="force" value="yes" /> Force: also replay those of which three replays have failed</label>`);
@@ -28,7 +25,7 @@ export const CHANGES = {
   extend: {
     label: 'Extend the orders', done: 'Extended', statuses: ['PENDING', 'REPLAYING', 'DISCARDED'], path: '/api/admin/sagas/extend', what: 'order',
     effect: 'Their orders get more time before they are cancelled. Orders that have ended, or are past their deadline, are left as they are.',
-    fields: minutes, body: (values) => ({ seconds: 60 * Number(values.minutes) }),
+    fields: () => html`<${Minutes} />`, body: (values) => ({ seconds: secondsOf(values) }),
   },
   replay: {
     label: 'Replay', done: 'Asked to replay', statuses: ['PENDING'], path: '/api/admin/dlq/replay', most: 1_000,
@@ -58,7 +55,7 @@ export const CHANGES = {
 };
 
 /** @param {string[]} statuses */
-const inStatus = (statuses) => statuses.map((one) => one.toLowerCase().replaceAll('_', ' ')).join(', ').replace(/, ([^,]*)$/, ' or $1');
+const inStatus = (statuses) => statuses.map(inWords).join(', ').replace(/, ([^,]*)$/, ' or $1');
 
 /**
  * What a change is about: chosen dead letters, or all that a filter matches.
@@ -85,7 +82,7 @@ async function effectOf(change, subject) {
   }
   const { count, isMore } = await countMatching(subject.fields, change.statuses);
   const most = change.most ?? Infinity;
-  return html`<p><b>${isMore ? `${number(count)} or more dead letters` : `All ${counted(count, 'dead letter')}`} that match now:</b> ${inWords(subject.fields)}; ${inStatus(change.statuses)}.</p>
+  return html`<p><b>${isMore ? `${number(count)} or more dead letters` : `All ${counted(count, 'dead letter')}`} that match now:</b> ${filterInWords(subject.fields)}; ${inStatus(change.statuses)}.</p>
     <p>${change.effect}</p><p class="quiet">The filter is read again when you confirm. On all pages, whatever status the list shows.</p>
     ${(count > most || isMore) && most < Infinity
       && html`<p class="warn">At most ${number(most)} can be changed at once. Narrow the filter down${change.path.endsWith('/replay') ? ', or use a redrive' : ''}.</p>`}`;
@@ -97,7 +94,7 @@ export async function changeMany(change, subject, changed) {
   try {
     effect = await effectOf(change, subject);
   } catch (problem) {
-    tell(`Cannot count what it would change: ${problem instanceof Error ? problem.message : problem}`, { isBad: true });
+    tell(`Cannot count what it would change: ${messageOf(problem)}`, { isBad: true });
     return;
   }
   const chosen = 'letters' in subject ? { ids: subject.letters.map((one) => one.id) } : { filter: subject.fields };
@@ -165,7 +162,7 @@ export function changeOne(name, letter, changed) {
   confirmChange({
     title: change.label, label: isForced ? `${change.label} with force` : change.label, kind: change.kind,
     effect: html`<p>${ONE[name](letter)}</p>${isForced && html`<p class="warn">${FORCED}</p>`}`,
-    fields: name === 'extend' ? minutes() : null, isReasonRequired: isForced || !['replay', 'restore'].includes(name),
+    fields: name === 'extend' ? html`<${Minutes} />` : null, isReasonRequired: isForced || !['replay', 'restore'].includes(name),
     run: calls[name],
     done: (answer) => {
       changed();

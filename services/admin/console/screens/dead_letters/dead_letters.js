@@ -1,12 +1,12 @@
 // Dead letters: causes first, then the letters themselves, and the redrives.
 import { get } from '../../lib/api.js';
-import { counted, money, number } from '../../lib/format.js';
+import { counted, inWords, money, number } from '../../lib/format.js';
 import { html } from '../../lib/html.js';
 import { overview, redrives } from '../../lib/live.js';
 import { address, Link, route } from '../../lib/router.js';
 import { Action, Countdown, Failure, Id, Panel, Since, Status, Time, useLoaded } from '../../lib/ui.js';
 import { changeMany, CHANGES } from './changes.js';
-import { FilterForm, inWords, isNarrow, listAddress, viewOf, wizardAddress } from './filter.js';
+import { FilterForm, filterInWords, isNarrow, listAddress, viewOf, wizardAddress } from './filter.js';
 import { Letters } from './list.js';
 import { isOver, ProgressBar } from '../redrive/progress.js';
 import { RedriveWizard } from '../redrive/wizard.js';
@@ -41,7 +41,7 @@ function Overview({ view }) {
 }
 
 /** @param {string} status */
-const statusInWords = (status) => (status && status !== 'ANY' ? status.toLowerCase().replaceAll('_', ' ') : 'pending');
+const statusInWords = (status) => (status && status !== 'ANY' ? inWords(status) : 'pending');
 
 /** @param {Record<string, string>} fields @param {string} name */
 const without = (fields, name) => Object.fromEntries(Object.entries(fields).filter(([one]) => one !== name));
@@ -62,7 +62,7 @@ function moneyOf(cause) {
 /** @param {{ causes: Cause[], view: import('./filter.js').View, isLoaded: boolean }} properties */
 function CauseTable({ causes, view, isLoaded }) {
   if (!isLoaded) return html`<p class="quiet">Loading…</p>`;
-  if (causes.length === 0) return html`<p>No dead letters are pending${isNarrow(view) ? ` for ${inWords(view.fields)}` : ''}.
+  if (causes.length === 0) return html`<p>No dead letters are pending${isNarrow(view) ? ` for ${filterInWords(view.fields)}` : ''}.
     Messages that a service cannot process are grouped here by the error that they share.</p>`;
   return html`<div class="scroll"><table>
     <thead><tr><th>Cause</th><th>Step</th><th>Error of the latest</th><th>First</th><th>Last</th><th class="right">Count</th><th class="right">Awaited</th>
@@ -129,7 +129,7 @@ function RedriveTable({ list }) {
       <td><${Id} id=${one.id} to=${`/redrives/${one.id}`} /></td><td><${Status} status=${one.status} /></td><td class="progress">
         <${ProgressBar} redrive=${one} /></td>
       <td class="right">${number(one.resolved)}</td><td class="right">${number(one.failed)}</td><td class="right">${number(one.remaining)}</td>
-      <td class="apart">${inWords(/** @type {Record<string, string>} */ (one.filter))}</td><td class="nowrap"><${Time} at=${one.created_at} /></td>
+      <td class="apart">${filterInWords(/** @type {Record<string, string>} */ (one.filter))}</td><td class="nowrap"><${Time} at=${one.created_at} /></td>
         <td>${one.operator}${one.reason && html` <small>${one.reason}</small>`}</td>
     </tr>`)}</tbody></table></div>`;
 }

@@ -42,7 +42,7 @@ export const wizardAddress = (fields) => address('/dead-letters', { ...fields, w
 export const isNarrow = (view) => Object.keys(view.fields).length > 0;
 
 /** The filter in words. @param {Record<string, string>} fields */
-export const inWords = (fields) => Object.entries(fields)
+export const filterInWords = (fields) => Object.entries(fields)
   .map(([name, value]) => `${(FIELDS[name] ?? name).toLowerCase()} ${value}`).join(', ') || 'all dead letters';
 
 /** Most dead letters that are counted one by one. */

@@ -5,7 +5,7 @@ import { html, useState } from '../../lib/html.js';
 import { address, go, Link } from '../../lib/router.js';
 import { Action, Failure, Id, OrderLink, Panel, Status, Time, useLoaded } from '../../lib/ui.js';
 import { changeMany, CHANGES, reasonOff } from './changes.js';
-import { inWords, isNarrow, listAddress, statusesOf, wizardAddress, ANY } from './filter.js';
+import { filterInWords, isNarrow, listAddress, statusesOf, wizardAddress, ANY } from './filter.js';
 import { ReplayValue } from './words.js';
 
 /** @typedef {import('../../types.js').DeadLetterItem} DeadLetterItem @typedef {import('../../types.js').DeadLetterPage} DeadLetterPage */
@@ -37,7 +37,7 @@ export function Letters({ view, changed }) {
   const subject = isAll ? { fields: view.fields } : chosen.size > 0 ? { letters: [...chosen.values()].map((one) => current.get(one.id) ?? one) } : null;
   const isPageChosen = letters.length > 0 && letters.every((one) => isAll || chosen.has(one.id));
   return html`<${Panel} class="letters" title=${html`Dead letters${data?.total !== undefined
-    && html` <small>${counted(data.total, 'match', 'match')}: ${inWords(view.fields)}</small>`}`}>
+    && html` <small>${counted(data.total, 'match', 'match')}: ${filterInWords(view.fields)}</small>`}`}>
     <${Failure} problem=${problem} />
     ${data && data.unconsumed === undefined && html`<p class="warn">How far admin is behind is unknown, because the broker does not answer: the list may lack the newest.</p>`}
     ${(data?.unconsumed ?? 0) > 0 && html`<p class="quiet">Admin has ${counted(data?.unconsumed ?? 0, 'message')} to read yet: the list may lack the newest.</p>`}
@@ -96,7 +96,7 @@ function Row({ letter, isChosen, toggle }) {
 
 /** @param {{ view: import('./filter.js').View }} properties */
 function Nothing({ view }) {
-  if (view.status === ANY) return html`<p>No dead letter matches: ${inWords(view.fields)}.</p>`;
+  if (view.status === ANY) return html`<p>No dead letter matches: ${filterInWords(view.fields)}.</p>`;
   return html`<p>No dead letter of this status matches.
     Messages that a service cannot process would be here. <${Link} href=${listAddress({ ...view, status: ANY })}>Show those of any status<//></p>`;
 }

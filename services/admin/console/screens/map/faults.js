@@ -1,6 +1,6 @@
 // Injected faults: what runs, and its end.
 import { operator, remove, session } from '../../lib/api.js';
-import { counted } from '../../lib/format.js';
+import { counted, messageOf } from '../../lib/format.js';
 import { html, useState } from '../../lib/html.js';
 import { overview } from '../../lib/live.js';
 import { address, Link } from '../../lib/router.js';
@@ -26,7 +26,7 @@ async function atOneClick({ title, effect, run }) {
   try {
     await run();
   } catch (problem) {
-    tell(`${title}: ${problem instanceof Error ? problem.message : problem}`, { isBad: true });
+    tell(`${title}: ${messageOf(problem)}`, { isBad: true });
   }
 }
 

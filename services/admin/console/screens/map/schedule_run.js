@@ -1,5 +1,6 @@
 // The schedule that runs in this page, on whichever screen. It stops with the page.
 import { post } from '../../lib/api.js';
+import { messageOf } from '../../lib/format.js';
 import { signal } from '../../lib/html.js';
 import { plan } from './schedule.js';
 import { endFault } from './end.js';
@@ -35,7 +36,7 @@ async function inject(of, index) {
     if (isMine()) note(index, { id });
     if (!isMine() || !schedule.value?.isRunning) await endFault({ service, id });
   } catch (problem) {
-    if (isMine()) note(index, { progress: 'failed', problem: problem instanceof Error ? problem.message : String(problem) });
+    if (isMine()) note(index, { progress: 'failed', problem: messageOf(problem) });
   }
 }
 

@@ -1,5 +1,5 @@
 // Pure: state of the services and of the arrows between them, from the overview.
-import { counted } from '../../lib/format.js';
+import { counted, inWords } from '../../lib/format.js';
 import { kindNamed } from './kinds.js';
 import { BANK_CALL } from './topology.js';
 
@@ -39,7 +39,7 @@ function breakerOf(status, name) {
 /** @param {string | null} state @param {string} [of] @returns {Note[]} */
 function breakerNotes(state, of = 'breaker') {
   const tone = state === null ? undefined : BREAKER_TONES[state];
-  return tone && state ? [{ text: `${of} ${state.toLowerCase().replaceAll('_', ' ')}`, tone }] : [];
+  return tone && state ? [{ text: `${of} ${inWords(state)}`, tone }] : [];
 }
 
 /** @param {Note[]} notes @param {boolean} isKnown @returns {Tone} */

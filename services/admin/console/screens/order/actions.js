@@ -3,7 +3,7 @@ import { post } from '../../lib/api.js';
 import { clock, counted, money } from '../../lib/format.js';
 import { html } from '../../lib/html.js';
 import { now, serverNow } from '../../lib/live.js';
-import { Action, confirmChange, OrderLink, Time } from '../../lib/ui.js';
+import { Action, confirmChange, Minutes, OrderLink, secondsOf, Time } from '../../lib/ui.js';
 
 /** @typedef {import('./story.js').SagaDetail} SagaDetail @typedef {import('./money.js').Verdict} Verdict */
 
@@ -42,9 +42,9 @@ function extend(saga, reload) {
     title: 'Extend the deadline',
     effect: html`<p>Order <${OrderLink} id=${saga.id} /> gets more time before it is cancelled.
       Its deadline is <${Time} at=${saga.deadline} />; a new one that is no later has no effect.</p>`,
-    fields: html`<label for="minutes">Minutes from now</label><input id="minutes" name="minutes" type="number" min="1" max="1440" value="15" required />`,
+    fields: html`<${Minutes} />`,
     label: 'Extend', isReasonRequired: true,
-    run: async (reason, { minutes }) => extended(await post(`/api/admin/sagas/${saga.id}/extend`, { seconds: 60 * Number(minutes), reason })),
+    run: async (reason, values) => extended(await post(`/api/admin/sagas/${saga.id}/extend`, { seconds: secondsOf(values), reason })),
     done: (outcome) => { reload(); return `Asked to extend the deadline until ${clock(outcome.until, now.value)}`; },
   });
 }

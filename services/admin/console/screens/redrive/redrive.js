@@ -5,7 +5,7 @@ import { html, useState } from '../../lib/html.js';
 import { connection, redrives, serverNow } from '../../lib/live.js';
 import { address, Link } from '../../lib/router.js';
 import { Action, Command, confirmChange, Failure, Id, isNotFound, Panel, Since, Status, Time, useLoaded } from '../../lib/ui.js';
-import { inWords } from '../dead_letters/filter.js';
+import { filterInWords } from '../dead_letters/filter.js';
 import { canaryText, isOver, partsOf, ProgressBar, whatItDid } from './progress.js';
 
 /** @typedef {import('../../types.js').Redrive} Redrive */
@@ -38,7 +38,7 @@ function RedriveWithId({ id }) {
   const filter = /** @type {Record<string, string>} */ (redrive.filter);
   return html`<h1>Redrive <${Status} status=${redrive.status} /></h1>
     <${Failure} problem=${problem} />
-    <p class="intro">Dead letters of ${inWords(filter)}. <${Link} href=${address('/dead-letters', filter)}>Back to the cause<//></p>
+    <p class="intro">Dead letters of ${filterInWords(filter)}. <${Link} href=${address('/dead-letters', filter)}>Back to the cause<//></p>
     ${redrive.stopped_because && html`<p class="failure" role="alert"><b>Stopped:</b> <${WithLinks} text=${redrive.stopped_because} /></p>`}
     <${Progress} redrive=${redrive} />
     <${Controls} redrive=${redrive} changed=${reload} />

@@ -4,9 +4,9 @@ import { counted, duration, messageOf, number } from '../../lib/format.js';
 import { html, useId, useState } from '../../lib/html.js';
 import { redrives, serverNow } from '../../lib/live.js';
 import { address, go, Link } from '../../lib/router.js';
-import { Action, Countdown, Failure, Id, OrderLink, Panel, Status, tell, Time, useLoaded, useShown } from '../../lib/ui.js';
+import { Action, Countdown, Failure, Id, Minutes, OrderLink, Panel, Status, tell, Time, useLoaded, useShown } from '../../lib/ui.js';
 import { CHANGES, showOutcome } from '../dead_letters/changes.js';
-import { inWords, isNarrow, listAddress } from '../dead_letters/filter.js';
+import { filterInWords, isNarrow, listAddress } from '../dead_letters/filter.js';
 import { OperatorField } from '../dead_letters/note.js';
 import { ReplayValue } from '../dead_letters/words.js';
 import { isOver } from './progress.js';
@@ -31,7 +31,7 @@ export function RedriveWizard({ view }) {
   if (!isNarrow(view)) return html`<h1>Redrive</h1>${back}<p>A redrive needs a cause, or another filter.</p>`;
   const running = redrives.value.find((one) => !isOver(one) && sameFilter(one.filter, fields));
   return html`<h1>Redrive</h1>${back}
-    <p class="intro">Replays the pending dead letters of <b>${inWords(fields)}</b>: a few first, then the rest at a limited rate.
+    <p class="intro">Replays the pending dead letters of <b>${filterInWords(fields)}</b>: a few first, then the rest at a limited rate.
       It stops when the error comes back. Fix the cause before.</p>
     ${running && html`<p class="warn">A redrive of this filter is under way: <${Link} href=${`/redrives/${running.id}`}>open it<//> <${Status} status=${running.status} /></p>`}
     <${Failure} problem=${problem} />
@@ -71,8 +71,7 @@ function MoreTime({ fields, preview, changed }) {
     ${preview.first_until ? html`<p>${counted(preview.awaited, 'dead letter')} ${preview.awaited === 1 ? 'is' : 'are'} awaited.
       The first order is cancelled <b><${When} at=${preview.first_until} /></b>, the last <${When} at=${preview.last_until} />.</p>
       <form class="inline" onSubmit=${submit}>
-        <div><label for=${`${id}m`}>Minutes from now</label>
-          <input id=${`${id}m`} name="minutes" type="number" min="1" max="1440" defaultValue="15" required /></div>
+        <div><${Minutes} /></div>
         <div class="wide"><label for=${`${id}r`}>Reason of the extension</label>
           <input id=${`${id}r`} name="reason" maxlength="500" defaultValue="time to replay the dead letters" required autocomplete="off" /></div>
         ${denial('operator') ? html`<${Action} onClick=${() => {}}>Extend their deadlines<//>`
@@ -155,9 +154,9 @@ function Start({ fields, preview, isForced, setForced }) {
       const reason = String(values.get('reason')).trim();
       const redrive = await post('/api/admin/dlq/redrive', { filter: fields, canary, ...(rate > 0 ? { rate } : {}), force: isForced, reason });
       if (isShown.current) go(`/redrives/${redrive.id}`, { replace: true });
-      else tell(`The redrive of ${inWords(fields)} has started`);
+      else tell(`The redrive of ${filterInWords(fields)} has started`);
     } catch (error) {
-      if (!isShown.current) tell(`The redrive of ${inWords(fields)}: ${messageOf(error)}`, { isBad: true });
+      if (!isShown.current) tell(`The redrive of ${filterInWords(fields)}: ${messageOf(error)}`, { isBad: true });
       setProblem(error);
       setRunning(false);
     }
